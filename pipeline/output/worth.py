@@ -369,7 +369,7 @@ def losses(
     columns = releases.collect_schema().names()
     charge = pl.col("epsilon", "rho")
     total = charge.sort().sum()  # groups come in any order, and the last bit of a sum of numbers hangs on theirs
-    memberships = (sensitivity or {}).get("memberships")
+    memberships = (sensitivity or {}).get("memberships") or {}
     if "pseudonym" in columns:
         person = ["pseudonym"]
         # Tables written before traces had budgets in ρ are without that column.
@@ -399,22 +399,17 @@ def losses(
         whole = charges.select(total)
     if days.is_empty():
         return None
-    figures = {
-        "release": (days["one_epsilon"].max(), days["one_rho"].max()),
-        "day": (days["epsilon"].max(), days["rho"].max()),
-        "run": (whole["epsilon"].max(), whole["rho"].max()),
-    }
-    everything = figures["run"]
-    for name in {"day", "run"} & set(memberships or {}):
-        assert memberships is not None
+    of_release = days.select("one_epsilon", "one_rho").max().row(0)
+    of_day, of_run = (frame.select("epsilon", "rho").max().row(0) for frame in (days, whole))
+    figures = {"release": of_release, "day": of_day, "run": of_run}
+    for name in {"day", "run"} & set(memberships):
         # Every membership costs the same under the narrowest noise. What a day leaves moves up behind it, so that its
         # own charges are no bound; those of the run are.
-        own = tuple(memberships[name] * float(most) / memberships["window"] for most in figures["release"])  # type: ignore[arg-type]
-        figures[name] = tuple(map(min, own, everything))  # type: ignore[assignment,arg-type]
-    if all(math.isfinite(float(epsilon)) for epsilon, _ in figures.values()):  # type: ignore[arg-type]
-        return {name: float(epsilon) for name, (epsilon, _) in figures.items()}  # type: ignore[arg-type]
-    converted = {name: epsilon_of(float(rho), DELTA) for name, (_, rho) in figures.items()}  # type: ignore[arg-type]
-    return converted | {"delta": DELTA}
+        own = (memberships[name] * one / memberships["window"] for one in of_release)
+        figures[name] = tuple(map(min, own, of_run))
+    if all(math.isfinite(epsilon) for epsilon, _ in figures.values()):
+        return {name: epsilon for name, (epsilon, _) in figures.items()}
+    return {name: epsilon_of(rho, DELTA) for name, (_, rho) in figures.items()} | {"delta": DELTA}
 
 
 def of_streams(charges: pl.DataFrame, window: list[str], sensitivity: Mapping[str, Any]) -> pl.DataFrame:
