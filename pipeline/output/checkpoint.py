@@ -372,11 +372,11 @@ def _accounted(plan: Plan, saved: State | None) -> dict[tuple[int, int], int]:
 def open_ledger(plan: Plan, strict: bool) -> Ledger:
     """The ledger of a run, which knows what is the run's own.
 
-    The folder of the run says where its charges begin and what it has released. ``strict``: a window of the run's own
-    may be charged for one input only. Charges that others have made before the run began count for it where it has
-    released the same windows: of the same input, these were charged already. Raises `ConfigError` for a deployment
-    without a nonce. Raises `DataError` for a deployment that was not begun in its folder: a worker that does not see
-    it.
+    The folder of the run says where its charges begin and what it has released. Charges that others made before the run
+    began count for it where it has released the same windows: these were charged already, for the same input.
+
+    ``strict``: a window of the run's own may be charged for one input only. Raises `ConfigError` for a deployment
+    without a nonce. Raises `DataError` for a deployment that was not begun in its folder: a worker does not see it.
     """
     if plan.config.mode == "deployment" and not plan.run_id:
         raise ConfigError(("a deployment releases under the nonce of its run only; see penstock.beam.make_plan",))

@@ -92,11 +92,6 @@ def _locked(path: Path) -> TextIO:
 # Files that appear whole or not at all, and parts of files.
 
 
-def part_path(folder: Path, name: str) -> Path:
-    """Where a part of a folder is."""
-    return folder / f"{name}.parquet"
-
-
 def read_part(path: Path) -> pa.Table:
     """What one part holds."""
     with pq.ParquetFile(path) as file:  # read_table starts pyarrow's engine for data sets first
@@ -108,7 +103,7 @@ def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
 
     Returns what the part holds: the table, or what was written before.
     """
-    path = part_path(folder, name)
+    path = folder / f"{name}.parquet"
     if path.exists():
         return read_part(path)
     data = pa.BufferOutputStream()

@@ -476,7 +476,7 @@ class Entering:
 
     def _check_traces(self, terms: Terms, runs: list[dict[str, Any]]) -> None:
         """Traces count run by run: a user's points in one run are not those of another pseudonym in the next."""
-        spent, own = sum(run["promise"] for run in runs), promise(self.plan)
+        spent, own = sum(run["promise"] for run in runs), self.own["promise"]
         if np.isinf(own) and not runs:  # nothing that could be added up: one run is all that there may be
             return
         if np.isinf(own) or spent + own > terms.budget * (1 + ROUNDING):

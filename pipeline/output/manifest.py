@@ -116,7 +116,8 @@ def public_manifest(
     head of the ledger at the end of the run. It is the digest of keyed digests under the nonce of the run, so that it
     shows nothing of the data. A simulation's is left out.
     """
-    config = resolved(plan.config, files=_name_of_file)
+    # Files without their folders, which say where and for whom the operator keeps things.
+    config = resolved(plan.config, files=lambda path: Path(path).name)
     if plan.config.mode == "deployment":
         config.pop("source", None)
     for sink in SINKS:
@@ -149,11 +150,6 @@ def public_manifest(
         "cells": plan.n_cells,
         "windows": plan.calendar.n_windows,
     }
-
-
-def _name_of_file(path: str) -> str:
-    """Name of a file without its folders, which say where and for whom the operator keeps things."""
-    return Path(path).name
 
 
 def input_digests(config: RunConfig) -> dict[str, str]:

@@ -20,6 +20,7 @@ from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import outline
 from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.windows.calendar import DAY
 
 Array = NDArray[np.float64]
 
@@ -114,7 +115,7 @@ def worth(truth: Array, released: Array) -> dict[str, float]:
     }
 
 
-DAY, WEEK = 86_400_000, 604_800_000
+WEEK = 7 * DAY
 
 
 def usual_counts(
@@ -358,13 +359,24 @@ def losses(
 ) -> dict[str, float] | None:
     """Most that one person can lose by one release, by a day and by the whole run, in nats; sums of their charges.
 
-    ``releases``: the table ``public/releases`` or, with the figures of the person who loses most, ``public/traces``.
-    ``time_zone``: of the days. ``sensitivity``: as the manifest says it. ``memberships``, where a person is bounded
-    over whole budget periods: how many counts a person moves by a ``window`` in itself, by a ``day`` and by the
-    ``run``; ``streams``, where there are several. Returns ``release``, ``day`` and ``run``; ε, or where that is
-    infinite the ε at ``delta``; infinite without a guarantee. None before the first release. A day pays for every
-    release that shares time with it, and twice for one that goes beyond it: the person's other events stay there, and
-    bounding may keep another of them.
+    A day pays for every release that shares time with it. It pays twice for one that goes beyond it: the person's other
+    events stay there, and bounding may keep another of them.
+
+    Parameters
+    ----------
+    releases
+        The table ``public/releases``, or ``public/traces``, of which the person who loses most counts.
+    time_zone
+        Zone of the days.
+    sensitivity
+        As the manifest says it, with ``streams`` where there are several, and with ``memberships`` where a person is
+        bounded over whole budget periods: how many counts a person moves by a ``window`` in itself, by a ``day`` and
+        by the ``run``.
+
+    Returns
+    -------
+    ε by ``release``, ``day`` and ``run``. Where one of them is infinite, all are what their ρ says at ``delta``, which is
+    there then; infinite without a guarantee. None before the first release.
     """
     columns = releases.collect_schema().names()
     charge = pl.col("epsilon", "rho")

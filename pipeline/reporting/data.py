@@ -54,13 +54,13 @@ class Run:
         path = self.folder / "public" / "manifest.json"
         if not path.is_file():
             raise DataError(f"{self.folder}: no run here (public/manifest.json is missing)")
-        return _read_json(path)
+        return read_json(path)
 
     @cached_property
     def operator(self) -> dict[str, Any] | None:
         """The operator's manifest; None until the run is over."""
         path = self.folder / "operator" / "manifest.json"
-        return _read_json(path) if path.is_file() and not self.public_only else None
+        return read_json(path) if path.is_file() and not self.public_only else None
 
     @property
     def is_over(self) -> bool:
@@ -173,7 +173,8 @@ class Run:
             return [json.loads(line) for line, _ in zip(lines, range(n_most))]
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """An object in a file; raises `DataError` that names the file where it is none."""
     try:
         value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

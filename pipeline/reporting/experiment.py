@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ import polars as pl
 import yaml
 
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.reporting.data import read_json
 from penstock.pipeline.reporting.markup import (
     Cell,
     Html,
@@ -51,11 +51,7 @@ class Experiment:
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """Its manifest."""
-        try:
-            value: dict[str, Any] = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise DataError(f"{self.folder / MANIFEST}: not JSON ({error})") from error
-        return value
+        return read_json(self.folder / MANIFEST)
 
     @cached_property
     def summary(self) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from penstock.mechanisms.core.plugin import PenstockError
 from penstock.pipeline.config.build import input_paths, read_plugin
 from penstock.pipeline.output import files
 from penstock.pipeline.output.maps import geometries, read_cells, read_outlines, rings_of
-from penstock.pipeline.reporting.accounts import charts, metric_words, treatment
+from penstock.pipeline.reporting.accounts import charts, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import ACTIONS, Counts, Run
 from penstock.pipeline.reporting.experiment import choice_section, experiment_in, frontier, is_experiment
 from penstock.pipeline.reporting.glossary import words
@@ -252,7 +252,7 @@ def _costs_by_person(accounts: pl.DataFrame, people: pl.Series) -> dict[str, dic
     found = {}
     for (accountant, name, unit), rows in own.group_by("accountant", "name", "unit", maintain_order=True):
         shown = treatment(str(accountant))
-        value = pl.col("value").min() if shown.smallest_is_worst(str(name)) else pl.col("value").max()
+        value = pl.col("value").min() if smallest_is_worst(str(name)) else pl.col("value").max()
         label = shown.label(str(name)) + (f" ({unit})" if unit != "1" else "")
         found[label[0].upper() + label[1:]] = dict(rows.group_by("subject").agg(value).iter_rows())
     return found
