@@ -149,9 +149,8 @@ def release(
     from penstock import mechanisms
     from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
     from penstock.mechanisms.core.contract import MECHANISMS, Facts
-    from penstock.pipeline.output.intervals import half_width
     from penstock.pipeline.output.tables import releases_table
-    from penstock.pipeline.output.worth import interval_coverage, losses, worth
+    from penstock.pipeline.output.worth import half_width, interval_coverage, losses, worth
 
     if isinstance(windows_per_day, int) and windows_per_day > _DAY:
         raise ParameterError(

@@ -15,14 +15,13 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import check_local
 from penstock.pipeline.monitoring import logs, metrics
+from penstock.pipeline.monitoring.redaction import explained, redact_errors
 from penstock.pipeline.monitoring.server import HEALTH
 from penstock.pipeline.output import checkpoint, files
 from penstock.pipeline.output import manifest as outcome
-from penstock.pipeline.output.export import write_cells
 from penstock.pipeline.output.files import LOCK, alone_in
 from penstock.pipeline.output.manifest import input_digests, operator_manifest, public_manifest
-from penstock.pipeline.output.outlines import write_outlines
-from penstock.pipeline.output.redaction import explained, redact_errors
+from penstock.pipeline.output.maps import write_cells, write_outlines
 from penstock.pipeline.output.worth import losses_of
 from penstock.pipeline.output.writer import sinks_of
 from penstock.pipeline.runners import beam

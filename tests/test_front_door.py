@@ -39,8 +39,8 @@ from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, UnknownPlugin
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output.ledger_budget import LedgerExhausted
-from penstock.pipeline.output.verify import verify
 
 HOUR = 3_600_000
 START = 1704067200000  # 2024-01-01T00:00:00Z

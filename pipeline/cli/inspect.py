@@ -132,7 +132,7 @@ def _configure_report(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from penstock.pipeline.output.outlines import write_outlines
+    from penstock.pipeline.output.maps import write_outlines
     from penstock.pipeline.reporting.data_protection import write_statement
     from penstock.pipeline.reporting.page import write_report
 
@@ -150,7 +150,7 @@ def _report(arguments: argparse.Namespace) -> int:
 def _verify(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from penstock.pipeline.output.verify import verify
+    from penstock.pipeline.monitoring.verify import verify
 
     checks = verify(Path(arguments.folder))
     if arguments.json:
@@ -168,7 +168,7 @@ def _configure_export(parser: argparse.ArgumentParser) -> None:
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    from penstock.pipeline.output.export import export
+    from penstock.pipeline.output.maps import export
 
     path = export(arguments.folder, arguments.format, arguments.out)
     if arguments.json:

@@ -144,8 +144,7 @@ def nonce_of_run(config: RunConfig, folder: Path, resume: bool) -> bytes:
         return b""
     if not resume:
         return secrets.token_bytes(_NONCE_BYTES)
-    mark = folder / "operator" / MARK
-    return bytes.fromhex(json.loads(mark.read_text(encoding="utf-8")).get("nonce", "")) if mark.exists() else b""
+    return bytes.fromhex(_read_mark(folder).get("nonce", ""))
 
 
 def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any) -> Plan:
@@ -243,13 +242,7 @@ def _encoded(mark: dict[str, Any]) -> bytes:
 
 def is_deployment(folder: Path) -> bool:
     """Whether a folder holds a run of a deployment, which nothing replaces."""
-    mark = folder / "operator" / MARK
-    return mark.exists() and bool(json.loads(mark.read_text(encoding="utf-8")).get("nonce"))
-
-
-def charges_begin(plan: Plan) -> int:
-    """Where the charges of the run in the folder begin in its ledger; without a mark all count as its own."""
-    return int(json.loads(_mark(plan).read_text(encoding="utf-8")).get("ledger", 0)) if _mark(plan).exists() else 0
+    return bool(_read_mark(folder).get("nonce"))
 
 
 def check_same(plan: Plan) -> None:
@@ -257,9 +250,8 @@ def check_same(plan: Plan) -> None:
 
     Raises `StateVersionError` where another version would have made other traces of the same rows.
     """
-    if not _mark(plan).exists():
+    if not (found := _read_mark(plan.folder)):
         raise ConfigError((f"--resume: {plan.folder} holds no run to continue; leave --resume out to start one",))
-    found = json.loads(_mark(plan).read_text(encoding="utf-8"))
     if found["run"] != run_digest(plan):
         begun = found.get("configuration")  # earlier versions wrote the digest alone
         keys = [] if begun is None else differing_keys(begun, _identity(plan))
@@ -289,6 +281,13 @@ def check_same(plan: Plan) -> None:
 
 def _mark(plan: Plan) -> Path:
     return plan.folder / "operator" / MARK
+
+
+def _read_mark(folder: Path) -> dict[str, Any]:
+    """What the mark of a folder says; nothing where it holds no run."""
+    path = folder / "operator" / MARK
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
 
 
 # Continue a run that was killed or interrupted, in the folder that it left.
@@ -373,11 +372,11 @@ def _accounted(plan: Plan, saved: State | None) -> dict[tuple[int, int], int]:
 def open_ledger(plan: Plan, strict: bool) -> Ledger:
     """The ledger of a run, which knows what is the run's own.
 
-    The folder of the run says where its charges begin and what it has released. ``strict``: a window of the run's own
-    may be charged for one input only. Charges that others have made before the run began count for it where it has
-    released the same windows: of the same input, these were charged already. Raises `ConfigError` for a deployment
-    without a nonce. Raises `DataError` for a deployment that was not begun in its folder: a worker that does not see
-    it.
+    The folder of the run says where its charges begin and what it has released. Charges that others made before the run
+    began count for it where it has released the same windows: these were charged already, for the same input.
+
+    ``strict``: a window of the run's own may be charged for one input only. Raises `ConfigError` for a deployment
+    without a nonce. Raises `DataError` for a deployment that was not begun in its folder: a worker does not see it.
     """
     if plan.config.mode == "deployment" and not plan.run_id:
         raise ConfigError(("a deployment releases under the nonce of its run only; see penstock.beam.make_plan",))
@@ -396,4 +395,5 @@ def open_ledger(plan: Plan, strict: bool) -> Ledger:
     stems = [part.stem for part in parts_folder(plan, "releases").glob("*.parquet")]
     names = [stream.stream for stream in plan.streams]
     released = {(names[files.stream_of(stem)], window) for stem in stems for window in files.windows_of(stem)}
-    return Ledger(ledger_path(plan), True, charges_begin(plan), released)
+    begun = int(_read_mark(plan.folder).get("ledger", 0))  # without a mark all charges count as the run's own
+    return Ledger(ledger_path(plan), True, begun, released)

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 import pyarrow as pa
@@ -92,11 +92,6 @@ def _locked(path: Path) -> TextIO:
 # Files that appear whole or not at all, and parts of files.
 
 
-def part_path(folder: Path, name: str) -> Path:
-    """Where a part of a folder is."""
-    return folder / f"{name}.parquet"
-
-
 def read_part(path: Path) -> pa.Table:
     """What one part holds."""
     with pq.ParquetFile(path) as file:  # read_table starts pyarrow's engine for data sets first
@@ -108,7 +103,7 @@ def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
 
     Returns what the part holds: the table, or what was written before.
     """
-    path = part_path(folder, name)
+    path = folder / f"{name}.parquet"
     if path.exists():
         return read_part(path)
     data = pa.BufferOutputStream()
@@ -161,31 +156,25 @@ ROW_GROUP = 125_000
 SEARCHED = ("window", "window_start", "window_end", "time")
 
 
-class Target(NamedTuple):
-    """A file to be made from parts."""
+def merge(folder: Path, path: Path, schema: pa.Schema, once: str | None = None) -> int:
+    """Merge all parts of a folder in order of their names into a file; returns the number of rows.
 
-    folder: Path  # where the parts are; they stay there
-    path: Path  # the file to write; with the schema alone if there are no parts
-    schema: pa.Schema  # of the file
-    # Column that only ever grows from part to part of a stream (``window``): rows of a later part that do not go
-    # beyond the earlier ones were written twice and are left out
-    once: str | None = None
-
-
-def merge(target: Target) -> int:
-    """Merge all parts of a folder in order of their names; returns the number of rows."""
+    The parts stay where they are. Without any the file has its schema alone. ``once``: a column that only ever grows
+    from part to part of a stream (``window``): rows of a later part that do not go beyond the earlier ones were written
+    twice, and are left out.
+    """
     # Least and largest values are worth their time only where they say which rows can be skipped.
-    searched = [name for name in target.schema.names if name in SEARCHED]
+    searched = [name for name in schema.names if name in SEARCHED]
     options = {"compression": "zstd", "write_statistics": searched}
     waiting: list[pa.Table] = []
     n_rows, n_waiting, seen, stream = 0, 0, -1, 0
-    with whole(target.path) as temporary, pq.ParquetWriter(temporary, target.schema, **options) as writer:
-        for part in sorted(target.folder.glob("*.parquet")):
-            table = read_part(part).cast(target.schema)
-            if target.once is not None and len(table):
+    with whole(path) as temporary, pq.ParquetWriter(temporary, schema, **options) as writer:
+        for part in sorted(folder.glob("*.parquet")):
+            table = read_part(part).cast(schema)
+            if once is not None and len(table):
                 if stream_of(part.stem) != stream:
                     stream, seen = stream_of(part.stem), -1
-                keys = table.column(target.once).to_numpy()
+                keys = table.column(once).to_numpy()
                 table = table if keys[0] > seen else table.filter(pa.array(keys > seen))
                 seen = max(seen, int(np.max(keys)))
             waiting.append(table)

@@ -76,11 +76,6 @@ class Head:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    @classmethod
-    def beside(cls, ledger: Path) -> Head:
-        """The one that belongs to a ledger."""
-        return cls(ledger.with_name(f"{ledger.name}.head"))
-
     def read(self) -> str | None:
         """The head that was kept last, empty before the first entry; None where there is no file."""
         try:
@@ -109,20 +104,36 @@ class Head:
 class Ledger:
     """Append-only file of charges, one JSON object a line; several runs, and several workers of one, may write to it.
 
-    Every line ends with the head of the chain: SHA-256 over the head before it and the line. A line that was changed or
-    taken out breaks the chain. That the end is missing shows by a head that was kept elsewhere (`Head`): beside the
-    ledger, in the folder of the run, in the manifests. It is written after the entry and before the release, so that
-    the head of a writer that was killed is that of an earlier entry, never of a later one. Lines of earlier versions
-    have no head, may stand at the beginning only, and are chained by what follows them.
-
     The file is made with its folder when first written. A torn last line (a killed run) is cut off, since the release
-    it belongs to never left. ``strict``: whether a window that was charged before must be charged for the same input
-    again: a run that is continued cannot release a window twice. ``begun``: where in the file the run's own charges
-    begin, in bytes: those before are another run's, which may have released the same windows of other input.
-    ``released``: streams and windows that the run has released: it may have done so under a charge of another run for
-    the same input. ``run``: the deployment that charges; empty: a simulation. ``limit``: budget that all runs share;
-    None: not enforced. ``own_head``: where the run keeps the head of its own last entry, beside the one at the ledger;
-    None: nowhere else.
+    it belongs to never left.
+
+    Parameters
+    ----------
+    path
+        The file.
+    strict
+        Whether a window that was charged before must be charged for the same input again. A run that is continued
+        cannot release a window twice.
+    begun
+        Where in the file the run's own charges begin, in bytes. Those before are another run's, which may have
+        released the same windows of other input.
+    released
+        Streams and windows that the run has released. It may have done so under a charge of another run for the same
+        input.
+    run
+        The deployment that charges; empty: a simulation.
+    limit
+        Budget that all runs share; None: not enforced.
+    own_head
+        Where the run keeps the head of its own last entry, besides the one at the ledger; None: nowhere else.
+
+    Notes
+    -----
+    Every line ends with the head of the chain: SHA-256 over the head before it and the line. A line that was changed
+    or taken out breaks the chain. A missing end does not: it shows by a head that was kept elsewhere (`Head`), beside
+    the ledger, in the folder of the run and in the manifests. A head is kept after its entry is written and before the
+    release leaves, so that a writer that is killed leaves the head of an earlier entry, never of a later one. Lines of
+    earlier versions have no head. They stand at the beginning only, and are chained by what follows them.
 
     >>> import tempfile
     >>> charge = Charge("main", 1, 0, 1, 0.5, 0.125, False, "configuration", "data")
@@ -144,23 +155,22 @@ class Ledger:
     ) -> None:
         self.path, self.strict, self.begun, self.released = path, strict, begun, released
         self.run, self.limit = run, limit
-        beside = Head.beside(path)
-        self._kept = [beside] if own_head in (None, beside.path) else [beside, Head(own_head)]
-        self._recent: deque[Identity] = deque()
+        beside = path.with_name(f"{path.name}.head")
+        self._kept = [Head(beside)] if own_head in (None, beside) else [Head(beside), Head(own_head)]
         self._forget()
 
     def _forget(self) -> None:
         """Know nothing of the file any more."""
         self._known: set[Identity] = set()
         self._charged: set[Span] = set()
-        self._recent.clear()
+        self._recent: deque[Identity] = deque()
         self._read_to: int | None = None
         self._head = ""
         if self.limit is not None:
             self.limit.forget()
 
     def __iter__(self) -> Iterator[Charge]:
-        return (_charge(entry.values) for entry in self.entries() if entry.is_charge)
+        return (Charge(**entry.values) for entry in self.entries() if entry.is_charge)
 
     def entries(self) -> Iterator[Entry]:
         """All entries from the first; raises `DataError` where the chain is broken."""
@@ -198,7 +208,7 @@ class Ledger:
                 values = json.loads(line)
                 stored = values.pop("chain", None)
                 if "entry" not in values:
-                    _charge(values)
+                    Charge(**values)
                 head = _next_head(head, values)
                 if (stored is None and is_chained is not False) or stored not in (None, head):
                     raise ValueError("the chain is broken: a line before it was changed, added or removed")
@@ -322,7 +332,7 @@ class Ledger:
             self._head = entry.head
             if not entry.is_charge:
                 continue
-            charge = _charge(entry.values)
+            charge = Charge(**entry.values)
             charges.append(charge)
             counts = entry.begins >= self.begun or (charge.stream, charge.window) in self.released
             if self.run:
@@ -386,10 +396,6 @@ def _values(charge: Charge) -> dict[str, Any]:
     """A charge as a line says it; a simulation's has neither run nor reach nor factor, that of one stream no shares."""
     left_out = (() if charge.run else ("run", "reach", "factor")) + (() if charge.most else ("shares", "most"))
     return {name: value for name, value in vars(charge).items() if name not in left_out}
-
-
-def _charge(values: Mapping[str, Any]) -> Charge:
-    return Charge(**values)
 
 
 # A run that begins.
@@ -470,12 +476,10 @@ class Entering:
 
     def _check_traces(self, terms: Terms, runs: list[dict[str, Any]]) -> None:
         """Traces count run by run: a user's points in one run are not those of another pseudonym in the next."""
-        spent, own = sum(run["promise"] for run in runs), promise(self.plan)
+        spent, own = sum(run["promise"] for run in runs), self.own["promise"]
         if np.isinf(own) and not runs:  # nothing that could be added up: one run is all that there may be
             return
-        if np.isinf(own):
-            raise LedgerExhausted(1, spent, own, terms.budget)
-        if spent + own > terms.budget * (1 + ROUNDING):
+        if np.isinf(own) or spent + own > terms.budget * (1 + ROUNDING):
             raise LedgerExhausted(1, spent, own, terms.budget)
 
     def _notice(self, terms: Terms, runs: list[dict[str, Any]], charges: list[dict[str, Any]]) -> str | None:

@@ -496,8 +496,8 @@ class Limit:
         return charge
 
     def _own(self, charge: Charge) -> Charge:
-        reach = self.plan.calendar.start(charge.window + self.n_steps)
         calendar = self.plan.calendar
+        reach = calendar.start(charge.window + self.n_steps)
         n_windows = int(calendar.index(np.array([charge.window_end - 1]))[0]) - charge.window + 1
         parts = calendar.overlapping or n_windows * calendar.step > self.terms.span
         # What leaves a window makes room for as many later memberships where a user's budget period is bounded.

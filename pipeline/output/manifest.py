@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.accountants.core.accountant import Accountant
+from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.mechanisms.core.contract import Mechanism
 from penstock.mechanisms.core.noise_keys import BEGINNING
 from penstock.mechanisms.core.plugin import RowEquationError
@@ -24,7 +24,7 @@ from penstock.pipeline.config.canonical import digest, resolved
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import SINKS
 from penstock.pipeline.output import files, tables
-from penstock.pipeline.output.files import Target, ledger_path, merge, parts_folder
+from penstock.pipeline.output.files import ledger_path, merge, parts_folder
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.sources.base import LiveSource, Source
 from penstock.pipeline.steps.ingest import RowCounts
@@ -116,7 +116,8 @@ def public_manifest(
     head of the ledger at the end of the run. It is the digest of keyed digests under the nonce of the run, so that it
     shows nothing of the data. A simulation's is left out.
     """
-    config = resolved(plan.config, files=_name_of_file)
+    # Files without their folders, which say where and for whom the operator keeps things.
+    config = resolved(plan.config, files=lambda path: Path(path).name)
     if plan.config.mode == "deployment":
         config.pop("source", None)
     for sink in SINKS:
@@ -151,11 +152,6 @@ def public_manifest(
     }
 
 
-def _name_of_file(path: str) -> str:
-    """Name of a file without its folders, which say where and for whom the operator keeps things."""
-    return Path(path).name
-
-
 def input_digests(config: RunConfig) -> dict[str, str]:
     """SHA-256 of every input by name; one for all of them in a deployment whose files are named after people."""
     digests = config.source.digests()
@@ -175,14 +171,10 @@ def operator_manifest(plan: Plan, **facts: Any) -> dict[str, Any]:
         "configuration_digest": digest(plan.config).hex(),
         "noise": noise,
         "versions": versions(),
-        "accountants": [_name(a) for a in plan.accountants],
+        "accountants": [ACCOUNTANTS.name_of(type(a)) for a in plan.accountants],
         "distinct_people": plan.config.source.has_people,
         **facts,
     }
-
-
-def _name(accountant: Accountant) -> str:
-    return type(accountant).__module__.rpartition(".")[2]
 
 
 def row_equation(plan: Plan) -> dict[str, Any]:
@@ -359,14 +351,14 @@ def merge_outputs(plan: Plan) -> None:
     """Merge the parts of every table, each window once, and the rejected rows."""
     public, operator = plan.folder / "public", plan.folder / "operator"
     if plan.on_points:
-        merge(Target(parts_folder(plan, "traces"), public / "traces.parquet", tables.TRACES))
+        merge(parts_folder(plan, "traces"), public / "traces.parquet", tables.TRACES)
     else:
-        merge(Target(parts_folder(plan, "releases"), public / "releases.parquet", tables.RELEASES, "window"))
-    merge(Target(parts_folder(plan, "accounts_public"), public / "accounts.parquet", tables.ACCOUNTS))
-    merge(Target(parts_folder(plan, "accounts"), operator / "accounts.parquet", tables.ACCOUNTS))
+        merge(parts_folder(plan, "releases"), public / "releases.parquet", tables.RELEASES, "window")
+    merge(parts_folder(plan, "accounts_public"), public / "accounts.parquet", tables.ACCOUNTS)
+    merge(parts_folder(plan, "accounts"), operator / "accounts.parquet", tables.ACCOUNTS)
     if plan.keeps_truth:
         schema, once = (tables.TRUE_TRACES, None) if plan.on_points else (tables.TRUTH, "window")
-        merge(Target(parts_folder(plan, "truth"), operator / "truth.parquet", schema, once))
+        merge(parts_folder(plan, "truth"), operator / "truth.parquet", schema, once)
     with files.whole(operator / "rejects.jsonl") as temporary, temporary.open("wb") as target:
         for path in sorted(parts_folder(plan, "rejects").glob("*.jsonl")):
             with path.open("rb") as source:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,9 @@ from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import outline
 from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.output.intervals import ends, margin
+from penstock.pipeline.windows.calendar import DAY
+
+Array = NDArray[np.float64]
 
 
 def _short(value: float) -> str:
@@ -32,10 +34,73 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+# Intervals that hold a true count with 95 %, from what is released; a count is never negative.
+
+#: Share of the counts that the intervals are to hold.
+LEVEL = 0.95
+
+
+def margin(value: Array, deviation: Array) -> Array:
+    """Half-width of the shortest 95 % interval of a count of which value and standard deviation are stated.
+
+    The count is normal with both, given that it is not negative (the highest-density interval of a truncated normal).
+    It is a whole number: the normal that stands for it has a variance larger by 1/12 (Sheppard 1898). The interval is
+    ``ends(value, margin)``: symmetric around a value that is far from 0, else from 0 to ``value + margin``.
+
+    ``value``, ``deviation``: at least 0, of one shape; NaN: not known.
+
+    >>> margin(np.array([9.0, 1.0, 0.0]), np.ones(3)).round(3).tolist()
+    [2.04, 1.803, 2.04]
+    """
+    from scipy.special import ndtr, ndtri  # loaded where a deviation is stated
+
+    deviation = np.where(deviation > 0, np.sqrt(np.square(deviation) + 1 / 12), deviation)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distance = np.where(deviation > 0, value / deviation, np.inf)
+    below = ndtr(-distance)
+    symmetric = -ndtri((1 - LEVEL * (1 - below)) / 2)
+    from_zero = ndtri(LEVEL + (1 - LEVEL) * below)
+    return np.asarray(deviation * np.where(symmetric <= distance, symmetric, from_zero))
+
+
+def ends(value: Any, margin: Any) -> tuple[Any, Any]:
+    """Both ends of an interval of a count: what is below 0 is left out, which no count is.
+
+    >>> low, high = ends(np.array([9.0, 1.0, -5.0]), np.array([2.0, 2.0, 2.0]))
+    >>> low.tolist(), high.tolist()
+    ([7.0, 0.0, 0.0], [11.0, 3.0, 0.0])
+    """
+    return np.maximum(value - margin, 0.0), np.maximum(value + margin, 0.0)
+
+
+def half_width(columns: Collection[str]) -> pl.Expr:
+    """Half-width of the interval that holds a true count with 95 %: of a stated deviation, else of the noise.
+
+    NaN where there is no noise of a known family. ``columns``: those of the table of releases; earlier versions wrote
+    no ``standard_deviation``.
+    """
+    of_noise = pl.col("scale") * (
+        pl.when(pl.col("noise").is_in(["laplace", "discrete_laplace"]))
+        .then(-math.log(1 - LEVEL))
+        .when(pl.col("noise").is_in(["gaussian", "discrete_gaussian"]))
+        .then(1.96)
+        .otherwise(math.nan)
+    )
+    if "standard_deviation" not in columns:
+        return of_noise
+    stated = pl.map_batches(
+        ["value", "standard_deviation"],
+        lambda both: pl.Series(margin(*(one.to_numpy() for one in both))),
+        return_dtype=pl.Float64,
+        is_elementwise=True,
+    )
+    return pl.when(pl.col("standard_deviation").is_not_null()).then(stated).otherwise(of_noise)
+
+
 # Error, known where the truth is.
 
 
-def worth(truth: NDArray[np.float64], released: NDArray[np.float64]) -> dict[str, float]:
+def worth(truth: Array, released: Array) -> dict[str, float]:
     """Mean count, and mean absolute errors of the release, of zeros and of the last release shown again, in people.
 
     ``truth``, ``released``, of shape (n_windows, n_cells).
@@ -50,16 +115,16 @@ def worth(truth: NDArray[np.float64], released: NDArray[np.float64]) -> dict[str
     }
 
 
-DAY, WEEK = 86_400_000, 604_800_000
+WEEK = 7 * DAY
 
 
 def usual_counts(
-    truth: NDArray[np.float64],
+    truth: Array,
     active: NDArray[np.bool_],
     starts: NDArray[np.int64],
     time_zone: str,
     training: NDArray[np.bool_],
-) -> NDArray[np.float64]:
+) -> Array:
     """Mean count of each cell in the training windows at the same local time of the week, shape (n_windows, n_cells).
 
     At the same time of the day if the training part is shorter than a week, of all of it if it is shorter than a day,
@@ -88,10 +153,8 @@ def usual_counts(
     return np.where(active, means[place], 0.0)
 
 
-def interval_coverage(
-    truth: NDArray[np.float64], released: NDArray[np.float64], deviation: NDArray[np.float64]
-) -> dict[str, float]:
-    """Share of counts in the stated 95 % intervals (`intervals.margin`), and their mean width and score in people.
+def interval_coverage(truth: Array, released: Array, deviation: Array) -> dict[str, float]:
+    """Share of counts in the stated 95 % intervals (`margin`), and their mean width and score in people.
 
     The score of an interval is its width, and 40 times the distance of a count that is not in it (Gneiting, Raftery
     2007, section 6.2, at 95 %): least for intervals that are narrow *and* hold, so that wide ones do not flatter.
@@ -179,7 +242,7 @@ QUIET, DAYTIME = 6, (8, 22)
 QUIET_SHARE, FEWEST = 0.125, 1000
 
 
-def quiet_by_day(truth: NDArray[np.float64], starts: NDArray[np.int64], time_zone: str) -> int | None:
+def quiet_by_day(truth: Array, starts: NDArray[np.int64], time_zone: str) -> int | None:
     """Local hour around which the quietest hours of the mean day lie, if that is by day: a sign of a wrong time zone.
 
     None by night, where no hours are quiet, and for less than a day, windows above three hours, and few counts.
@@ -301,18 +364,29 @@ def losses(
 ) -> dict[str, float] | None:
     """Most that one person can lose by one release, by a day and by the whole run, in nats; sums of their charges.
 
-    ``releases``: the table ``public/releases`` or, with the figures of the person who loses most, ``public/traces``.
-    ``time_zone``: of the days. ``sensitivity``: as the manifest says it. ``memberships``, where a person is bounded
-    over whole budget periods: how many counts a person moves by a ``window`` in itself, by a ``day`` and by the
-    ``run``; ``streams``, where there are several. Returns ``release``, ``day`` and ``run``; ε, or where that is
-    infinite the ε at ``delta``; infinite without a guarantee. None before the first release. A day pays for every
-    release that shares time with it, and twice for one that goes beyond it: the person's other events stay there, and
-    bounding may keep another of them.
+    A day pays for every release that shares time with it. It pays twice for one that goes beyond it: the person's other
+    events stay there, and bounding may keep another of them.
+
+    Parameters
+    ----------
+    releases
+        The table ``public/releases``, or ``public/traces``, of which the person who loses most counts.
+    time_zone
+        Zone of the days.
+    sensitivity
+        As the manifest says it, with ``streams`` where there are several, and with ``memberships`` where a person is
+        bounded over whole budget periods: how many counts a person moves by a ``window`` in itself, by a ``day`` and
+        by the ``run``.
+
+    Returns
+    -------
+    ε by ``release``, ``day`` and ``run``. Where one of them is infinite, all are what their ρ says at ``delta``, which is
+    there then; infinite without a guarantee. None before the first release.
     """
     columns = releases.collect_schema().names()
     charge = pl.col("epsilon", "rho")
     total = charge.sort().sum()  # groups come in any order, and the last bit of a sum of numbers hangs on theirs
-    memberships = (sensitivity or {}).get("memberships")
+    memberships = (sensitivity or {}).get("memberships") or {}
     if "pseudonym" in columns:
         person = ["pseudonym"]
         # Tables written before traces had budgets in ρ are without that column.
@@ -342,22 +416,17 @@ def losses(
         whole = charges.select(total)
     if days.is_empty():
         return None
-    figures = {
-        "release": (days["one_epsilon"].max(), days["one_rho"].max()),
-        "day": (days["epsilon"].max(), days["rho"].max()),
-        "run": (whole["epsilon"].max(), whole["rho"].max()),
-    }
-    everything = figures["run"]
-    for name in {"day", "run"} & set(memberships or {}):
-        assert memberships is not None
+    of_release = days.select("one_epsilon", "one_rho").max().row(0)
+    of_day, of_run = (frame.select("epsilon", "rho").max().row(0) for frame in (days, whole))
+    figures = {"release": of_release, "day": of_day, "run": of_run}
+    for name in {"day", "run"} & set(memberships):
         # Every membership costs the same under the narrowest noise. What a day leaves moves up behind it, so that its
         # own charges are no bound; those of the run are.
-        own = tuple(memberships[name] * float(most) / memberships["window"] for most in figures["release"])  # type: ignore[arg-type]
-        figures[name] = tuple(map(min, own, everything))  # type: ignore[assignment,arg-type]
-    if all(math.isfinite(float(epsilon)) for epsilon, _ in figures.values()):  # type: ignore[arg-type]
-        return {name: float(epsilon) for name, (epsilon, _) in figures.items()}  # type: ignore[arg-type]
-    converted = {name: epsilon_of(float(rho), DELTA) for name, (_, rho) in figures.items()}  # type: ignore[arg-type]
-    return converted | {"delta": DELTA}
+        own = (memberships[name] * one / memberships["window"] for one in of_release)
+        figures[name] = tuple(map(min, own, of_run))
+    if all(math.isfinite(epsilon) for epsilon, _ in figures.values()):
+        return {name: epsilon for name, (epsilon, _) in figures.items()}
+    return {name: epsilon_of(rho, DELTA) for name, (_, rho) in figures.items()} | {"delta": DELTA}
 
 
 def of_streams(charges: pl.DataFrame, window: list[str], sensitivity: Mapping[str, Any]) -> pl.DataFrame:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import ACCOUNTANTS, Rows
-from penstock.mechanisms.core.contract import Release
 from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
@@ -70,8 +68,10 @@ class RunWriter:
         if not batch.releases:
             return
         stream = self.plan.plan_of(batch.stream)
-        name = files.stretch(batch.releases[0].window, batch.releases[-1].window, self._number(stream))
-        table = self._releases_table(batch.releases, stream)  # before the wait: how long it takes depends on the data
+        first, last = batch.releases[0].window, batch.releases[-1].window
+        name, windows = files.stretch(first, last, self._number(stream)), stream.windows(first, last)
+        # Before the wait: how long it takes depends on the data.
+        table = releases_table(batch.releases, windows, stream.cells, stream.stream, stream.lateness)
         if final_at is not None:
             self._wait(final_at)
         held = files.write_part(parts_folder(self.plan, "releases"), name, table)
@@ -157,10 +157,6 @@ class RunWriter:
     def _number(self, stream: Plan) -> int | None:
         """Number of one of several streams in the names of parts."""
         return [own.stream for own in self.plan.streams].index(stream.stream) if self.plan.is_split else None
-
-    def _releases_table(self, releases: Sequence[Release], stream: Plan) -> pa.Table:
-        windows = stream.windows(releases[0].window, releases[-1].window)
-        return releases_table(releases, windows, stream.cells, stream.stream, stream.lateness)
 
     def _wait(self, final_at: float) -> None:
         """Let a release leave a fixed time after its window was final, whatever there was to count.

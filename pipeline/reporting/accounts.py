@@ -65,14 +65,6 @@ class Treatment:
         titles = (title for beginning, title in self.panels.items() if name.startswith(beginning))
         return next(titles, plain), self.unit if is_own else unit
 
-    def is_rule(self, name: str, shown: set[str]) -> bool:
-        """Whether a whole-run figure is worth a horizontal line in a chart of the names shown."""
-        return "supremum" in name and "total_loss" in shown
-
-    def smallest_is_worst(self, name: str) -> bool:
-        """Whether the figure to watch is the smallest."""
-        return name.endswith("_left")
-
 
 KNOWN = {
     "landmark_budget": Treatment(
@@ -246,6 +238,11 @@ def treatment(accountant: str) -> Treatment:
     return KNOWN.get(accountant) or Treatment(title=accountant.replace("_", " ").capitalize())
 
 
+def smallest_is_worst(name: str) -> bool:
+    """Whether the value of a figure to watch is the smallest."""
+    return name.endswith("_left")
+
+
 @dataclass(frozen=True)
 class Figure:
     """One name of one accountant over a whole run; accountant, name, unit and adjacency as in its rows."""
@@ -280,8 +277,8 @@ def figures(rows: pl.DataFrame) -> list[Figure]:
         known = np.flatnonzero(among & ~np.isnan(values))
         if not len(known):
             continue
-        smallest_is_worst = treatment(str(accountant)).smallest_is_worst(str(name))
-        at = int(known[np.argmin(values[known]) if smallest_is_worst else np.argmax(values[known])])
+        is_least = smallest_is_worst(str(name))
+        at = int(known[np.argmin(values[known]) if is_least else np.argmax(values[known])])
         worst = group.row(at, named=True)
         ends = group["high"].cast(pl.Float64).to_numpy()[known]
         ends = ends[~np.isnan(ends)]
@@ -296,7 +293,7 @@ def figures(rows: pl.DataFrame) -> list[Figure]:
                 n_subjects=len(_subjects(group if among.all() else group.filter(among))),
                 final=bool(group["is_final"].to_numpy()[among].all()),
                 low=worst["low"],
-                high=worst["high"] if smallest_is_worst else max(ends.tolist(), default=None),
+                high=worst["high"] if is_least else max(ends.tolist(), default=None),
             )
         )
     return sorted(found, key=lambda f: treatment(f.accountant).order)
@@ -336,7 +333,7 @@ def _chart(
     rules = [{"label": label, "value": value} for label, value in known.rules]
     shown = {name for name, _ in panel}
     for row in whole.iter_rows(named=True):
-        if known.is_rule(row["name"], shown) and math.isfinite(row["value"]):
+        if "supremum" in row["name"] and "total_loss" in shown and math.isfinite(row["value"]):
             rules.append({"label": known.label(row["name"]), "value": row["value"]})
     return {
         "id": f"{panel[0][1]['accountant'][0]}-{title}",

@@ -15,8 +15,7 @@ import polars.selectors as cs
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.output.intervals import half_width
-from penstock.pipeline.output.worth import counted, losses, of_streams
+from penstock.pipeline.output.worth import counted, half_width, losses, of_streams
 from penstock.pipeline.reporting.accounts import Figure, figures
 
 T = TypeVar("T")
@@ -55,13 +54,13 @@ class Run:
         path = self.folder / "public" / "manifest.json"
         if not path.is_file():
             raise DataError(f"{self.folder}: no run here (public/manifest.json is missing)")
-        return _read_json(path)
+        return read_json(path)
 
     @cached_property
     def operator(self) -> dict[str, Any] | None:
         """The operator's manifest; None until the run is over."""
         path = self.folder / "operator" / "manifest.json"
-        return _read_json(path) if path.is_file() and not self.public_only else None
+        return read_json(path) if path.is_file() and not self.public_only else None
 
     @property
     def is_over(self) -> bool:
@@ -120,7 +119,9 @@ class Run:
 
     @cached_property
     def losses(self) -> dict[str, float] | None:
-        """What one person can lose at most; None before the first release."""
+        """What one person can lose at most, as the operator's manifest says it where there is one; None: no release."""
+        if found := (self.operator or {}).get("loss"):
+            return dict(found)
         name = "public/releases" if self.traces is None else "public/traces"
         return self.read(name, lambda rows: losses(rows, self.time_zone, self.public.get("sensitivity")))
 
@@ -172,7 +173,8 @@ class Run:
             return [json.loads(line) for line, _ in zip(lines, range(n_most))]
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """An object in a file; raises `DataError` that names the file where it is none."""
     try:
         value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

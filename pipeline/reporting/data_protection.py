@@ -10,8 +10,7 @@ from typing import Any
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.output import files
-from penstock.pipeline.output.export import CELLS
-from penstock.pipeline.output.outlines import OUTLINES
+from penstock.pipeline.output.maps import CELLS, OUTLINES
 from penstock.pipeline.output.worth import UNBOUNDED
 from penstock.pipeline.reporting.accounts import treatment
 from penstock.pipeline.reporting.data import Run
@@ -46,13 +45,11 @@ def write_statement(folder: str | Path) -> Path:
     if is_experiment(folder):
         raise DataError(f"{folder}: an experiment publishes nothing; the statement is about a run")
     path = folder / "public" / STATEMENT
-    page = statement(Run(folder, public_only=True))
-    with files.whole(path) as temporary:
-        temporary.write_bytes(page)
+    files.write_text(path, statement(Run(folder, public_only=True)))
     return path
 
 
-def statement(run: Run) -> bytes:
+def statement(run: Run) -> str:
     """The page, a function of the published files: without script, to be read, printed and signed."""
     name = str(run.public["name"])
     mode = "deployment" if run.is_deployment else "simulation"
@@ -108,21 +105,14 @@ def _because(run: Run) -> str:
     return f"; lateness is {lateness}" if lateness.startswith("shared") else ""
 
 
-def _sheet(caption: str, rows: Sequence[tuple[str, str]]) -> Html:
-    """A table of facts, each with its name at the beginning of its row."""
-    body = [element("tr", element("th", name, scope="row"), element("td", text)) for name, text in rows]
-    return element("table", element("caption", caption), element("tbody", *body), class_="sheet")
-
-
-def _grid(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Html:
-    """A table with a heading for each column, and the first cell of a row as its heading."""
-    head = element("tr", *(element("th", column, scope="col") for column in columns))
+def _sheet(caption: str, rows: Sequence[Sequence[str]], columns: Sequence[str] = ()) -> Html:
+    """A table with the first cell of a row as its heading, and a heading for each column where they are given."""
+    heads = (element("th", column, scope="col") for column in columns)
+    head = element("thead", element("tr", *heads)) if columns else None
     body = [
         element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
     ]
-    return element(
-        "table", element("caption", caption), element("thead", head), element("tbody", *body), class_="sheet"
-    )
+    return element("table", element("caption", caption), head, element("tbody", *body), class_="sheet")
 
 
 # 1. Promised.
@@ -234,7 +224,7 @@ def _losses(run: Run) -> Html:
         delta = f", at δ = {found['delta']:g}: with that chance a loss may be larger" if "delta" in found else ""
         columns = ("Lost", "Loss (ε in nats)", "Odds change at most by", "Even odds (50 %) become at most")
         first = join(
-            _grid(f"The most that one person can lose (sums of the published charges{delta})", columns, rows),
+            _sheet(f"The most that one person can lose (sums of the published charges{delta})", rows, columns),
             element(
                 "p",
                 "The odds are those that somebody gives to a person's having been there, before and after seeing all "
@@ -273,7 +263,7 @@ def _books(run: Run) -> Html | None:
         ]
         for figure in run.figures
     ]
-    return _grid("The published books (accountants)", ("Figure", "Value", "Compared", "Of", "Status"), rows)
+    return _sheet("The published books (accountants)", rows, ("Figure", "Value", "Compared", "Of", "Status"))
 
 
 # 3. Not promised.
@@ -359,7 +349,7 @@ def _assumed(run: Run) -> Html:
             "The choice itself would tell of the data, outside of every figure here.",
         ),
     ]
-    return _grid("What the promise takes for granted", ("Assumption", "In this run", "If it does not hold"), rows)
+    return _sheet("What the promise takes for granted", rows, ("Assumption", "In this run", "If it does not hold"))
 
 
 # 5. Adversaries, by the names of docs/security.md.
@@ -403,7 +393,7 @@ def _adversaries(run: Run) -> Html:
         ("the holders of the noise key", "the key", "with public/, the counts without their noise"),
     ]
     where = element("p", "Names and details as in docs/security.md, under Adversaries; terms as in docs/glossary.md.")
-    return join(_grid("Adversaries", ("Who", "Sees", "Can still learn or do"), rows), where)
+    return join(_sheet("Adversaries", rows, ("Who", "Sees", "Can still learn or do")), where)
 
 
 # 6 and 7. Cited and signed.
@@ -440,5 +430,5 @@ def _digests(folder: Path) -> dict[str, str]:
 def _signed() -> Html:
     lines = [[role, "", "", ""] for role in ("Responsible for the release (operator)", "Data-protection officer")]
     text = "Read and found right, or with these remarks:"
-    sheet = _grid("Signatures", ("Role", "Name", "Place and date", "Signature"), lines)
+    sheet = _sheet("Signatures", lines, ("Role", "Name", "Place and date", "Signature"))
     return element("div", element("p", text), element("div", class_="remarks"), sheet, class_="signatures")

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
-from penstock.pipeline.output.export import CELLS, read_cells, rings_of
-from penstock.pipeline.output.intervals import ends
-from penstock.pipeline.output.outlines import read_outlines
+from penstock.pipeline.output.maps import CELLS, read_cells, read_outlines, rings_of
+from penstock.pipeline.output.worth import ends
 from penstock.pipeline.reporting.data import Counts, Run
 
 Array = NDArray[np.float64]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ import polars as pl
 import yaml
 
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.reporting.data import read_json
 from penstock.pipeline.reporting.markup import (
     Cell,
     Html,
@@ -51,11 +51,7 @@ class Experiment:
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """Its manifest."""
-        try:
-            value: dict[str, Any] = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise DataError(f"{self.folder / MANIFEST}: not JSON ({error})") from error
-        return value
+        return read_json(self.folder / MANIFEST)
 
     @cached_property
     def summary(self) -> pl.DataFrame:
@@ -64,6 +60,22 @@ class Experiment:
         if not path.is_file():
             raise DataError(f"{path}: is missing; run the experiment again, it resumes where it stopped")
         return pl.read_parquet(path)
+
+    @cached_property
+    def frontier(self) -> pl.DataFrame | None:
+        """Every setting with its limited measures, of an experiment with a choice."""
+        path = self.folder / "frontier.parquet"
+        return pl.read_parquet(path) if path.is_file() else None
+
+    @property
+    def limits(self) -> list[tuple[str, str, float]]:
+        """Name, side in words and value of every limit of the choice."""
+        choice = self.manifest["choice"]
+        return [
+            (name, words, choice[side][name])
+            for side, words in LIMITS
+            for name in self.in_order(choice.get(side) or {})
+        ]
 
     @property
     def labels(self) -> dict[str, str]:
@@ -258,20 +270,16 @@ def choice_section(experiment: Experiment) -> Html | None:
     if not choice:
         return None
     parts: list[Html | None] = [element("p", _found(experiment, choice)), _best(experiment, choice)]
-    table = _table(experiment)
-    if table is not None:
+    if experiment.frontier is not None:
         parts.append(element("div", id="frontier"))
-        parts.append(frame_table(_shown(experiment, table), "Every setting: which limits it keeps, and its figures"))
+        shown = _shown(experiment, experiment.frontier)
+        parts.append(frame_table(shown, "Every setting: which limits it keeps, and its figures"))
     return join(*parts)
 
 
 def _found(experiment: Experiment, choice: dict[str, Any]) -> str:
-    limits = "; ".join(
-        f"{experiment.label(name)} {words} {number(choice[side][name])}"
-        for side, words in LIMITS
-        for name in experiment.in_order(choice.get(side) or {})
-    )
-    table = _table(experiment)
+    limits = "; ".join(f"{experiment.label(name)} {words} {number(limit)}" for name, words, limit in experiment.limits)
+    table = experiment.frontier
     has_intervals = table is not None and any(table[n].count() for n in table.columns if n.startswith("low "))
     judged = " with its whole interval" if choice.get("judge_by") == "interval" and has_intervals else ""
     keep = "keeps" if choice["allowed"] == 1 else "keep"
@@ -304,11 +312,8 @@ def _best(experiment: Experiment, choice: dict[str, Any]) -> Html | None:
     if not best:
         return None
     numbers = [
-        Headline(
-            experiment.label(name), number(best["means"][name]), "", f"limit: {words} {number(choice[side][name])}"
-        )
-        for side, words in LIMITS
-        for name in experiment.in_order(choice.get(side) or {})
+        Headline(experiment.label(name), number(best["means"][name]), "", f"limit: {words} {number(limit)}")
+        for name, words, limit in experiment.limits
         if name in best["means"]
     ]
     path = experiment.folder / "best.yaml"
@@ -319,11 +324,6 @@ def _best(experiment: Experiment, choice: dict[str, Any]) -> Html | None:
         configuration = element("details", told, listing(text, "Configuration of the best setting"))
     title = element("p", element("strong", f"Best: {experiment.setting(best['values'])}."))
     return join(title, headlines("Best setting", numbers) if numbers else None, configuration)
-
-
-def _table(experiment: Experiment) -> pl.DataFrame | None:
-    path = experiment.folder / "frontier.parquet"
-    return pl.read_parquet(path) if path.is_file() else None
 
 
 def _shown(experiment: Experiment, table: pl.DataFrame) -> pl.DataFrame:
@@ -341,7 +341,7 @@ def _shown(experiment: Experiment, table: pl.DataFrame) -> pl.DataFrame:
 
 def frontier(experiment: Experiment) -> dict[str, Any] | None:
     """Chart of the frontier: every setting by its limited measures."""
-    table, choice = _table(experiment), experiment.manifest.get("choice")
+    table, choice = experiment.frontier, experiment.manifest.get("choice")
     if table is None or not choice:
         return None
     measures = []

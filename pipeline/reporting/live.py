@@ -36,7 +36,7 @@ class LivePage:
             signature = self._files()
             if signature != self.signature:
                 run = Run(self.folder)
-                self.text, self.is_over, self.signature = run_page(run, live=True).decode(), run.is_over, signature
+                self.text, self.is_over, self.signature = run_page(run, live=True), run.is_over, signature
             self.last_served = time.monotonic()
             self.served_end = self.is_over
             return self.text

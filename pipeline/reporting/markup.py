@@ -81,13 +81,12 @@ def package_text(names: tuple[str, ...]) -> str:
     return "\n".join((folder / name).read_text(encoding="utf-8").strip() for name in names)
 
 
-def document(title: str, styles: tuple[str, ...], body: Html, policy: str = "") -> bytes:
-    """A page in UTF-8 with its styles in it; its content security policy allows them, and what ``policy`` adds."""
+def document(title: str, styles: tuple[str, ...], body: Html, policy: str = "") -> str:
+    """A page with its styles in it; its content security policy allows them, and what ``policy`` adds."""
     style = package_text(styles)
-    page = Template(package_text(("page.html",))).substitute(
+    return Template(package_text(("page.html",))).substitute(
         title=element("title", title), style=style, style_hash=content_hash(style), policy=policy, body=body
     )
-    return page.encode()
 
 
 def content_hash(text: str) -> str:

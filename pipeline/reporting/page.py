@@ -12,35 +12,34 @@ import polars as pl
 from penstock.mechanisms.core.plugin import PenstockError
 from penstock.pipeline.config.build import input_paths, read_plugin
 from penstock.pipeline.output import files
-from penstock.pipeline.output.export import geometries, read_cells, rings_of
-from penstock.pipeline.output.outlines import read_outlines
-from penstock.pipeline.reporting.accounts import charts, metric_words
+from penstock.pipeline.output.maps import geometries, read_cells, read_outlines, rings_of
+from penstock.pipeline.reporting.accounts import charts, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import ACTIONS, Counts, Run
 from penstock.pipeline.reporting.experiment import choice_section, experiment_in, frontier, is_experiment
 from penstock.pipeline.reporting.glossary import words
-from penstock.pipeline.reporting.markup import Html, content_hash, document, element, join, pack, package_text
+from penstock.pipeline.reporting.markup import (
+    Html,
+    content_hash,
+    document,
+    element,
+    join,
+    number,
+    pack,
+    package_text,
+    plural,
+    table,
+)
 from penstock.pipeline.reporting.summary import as_html, figures_table, provenance, row_equation, verdict, warnings
-from penstock.pipeline.reporting.traces import people_table, traces
 from penstock.pipeline.spaces.base import Space
 
 STYLES = ("page.css", "charts.css")
-SCRIPTS = (
-    "base.js",
-    "data.js",
-    "time.js",
-    "paths.js",
-    "chart.js",
-    "toolbar.js",
-    "zoom.js",
-    "map.js",
-    "tables.js",
-    "traces.js",
-    "frontier.js",
-    "main.js",
-)
-
+SCRIPTS = ("base.js", "time.js", "chart.js", "map.js", "tables.js", "traces.js", "frontier.js", "main.js")
 
 REPORT = "report.html"
+#: The page draws the longest traces, each thinned evenly; the files hold all.
+MOST_PEOPLE = 100
+MOST_POINTS = 1_500
+MOST_ROWS = 1_000
 #: Whose page it is, in its first line.
 SIMULATED, PUBLISHED, PRIVATE = (
     "penstock · simulation",
@@ -73,13 +72,12 @@ def write_report(folder: str | Path) -> list[Path]:
     return pages
 
 
-def _write(path: Path, page: bytes) -> Path:
-    with files.whole(path) as temporary:
-        temporary.write_bytes(page)
+def _write(path: Path, page: str) -> Path:
+    files.write_text(path, page)
     return path
 
 
-def run_page(run: Run, live: bool = False) -> bytes:
+def run_page(run: Run, live: bool = False) -> str:
     """The page of a run. A live one polls its server for newer versions of itself."""
     name, kicker = str(run.public["name"]), SIMULATED
     if run.is_deployment:
@@ -88,7 +86,7 @@ def run_page(run: Run, live: bool = False) -> bytes:
         element("header", element("p", kicker, class_="kicker"), element("h1", name), verdict(run)),
         as_html(warnings(run)),
         element("section", id="explore", aria_label="Counts and costs over time"),
-        _section("People", "people", people_table(run)),
+        _section("People", "people", _people_table(run)),
         _section("Every figure of the accounts", "accounts", figures_table(run)),
         _section("What became of every row", "rows", row_equation(run)),
     ]
@@ -103,7 +101,7 @@ def _run_json(run: Run) -> dict[str, Any]:
     shared = {"kind": "run", "name": run.public["name"], "time_zone": run.time_zone, "over": run.is_over}
     counts = run.counts
     if counts is None:
-        return shared | {"traces": traces(run)}
+        return shared | {"traces": _traces_json(run)}
     return shared | {
         "counts": _counts_json(counts) | {"counted": run.counted},
         "geometry": geometry(run, counts.cells),
@@ -190,7 +188,80 @@ def _drawn(place: dict[str, Any]) -> dict[str, Any]:
     return {"point": place["coordinates"]} if place["type"] == "Point" else {"rings": rings_of(place)}
 
 
-def experiment_page(folder: Path) -> bytes:
+# Released and true traces of each person.
+
+
+def _traces_json(run: Run) -> dict[str, Any] | None:
+    """The longest traces for the page's script; None for a run that releases counts."""
+    released = run.traces
+    if released is None or released.is_empty():
+        return None
+    truth = run.table("operator/truth")
+    if truth is not None:
+        # Rows of both files are the same points in the same order.
+        released = released.with_columns(true_latitude=truth["latitude"], true_longitude=truth["longitude"])
+    longest = (
+        released.group_by("pseudonym", maintain_order=True).len().sort("len", descending=True, maintain_order=True)
+    )
+    people = longest["pseudonym"].head(MOST_PEOPLE).to_list()
+    by_person = released.partition_by("pseudonym", as_dict=True)
+    thinned = pl.concat([_thinned(by_person[(person,)]) for person in people])
+    sizes = thinned.group_by("pseudonym", maintain_order=True).len()["len"]
+    return {
+        "people": people,
+        "n_people": len(longest),
+        "size": pack(sizes),
+        "time": pack(thinned["time"].dt.epoch("ms"), exact=True),
+        "landmark": pack(thinned["landmark"]),
+        "released": pack(thinned.select("longitude", "latitude").to_numpy()),
+        "truth": None if truth is None else pack(thinned.select("true_longitude", "true_latitude").to_numpy()),
+    }
+
+
+def _thinned(person: pl.DataFrame) -> pl.DataFrame:
+    if len(person) <= MOST_POINTS:
+        return person
+    return person[np.linspace(0, len(person) - 1, MOST_POINTS).round().astype(np.int64)]
+
+
+def _people_table(run: Run) -> Html | None:
+    """Each person: points, actions, mean error where the truth is known, and the worst value of each account figure."""
+    released = run.traces
+    if released is None:
+        return None
+    utility = run.utility
+    errors = {} if utility is None else dict(utility.select("scope", "value").iter_rows())
+    grouped = released.group_by("pseudonym", maintain_order=True).agg(
+        pl.len(), pl.col("landmark").sum(), (pl.col("action") == "published").sum().alias("published")
+    )
+    rows = []
+    costs = _costs_by_person(run.accounts, grouped["pseudonym"])
+    for name, points, landmarks, published in grouped.head(MOST_ROWS).iter_rows():
+        figures = [errors.get(f"user:{name}", float("nan")), *(cost.get(name, float("nan")) for cost in costs.values())]
+        counted = [(f"{n:,}", float(n)) for n in (points, published, landmarks)]
+        rows.append([name, *counted, *((number(figure), figure) for figure in figures)])
+    caption = f"{plural(len(grouped), 'trace')}" + (f" (the first {MOST_ROWS:,})" if len(grouped) > MOST_ROWS else "")
+    return table(["Pseudonym", "Points", "Published", "Landmarks", "Mean error (metres)", *costs], rows, caption)
+
+
+def _costs_by_person(accounts: pl.DataFrame, people: pl.Series) -> dict[str, dict[str, float]]:
+    """The worst value for each person of every name of the books, by the heading of its column."""
+    if accounts.is_empty():
+        return {}
+    own = accounts.filter(pl.col("subject").is_in(people.implode()) & pl.col("value").is_not_null())
+    found = {}
+    for (accountant, name, unit), rows in own.group_by("accountant", "name", "unit", maintain_order=True):
+        shown = treatment(str(accountant))
+        value = pl.col("value").min() if smallest_is_worst(str(name)) else pl.col("value").max()
+        label = shown.label(str(name)) + (f" ({unit})" if unit != "1" else "")
+        found[label[0].upper() + label[1:]] = dict(rows.group_by("subject").agg(value).iter_rows())
+    return found
+
+
+# The page of an experiment.
+
+
+def experiment_page(folder: Path) -> str:
     """The page of an experiment."""
     experiment = experiment_in(folder)
     name = str(experiment.manifest["name"])
@@ -213,8 +284,8 @@ def _section(title: str, name: str, content: Html | None) -> Html | None:
     return element("section", element("h2", title), content, id=name) if content else None
 
 
-def assemble(title: str, content: Html, data: dict[str, Any]) -> bytes:
-    """Template, styles, scripts, content and data in one text, in UTF-8.
+def assemble(title: str, content: Html, data: dict[str, Any]) -> str:
+    """Template, styles, scripts, content and data in one text.
 
     No text of a configuration or of a file can become markup or script: content is escaped where it is made, data is
     JSON without ``<``, and the content policy allows exactly the script and the style of this package.

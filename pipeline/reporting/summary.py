@@ -13,7 +13,7 @@ import yaml
 
 from penstock.evaluation.utility import DEFAULT
 from penstock.pipeline.output.worth import UNBOUNDED, beats, counted, in_words, losses_in_words, zone_in_words
-from penstock.pipeline.reporting.accounts import Figure, metric_words, treatment
+from penstock.pipeline.reporting.accounts import Figure, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import ACTIONS, Run
 from penstock.pipeline.reporting.markup import (
     Cell,
@@ -411,7 +411,7 @@ def _windows(run: Run) -> list[Notice]:
 def _books(run: Run) -> list[Notice]:
     found = []
     for figure in run.figures:
-        if math.isinf(figure.value) and figure.value > 0 and not figure.name.endswith("_left"):
+        if math.isinf(figure.value) and figure.value > 0 and not smallest_is_worst(figure.name):
             compared = with_values(figure.adjacency, run.configuration)
             text = f"{figure.accountant} knows no bound for {phrase(figure.name)} ({compared})."
             found.append(Notice("caution", f"{phrase(figure.name)} is infinite", text))

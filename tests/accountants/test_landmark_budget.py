@@ -21,8 +21,8 @@ from penstock.mechanisms.core.plugin import BudgetExceeded, ParameterError, Unsu
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.output.verify import verify
 from penstock.pipeline.steps.account import AccountLoop
 from penstock.pipeline.steps.release import ReleaseLoop
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from flink_cluster import ROOT, FlinkCluster, end
 
+from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.output.verify import verify
 from penstock.pipeline.runners.flink.jars import folder_of, versions
 
 needs_flink = pytest.mark.skipif(

@@ -12,7 +12,7 @@ from flink_cluster import FlinkCluster
 from flink_runs import contents, needs_flink, running, words_of
 
 from penstock.mechanisms.core.noise_keys import new_key_file
-from penstock.pipeline.output.verify import verify
+from penstock.pipeline.monitoring.verify import verify
 
 pytestmark = [pytest.mark.integration, needs_flink]
 

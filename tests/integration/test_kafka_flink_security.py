@@ -24,8 +24,8 @@ from test_kafka_security import LATITUDE, LONGITUDE, USERS, content, make, plant
 
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output.checkpoint import nonce_of_run
-from penstock.pipeline.output.verify import verify
 from penstock.pipeline.steps.contributions import user_codes
 
 pytestmark = [pytest.mark.integration, needs_flink]

@@ -20,7 +20,7 @@ from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.output.verify import verify
+from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.steps.bounding import BlockBounds, bound_block, released_counts, released_memberships
 from penstock.pipeline.steps.contributions import ContributionRows, merge
 

@@ -13,7 +13,7 @@ from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.output.verify import verify
+from penstock.pipeline.monitoring.verify import verify
 
 PLANTED = (deployments.USER, str(deployments.LATITUDE), str(deployments.LONGITUDE))
 

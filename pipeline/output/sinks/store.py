@@ -15,9 +15,8 @@ import pyarrow.parquet as pq
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.output.checkpoint import public_name
-from penstock.pipeline.output.export import CELLS
 from penstock.pipeline.output.files import canonical
-from penstock.pipeline.output.outlines import OUTLINES
+from penstock.pipeline.output.maps import CELLS, OUTLINES
 from penstock.pipeline.output.sinks import Sink
 from penstock.pipeline.sources.reading.file_systems import file_system, opened
 from penstock.pipeline.steps.release import STREAM

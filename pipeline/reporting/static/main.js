@@ -40,8 +40,6 @@ function maps(axis, geometry, outlines) {
     const apart = (row, cell) => released[row * nCells + cell] - truth[row * nCells + cell];
     quantities.push({ title: "True", unit: counts.counted, scheme: "s", breaks, value: of(truth), mean: mean(of(truth)) });
     quantities.push({ title: "Error", unit: `${counts.counted}, released − true`, scheme: "d", breaks: evenBreaks(released.map((v, i) => v - truth[i])), value: apart, mean: mean(apart) });
-  }
-  if (truth) {
     const risk = (row, cell) => pickedOut(released[row * nCells + cell], truth[row * nCells + cell]);
     quantities.push({ title: "Risk", unit: "probability", scheme: "r", breaks: RISKS, value: risk, mean: mean(risk) });
   }
@@ -66,7 +64,7 @@ function explore(place, data) {
   const axis = new TimeAxis(counts, data.time_zone);
   const totals = counts.along(counts.released, -1);
   axis.cell = counts.busiest();
-  axis.at = totals.indexOf(totals.reduce((a, b) => Math.max(a, b), -Infinity));
+  axis.at = largestAt(totals);
   const chart = countChart(axis);
   const charts = [chart];
   if (counts.truth) {

@@ -12,15 +12,10 @@ function tracesView(data) {
     const [first, last] = range();
     const points = (positions) => Array.from({ length: last - first }, (_, i) => [positions[2 * (first + i)], positions[2 * (first + i) + 1]]);
     const ways = kinds.map(([, positions]) => points(positions));
-    const all = ways.flat();
-    const edge = (i, side) => all.reduce((found, p) => side(found, p[i]), all[0][i]);
-    const [west, east, south, north] = [edge(0, Math.min), edge(0, Math.max), edge(1, Math.min), edge(1, Math.max)];
-    const narrow = Math.cos(((south + north) / 2) * Math.PI / 180);
-    const zoom = 1000 / Math.max((east - west) * narrow, (north - south) * 1.6, 1e-6);
-    const flat = ([longitude, latitude]) => [(longitude - west) * narrow * zoom, (north - latitude) * zoom];
-    const [width, height] = flat([east, south]);
+    const { flat, size: [width, height], degrees: [across, up] } = projection(ways.flat(), 1.6);
+    const kilometres = (degrees) => ((degrees * 40030) / 360).toFixed(1);
     view.reset({ x: -12, y: -12, width: width + 24, height: height + 24 });
-    size.textContent = `${(last - first).toLocaleString("en")} points over ${(((north - south) * 40030) / 360).toFixed(1)} by ${(((east - west) * narrow * 40030) / 360).toFixed(1)} kilometres`;
+    size.textContent = `${(last - first).toLocaleString("en")} points over ${kilometres(up)} by ${kilometres(across)} kilometres`;
     drawing.setAttribute("aria-label", `Way of ${data.people[chooser.value]}: ${size.textContent}, north to south by west to east.`);
     drawing.replaceChildren(...kinds.flatMap(([, , colour], k) => [
       svg("path", { class: `line l${colour} thin`, d: `M${ways[k].map((p) => flat(p).map((v) => v.toFixed(1)).join(" ")).join("L")}` }),

@@ -15,7 +15,7 @@ from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.utils.timestamp import Timestamp
 
 from penstock.pipeline.monitoring.metrics import REGISTRY, Measure
-from penstock.pipeline.output.redaction import redact
+from penstock.pipeline.monitoring.redaction import redact
 from penstock.pipeline.runners.failure import is_lasting, note_failure
 from penstock.pipeline.steps.ingest import deadline
 
@@ -91,7 +91,7 @@ def redacted(method: Callable[..., Any]) -> Callable[..., Any]:
     ...         yield float(row)
     >>> list(Parse().process("51.4778, home"))
     Traceback (most recent call last):
-    pipeline.output.redaction.UnforeseenError: ValueError at ...; a deployment does not repeat its words, ...
+    pipeline.monitoring.redaction.UnforeseenError: ValueError at ...; a deployment does not repeat its words, ...
     """
 
     def reported(step: Any, error: Exception) -> Exception:

@@ -14,7 +14,7 @@ from small_configuration import made_up_events, small_sections
 
 from penstock.pipeline.cli import main
 from penstock.pipeline.cli.main import COMMANDS
-from penstock.pipeline.output.redaction import redact_errors
+from penstock.pipeline.monitoring.redaction import redact_errors
 
 #: Ctrl-C reaches it also where the tests were begun in the background.
 BUSY = """

@@ -7,8 +7,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from penstock.pipeline.output.intervals import LEVEL, ends, half_width, margin
-from penstock.pipeline.output.worth import interval_coverage
+from penstock.pipeline.output.worth import LEVEL, ends, half_width, interval_coverage, margin
 
 VALUES = np.array([0.0, 0.2, 1.0, 1.7, 1.95, 2.0, 3.0, 50.0])
 

@@ -24,9 +24,9 @@ from penstock.pipeline import DONE, STOPPED
 from penstock.pipeline.cli.ledger import overview
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.ledger_budget import Books, Limit, Terms, terms_of
-from penstock.pipeline.output.verify import verify
 from penstock.pipeline.run import Result
 from penstock.pipeline.steps.release import Charge
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.pipeline.output import files
-from penstock.pipeline.output.files import Target, merge, stretch, write_part
+from penstock.pipeline.output.files import merge, stretch, write_part
 
 SCHEMA = pa.schema([("window", pa.int64()), ("cell", pa.dictionary(pa.int32(), pa.string())), ("value", pa.float64())])
 
@@ -29,56 +29,57 @@ def renumbered(table: pa.Table) -> pa.Table:
     return table.set_column(1, SCHEMA.field("cell"), column)
 
 
-def cut(folder: Path, *borders: int) -> Target:
+def cut(folder: Path, *borders: int) -> Path:
     """Windows 1 to 12 in parts that end at the borders."""
     first = 1
     for last in (*borders, 12):
         write_part(folder, stretch(first, last), table(first, last))
         first = last + 1
-    return Target(folder, folder.parent / f"{folder.name}.parquet", SCHEMA, "window")
+    return folder
+
+
+def merged(folder: Path, n_rows: int = 24) -> Path:
+    """The file made of a folder's parts, which has so many rows."""
+    path = folder.with_suffix(".parquet")
+    assert merge(folder, path, SCHEMA, "window") == n_rows
+    return path
 
 
 def test_the_bytes_do_not_depend_on_how_parts_were_cut(tmp_path: Path) -> None:
-    one, four = cut(tmp_path / "one"), cut(tmp_path / "four", 1, 5, 6)
-    assert merge(one) == merge(four) == 24
-    assert one.path.read_bytes() == four.path.read_bytes()
-    assert pq.read_table(four.path)["window"].to_pylist() == table(1, 12)["window"].to_pylist()
+    one, four = merged(cut(tmp_path / "one")), merged(cut(tmp_path / "four", 1, 5, 6))
+    assert one.read_bytes() == four.read_bytes()
+    assert pq.read_table(four)["window"].to_pylist() == table(1, 12)["window"].to_pylist()
     assert not list(tmp_path.rglob("*.tmp"))
 
 
 def test_the_bytes_do_not_depend_on_dictionaries(tmp_path: Path) -> None:
     """Values are numbered in order of appearance, and only those that appear."""
-    one = cut(tmp_path / "one")
-    merge(one)
-    other = Target(tmp_path / "other", tmp_path / "other.parquet", SCHEMA, "window")
-    write_part(other.folder, stretch(1, 12), renumbered(table(1, 12)))
-    merge(other)
-    assert other.path.read_bytes() == one.path.read_bytes()
+    one = merged(cut(tmp_path / "one"))
+    write_part(tmp_path / "other", stretch(1, 12), renumbered(table(1, 12)))
+    assert merged(tmp_path / "other").read_bytes() == one.read_bytes()
 
 
 def test_rows_that_were_written_twice_count_once(tmp_path: Path) -> None:
     """Two parts of a resumed run overlap: windows up to those seen are left out."""
-    target = Target(tmp_path / "twice", tmp_path / "twice.parquet", SCHEMA, "window")
-    write_part(target.folder, stretch(1, 8), table(1, 8))
-    write_part(target.folder, stretch(5, 12), table(5, 12))
-    assert merge(target) == 24
+    write_part(tmp_path / "twice", stretch(1, 8), table(1, 8))
+    write_part(tmp_path / "twice", stretch(5, 12), table(5, 12))
+    merged(tmp_path / "twice")
 
 
 def test_a_damaged_part_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
-    target = Target(tmp_path / "damaged", tmp_path / "damaged.parquet", SCHEMA, "window")
-    target.folder.mkdir()
-    (target.folder / f"{stretch(1, 2)}.parquet").write_bytes(b"no Parquet")
+    folder = tmp_path / "damaged"
+    folder.mkdir()
+    (folder / f"{stretch(1, 2)}.parquet").write_bytes(b"no Parquet")
     with pytest.raises(pa.ArrowException):
-        merge(target)
-    assert not target.path.exists()
+        merged(folder)
+    assert not folder.with_suffix(".parquet").exists()
 
 
 def test_row_groups_do_not_depend_on_how_parts_were_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "ROW_GROUP", 5)
-    one, four = cut(tmp_path / "one"), cut(tmp_path / "four", 1, 5, 6)
-    assert merge(one) == merge(four) == 24
-    assert one.path.read_bytes() == four.path.read_bytes()
-    assert pq.ParquetFile(one.path).num_row_groups == 5
+    one, four = merged(cut(tmp_path / "one")), merged(cut(tmp_path / "four", 1, 5, 6))
+    assert one.read_bytes() == four.read_bytes()
+    assert pq.ParquetFile(one).num_row_groups == 5
 
 
 def test_the_first_write_of_a_part_wins(tmp_path: Path) -> None:

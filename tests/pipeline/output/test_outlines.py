@@ -14,8 +14,8 @@ import pytest
 
 import penstock
 from penstock.pipeline.cli.main import main
-from penstock.pipeline.output.outlines import MOST_POSITIONS, OUTLINES, read_outlines, simplified, write_outlines
-from penstock.pipeline.output.verify import verify
+from penstock.pipeline.monitoring.verify import verify
+from penstock.pipeline.output.maps import MOST_POSITIONS, OUTLINES, read_outlines, simplified, write_outlines
 from penstock.pipeline.spaces.polygons import read_lines
 
 SQUARE = [[0.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 0.0], [0.0, 0.0]]

@@ -520,7 +520,7 @@ def test_a_run_that_releases_traces_shows_them(tmp_path, monkeypatch):
     assert unpack(shown["size"]).tolist() == [3, 3]
     assert unpack(shown["truth"]).reshape(6, 2)[:, 1].tolist() == [1, 2, 3, 4, 5, 6]
     assert unpack(shown["landmark"]).tolist() == [0, 1, 0] * 2
-    monkeypatch.setattr("penstock.pipeline.reporting.traces.MOST_POINTS", 2)
+    monkeypatch.setattr("penstock.pipeline.reporting.page.MOST_POINTS", 2)
     thinned = data(page(tmp_path))["traces"]
     assert unpack(thinned["truth"]).reshape(4, 2)[:, 1].tolist() == [1, 3, 4, 6]
 

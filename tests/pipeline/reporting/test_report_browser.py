@@ -19,8 +19,7 @@ import pytest
 from report_runs import account, experiment_folder, run_folder, trace_folder
 
 from penstock.pipeline.config.build import read_plugin
-from penstock.pipeline.output.export import write_cells
-from penstock.pipeline.output.outlines import write_outlines
+from penstock.pipeline.output.maps import write_cells, write_outlines
 from penstock.pipeline.output.tables import RELEASES
 from penstock.pipeline.reporting.data_protection import write_statement
 from penstock.pipeline.reporting.live import watch

@@ -25,10 +25,10 @@ from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterErr
 from penstock.mechanisms.core.state import StateFormat
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.monitoring.redaction import UnforeseenError, redact_errors
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.checkpoint import open_ledger
 from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.output.redaction import UnforeseenError, redact_errors
 from penstock.pipeline.output.sinks.messages import Publisher
 from penstock.pipeline.runners.beam import distributed, graph, read
 from penstock.pipeline.runners.beam.graph import Release, WriteBatches

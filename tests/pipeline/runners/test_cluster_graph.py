@@ -27,10 +27,10 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.monitoring.redaction import UnforeseenError
 from penstock.pipeline.output import files, manifest
 from penstock.pipeline.output.files import ledger_path, parts_folder
 from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.output.redaction import UnforeseenError
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import distributed, read

@@ -22,10 +22,10 @@ from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.mechanisms.pegasus import Pegasus
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.monitoring.metrics import EPSILON, REGISTRY, WINDOWS
+from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.ledger_budget import Books, Terms, alike
-from penstock.pipeline.output.verify import verify
 from penstock.pipeline.output.worth import losses_of, of_streams
 from penstock.pipeline.run import run
 from penstock.pipeline.steps.release import Charge, ReleaseLoop

@@ -20,7 +20,7 @@ import penstock
 from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.cli.main import main
-from penstock.pipeline.output.export import export
+from penstock.pipeline.output.maps import export
 from penstock.pipeline.reporting.page import write_report
 from penstock.pipeline.spaces import polygons
 from penstock.pipeline.spaces.zones import Zones

@@ -19,8 +19,8 @@ from penstock.mechanisms.core.traces import PointSchedule
 from penstock.pipeline.cli.run import summary
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.output.verify import verify
 from penstock.pipeline.steps.traces import TraceLoop, gather, points_of, pseudonyms
 
 STAYS = {"stay_points": {"distance": 300, "time": "5m"}}

@@ -47,14 +47,15 @@ def verify(folder: Path) -> list[Check]:
     if not path.exists():
         raise DataError(f"{folder}: no finished run here (operator/manifest.json is missing)")
     manifest = json.loads(path.read_text(encoding="utf-8"))
+    public = json.loads((folder / "public" / "manifest.json").read_text(encoding="utf-8"))
     of_traces = "points" in manifest
     return [
         _rows(manifest),
         _schema(folder, "traces", TRACES) if of_traces else _schema(folder, "releases", RELEASES),
         _schema(folder, "accounts", ACCOUNTS),
         *(_traces(folder, manifest) if of_traces else _releases(folder, manifest)),
-        _configuration(folder, manifest),
-        _chain(folder, manifest),
+        _configuration(manifest, public),
+        _chain(folder, manifest, public),
         _inputs(manifest),
     ]
 
@@ -162,12 +163,11 @@ def _ledger_path(folder: Path, manifest: dict[str, Any]) -> Path:
     return Path(manifest["configuration"].get("output", {}).get("ledger") or folder / "operator" / "ledger")
 
 
-def _chain(folder: Path, manifest: dict[str, Any]) -> Check:
+def _chain(folder: Path, manifest: dict[str, Any], public: dict[str, Any]) -> Check:
     """Whether the ledger still holds all that it held when the run ended, by the head in both manifests."""
     head = manifest.get("ledger", {}).get("head")
     if head is None:
         return Check("ledger chain", True, "not checked: the run was made by a version without a chain")
-    public = json.loads((folder / "public" / "manifest.json").read_text(encoding="utf-8"))
     try:
         heads = Ledger(_ledger_path(folder, manifest)).heads()
     except PenstockError as error:
@@ -209,8 +209,7 @@ def _budget(points: pl.DataFrame, plan: Plan) -> Check:
     return Check("budget", largest <= budget * (1 + ROUNDING), detail)
 
 
-def _configuration(folder: Path, manifest: dict[str, Any]) -> Check:
-    public = json.loads((folder / "public" / "manifest.json").read_text(encoding="utf-8"))
+def _configuration(manifest: dict[str, Any], public: dict[str, Any]) -> Check:
     recomputed = digest(_config(manifest)).hex()
     same = public["configuration_digest"] == manifest["configuration_digest"] == recomputed
     return Check("configuration digest", same, f"{recomputed[:16]}… recomputed from the manifest")

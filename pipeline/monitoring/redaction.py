@@ -27,7 +27,7 @@ def redact_errors(deployment: bool) -> Iterator[None]:
     >>> with redact_errors(deployment=True):
     ...     float("51.4778, home")
     Traceback (most recent call last):
-    pipeline.output.redaction.UnforeseenError: ValueError at ...; a deployment does not repeat its words, ...
+    pipeline.monitoring.redaction.UnforeseenError: ValueError at ...; a deployment does not repeat its words, ...
     """
     if not deployment:
         yield
@@ -58,7 +58,7 @@ def explained() -> Iterator[None]:
     >>> with explained():
     ...     raise OSError(errno.ENOSPC, "No space left on device", "runs/a/operator/ledger")
     Traceback (most recent call last):
-    penstock.pipeline.output.redaction.DiskError: No space left on device; nothing is lost: ...
+    penstock.pipeline.monitoring.redaction.DiskError: No space left on device; nothing is lost: ...
     """
     try:
         yield
