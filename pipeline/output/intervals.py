@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,10 +64,11 @@ def half_width(columns: Collection[str]) -> pl.Expr:
     )
     if "standard_deviation" not in columns:
         return of_noise
-    stated = pl.map_batches(
-        ["value", "standard_deviation"],
-        lambda both: pl.Series(margin(*(one.to_numpy() for one in both))),
-        return_dtype=pl.Float64,
-        is_elementwise=True,
-    )
+    stated = pl.map_batches(["value", "standard_deviation"], _stated, return_dtype=pl.Float64, is_elementwise=True)
     return pl.when(pl.col("standard_deviation").is_not_null()).then(stated).otherwise(of_noise)
+
+
+def _stated(both: Sequence[pl.Series]) -> pl.Series:
+    """`margin` of values and deviations, which most mechanisms do not state."""
+    value, deviation = both
+    return deviation if deviation.is_null().all() else pl.Series(margin(value.to_numpy(), deviation.to_numpy()))
