@@ -22,7 +22,6 @@ from penstock.pipeline.output import manifest as outcome
 from penstock.pipeline.output.files import LOCK, alone_in
 from penstock.pipeline.output.manifest import input_digests, operator_manifest, public_manifest
 from penstock.pipeline.output.maps import write_cells, write_outlines
-from penstock.pipeline.output.worth import losses_of
 from penstock.pipeline.output.writer import sinks_of
 from penstock.pipeline.runners import beam
 from penstock.pipeline.runners.local import run_finite, run_stream
@@ -253,8 +252,6 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
         ledger=outcome.ledger_head(plan),
         exit={"code": code, "reason": reason},
     )
-    if loss := losses_of(plan.folder, plan.time_zone, {} if plan.on_points else plan.sensitivity()):
-        manifest["loss"] = loss
     if lost := usable.lost(equation):
         manifest["unused"] = usable.why_unused(lost, usable.sample_of(_recorded(plan)), plan)
     if plan.keeps_truth:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import sparse
 
 from penstock.accountants.correlation.hull import Array
 from penstock.mechanisms.core.plugin import DataError, ParameterError
+
+if TYPE_CHECKING:
+    from scipy import sparse
+
 
 ROW_SUM_TOLERANCE = 1e-6  # matrices come from files with few digits; rows are rescaled to exactly 1
 
@@ -32,12 +35,13 @@ def transition_matrix(matrix: ArrayLike | sparse.sparray | sparse.spmatrix, name
     penstock.mechanisms.core.plugin.ParameterError: forward: 'row 0 with sum 1.1' is not allowed; it must be ...
     """
     checked = checked_matrix(matrix, name)
-    return np.asarray(checked.toarray() if sparse.issparse(checked) else checked)
+    return np.asarray(checked.toarray() if _is_sparse(checked) else checked)
 
 
 def checked_matrix(matrix: Any, name: str = "matrix") -> Any:
     """As `transition_matrix`, but a sparse matrix stays sparse (CSR)."""
-    is_sparse = sparse.issparse(matrix)
+    if is_sparse := _is_sparse(matrix):
+        from scipy import sparse  # takes longer than all that only reads a configuration
     try:
         checked: Any = sparse.csr_array(matrix, dtype=float) if is_sparse else np.array(matrix, dtype=float)
     except (TypeError, ValueError) as error:
@@ -55,6 +59,11 @@ def checked_matrix(matrix: Any, name: str = "matrix") -> Any:
     if abs(sums[row] - 1.0) > ROW_SUM_TOLERANCE:
         raise ParameterError(name, f"row {row} with sum {sums[row]:.9g}", "row-stochastic: every row sums to 1")
     return sparse.csr_array(sparse.diags_array(1.0 / sums) @ checked) if is_sparse else checked / sums[:, None]
+
+
+def _is_sparse(matrix: Any) -> bool:
+    """`scipy.sparse.issparse`, without loading it."""
+    return hasattr(matrix, "tocsr")
 
 
 def read_matrix(path: str | os.PathLike[str]) -> Array:
@@ -215,7 +224,7 @@ def backward_matrix(forward: ArrayLike, distribution: ArrayLike | None = None) -
 
 def disjoint_rows(matrix: Any) -> bool:
     """Whether two rows of a checked matrix have no state in common, so that one step reveals everything."""
-    if sparse.issparse(matrix):
+    if _is_sparse(matrix):
         pattern = (matrix > 0).astype(np.int32)
         return bool((pattern @ pattern.T).nnz < matrix.shape[0] ** 2)
     pattern = (matrix > 0).astype(np.float32)

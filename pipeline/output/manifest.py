@@ -26,6 +26,7 @@ from penstock.pipeline.config.sections import SINKS
 from penstock.pipeline.output import files, tables
 from penstock.pipeline.output.files import ledger_path, merge, parts_folder
 from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.output.worth import SHARED, first_rows, losses
 from penstock.pipeline.sources.base import LiveSource, Source
 from penstock.pipeline.steps.ingest import RowCounts
 from penstock.pipeline.steps.traces import area_of
@@ -252,19 +253,20 @@ def release_summary(plan: Plan, complete: bool) -> dict[str, Any]:
     Raises `RowEquationError` as `check_windows` does.
     """
     if plan.on_points:
-        points = pl.read_parquet(plan.folder / "public" / "traces.parquet", columns=["action"])
-        return {"points": {"released": len(points), **actions(points)}}
+        path = plan.folder / "public" / "traces.parquet"
+        points = pl.read_parquet(path, columns=["action"])
+        loss = losses(pl.scan_parquet(path), plan.time_zone)
+        return {"points": {"released": len(points), **actions(points)}} | ({"loss": loss} if loss else {})
     windows = released(plan.folder)
     check_windows(plan, windows, complete)
-    return {"windows": {"planned": plan.calendar.n_windows, **actions(windows)}, "accounts": account_summaries(plan)}
+    loss = losses(windows.lazy(), plan.time_zone, plan.sensitivity())
+    summary = {"planned": plan.calendar.n_windows, **actions(windows)}
+    return {"windows": summary, "accounts": account_summaries(plan)} | ({"loss": loss} if loss else {})
 
 
 def released(folder: Path) -> pl.DataFrame:
-    """Stream, window and action of every release, in the order of the file."""
-    frame = pl.scan_parquet(folder / "public" / "releases.parquet").select("stream", "window", "action")
-    # The rows of a release follow each other, and say the same.
-    first = (pl.col("window") != pl.col("window").shift()) | (pl.col("stream") != pl.col("stream").shift())
-    return frame.filter(first.fill_null(True)).collect()
+    """What the rows of every release share, in the order of the file."""
+    return first_rows(pl.scan_parquet(folder / "public" / "releases.parquet")).select(SHARED).collect()
 
 
 def actions(released: pl.DataFrame) -> dict[str, int]:

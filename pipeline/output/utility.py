@@ -38,6 +38,9 @@ class _Score(NamedTuple):
     scope: str
     window: int | None
     value: float
+    low: float | None = None
+    high: float | None = None
+    stream: str = STREAM
 
 
 def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
@@ -61,9 +64,9 @@ def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
                 found["quiet_by_day"] = {"hour": hour, "time_zone": plan.time_zone}
     if not plan.config.utility:
         return found
-    rows = [{"stream": STREAM, **score._asdict()} for score in scores]
+    columns = zip(*scores) if scores else ([] for _ in _Score._fields)
     with files.whole(plan.folder / "operator" / "utility.parquet") as temporary:
-        pq.write_table(pa.Table.from_pylist(rows, schema=UTILITY), temporary)
+        pq.write_table(pa.table(dict(zip(_Score._fields, columns)), schema=UTILITY), temporary)
     return found | {"utility": {score.metric: score.value for score in scores if score.scope == "run"}}
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,13 +87,14 @@ def half_width(columns: Collection[str]) -> pl.Expr:
     )
     if "standard_deviation" not in columns:
         return of_noise
-    stated = pl.map_batches(
-        ["value", "standard_deviation"],
-        lambda both: pl.Series(margin(*(one.to_numpy() for one in both))),
-        return_dtype=pl.Float64,
-        is_elementwise=True,
-    )
+    stated = pl.map_batches(["value", "standard_deviation"], _stated, return_dtype=pl.Float64, is_elementwise=True)
     return pl.when(pl.col("standard_deviation").is_not_null()).then(stated).otherwise(of_noise)
+
+
+def _stated(both: Sequence[pl.Series]) -> pl.Series:
+    """`margin` of values and deviations, which most mechanisms do not state."""
+    value, deviation = both
+    return deviation if deviation.is_null().all() else pl.Series(margin(value.to_numpy(), deviation.to_numpy()))
 
 
 # Error, known where the truth is.
@@ -359,6 +359,16 @@ UNBOUNDED = (
 DELTA = 1e-6
 
 
+#: Columns that the rows of a release share and that say what it was and cost.
+SHARED = ["stream", "window", "window_start", "window_end", "landmark", "action", "epsilon", "rho", "available_at"]
+
+
+def first_rows(releases: pl.LazyFrame) -> pl.LazyFrame:
+    """The first row of each release in the table ``public/releases``, where the rows of a release follow each other."""
+    release = pl.col("stream", "window")
+    return releases.filter(pl.any_horizontal(release.ne_missing(release.shift())))
+
+
 def losses(
     releases: pl.LazyFrame, time_zone: str, sensitivity: Mapping[str, Any] | None = None
 ) -> dict[str, float] | None:
@@ -380,8 +390,8 @@ def losses(
 
     Returns
     -------
-    ε by ``release``, ``day`` and ``run``. Where one of them is infinite, all are what their ρ says at ``delta``, which is
-    there then; infinite without a guarantee. None before the first release.
+    ε by ``release``, ``day`` and ``run``. Where one of them is infinite, all are what their ρ says at ``delta``, which
+    is there then; infinite without a guarantee. None before the first release.
     """
     columns = releases.collect_schema().names()
     charge = pl.col("epsilon", "rho")
@@ -397,11 +407,9 @@ def losses(
         whole = days.group_by(*person).agg(total)
     else:
         # A release is one window of one stream; the windows of a block leave together, and are paid for once.
-        release = pl.col("stream", "window")
-        one_row = releases.filter(pl.any_horizontal(release.ne_missing(release.shift())))
         first = _date(pl.col("window_start").min(), time_zone)
         last = _date((pl.col("window_end") - pl.duration(milliseconds=1)).max(), time_zone)
-        paid = one_row.group_by("stream", "available_at").agg(charge.max(), first=first, last=last)
+        paid = first_rows(releases).group_by("stream", "available_at").agg(charge.max(), first=first, last=last)
         charges = paid.collect(engine="streaming")
         if sensitivity and "streams" in sensitivity:
             charges = of_streams(charges, ["available_at", "first", "last"], sensitivity)
@@ -454,12 +462,6 @@ def of_streams(charges: pl.DataFrame, window: list[str], sensitivity: Mapping[st
 
 def _date(time: pl.Expr, time_zone: str) -> pl.Expr:
     return time.dt.convert_time_zone(time_zone).dt.date()
-
-
-def losses_of(folder: Path, time_zone: str, sensitivity: Mapping[str, Any] | None = None) -> dict[str, float] | None:
-    """`losses` of a finished run's folder."""
-    found = [folder / "public" / f"{name}.parquet" for name in ("releases", "traces")]
-    return next((losses(pl.scan_parquet(path), time_zone, sensitivity) for path in found if path.is_file()), None)
 
 
 def losses_in_words(found: Mapping[str, float]) -> str:

@@ -15,7 +15,7 @@ import polars.selectors as cs
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.output.worth import counted, half_width, losses, of_streams
+from penstock.pipeline.output.worth import SHARED, counted, first_rows, half_width, losses, of_streams
 from penstock.pipeline.reporting.accounts import Figure, figures
 
 T = TypeVar("T")
@@ -91,13 +91,21 @@ class Run:
         return str(self.configuration.get("windows", {}).get("time_zone", "UTC"))
 
     @cached_property
+    def releases(self) -> pl.DataFrame | None:
+        """What the rows of each release share; None for a run that releases traces."""
+        return self.read("public/releases", lambda rows: first_rows(rows).select(SHARED).collect(engine="streaming"))
+
+    @cached_property
     def counts(self) -> Counts | None:
         """Released and true counts; None before the first release."""
-        released = self.read("public/releases", lambda rows: _released(rows, self.public.get("sensitivity") or {}))
+        if self.releases is None or self.releases.is_empty():
+            return None
+        windows = _windows(self.releases, self.public.get("sensitivity") or {})
+        released = self.read("public/releases", lambda rows: _released(rows, windows))
         if released is None:
             return None
-        windows, cells = released.windows["window"], released.cells
-        truth = self.read("operator/truth", lambda rows: _matrices(rows, windows, cells, pl.col("count")))
+        shown, cells = released.windows["window"], released.cells
+        truth = self.read("operator/truth", lambda rows: _matrices(rows, shown, cells, pl.col("count")))
         return released if truth is None else replace(released, truth=truth["count"])
 
     @cached_property
@@ -122,8 +130,8 @@ class Run:
         """What one person can lose at most, as the operator's manifest says it where there is one; None: no release."""
         if found := (self.operator or {}).get("loss"):
             return dict(found)
-        name = "public/releases" if self.traces is None else "public/traces"
-        return self.read(name, lambda rows: losses(rows, self.time_zone, self.public.get("sensitivity")))
+        rows = self.traces if self.releases is None else self.releases
+        return None if rows is None else losses(rows.lazy(), self.time_zone, self.public.get("sensitivity"))
 
     @cached_property
     def visits(self) -> tuple[int, int] | None:
@@ -205,11 +213,8 @@ class Counts:
         return sorted(((action, n) for action, n in counted if n), key=lambda pair: -pair[1])
 
 
-def _released(rows: pl.LazyFrame, sensitivity: Mapping[str, Any]) -> Counts | None:
+def _released(rows: pl.LazyFrame, windows: pl.DataFrame) -> Counts:
     """Counts without the truth; memory is bounded by what the page shows, not by the length of the table."""
-    windows = _windows(rows, sensitivity)
-    if windows.is_empty():
-        return None
     shown = windows.tail(MOST_WINDOWS)
     # In the order in which cells first come up.
     totals = rows.filter(pl.col("window") >= shown["window"][0]).group_by("cell", maintain_order=True)
@@ -222,24 +227,16 @@ def _released(rows: pl.LazyFrame, sensitivity: Mapping[str, Any]) -> Counts | No
     return Counts(shown, names, len(windows), len(cells), **matrices)
 
 
-def _windows(rows: pl.LazyFrame, sensitivity: Mapping[str, Any]) -> pl.DataFrame:
+def _windows(releases: pl.DataFrame, sensitivity: Mapping[str, Any]) -> pl.DataFrame:
     """All windows of a run, in order."""
-    # A release is one window of one stream. Its rows share these columns and mostly follow each other, so that grouping
-    # only the first row of each run of rows takes half the time.
-    release = pl.col("window", "stream")
-    shared = pl.col("window_start", "window_end", "landmark", "action", "epsilon", "rho").first()
-    first_rows = rows.filter(pl.any_horizontal(release.ne_missing(release.shift())))
-    releases = first_rows.group_by(release).agg(shared).collect(engine="streaming")
-    windows = (
-        releases.sort(release)
-        .group_by("window", maintain_order=True)
-        .agg(
-            pl.col("window_start").min().dt.epoch("ms").alias("start"),
-            pl.col("window_end").max().dt.epoch("ms").alias("end"),
-            pl.col("landmark").any(),
-            pl.col("action").cast(pl.Enum(ACTIONS)).to_physical().max(),
-            pl.col("epsilon").sum(),
-        )
+    # Parts that are not merged yet may hold a release twice.
+    releases = releases.unique(["window", "stream"], keep="first").sort("window", "stream")
+    windows = releases.group_by("window", maintain_order=True).agg(
+        pl.col("window_start").min().dt.epoch("ms").alias("start"),
+        pl.col("window_end").max().dt.epoch("ms").alias("end"),
+        pl.col("landmark").any(),
+        pl.col("action").cast(pl.Enum(ACTIONS)).to_physical().max(),
+        pl.col("epsilon").sum(),
     )
     if "streams" not in sensitivity:
         return windows

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import polars as pl
 import pytest
 from small_configuration import small_sections
 
@@ -16,6 +15,7 @@ from penstock.mechanisms.core.plugin import RowEquationError
 from penstock.pipeline.config.plan import STREAM, Plan, make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import manifest
+from penstock.pipeline.output.worth import SHARED
 
 N_WINDOWS = 6
 
@@ -30,10 +30,9 @@ def release(plan: Plan, *windows: int) -> None:
     """Two rows for each of these."""
     (plan.folder / "public").mkdir(parents=True, exist_ok=True)
     actions = ["published" if window % 3 else "refused" for window in np.repeat(windows, 2)]
-    columns = {"stream": [STREAM] * len(actions), "action": actions}
-    table = pa.table({name: pa.array(values).dictionary_encode() for name, values in columns.items()})
-    table = table.append_column("window", pa.array(np.repeat(windows, 2)))
-    pq.write_table(table, plan.folder / "public" / "releases.parquet")
+    own = {"stream": STREAM, "window": np.repeat(windows, 2), "action": actions}
+    rows = pl.DataFrame(dict.fromkeys(SHARED, 0) | own).with_columns(pl.col("stream", "action").cast(pl.Categorical))
+    rows.write_parquet(plan.folder / "public" / "releases.parquet")
 
 
 def test_all_windows_that_are_due_are_there(plan: Plan) -> None:

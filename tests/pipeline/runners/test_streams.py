@@ -26,7 +26,7 @@ from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.ledger_budget import Books, Terms, alike
-from penstock.pipeline.output.worth import losses_of, of_streams
+from penstock.pipeline.output.worth import losses, of_streams
 from penstock.pipeline.run import run
 from penstock.pipeline.steps.release import Charge, ReleaseLoop
 
@@ -344,9 +344,8 @@ def test_a_page_is_made_of_all_streams(tmp_path, value):
     result = run(configured(value), tmp_path / "out")
     page = (result.folder / "public" / "report.html").read_text()
     assert "for each of 2 streams, the same for all of them together" in page
-    assert losses_of(
-        result.folder, "UTC", json.loads((result.folder / "public/manifest.json").read_text())["sensitivity"]
-    )
+    sensitivity = json.loads((result.folder / "public/manifest.json").read_text())["sensitivity"]
+    assert losses(pl.scan_parquet(result.folder / "public/releases.parquet"), "UTC", sensitivity)
 
 
 # What is refused.
