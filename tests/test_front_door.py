@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 import yaml
 from apache_beam.testing.util import assert_that, equal_to
+from checkout import ROOT
 
 import penstock
 from penstock.beam import (
@@ -41,7 +42,6 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output.ledger_budget import LedgerExhausted
 
-ROOT = Path(__file__).resolve().parent.parent
 HOUR = 3_600_000
 START = 1704067200000  # 2024-01-01T00:00:00Z
 PEOPLE = [("ann", 0, "market"), ("bob", 0, "market"), ("ann", 0, "market"), ("cid", 2, "harbour")]

@@ -10,10 +10,10 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 BARRED = ("apache_beam", "pipeline")
 
-ROOT = Path(__file__).parents[1]
 #: Each may import those before it.
 PACKAGES = ("mechanisms", "accountants", "evaluation", "pipeline", "penstock")
 #: The entries of pipeline/, in the same order.

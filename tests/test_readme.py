@@ -13,6 +13,7 @@ from types import FrameType
 
 import generate
 import pytest
+from checkout import ROOT
 from small_configuration import small_sections
 
 from penstock import accountants, mechanisms
@@ -21,7 +22,6 @@ from penstock.pipeline.config.run import load
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import graph
 
-ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 #: What the generator reads and writes.
 GENERATED = ("configuration.md", "experiments.md", "glossary.md", "papers.yaml")

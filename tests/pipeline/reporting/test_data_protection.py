@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from deployments import configured, sections
 from report_runs import account, experiment_folder, run_folder, trace_folder
 from test_report import Text
@@ -17,8 +18,6 @@ from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.reporting.data_protection import write_statement
 from penstock.pipeline.run import run
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="module")

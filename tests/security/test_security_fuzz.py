@@ -11,12 +11,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.sources.reading import inputs
 from penstock.pipeline.sources.reading.inputs import open_inputs
 
-FUZZ = Path(__file__).parent / "fuzz" / "run.py"
+FUZZ = ROOT / "tests" / "fuzz" / "run.py"
 
 
 def fuzz(*words: str) -> subprocess.CompletedProcess[str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from checkout import ROOT
 
-sys.path.append(str(Path(__file__).parent / "fuzz"))
+sys.path.append(str(ROOT / "tests" / "fuzz"))
 
 from neighbours import TRIES, tried
 from worlds import KINDS

@@ -5,18 +5,18 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import apache_beam as beam
 import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
+from checkout import ROOT
 from test_source_pubsub import CONFIG, connector
 
 from penstock.pipeline.runners.beam import service
 
-FLEX = Path(__file__).resolve().parent.parent / "deploy" / "flex"
+FLEX = ROOT / "deploy" / "flex"
 METADATA = json.loads((FLEX / "metadata.json").read_text(encoding="utf-8"))
 #: Fields of google.dataflow.v1beta3.TemplateMetadata and ParameterMetadata, and some of ParameterType.
 FIELDS = {

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from checkout import ROOT
 
 from penstock import mechanisms
 
-PAGES = [Path(__file__).parents[1] / "docs" / name for name in ("mechanisms.md", "traces.md")]
+PAGES = [ROOT / "docs" / name for name in ("mechanisms.md", "traces.md")]
 
 
 @pytest.mark.parametrize("name", mechanisms.names())

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import polars as pl
 import pytest
+from checkout import ROOT
 from experiments_page import (
     claims_section,
     claims_table,
@@ -22,7 +21,6 @@ from penstock.pipeline.config.yaml import parse, plain
 from penstock.pipeline.experiments.config import Expectation
 from penstock.pipeline.experiments.results import verdict
 
-ROOT = Path(__file__).parent.parent
 FILES = (ROOT / "configs" / "experiments").glob("sfc_*.yaml")
 #: Sweeps; studies have no such tables.
 EXPERIMENTS = sorted(path.stem for path in FILES if "\nbase: " in path.read_text(encoding="utf-8"))

@@ -8,6 +8,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from report_runs import run_folder
 
 from penstock.pipeline.cli.main import main
@@ -66,8 +67,7 @@ def test_readers_get_the_last_page_before_the_server_goes(tmp_path):
 def test_run_watch(tmp_path: Path, capsys):
     words = ["run", "configs/quickstart.yaml", "--out", str(tmp_path / "out"), "--watch", "--quiet"]
     small = ["--set", "source.n_users=20", "--set", "source.until=2024-01-01T06:00:00Z"]
-    root = Path(__file__).parent.parent
-    words[1] = str(root / words[1])
+    words[1] = str(ROOT / words[1])
     assert main([*words, *small]) == 0
     assert "watch the run at http://127.0.0.1:" in capsys.readouterr().err
     assert (tmp_path / "out" / "report.html").exists()

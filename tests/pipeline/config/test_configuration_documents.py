@@ -6,12 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.config.schema import with_reference
 
-PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
+PAGE = ROOT / "docs" / "configuration.md"
 
 
 def test_the_reference_is_current() -> None:

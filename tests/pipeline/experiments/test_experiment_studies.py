@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from checkout import ROOT
 from experiments_page import experiments_page
 
 from penstock.evaluation.attacks.targets import mobility_groups
@@ -88,7 +89,7 @@ def test_overrides_and_the_reduced_size(write):
 
 @pytest.mark.parametrize(
     "path",
-    sorted((Path(__file__).parent.parent / "configs" / "experiments").glob("*.yaml")),
+    sorted((ROOT / "configs" / "experiments").glob("*.yaml")),
     ids=lambda path: path.stem,
 )
 def test_every_experiment_of_the_project_is_ready_at_its_reduced_size(path):
@@ -96,7 +97,7 @@ def test_every_experiment_of_the_project_is_ready_at_its_reduced_size(path):
 
 
 def test_every_study_has_an_experiment():
-    configs = Path(__file__).parent.parent / "configs" / "experiments"
+    configs = ROOT / "configs" / "experiments"
     texts = "".join(path.read_text() for path in configs.glob("*.yaml"))
     assert all(f"type: {name}\n" in texts for name in STUDIES.names())
 
@@ -243,7 +244,7 @@ REDUCED = ("conditional_trace", "reconstruction_chain", "reconstruction_gowalla"
 
 @pytest.mark.parametrize("name", REDUCED)
 def test_pieces_of_other_studies_are_told_apart_by_what_decides_them(name):
-    path = Path(__file__).parent.parent / "configs" / "experiments" / f"{name}.yaml"
+    path = ROOT / "configs" / "experiments" / f"{name}.yaml"
     study = module.load_study(path, reduced=True).config.study
     pieces = study.pieces(study.data())
     assert len({json.dumps(piece) for piece in pieces}) == len(pieces) >= 2

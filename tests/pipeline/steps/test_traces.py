@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from checkout import ROOT
 from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.geometry import distance
@@ -252,8 +252,7 @@ def test_stay_points_are_for_simulated_traces(events, tmp_path):
 def test_an_hour_of_taxis(data_folder, tmp_path):
     from penstock.pipeline.config.run import load
 
-    root = Path(__file__).parents[1]
-    loaded = load(root / "configs/datasets/tdrive.yaml", [f"source.path={data_folder('tdrive')}"])
+    loaded = load(ROOT / "configs/datasets/tdrive.yaml", [f"source.path={data_folder('tdrive')}"])
     result = run(loaded, tmp_path / "out")
     assert result.manifest["rows"]["rows"] == 151_007
     assert result.manifest["users"]["users"] > 8_000

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from ports import free_ports
 from prometheus_client import disable_created_metrics, generate_latest
 
@@ -130,7 +131,7 @@ def test_public_measures_do_not_depend_on_the_data(small_run):
 
 
 def test_every_measure_is_explained_with_who_may_see_it():
-    page = (Path(__file__).resolve().parent.parent / "docs" / "deploy.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `penstock_(\w+)(?:\{\w+\})?` \| (\w+ \| \w+) \|", page, re.MULTILINE))
     assert rows == {m.name: f"{m.kind} | {'everybody' if m.public else 'operator'}" for m in MEASURES}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from checkout import ROOT
 from right_configuration import EVENTS, RIGHT, changed
 
 from penstock.mechanisms.core.plugin import ConfigError
@@ -17,7 +18,6 @@ from penstock.pipeline.config.schema import json_schema
 from penstock.pipeline.config.sections import UNIONS, plugins_of
 from penstock.pipeline.config.yaml import parse, plain
 
-ROOT = Path(__file__).parent.parent
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml")) + sorted((ROOT / "configs" / "datasets").glob("*.yaml"))
 
 SCHEMA = json_schema()

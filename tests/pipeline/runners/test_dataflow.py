@@ -21,6 +21,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc, beam_runner_api_pb2
 from apache_beam.transforms.environments import Environment
+from checkout import ROOT
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, PenstockError
@@ -29,7 +30,6 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.runners.beam.graph import build
 
-ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("penstock",)
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE", "constraints.txt")
 IMAGE = "apache/beam_python3.11_sdk:2.77.0"

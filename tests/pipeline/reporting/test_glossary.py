@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.pipeline.reporting.accounts import KNOWN, METRIC_TITLES
 from penstock.pipeline.reporting.glossary import SECTIONS, words
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 ROWS = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| ") and "---" not in line]
 TERMS = {row[0].lower(): row[1] for row in ROWS if row[0] != "term"}

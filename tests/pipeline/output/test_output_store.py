@@ -6,25 +6,20 @@ import io
 import json
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.io.filesystem import FileMetadata, FileSystem
-from small_configuration import published
 from small_configuration import run_locally as run
+from stored_runs import FINITE, WINDOWS, configured
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError
-from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import StoreOutput
 from penstock.pipeline.output.sinks.store import Objects, Store, by_window
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.sources.reading.kafka_client import MissingLibrary
-
-FINITE = {"run.json", "releases.parquet", "accounts.parquet", "cells.geojson", "manifest.json"}
-WINDOWS = {f"releases/{window:012d}.parquet" for window in range(1, 7)}
 
 
 class Closing(io.BytesIO):
@@ -90,12 +85,6 @@ def memory() -> dict[str, bytes]:
     Memory.OBJECTS.clear()
     Memory.WRITES.clear()
     return Memory.OBJECTS
-
-
-def configured(
-    folder: Path | str, store: Path | str = "memory://bucket/run", streamed: bool = False, **changes: str
-) -> RunConfig:
-    return published(folder, f"store: {{path: {store}}}", streamed, **changes)
 
 
 def names(objects: dict[str, bytes], root: str = "memory://bucket/run/") -> set[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import yaml
+from checkout import ROOT
 from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import DataError
@@ -25,7 +26,6 @@ from penstock.pipeline.output import checkpoint, files
 from penstock.pipeline.output.files import LOCK, alone_in
 from penstock.pipeline.runners import local
 
-ROOT = Path(__file__).parents[1]
 NINE = datetime(2024, 1, 1, 9, tzinfo=UTC).timestamp()
 
 
