@@ -66,26 +66,14 @@ def of_folder(folder: Path) -> Status:
     planned, streams = public.get("windows"), public.get("sensitivity", {}).get("streams", {})
     ending = manifest.get("exit", {})
     if ending.get("code") in _ENDED:
-        rows = manifest["rows"]
+        state, detail = "ended", f"exit code {ending['code']}: {ending['reason']}"
         released, end = _of_releases(folder / "public" / "releases.parquet")
-        return Status(
-            state="ended",
-            detail=f"exit code {ending['code']}: {ending['reason']}",
-            released=released,
-            planned=planned,
-            last_window_end=end,
-            rows=rows["rows"],
-            late=rows["late"],
-        )
-    released, end = _of_parts(folder / "public" / "parts" / "releases", max(1, len(streams)))
-    return Status(
-        state="running" if holder else "stopped",
-        detail=holder or "--resume continues it",
-        released=released,
-        planned=planned,
-        last_window_end=end,
-        **_of_checkpoint(folder / "operator" / "checkpoint" / "latest", released),
-    )
+        known = {name: manifest["rows"][name] for name in ("rows", "late")}
+    else:
+        state, detail = "running" if holder else "stopped", holder or "--resume continues it"
+        released, end = _of_parts(folder / "public" / "parts" / "releases", max(1, len(streams)))
+        known = _of_checkpoint(folder / "operator" / "checkpoint" / "latest", released)
+    return Status(state=state, detail=detail, released=released, planned=planned, last_window_end=end, **known)
 
 
 def of_server(address: str) -> Status:

@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.accountants.core.trace_view import TraceView
+from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import DataError, PenstockError, RowEquationError
 from penstock.pipeline.config.canonical import digest
-from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.plan import make_plan, outline
 from penstock.pipeline.config.run import RunConfig, loads
 from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.output.manifest import check_row_equation, input_digests
+from penstock.pipeline.output.manifest import check_row_equation, check_windows, input_digests
 from penstock.pipeline.output.tables import ACCOUNTS, RELEASES, TRACES
 from penstock.pipeline.steps.traces import ROUNDING, budget_periods
 
@@ -91,16 +92,27 @@ def _releases(folder: Path, manifest: dict[str, Any]) -> list[Check]:
     split = manifest["configuration"].get("streams") or 1
     all_there = [planned] * (split if isinstance(split, int) else len(split))
     complete = manifest["exit"]["code"] != 0 or [len(windows) for windows in each] == all_there
+    flaw = None if in_order and complete else _flaw(folder, manifest, per_window)
     twice = per_window.filter(pl.col("cells") != pl.col("cell"))
     # Windows of a block are available together; they show its charge, which is paid once.
     together = per_window.group_by("stream", "available_at", maintain_order=True)
     blocks = together.agg("window", pl.col("epsilon").max()).iter_rows()
     owed = [([(stream, window) for window in windows], epsilon) for stream, _, windows, epsilon in blocks]
     return [
-        Check("windows", in_order and complete, f"{n_windows} released{of}, in order"),
+        Check("windows", flaw is None, flaw or f"{n_windows} released{of}, in order"),
         Check("each cell once a window", twice.is_empty(), f"{len(twice)} windows with a repeated cell"),
         _ledger(folder, manifest, operator.add, owed, f"{{}} charges for {len(per_window)} windows"),
     ]
+
+
+def _flaw(folder: Path, manifest: dict[str, Any], released: pl.DataFrame) -> str | None:
+    """What is wrong with the windows of a run; None where those that are missing had no active sensor."""
+    try:
+        plan = outline(_config(manifest), NoiseKey.from_seed(0), folder)
+        check_windows(plan, released, complete=manifest["exit"]["code"] == 0)
+    except PenstockError as error:
+        return str(error)
+    return None
 
 
 def _traces(folder: Path, manifest: dict[str, Any]) -> list[Check]:

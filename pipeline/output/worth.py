@@ -17,7 +17,7 @@ from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import Transformation
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import run_mechanism
-from penstock.pipeline.config.plan import outline
+from penstock.pipeline.config.plan import Plan, outline
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.windows.calendar import DAY
 
@@ -282,15 +282,22 @@ REHEARSED = 168
 MOST_COUNTS = 200_000
 
 
+def _public_plan(config: RunConfig) -> Plan | None:
+    """Plan of a configuration without its data; None for traces, and for cells that are taken from the data."""
+    if any(step.on_points for step in config.mechanism) or config.space.derived_from_data:
+        return None
+    return outline(config, NoiseKey.from_seed(0))
+
+
 def expected_noise(config: RunConfig) -> tuple[float, float] | None:
     """Mean size of the noise in a count, and what 95 % of it stays below, in people; before any data is read.
 
     The configured steps release some windows in which nobody is anywhere, with noise from a public seed. None for
     traces, for cells that are taken from the data, and where there is no noise.
     """
-    if any(step.on_points for step in config.mechanism) or config.space.derived_from_data:
+    if (whole := _public_plan(config)) is None:
         return None
-    plan = max(outline(config, NoiseKey.from_seed(0)).streams, key=lambda stream: stream.max_cells)
+    plan = max(whole.streams, key=lambda stream: stream.max_cells)
     n_windows = max(plan.chain.unit_windows, min(REHEARSED, MOST_COUNTS // plan.n_cells))
     n_windows = min(n_windows, plan.calendar.n_windows or n_windows)
     nobody = np.zeros((n_windows, plan.n_cells), np.int64)
@@ -323,9 +330,8 @@ def expected_in_words(config: RunConfig) -> str | None:
 
 def streams_in_words(config: RunConfig) -> str | None:
     """What several streams cost together, in a sentence; None where there is one."""
-    if config.streams is None or config.space.derived_from_data:
+    if config.streams is None or (plan := _public_plan(config)) is None:
         return None
-    plan = outline(config, NoiseKey.from_seed(0))
     n, times = len(plan.streams), plan.joint_factor
     if times == 1:
         return f"{n} streams, which cost one person together what one of them does."
@@ -337,9 +343,9 @@ def streams_in_words(config: RunConfig) -> str | None:
 
 def unbounded_in_words(config: RunConfig) -> str | None:
     """What it costs that nothing bounds the cells of a person; None where there is a bound, or nothing to bound."""
-    if any(step.on_points for step in config.mechanism) or config.space.derived_from_data:
+    if (plan := _public_plan(config)) is None:
         return None
-    n_cells = max(stream.n_cells for stream in outline(config, NoiseKey.from_seed(0)).streams)
+    n_cells = max(stream.n_cells for stream in plan.streams)
     bounding = config.bounding
     if bounding.max_cells is not None or bounding.max_per_period is not None or n_cells == 1:
         return None

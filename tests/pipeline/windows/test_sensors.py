@@ -3,10 +3,13 @@
 import pickle
 
 import numpy as np
+import polars as pl
 import pytest
 from scipy import stats
+from small_configuration import published, run_locally
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.windows.sensors import Sensors
 
 CELLS = tuple(f"c{i}" for i in range(12))
@@ -109,3 +112,25 @@ def test_contradictions_are_refused(values, message):
 def test_an_unknown_fixed_cell_is_refused_with_the_nearest():
     with pytest.raises(ParameterError, match=r"fixed: 'c111' .*did you mean 'c11'"):
         Sensors(fixed=("c111",)).prepare(CELLS, seed=1)
+
+
+def test_a_run_is_whole_without_the_windows_in_which_no_sensor_is_active(tmp_path):
+    """Such a window has no row; one that had an active sensor, and is missing, is named."""
+    file = tmp_path / "schedule.csv"
+    file.write_text("window,cell\n1,r00c00\n3,r01c01\n4,r00c01\n6,r01c00\n", encoding="utf-8")
+    folder = run_locally(published(tmp_path / "out", "report: false", **{"sensors.schedule": str(file)})).folder
+    assert windows_check(folder) == (True, "4 released of 6 planned, in order")
+    releases = folder / "public" / "releases.parquet"
+    rows = pl.read_parquet(releases)
+    rows.filter(pl.col("window") != 2).write_parquet(releases)  # nothing is lost: it has no row
+    assert windows_check(folder)[0]
+    for lost in (4, 6):
+        rows.filter(pl.col("window") != lost).write_parquet(releases)
+        passed, detail = windows_check(folder)
+        assert not passed
+        assert detail.endswith(f"1 of 6 are missing ({lost})")
+
+
+def windows_check(folder):
+    """Whether `penstock verify` finds all windows of a run, and what it says of them."""
+    return next((check.passed, check.detail) for check in verify(folder) if check.name == "windows")
