@@ -365,10 +365,14 @@ class FindContributions(Step):
             for (group, shard), contributions in found:
                 # A row is accounted for with the first contributions of its group.
                 data = pack(group, used.pop(group, 0), contributions.encode(self.plan.layout))
-                # What one group leaves of a bound on budget periods is what the next one has: one key for all of them.
-                lane = group % LANES if self.plan.bounding.max_per_period is None else 0
-                entries.append(((lane, shard), data))
+                entries.append(((self._lane(group), shard), data))
         return total, entries
+
+    def _lane(self, group: int) -> int:
+        if self.plan.bounding.max_per_period is not None:
+            return 0  # what one group leaves of a bound on budget periods is what the next one has
+        # All groups of finite input are final at once; those of one lane are counted side by side.
+        return (group if self.plan.streaming else group // N_THREADS) % LANES
 
 
 class CountWhenFinal(Step):
