@@ -17,7 +17,8 @@ BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 def follow(folder, replacing=("", "")):
     """Write the page's files and run its commands in a folder; the outputs of the commands."""
-    (folder / "tests").symlink_to(ROOT / "tests")
+    for name in ("tests", "pyproject.toml"):
+        (folder / name).symlink_to(ROOT / name)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     outputs = []
     for language, block in BLOCKS:
