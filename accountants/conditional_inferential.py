@@ -116,7 +116,7 @@ class ConditionalInferential(TracePrior, Accountant):
         Least time in seconds between two releases to come, promised: then a figure covers all later releases too and is
         final. Unset: it covers the releases so far and is provisional. A promise that is broken makes it infinite.
     every
-        Write the figures after every so many releases of a trace.
+        Write the figures after this many releases of a trace, again and again.
 
     **Privacy.** Rows, for each trace: ``loss`` (of the worst secret among the last points, nats; a secret that has left
     the block is covered by figures with a promise only), ``independent_loss``

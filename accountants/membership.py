@@ -1,4 +1,4 @@
-"""Membership: how well an adversary who learns with every window tells whether somebody is in the counts."""
+"""Membership: how well an adversary who learns with every window infers whether a person is in the counts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Membership(Accountant):
     one person's membership in a group, against an adversary who knows the cells of the group's candidates and the
     mechanism, which she runs on groups of her own. She looks at every cell and at the one where the target is, each
     less its mean over the groups she learns from (Pyrgelis, Troncoso, De Cristofaro 2020, prior 1, with an online
-    learner in place of principal components). The run's own releases are not attacked: nobody knows their true answer
+    learner in place of principal components). The run's own releases are not attacked: their true answer is unknown
     for sure but whom it is about.
 
     Rows, for the operator only: ``window_auc``, from the releases of one window alone, and ``membership_auc``, from the

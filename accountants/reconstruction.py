@@ -97,9 +97,9 @@ class Reconstruction(Accountant):
     prior
         What adversaries know of how each target moves.
     segment, n_samples
-        Two bounds that cost more: ``segment_bound``, and ``first_moment_bound`` from so many draws (0: none). They are
-        made when the schedule of the coming windows changes (with random sensors in every window), for each place that
-        a target may come from.
+        Two bounds that cost more: ``segment_bound``, and ``first_moment_bound`` from this many draws (0: none). They
+        are made when the schedule of the coming windows changes (with random sensors in every window), for each place
+        that a target may come from.
     seed
         Of the choice of targets and of those draws.
     shard
@@ -232,7 +232,7 @@ def _check(facts: AccountingFacts, known: KnownTargets) -> None:
     if facts.max_cells != 1:
         raise UnsupportedEvent(
             f"reconstruction: a person may count in {facts.max_cells} cells of a window; with more than one the counts "
-            "tell more than where somebody is, and the bounds would not hold: set bounding.max_cells to 1"
+            "tell more than where a person is, and the bounds would not hold: set bounding.max_cells to 1"
         )
     if facts.overlapping:
         raise UnsupportedEvent("reconstruction: windows overlap, so one moment is in more than one release")

@@ -92,7 +92,7 @@ class Temporal(Accountant):
     longest_gap
         Releases without a landmark after which the next counts as a landmark.
     bridged_states
-        Up to so many states the landmark loss follows what gaps tell; beyond, their releases count in full.
+        Up to this many states the landmark loss follows what gaps reveal; beyond, their releases count in full.
     goal
         Total loss that is not to be passed: the manifest says which ε keeps it.
 

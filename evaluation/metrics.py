@@ -221,7 +221,7 @@ def absolute_errors(truth: Array, released: Array) -> Array:
 def relative_shares(truth: Array, released: Array) -> Array:
     """Each cell's mean absolute error as a share of the mean count over all cells and windows, shape (n_cells,).
 
-    Where nobody was counted at all, as if one person had been there once.
+    Where no one was counted at all, as if one person had been there once.
 
     >>> relative_shares(np.array([[10.0, 2.0], [0.0, 0.0]]), np.array([[8.0, 2.0], [1.0, 0.0]]))
     array([0.5, 0. ])
@@ -233,7 +233,7 @@ def relative_shares(truth: Array, released: Array) -> Array:
 def sum_shares(truth: Array, released: Array) -> Array:
     """Error of each row's sum over the cells as a share of the mean true sum, shape (n_rows,).
 
-    Where nobody was counted at all, as if one person had been there once.
+    Where no one was counted at all, as if one person had been there once.
 
     >>> sum_shares(np.array([[10.0, 2.0], [4.0, 0.0]]), np.array([[8.0, 4.0], [1.0, 2.0]]))
     array([0.   , 0.125])

@@ -205,7 +205,7 @@ class Correlated(Mechanism):
 
 
 def _longest(entries: Array, n_memberships: int, n_windows: int) -> float:
-    """Squared length of C times so many memberships in so many successive windows, at worst."""
+    """Squared length of C times ``n_memberships`` in ``n_windows`` successive windows, at worst."""
     full, rest = divmod(n_memberships, n_windows)
     part = squared_sensitivity(entries, rest) if rest else 0.0
     return full * squared_sensitivity(entries, n_windows) + part

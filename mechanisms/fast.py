@@ -35,7 +35,7 @@ PROPORTIONAL, INTEGRAL, MEMORY = 0.9, 0.1, 5
 
 @dataclass(frozen=True, kw_only=True)
 class Fast(BudgetSchedule):
-    """Publish at most so many times in a budget period, sooner where releases surprise, later where they do not.
+    """Publish a limited number of times in a budget period, sooner where releases surprise, later where they do not.
 
     Parameters
     ----------

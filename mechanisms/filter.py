@@ -33,7 +33,7 @@ COMMON_ERROR = 0.2
 SKEWED = 2.0
 #: The least that a prediction counts as in the variance of its errors: a share of the mean one, or of one person.
 LEAST_SIZE = 0.05
-#: How many times a day the rest of the means is looked at anew.
+#: How many times a day the rest of the means is computed again.
 UPDATES = 4
 #: The least that variances, and their ratios, are taken to be.
 LEAST = 1e-6
@@ -265,7 +265,7 @@ def _kept(rows: Array, share: Array, state: State) -> Array:
     """Matrix by which the rest of the means, less its noise, is made of them: shape (..., n_slots, n_slots)."""
     # Taking away what noise of variance v in each entry adds, a singular value s of an m × n rest becomes
     # sqrt((s² − (m + n)·v)² − 4·m·n·v²)/s, and 0 below (√m + √n)·√v (Gavish and Donoho 2017, Frobenius loss). `gram`
-    # holds the products of the rest's rows. It is found anew a few times a day, since it takes longest.
+    # holds the products of the rest's rows. It is computed again a few times a day, since it takes longest.
     means = state["means"]
     n_slots, n_cells = means.shape[-2:]
     along = np.einsum("...ic,...c->...i", means, share)

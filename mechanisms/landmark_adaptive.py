@@ -94,7 +94,7 @@ class LandmarkAdaptive(LandmarkSchedule):
     bounds_periods: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        # What is unset is written out at once, so that a configuration and its digest say which rate it is.
+        # What is unset is written out here, so that a configuration and its digest say which rate it is.
         for name, on_counts, on_traces in (("decrease", 0.5, 0.1), ("increase", 0.5, 0.9)):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, on_traces if self.on_points else on_counts)

@@ -27,8 +27,8 @@ class SuppressSmall(Transformation):
         k: the smallest count that is shown.
 
     **Privacy.** None: no differential privacy, whatever k, since counts from k on are exact. It is (k, 0)-crowd-
-    blending for a user who is in one count only (Gehrke, Hay, Lui, Pass 2012): whoever is counted shares the count with
-    k − 1 others or is not shown. A user in several counts need share the combination with nobody. After a private
+    blending for a user who is in one count only (Gehrke, Hay, Lui, Pass 2012): a counted person shares the count with
+    k − 1 others or is not shown. A user in several counts may share the combination with no one. After a private
     release it is post-processing and costs nothing.
 
     Notes

@@ -1,6 +1,6 @@
 """The front door: configure, run and read a release simulation from a notebook or a script.
 
-Importing it imports no library. `penstock.beam`, a module of its own, holds the transforms for somebody's own Beam
+Importing it imports no library. `penstock.beam`, a module of its own, holds the transforms for a Beam
 pipeline.
 
 Examples

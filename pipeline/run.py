@@ -213,7 +213,7 @@ def _check_input(plan: Plan) -> None:
     text = f"nothing of the input can be used, and nothing was released. {why}"
     if plan.config.mode == "deployment":
         text += (
-            " Where nobody may well have been there, allow_empty: true releases empty counts, so that nobody learns it."
+            " Where no one may well have been there, allow_empty: true releases empty counts, so that no one learns it."
         )
     raise DataError(text)
 

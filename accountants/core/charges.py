@@ -124,7 +124,7 @@ def pure_epsilon(charge: Iterable[events.Event], adjacency: Adjacency = "add_rem
 
 @singledispatch
 def replaced(event: events.Event) -> events.Event:
-    """The event priced for *replacing* what a unit adds: where contribution bounding chooses anew among what is left.
+    """The event priced for *replacing* what a unit adds: where contribution bounding chooses again among what is left.
 
     The L1 sensitivity doubles. The L2 sensitivity grows by √2 only, since contributions are never negative: the squared
     distance of two of them is at most the sum of their squared lengths.
@@ -184,10 +184,10 @@ def links(charge: Iterable[events.Event]) -> float:
 
 
 def of_memberships(charge: Iterable[events.Event], n_memberships: int, of_window: int) -> tuple[events.Event, ...]:
-    """The charge of a unit that changes so many memberships, each of them one count by 1, under noise such as this.
+    """The charge of a unit that changes ``n_memberships``, each of them one count by 1, under noise such as this.
 
     They may be in several releases: of noise that is as wide in all of them each membership costs an ``of_window``-th
-    of what so many in one window do. Raises `UnsupportedEvent` for events of which that is not known.
+    of what that many in one window do. Raises `UnsupportedEvent` for events of which that is not known.
 
     >>> of_memberships([events.DiscreteLaplace(l1=2.0, scale=4.0)], 30, 2)
     (DiscreteLaplace(l1=30.0, scale=4.0),)
@@ -294,7 +294,7 @@ def shares_of(charge: Iterable[events.Event], n_cells: int) -> int:
 
 
 def most_of(amounts: ArrayLike, shares: ArrayLike, most: int) -> NDArray[np.float64]:
-    """Most that so many memberships cost: amounts of shape (n_streams, ...), of which each has so many even shares.
+    """Most that ``most`` memberships cost: amounts of shape (n_streams, ...), each in equal ``shares``.
 
     >>> float(most_of([2.0, 3.0, 1.0], [2, 1, 1], 2))
     4.0

@@ -217,7 +217,7 @@ def _estimated(correlation: KnownCorrelation, training: Training | None) -> tupl
     several = [counts] if correlation.of == "users" else [two for two in presence_counts(counts) if two[1].any()]
     pairs = [both_directions(table, correlation.smoothing)[::-1] for table in several]
     if not pairs:
-        raise ParameterError("windows", correlation.windows, "so many that somebody is seen in two neighbouring ones")
+        raise ParameterError("windows", correlation.windows, "enough for a person to be seen in two neighbouring ones")
     states = "cells" if correlation.of == "users" else "being in one cell or not, the worst cell"
     assumption = f"estimated from {part.n_users} people in {part.n_windows} windows; states: {states}"
     return tuple(pairs), f"{assumption}; smoothing {correlation.smoothing:g}"
@@ -306,7 +306,7 @@ def learn(training: Training, cells: tuple[str, ...], smoothing: float, unseen: 
 def both_directions(transitions: Array, smoothing: float) -> tuple[Array, Array]:
     """Forward matrix estimated from counts, and its reversal."""
     # By the stationary distribution; by the counts read backwards where there is none (smoothing 0, and places that
-    # nobody returns to).
+    # no one returns to).
     forward = estimated_matrix(transitions, smoothing)
     try:
         return forward, backward_matrix(forward)

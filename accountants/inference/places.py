@@ -58,7 +58,7 @@ class Reading:
 class Places:
     """Map of cells (n_cells + 1, the last: not seen) to places of the priors, and each cell's share of its place."""
 
-    # Only the last place, elsewhere, may hold several cells. Given that somebody is there, which cell it is has the
+    # Only the last place, elsewhere, may hold several cells. Given that a person is there, which cell it is has the
     # probability `share`, whatever came before and comes after.
 
     location: IntArray

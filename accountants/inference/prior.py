@@ -223,7 +223,7 @@ def estimate_prior(
 
     Row x is (moves from x to x′ + smoothing · towards[x′]) / (moves from x + smoothing), the posterior mean under
     a Dirichlet prior of total weight ``smoothing``. A row without moves and without smoothing gets the share of visits
-    of each location, so that a place only seen last is left as if the walk began anew.
+    of each location, so that a place only seen last is left as if the walk started again.
 
     `trajectories`: (n_windows,) or (n_trajectories, n_windows) locations; negative where unknown, which breaks the
     sequence. `towards`: (n_locations,) distribution of the pseudo-moves, or (n_locations, n_locations) one per row;

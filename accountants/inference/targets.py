@@ -46,7 +46,7 @@ class KnownPrior(Checked):
     ----------
     estimate, top, min_windows, smoothing, towards, initial
         A prior for each target from its own cells in the first ``windows`` windows of the run; see `estimate_prior`.
-        Smoothing towards places where somebody never is understates what a regular person risks
+        Smoothing towards places where a person never is understates what a regular person risks
         (``docs/experiments_reconstruction.md``); ``own`` visits do not.
         Not being seen is a place of its own, which with ``top`` holds all but the most visited cells too.
     chain
@@ -90,7 +90,7 @@ class KnownPrior(Checked):
 class KnownTargets:
     """Targets and what their adversaries know, as arrays that can be shipped."""
 
-    # `users` are identities as in `Training`, ids as configured, or None each where nobody is named; `priors` is one of
+    # `users` are identities as in `Training`, ids as configured, or None each where no one is named; `priors` is one of
     # each target, or a single one for all; `first` is the number of the first target among all, from 0.
 
     users: Any
@@ -213,7 +213,7 @@ def _named(part: Training, targets: tuple[int | str, ...]) -> IntArray:
     """Rows of the people whose ids are given."""
     for name, row in zip(targets, part.named):
         if row < 0:
-            raise ParameterError("targets", name, f"somebody seen in the first {part.n_windows} windows")
+            raise ParameterError("targets", name, f"a person seen in the first {part.n_windows} windows")
     return np.array(part.named, np.intp)
 
 

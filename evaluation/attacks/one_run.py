@@ -62,7 +62,7 @@ def evidence(release: Release, absent: NDArray[np.int64], present: NDArray[np.in
 
 
 def p_value(n_canaries: int, n_guesses: int, n_right: int, epsilon: float, delta: float = 0.0) -> float:
-    """Largest probability with which an (ε, δ)-private release lets so many guesses be right.
+    """Largest probability with which an (ε, δ)-private release lets this many guesses be right.
 
     Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023, theorem 5.2.
 

@@ -14,7 +14,7 @@ from penstock.mechanisms.core.plugin import ParameterError
 
 @dataclass(frozen=True)
 class Rate:
-    """How often an adversary finds whom she looks for, if she accuses hardly anybody wrongly."""
+    """How often an adversary finds whom she looks for, if she accuses hardly anyone wrongly."""
 
     # `rate`, `low`, `high`: share of the challenges with the target that score above all but the allowed ones
     # without, and its interval

@@ -3,7 +3,7 @@
 People keep to what they did before. The adversary continues every trajectory by an assignment of least cost of the
 window's counts to trajectories: at night the cost is the distance from where a trajectory is, by day from where it
 would be if it went on as in the window before. Trajectories of successive days are joined by the assignment that makes
-a person's visits most regular. She knows nobody, only how many people there are.
+a person's visits most regular. She knows no one, only how many people there are.
 
 Xu, Tu, Li, Zhang, Fu, Jin, *Trajectory Recovery From Ash: User Privacy Is NOT Preserved in Aggregated Mobility Data*,
 World Wide Web Conference 2017. There everybody is in one cell of every window. This project's are: people who are not
@@ -89,7 +89,7 @@ def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDA
 
 
 def n_present_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDArray[np.intp]:
-    """People in each window (n_windows,) by the totals of a release (n_windows, n_cells); all where it shows nobody.
+    """People in each window (n_windows,) by the totals of a release (n_windows, n_cells); all where it shows no one.
 
     >>> n_present_of(np.array([[2.2, -0.9], [5.0, 9.0]]), 4), n_present_of(np.zeros((2, 3)), 4)
     (array([1, 4]), array([4, 4]))
@@ -114,7 +114,7 @@ def recover(
     n_dimensions): where cells are; any unit of length. Of cells without a place: the identity matrix, which keeps all
     alike apart. `n_present` (n_windows,): how many of them are in a cell of each window; None: all. `night`
     (n_windows,): windows in which people stay where they are; None: all. `day`: windows of a day, after each of which
-    trajectories are joined anew by their visits; None: one day.
+    trajectories are joined again by their visits; None: one day.
 
     Returns cells (n_people, n_windows): `ABSENT` where a trajectory is in none. O(n_windows·n_people³) time, less in
     practice.
@@ -199,7 +199,7 @@ def compare(found: Trajectories, presence: NDArray[np.bool_], positions: Array) 
     """How well trajectories agree with where people are.
 
     `found` (n_people, n_windows): cells, as `recover` gives them. `presence` (n_people, n_windows, n_cells): whether a
-    person is in a cell during a window; somebody is.
+    person is in a cell during a window; at least one is.
 
     >>> presence = np.array([[[0, 0, 1], [0, 0, 1]], [[1, 0, 0], [0, 0, 0]]], dtype=bool)
     >>> compare(np.array([[0, -1], [2, 1]]), presence, np.arange(3.0)[:, None])
@@ -208,7 +208,7 @@ def compare(found: Trajectories, presence: NDArray[np.bool_], positions: Array) 
     n_people, n_windows, n_cells = presence.shape
     who, window, cell = np.nonzero(presence)
     if who.size == 0:
-        raise ParameterError("presence", presence.shape, "of somebody in some window")
+        raise ParameterError("presence", presence.shape, "with at least one person in some window")
     people = csr_array((np.ones(who.size), (who, window * n_cells + cell)), shape=(n_people, n_windows * n_cells))
     paths = _filled(found)
     own, at = np.nonzero(paths != ABSENT)

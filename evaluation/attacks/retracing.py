@@ -128,7 +128,7 @@ def retrace(
 
     Examples
     --------
-    Somebody who never moves was seen in the window before:
+    A person who never moves was seen in the window before:
 
     >>> stay = MarkovPrior([0.2, 0.3, 0.5], np.eye(3))
     >>> told = Release(window=1, values=np.array([[2.0, 3.0]]), charge=(Exact(),))

@@ -1,6 +1,6 @@
 """Membership attack without a reference group: shadows are made from the released counts themselves.
 
-The adversary knows her target's trace, how many people are counted, and the mechanism. She knows nobody else. From the
+The adversary knows her target's trace, how many people are counted, and the mechanism. She knows no one else. From the
 release she estimates how visits are spread over cells, over windows and over people, makes synthetic traces that fit,
 adds them up to groups with and without her target, passes these through the mechanism, trains a classifier on them, and
 asks it about the release.
@@ -8,8 +8,8 @@ asks it about the release.
 Guan, Guépin, Cretu, de Montjoye, *A Zero Auxiliary Knowledge Membership Inference Attack on Aggregate Location Data*,
 Proceedings on Privacy Enhancing Technologies 2024(4). Theirs are: the marginals over cells and windows, the exponential
 number of visits, a trace's few cells, the numbers of traces, groups and cells, groups in pairs that share all but one
-person and the noise, standardised counts with logistic regression, and the rule that who is where nobody is counted is
-not in an exact release. This project's are:
+person and the noise, standardised counts with logistic regression, and the rule that a person who is where no one is
+counted is not in an exact release. This project's are:
 
 * A trace's cells are drawn by the marginal, without regard to distance; theirs are a connected patch of the map. The
   game knows no map.
@@ -54,7 +54,7 @@ class Population:
 
     @classmethod
     def of(cls, released: Array, group_size: int) -> Population:
-        """Marginals of a release (n_windows, n_cells) of so many people, and its mean.
+        """Marginals of a release (n_windows, n_cells) of ``group_size`` people, and its mean.
 
         >>> found = Population.of(np.array([[2.0, 0.0], [1.0, 1.0]]), group_size=2)
         >>> found.cells.tolist(), found.windows.tolist(), found.visits
@@ -137,7 +137,7 @@ def shadows(
     >>> population = Population(np.array([0.5, 0.5]), np.array([1.0]), visits=1.0)
     >>> made = shadows(population, np.array([[True, False]]), 3, None, np.random.default_rng(0), n_pairs=50)
     >>> apart = made[:50] - made[50:]
-    >>> apart.min(axis=0), apart.max(axis=0)  # the target in place of somebody
+    >>> apart.min(axis=0), apart.max(axis=0)  # the target in place of another person
     (array([ 0., -1.]), array([1., 0.]))
     """
     people = population.traces(max(n_traces, 2 * group_size), rng)
@@ -209,6 +209,6 @@ def zero_knowledge_scores(
 
 
 def _excluded(released: Array, trace: NDArray[np.bool_], group_size: int) -> NDArray[np.bool_]:
-    """Exact releases in which nobody is where the target is, or everybody where the target is not."""
+    """Exact releases in which no one is where the target is, or everyone is where the target is not."""
     excluded: NDArray[np.bool_] = ((released == 0) & trace | (released == group_size) & ~trace).any(axis=(1, 2))
     return excluded

@@ -183,7 +183,7 @@ class People:
 def trajectories(visits: pl.DataFrame, min_windows: int) -> IntArray:
     """Who was where in each window, shape (n_people, n_windows); ``N_TOP``: somewhere else, or not seen.
 
-    ``visits``: columns ``user``, ``time`` and ``place``; whoever is seen in fewer than ``min_windows`` is left out.
+    ``visits``: columns ``user``, ``time`` and ``place``; people seen in fewer than ``min_windows`` are left out.
     """
     day = visits["time"].dt.truncate("1d")
     window = (day - day.min()).dt.total_days().to_numpy() // WINDOW_DAYS

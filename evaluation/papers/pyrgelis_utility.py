@@ -77,7 +77,7 @@ def readings() -> Iterator[Reading]:
     for name, box in BOXES.items():
         yield from (Reading(defense, name, own[defense], box) for defense in BY_BOX)
     for defense in ("random guess", "DGFR x = 50", "SPG 5x5"):
-        yield Reading(defense, "cells that nobody visited left out", _visited(own[defense]))
+        yield Reading(defense, "cells that no one visited left out", _visited(own[defense]))
     yield from _coarse_space()
     for defense, hours in STRETCHES.items():
         yield from _coarse_time(defense, hours, own[defense])

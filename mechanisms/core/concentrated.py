@@ -42,7 +42,7 @@ def rho_of(epsilon: float, delta: float) -> float:
     """
     if not np.isfinite(epsilon):
         return float(epsilon)
-    low, high = 0.0, epsilon - math.log(delta)  # a larger ρ would only be of use at a δ that protects nobody
+    low, high = 0.0, epsilon - math.log(delta)  # a larger ρ would only be of use at a δ that protects no one
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if epsilon_of(middle, delta) <= epsilon else (low, middle)

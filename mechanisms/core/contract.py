@@ -256,7 +256,7 @@ class Release:
     standard_deviation
         Standard deviation of each value as a guess of the count, shape of ``values``; None: not estimated.
     alike
-        Shape of ``values``: so many of the cell's last windows, this one included, have much the same count, as far as
+        Shape of ``values``: how many of the cell's last windows, this one included, have much the same count, as far as
         the mechanism tells (and has paid for telling); None: it does not tell.
     """
 

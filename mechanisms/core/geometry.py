@@ -17,7 +17,7 @@ EARTH_RADIUS = 6_371_008.8
 """Mean radius of the reference ellipsoid, in metres (IUGG)."""
 
 
-#: Released coordinates are rounded to so many decimals of a degree (11 cm of latitude): the low bits of real-valued
+#: Released coordinates are rounded to this many decimals of a degree (11 cm of latitude): the low bits of real-valued
 #: noise, which could tell its point apart (Mironov 2012), do not leave. By theorem 4.1 of Andrés et al. 2013 double
 #: precision then costs less than 3e-8 nats per metre for noise of up to 100 km.
 DECIMALS = 6

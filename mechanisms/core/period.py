@@ -28,10 +28,10 @@ class Window(Protocol):
 class PeriodBound:
     """At most ``most`` memberships (person × cell × window) of a user in a budget period, in the order of windows.
 
-    Whoever gives up a part of a period makes room in it: memberships of later windows that the bound left out count
-    then. So a unit smaller than the period changes what it holds *and* as many later memberships, which are in other
-    cells and windows; each changes one count by 1. Hence `part` and `stretch`, for which noise is calibrated and by
-    which accountants price it: the L1 sensitivity, and the square of the L2 sensitivity.
+    A person who gives up a part of a period makes room in it: memberships of later windows that the bound left out
+    count then. So a unit smaller than the period changes what it holds *and* as many later memberships, which are in
+    other cells and windows; each changes one count by 1. Hence `part` and `stretch`, for which noise is calibrated and
+    by which accountants price it: the L1 sensitivity, and the square of the L2 sensitivity.
 
     >>> day = PeriodBound(most=30, max_cells=15, shortest=24, longest=24)
     >>> day.part(24), day.part(1), day.stretch(24)
@@ -85,7 +85,7 @@ class PeriodBound:
         return self._moved_up(n_windows, length - min(n_windows, length), length)
 
     def _moved_up(self, n_windows: int, n_others: int, length: int) -> int:
-        """Memberships that find room in so many other windows, when some windows of a period lose theirs."""
+        """Memberships that find room in ``n_others`` windows, when some windows of a period lose theirs."""
         left_out = max(0, self.max_cells * length - self.most)
         return min(self.gone(n_windows, length), self.max_cells * n_others, left_out)
 
@@ -162,11 +162,11 @@ class PeriodBound:
         return self.of_window + min(behind, self.most_moved_up(n_windows))
 
     def most_moved_up(self, n_windows: int) -> int:
-        """Memberships that find room behind a stretch of at most so many windows."""
+        """Memberships that find room behind a stretch of at most this many windows."""
         return max(self.moved_up(n) for n in range(1, min(n_windows, self.longest) + 1))
 
     def found_room(self, n_windows: int) -> int:
-        """Memberships that find room in or behind a stretch of so many windows, at most.
+        """Memberships that find room in or behind a stretch of this many windows, at most.
 
         >>> day = PeriodBound(most=30, max_cells=15, shortest=24, longest=24)
         >>> day.found_room(24)  # in the evening, and on the next day
@@ -175,7 +175,7 @@ class PeriodBound:
         return self._at_most(n_windows, lambda here, others: self._moved_up(here, others, self.longest))
 
     def gone_from(self, n_windows: int) -> int:
-        """Memberships that a stretch of so many windows loses itself, at most.
+        """Memberships that a stretch of this many windows loses itself, at most.
 
         >>> PeriodBound(most=30, max_cells=15, shortest=24, longest=24).gone_from(24)  # the end of a day, and the next
         60
@@ -190,7 +190,7 @@ class PeriodBound:
 
 
 def costliest(prices: NDArray[np.float64], n_memberships: int, of_window: int) -> NDArray[np.float64]:
-    """Most that so many memberships cost, of which a window holds ``of_window`` at most.
+    """Most that this many memberships cost, of which a window holds ``of_window`` at most.
 
     Each membership of a window costs the same: where amounts add up (ε, or ρ), the dearest windows are filled first.
 

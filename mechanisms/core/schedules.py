@@ -606,7 +606,7 @@ class DissimilaritySchedule(WEventSchedule):
         return self._sum_with_noise(noise, _on_grid(apart), scale) / GRID
 
     def _moved(self, window: Window, state: State, n_memberships: NDArray[Any]) -> NDArray[np.float64]:
-        """What so many memberships move the query by, at most: in L1, its square in L2, as `noise_scale` wants it."""
+        """What this many memberships move the query by, at most: in L1, its square in L2, as `noise_scale` wants it."""
         if self.noise != "discrete_gaussian":
             return np.asarray(n_memberships)
         if "memberships" not in state:

@@ -64,7 +64,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add("--bound-samples", type=int, metavar="N", help="draws for the first-moment bound; 0: without it (500)")
 
     add = parser.add_argument_group("recovery: where was everybody?").add_argument
-    add("--people", type=int, metavar="N", help="people counted at most; of more, so many drawn by the seed (1000)")
+    add("--people", type=int, metavar="N", help="most people counted; of more, a sample drawn by the seed (1000)")
     add("--windows", type=int, metavar="N", help="first windows of the run (168, or all that there are)")
 
 
@@ -261,7 +261,7 @@ def _configure_audit(parser: argparse.ArgumentParser) -> None:
     add("--confidence", type=float, default=0.95, help="probability with which the bound holds (0.95)")
     add("--seed", type=int, default=0, metavar="N", help="of coins, places and noise (0)")
     add("--out", metavar="FILE.json", help="write the figures there, too, as --json prints them")
-    add("--without-data", action="store_true", help="plant people among nobody: the source is not read")
+    add("--without-data", action="store_true", help="plant people in empty counts: the source is not read")
 
 
 def _audit(arguments: argparse.Namespace) -> int:

@@ -108,7 +108,7 @@ def draft(path: str, time_zone: str = "UTC") -> Draft:
     """Draft a configuration that runs on a CSV file, or on a folder of them, from a look at it.
 
     **Privacy**: the draft is made by looking at the data, which is fine for a simulation. Values taken from it are
-    marked ``LOOKED``, and the key ``looked_at_data: true`` keeps the draft from being deployed until somebody has
+    marked ``LOOKED``, and the key ``looked_at_data: true`` keeps the draft from being deployed until someone has
     decided these values by what is publicly known.
 
     Reads up to two million events; memory O(events read).
@@ -291,7 +291,7 @@ def _columns(table: _Table, zone: str) -> dict[str, str]:
 
 
 def _is_kind(column: pl.Series) -> bool:
-    """Whether a column says what somebody is, not who: a few values that take turns from row to row."""
+    """Whether a column says what a person is, not who: a few values that take turns from row to row."""
     n_values, n_turns = column.n_unique(), int((column != column.shift()).sum())
     return n_values <= _KINDS and n_turns > 10 * n_values
 

@@ -60,7 +60,7 @@ class KeyedRun:
         return own | {"key": (self.key.fingerprints, self.key.nonce)}
 
     def opened(self) -> Self:
-        """The run with its noise key, read anew where it has travelled without; raises `PenstockError` without a key.
+        """The run with its noise key, read again where it has travelled without; raises `PenstockError` without a key.
 
         Another key, or an epoch that the run did not begin with, would be a second release of the same windows.
         """

@@ -30,7 +30,7 @@ class Planned(Checked):
     Parameters
     ----------
     temporal_goal
-        Bound on the total loss of every window; in runs with an end, of so many windows as they have.
+        Bound on the total loss of every window; in runs with an end, of as many windows as they have.
     correlation
         What the adversary knows; unset: everything that the temporal accountants of the run assume.
 

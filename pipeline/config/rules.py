@@ -143,7 +143,7 @@ def places_come_from_the_source(source: Source, space: Space) -> Iterator[Findin
 
 
 def windows_can_be_numbered(source: Source, windows: Windows) -> Iterator[Finding]:
-    """A finite run has a first window, and not so many that its files would burst."""
+    """A finite run has a first window, and not more windows than its files can hold."""
     if source.until is None or (source.from_ is None and windows.origin is None):
         return
     try:
@@ -195,7 +195,7 @@ def keys_are_read(
     landmarks: Landmarks | None,
     budget_period: int | None,
 ) -> Iterator[Finding]:
-    """A key that changes nothing promises what nobody keeps."""
+    """A key that no step reads is refused: it would promise what is not done."""
     read = {key for step in mechanism for key in step.reads} | {key for one in accountants for key in one.reads}
     if landmarks is not None and "landmarks" not in read:
         text = "no mechanism and no accountant here reads it (landmark_uniform does, for one); it must be left out"
@@ -334,7 +334,7 @@ def _corners(space: Space) -> NDArray[np.float64]:
 
 
 def delayed_releases_leave_before_the_next(output: Output, source: Source, windows: Windows) -> Iterator[Finding]:
-    """Whoever waits with one release makes no other meanwhile; and what is read from files leaves when it is made."""
+    """A delay is shorter than a window, so that releases leave in order; finite input has none."""
     if not output.delay:
         return
     if not isinstance(source, LiveSource):
@@ -429,7 +429,7 @@ def period_bounds_are_priced(
     if sensors != Sensors():
         yield Finding(("sensors",), sensors, "left out with bounding.max_per_period")
     if landmarks is not None and landmarks.max_per_period is not None:
-        right = "left out with bounding.max_per_period: how many memberships move hangs on how many landmarks there are"
+        right = "left out with bounding.max_per_period: the memberships that move depend on the number of landmarks"
         yield Finding(("landmarks", "max_per_period"), landmarks.max_per_period, right)
 
 
@@ -642,9 +642,9 @@ def found_landmarks_are_on_traces(
 
 
 def key_follows_mode(mode: str, seed: int | None, noise_key: str | None) -> Iterator[Finding]:
-    """A seed makes noise that anybody can undo; only a secret key protects a deployment."""
+    """A seed makes noise that anyone can undo; only a secret key protects a deployment."""
     if mode == "deployment" and seed is not None:
-        yield Finding(("seed",), seed, "left out in a deployment (whoever knows the seed can remove the noise)")
+        yield Finding(("seed",), seed, "left out in a deployment (anyone who knows the seed can remove the noise)")
     if mode == "deployment" and noise_key is None:
         right = "the path of a key file or env:NAME in a deployment ('penstock key new' makes one)"
         yield Finding(("noise_key",), None, right)
@@ -679,7 +679,7 @@ def deployed_values_are_decided(mode: str, looked_at_data: bool | None) -> Itera
 def deployed_mechanisms_have_a_guarantee(
     mode: str, mechanism: tuple[Mechanism, ...], allow_no_guarantee: bool
 ) -> Iterator[Finding]:
-    """A deployment releases through a mechanism with a guarantee, unless that is waived in so many words.
+    """A deployment releases through a mechanism with a guarantee, unless that is waived explicitly.
 
     It is the first one after steps on events; what follows works on private values.
     """
@@ -691,7 +691,7 @@ def deployed_mechanisms_have_a_guarantee(
 
 
 def deployed_lateness_is_the_rows_own(mode: str, source: Source, allow_no_guarantee: bool) -> Iterator[Finding]:
-    """Whether a row is late depends on when it arrived itself, never on anybody else's event."""
+    """Whether a row is late depends on when it arrived itself, never on another person's event."""
     flaw = source.lateness_flaw if isinstance(source, LiveSource) else None
     if mode == "deployment" and flaw is not None and not allow_no_guarantee:
         key, right = flaw

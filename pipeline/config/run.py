@@ -73,8 +73,8 @@ class RunConfig(Checked):
     )
     allow_empty: bool | None = parameter(
         None,
-        doc="release empty counts where no row of the input can be used, so that nobody learns from a missing release "
-        "that nobody was there; unset: exit 1, since the configuration is probably wrong",
+        doc="release empty counts where no row of the input can be used, so that no one learns from a missing release "
+        "that no one was there; unset: exit 1, since the configuration is probably wrong",
     )
     typical_count: float | None = parameter(
         None,

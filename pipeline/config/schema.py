@@ -31,7 +31,7 @@ from penstock.pipeline.windows.calendar import format_time
 
 MARKER = "<!-- reference -->"
 _HEADER = "| key | must be | default | meaning |\n|---|---|---|---|\n"
-#: So many plug-ins of a kind have a key alike that it is written once for all of them.
+#: A key that this many plug-ins of a kind share is written once for all of them.
 _SHARED_BY = 3
 
 

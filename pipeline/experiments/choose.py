@@ -306,7 +306,7 @@ def n_windows(config: RunConfig, protect: str) -> int:
 
 
 def seconds(experiment: Experiment, n_jobs: int) -> float:
-    """Time that trials take, were each the costliest candidate; from some windows of nobody, without counting."""
+    """Time that trials take, were each the costliest candidate; measured on some windows of zeros, without counting."""
     config = experiment.trials[0].config
     n_cells = len(config.space.resolve(config.source).cells)
     chain = Chain.of([WEventUniform(epsilon=1.0, w=1), Filter()])

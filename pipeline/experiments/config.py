@@ -72,7 +72,7 @@ class Figure(Checked):
     )
     x: str = parameter(doc="what the horizontal axis shows: what varies; in a scatter a measure")
     y: str = parameter(doc="what the vertical axis shows: a measure; in a heat map what varies")
-    by: str | None = parameter(None, doc="what is told apart by colour")
+    by: str | None = parameter(None, doc="what the colours distinguish")
     value: str | None = parameter(None, doc="heat map: the measure shown as colour")
     where: dict[str, Any] = parameter(factory=dict, doc="only settings with these values")
     title: str | None = parameter(None, doc="heading; unset: none")

@@ -1,6 +1,6 @@
 """Structured logs of a run: one event a line, as JSON or text.
 
-An event has a name and facts, which are public or identify nobody. Messages of other libraries may quote a row of the
+An event has a name and facts, which are public or identify no one. Messages of other libraries may quote a row of the
 input; a deployment redacts them to their place in the code.
 """
 

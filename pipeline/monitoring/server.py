@@ -149,7 +149,7 @@ def serve(pages: Pages, port: int = 0, address: str = LOOPBACK) -> Iterator[str]
 
 
 def _site(pages: Pages, loopback: bool) -> WSGIApplication:
-    """All pages as one application, which answers GET only and lets nobody cache."""
+    """All pages as one application, which answers GET only and forbids caching."""
 
     def page(environ: WSGIEnvironment) -> WSGIApplication:
         """Choose the page of a request, or refuse it."""

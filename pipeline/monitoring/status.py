@@ -19,7 +19,7 @@ from penstock.pipeline.monitoring.metrics import Measure
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.files import holder_of, read_part, stream_of, windows_of
 
-#: States in which nobody has to do anything.
+#: States in which the operator has nothing to do.
 WELL = ("running", "starting", "draining", "ended")
 #: Exit codes of a run that has come to its end.
 _ENDED = (0, 3)
@@ -31,7 +31,7 @@ _ANSWER = 10.0
 class Status:
     """What is known of a run from outside; None where the place that was asked does not say it. Times in seconds."""
 
-    # ``running``, ``ended``, or ``stopped``: nobody works on a run that has not ended, and ``--resume`` continues it.
+    # ``running``, ``ended``, or ``stopped``: no process works on a run that has not ended; ``--resume`` continues it.
     # By its server also ``starting``, ``draining`` and ``failed``, and ``stuck``: no sign of life for two minutes.
     state: str
     detail: str | None = None  # which process runs, or why the run has ended

@@ -72,7 +72,7 @@ def read(plan: Plan) -> State | None:
     if (path(plan).parent / "current.json").exists():
         raise StateVersionError(
             f"{path(plan).parent} was written by an earlier version of penstock, which kept a checkpoint as several "
-            "files; finish the run with that version, or start it anew without --resume"
+            "files; finish the run with that version, or start it again without --resume"
         )
     return FORMAT.decode(path(plan).read_bytes()) if path(plan).exists() else None
 
@@ -262,13 +262,13 @@ def check_same(plan: Plan) -> None:
     if plan.on_points and found.get("traces", 1) != traces.VERSION:
         raise StateVersionError(
             f"--resume: another version of penstock began the run in {plan.folder} and finds other points in the same "
-            "rows; finish it with that version, or start it anew without --resume"
+            "rows; finish it with that version, or start it again without --resume"
         )
     if plan.config.mode == "deployment" and not found.get("nonce"):
         raise ConfigError(
             (
                 f"--resume: the run in {plan.folder} was begun by an earlier version of penstock, whose noise did not "
-                "differ from run to run; finish it with that version, or start anew in another folder",
+                "differ from run to run; finish it with that version, or start again in another folder",
             )
         )
     if reason := key_mismatch(plan, found["key"]):

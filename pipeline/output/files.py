@@ -51,7 +51,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def holder_of(folder: Path) -> str | None:
-    """Who is running in a folder, as its lock says; None for nobody, or a process of this machine that is gone.
+    """Who is running in a folder, as its lock says; None for no process, or one of this machine that is gone.
 
     Takes no lock, so that a run which begins just now is not kept out.
     """
@@ -66,7 +66,7 @@ def holder_of(folder: Path) -> str | None:
         except ProcessLookupError:
             return None
         except PermissionError:
-            pass  # it is there, and belongs to somebody else
+            pass  # it is there, and belongs to another user
     return said or None
 
 
@@ -82,7 +82,7 @@ def _locked(path: Path) -> TextIO:
                 holder = file.read().strip() or "another process"
             text = f"output.path: {holder} is running in {path.parent}; wait for its end, or choose another folder"
             raise ConfigError((text,)) from None
-        # Whoever held it may have removed it since it was opened.
+        # The process that held it may have removed it since it was opened.
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 return file
@@ -143,7 +143,7 @@ def stream_of(stem: str) -> int:
 
 
 def _write(table: pa.Table, path: Any) -> None:
-    """Write a part, which nobody searches."""
+    """Write a part, in which no rows are searched for."""
     pq.write_table(table, path, compression="zstd", compression_level=1, write_statistics=False)
 
 

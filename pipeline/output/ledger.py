@@ -221,7 +221,7 @@ class Ledger:
             begins += len(line)
 
     def append(self, charges: Iterable[Charge]) -> list[Charge]:
-        """Make charges durable, each once whoever wrote it; those already there are retries and are skipped.
+        """Make charges durable, each once, whichever process wrote it; those already there are retries and are skipped.
 
         Returns the charges that were new. One write and one sync, whatever their number.
         """
@@ -277,7 +277,7 @@ class Ledger:
                 )
             if head is None and is_chained:
                 raise DataError(
-                    f"{place.path}: is missing, so that nobody can tell whether {self.path} is whole; put it back, "
+                    f"{place.path}: is missing, so that it is unknown whether {self.path} is whole; put it back, "
                     "or, if 'penstock ledger show' with the latest run's public manifest finds the ledger whole, "
                     "write the head that it prints into a new one"
                 )

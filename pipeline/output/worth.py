@@ -128,7 +128,7 @@ def usual_counts(
     """Mean count of each cell in the training windows at the same local time of the week, shape (n_windows, n_cells).
 
     At the same time of the day if the training part is shorter than a week, of all of it if it is shorter than a day,
-    and at times that are not in it. What somebody would publish who has seen that part and looks at no data any more.
+    and at times that are not in it. It is what one would publish who has seen that part and looks at no further data.
 
     ``truth``, ``active``, of shape (n_windows, n_cells): counts, 0 where a cell was not active; there the mean is 0 as
     well. ``starts``, ``time_zone``: of the windows, in milliseconds since 1970 in UTC, and of their days. ``training``:
@@ -238,7 +238,7 @@ def in_words(found: Mapping[str, Any], what: str = "people") -> str:
 
 #: Hours of the quiet stretch that people's days have, and the local hours between which its middle is by day.
 QUIET, DAYTIME = 6, (8, 22)
-#: The stretch is quiet if it has less than this share of the counts, and told where at least so many are counted.
+#: The stretch is quiet if it has less than this share of the counts; it is mentioned where this many are counted.
 QUIET_SHARE, FEWEST = 0.125, 1000
 
 
@@ -250,7 +250,7 @@ def quiet_by_day(truth: Array, starts: NDArray[np.int64], time_zone: str) -> int
     ``truth``, of shape (n_windows, n_cells). ``starts``: of the windows, in milliseconds since 1970 in UTC.
     ``time_zone``: of the windows.
 
-    >>> counts = np.tile(np.where(np.arange(24) < 6, 0.0, 100.0), 2)[:, None]  # nobody from midnight to six
+    >>> counts = np.tile(np.where(np.arange(24) < 6, 0.0, 100.0), 2)[:, None]  # no one from midnight to six
     >>> hours = np.arange(48) * 3_600_000
     >>> [quiet_by_day(counts, hours, zone) for zone in ("UTC", "Asia/Tokyo", "America/Los_Angeles")]
     [None, 12, 19]
@@ -277,7 +277,7 @@ def zone_in_words(hour: int, time_zone: str) -> str:
 
 # Error to expect, from public facts alone.
 
-#: Counts of nobody that a mechanism is tried on: so many windows, and so many counts.
+#: Zero counts that a mechanism is tried on: number of windows, and number of counts.
 REHEARSED = 168
 MOST_COUNTS = 200_000
 
@@ -292,7 +292,7 @@ def _public_plan(config: RunConfig) -> Plan | None:
 def expected_noise(config: RunConfig) -> tuple[float, float] | None:
     """Mean size of the noise in a count, and what 95 % of it stays below, in people; before any data is read.
 
-    The configured steps release some windows in which nobody is anywhere, with noise from a public seed. None for
+    The configured steps release some windows of zeros, with noise from a public seed. None for
     traces, for cells that are taken from the data, and where there is no noise.
     """
     if (whole := _public_plan(config)) is None:
@@ -301,7 +301,7 @@ def expected_noise(config: RunConfig) -> tuple[float, float] | None:
     n_windows = max(plan.chain.unit_windows, min(REHEARSED, MOST_COUNTS // plan.n_cells))
     n_windows = min(n_windows, plan.calendar.n_windows or n_windows)
     nobody = np.zeros((n_windows, plan.n_cells), np.int64)
-    noisy = replace(plan.chain, after=())  # what is done to the noisy counts would show nobody as nobody
+    noisy = replace(plan.chain, after=())  # what is done to the noisy counts would show zeros as zeros
     made = run_mechanism(noisy, nobody, plan.facts(), windows=plan.windows(1, n_windows))
     sizes = np.abs(np.concatenate([release.values for release in made]))
     sizes = sizes[np.isfinite(sizes)]
@@ -401,7 +401,7 @@ def losses(
     """
     columns = releases.collect_schema().names()
     charge = pl.col("epsilon", "rho")
-    total = charge.sort().sum()  # groups come in any order, and the last bit of a sum of numbers hangs on theirs
+    total = charge.sort().sum()  # groups come in any order, and the last bit of a sum depends on it
     memberships = (sensitivity or {}).get("memberships") or {}
     if "pseudonym" in columns:
         person = ["pseudonym"]

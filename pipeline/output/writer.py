@@ -60,7 +60,7 @@ class RunWriter:
         """Write a batch of releases and publish it.
 
         ``batch``: consecutive releases whose charges are in the ledger. ``final_at``: when the last window of the batch
-        became final, in seconds since 1970; the batch leaves ``output.delay`` after it. None: nobody waits for the
+        became final, in seconds since 1970; the batch leaves ``output.delay`` after it. None: nothing waits for the
         releases (finite input).
         """
         if batch.stopped:
@@ -161,7 +161,7 @@ class RunWriter:
     def _wait(self, final_at: float) -> None:
         """Let a release leave a fixed time after its window was final, whatever there was to count.
 
-        What is caught up with is late already and leaves at once.
+        What is caught up with is late already and leaves immediately.
         """
         delay = self.plan.config.output.delay / 1000
         left = final_at + delay - time.time()

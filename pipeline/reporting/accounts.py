@@ -84,7 +84,7 @@ KNOWN = {
             "period_landmarks": "loss of the landmarks of a period",
         },
         stacked=("budget_spent", "budget_left"),
-        adversary="whoever sees all releases and knows everything but one person's visits in the landmark windows "
+        adversary="someone who sees all releases and knows everything but one person's visits in the landmark windows "
         "of a period and in any one other window",
     ),
     "composition": Treatment(
@@ -112,7 +112,7 @@ KNOWN = {
             "user_rho": "a whole person, ρ",
         },
         hidden=("user_epsilon_advanced",),
-        adversary="whoever sees all releases and knows everything but one person's events",
+        adversary="someone who sees all releases and knows everything but one person's events",
     ),
     "temporal": Treatment(
         title="Temporal privacy loss",
@@ -129,7 +129,7 @@ KNOWN = {
             "largest_landmark_loss": "largest temporal loss of all landmarks and one window",
             "supremum": "temporal loss if it went on for ever",
         },
-        adversary="whoever also knows how people move from window to window",
+        adversary="someone who also knows how people move from window to window",
     ),
     "reconstruction": Treatment(
         title="Reconstruction risk",
@@ -153,7 +153,7 @@ KNOWN = {
             "place_known": "likeliest place",
             "ball": "without any release",
         },
-        adversary="whoever knows everybody else and how the target moves",
+        adversary="someone who knows everyone else and how the target moves",
     ),
     "membership": Treatment(
         title="Membership inference",
@@ -167,7 +167,7 @@ KNOWN = {
         headline=(("membership_auc",),),
         baseline=0.5,
         labels={"membership_auc": "membership attack so far", "window_auc": "from one window alone"},
-        adversary="whoever was trained on counts with and without the target; another attack may do better",
+        adversary="someone trained on counts with and without the target; another attack may do better",
     ),
     "crowd_blending": Treatment(
         title="Crowd blending",
@@ -178,7 +178,7 @@ KNOWN = {
     "conditional_inferential": Treatment(
         title="Conditional inferential loss",
         order=35,
-        adversary="whoever knows the locations outside the secret and how they vary together",
+        adversary="someone who knows the locations outside the secret and how they vary together",
     ),
 }
 

@@ -84,8 +84,8 @@ def _first_lines(run: Run) -> list[Html]:
     if not kept:
         steps = ", ".join(step["mechanism"] for step in public["guarantee"])
         text = (
-            f"What was released carries no promise of privacy ({steps}{_because(run)}): whoever sees it may learn that "
-            "a particular person was in a particular place. Do not publish it as protected."
+            f"What was released carries no promise of privacy ({steps}{_because(run)}): someone who sees it may "
+            "learn that a particular person was in a particular place. Do not publish it as protected."
         )
         found.append(("No guarantee. ", text))
     for step in kept:
@@ -227,8 +227,8 @@ def _losses(run: Run) -> Html:
             _sheet(f"The most that one person can lose (sums of the published charges{delta})", rows, columns),
             element(
                 "p",
-                "The odds are those that somebody gives to a person's having been there, before and after seeing all "
-                "that is published, if they know everything else. A day pays for every release that shares time "
+                "The odds are those that an observer gives to a person's having been there, before and after seeing "
+                "all that is published, if they know everything else. A day pays for every release that shares time "
                 "with it.",
             ),
         )
@@ -277,7 +277,7 @@ def _not_promised(run: Run) -> Html:
     if not run.configuration.get("allow_empty"):
         found.append(
             "A run over recorded files publishes nothing where not one row can be used: that there is a release then "
-            "tells that somebody was there, which no budget covers (allow_empty: true publishes empty counts)."
+            "reveals that someone was there, which no budget covers (allow_empty: true publishes empty counts)."
         )
     if not run.is_deployment:
         found.append("A simulation's seed undoes its noise: its outputs are unfit for publication, and say so.")
@@ -287,12 +287,12 @@ def _not_promised(run: Run) -> Html:
         "Contribution bounding removes what a person contributes beyond the bound; it biases the counts of crowded "
         "hours.",
         "operator/ holds true counts, rejected rows and the ledger. It is not for publication.",
-        "What holds of many people is learnt, and meant to be: that a place is busy may be true of somebody who was "
+        "What holds of many people is learnt, and meant to be: that a place is busy may be true of someone who was "
         "never counted, too. A promise of this kind is about what a person's own events add.",
-        "Whoever knows how a person's visits, or those of people who travel together, depend on one another can learn "
-        "more than from one visit alone (temporal privacy loss, correlation).",
+        "Someone who knows how a person's visits, or those of people who travel together, depend on one another can "
+        "learn more than from one visit alone (temporal privacy loss, correlation).",
         "When a release appears can show how busy the run was; output.delay evens that out.",
-        "Anonymity in the sense of the law is not decided here: that is for whoever signs below.",
+        "Anonymity in the sense of the law is not decided here: that is for the person who signs below.",
     ]
     if (run.configuration.get("windows") or {}).get("type") == "sliding":
         found.append("Windows overlap: an event is in several of them, and costs as much in each.")
@@ -305,9 +305,9 @@ def _not_promised(run: Run) -> Html:
 def _assumed(run: Run) -> Html:
     deployed, head = run.is_deployment, run.public.get("ledger_head")
     key = (
-        ("drawn from a secret key", "Whoever has the key removes all noise.")
+        ("drawn from a secret key", "Anyone who has the key can remove all noise.")
         if deployed
-        else ("drawn from a seed", "The seed is no secret: whoever has it removes all noise.")
+        else ("drawn from a seed", "The seed is no secret: anyone who has it can remove all noise.")
     )
     nonce = (
         ("every deployment draws its own, once", "Two runs would share noise: their difference shows who is missing.")

@@ -19,7 +19,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "window": (
             "A stretch of time that is counted by itself, such as an hour. Its counts are final, and released once."
         ),
-        "event": "One row of the input: somebody was somewhere at some time.",
+        "event": "One row of the input: a person was at a place at a time.",
         "membership": "One person in one cell in one window, however many events that is. It adds 1 to one count.",
         "landmark": "A window that matters to everybody, such as a rush hour, publicly known beforehand.",
         "sensor": "What counts in a cell. A sensor that is not active publishes nothing, and everybody knows when.",
@@ -103,24 +103,24 @@ SECTIONS: dict[str, dict[str, str]] = {
         "trusted curator": "An operator who sees the data before any noise, and is trusted with it.",
     },
     "What may still be learnt": {
-        "adversary": "Whoever tries to learn about a person: with what knowledge is said with each figure.",
+        "adversary": "Someone who tries to learn about a person; each figure says with what knowledge.",
         "temporal privacy loss": (
             "What releases tell about one window through the windows before it (backward) and after it "
             "(forward), because people move in a pattern."
         ),
         "supremum": "The loss that is never passed, were the run to go on for ever.",
         "reconstruction risk": (
-            "How likely an adversary retraces somebody's way within a tolerance; a bound, or as realised by an attack."
+            "How likely an adversary retraces a person's way within a tolerance; a bound, or as realised by an attack."
         ),
         "membership inference": (
-            "Telling from counts whether somebody is in them. An area under the curve of 0.5 is guessing, 1 is "
+            "Inferring from counts whether a person is in them. An area under the curve of 0.5 is guessing, 1 is "
             "certainty."
         ),
         "conditional inferential loss": (
             "What a released trace tells about its secret points, when the points of a way depend on each other."
         ),
         "correlation": "That visits depend on one another: of one person over time, or of people who go together.",
-        "prior": "What is known before any release, by an adversary or by whoever would publish usual counts instead.",
+        "prior": "What is known before any release, by an adversary or by someone who publishes usual counts instead.",
         "provisional, final": "A figure that later releases can still raise; one that they cannot.",
     },
     "What it is worth": {

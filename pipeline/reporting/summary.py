@@ -128,7 +128,7 @@ def _losses(run: Run) -> Html | None:
     """Cost for one person, whatever accountants there are."""
     if run.losses is None:
         return None
-    against = "Against somebody who sees all releases and knows everything but this person's events."
+    against = "Against someone who sees all releases and knows everything but this person's events."
     return element("p", element("strong", losses_in_words(run.losses)), f" {against}")
 
 
@@ -160,8 +160,8 @@ def _guarantees(run: Run) -> list[Html]:
         lateness = run.public.get("lateness", "")
         because = f" (lateness is {lateness})" if lateness.startswith("shared") else ""
         text = (
-            f"The mechanism {others} promises nothing{because}: whoever sees the releases may learn that a particular "
-            "person was in a particular place."
+            f"The mechanism {others} promises nothing{because}: someone who sees the releases may learn that a "
+            "particular person was in a particular place."
         )
         found.append(element("p", element("strong", "No guarantee. "), text))
     return found
@@ -213,9 +213,9 @@ def odds(epsilon: float, configuration: dict[str, Any]) -> str:
     if (configuration.get("windows") or {}).get("type") == "sliding":
         return "Windows overlap: an event is in several of them, and costs as much in each."
     return (
-        "For whoever sees everything that was released and knows all other data, the odds that this was in the data "
-        f"change by a factor of at most {number(math.exp(epsilon), 3)}. Whoever knows instead how visits depend on "
-        "one another can learn more."
+        "For someone who sees everything that was released and knows all other data, the odds that this was in the "
+        f"data change by a factor of at most {number(math.exp(epsilon), 3)}. Someone who knows instead how visits "
+        "depend on one another can learn more."
     )
 
 

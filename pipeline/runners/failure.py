@@ -10,7 +10,7 @@ from penstock.mechanisms.core import plugin
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, PenstockError, UnknownPlugin
 from penstock.pipeline.output import files
 
-#: What is wrong with a machine's files and stays so until somebody sees to it.
+#: What is wrong with a machine's files and stays so until an operator repairs it.
 _LASTING = {errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 #: Errors that are raised again as what they were: their message is all that they hold.
 _PLAIN = ("DataError", "RowEquationError", "StateVersionError", "UnsupportedEvent")

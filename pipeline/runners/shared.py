@@ -86,7 +86,7 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
         return
 
     def handle(number: int, _: object) -> None:
-        """Stop at the first signal; a second one interrupts at once."""
+        """Stop at the first signal; a second one interrupts immediately."""
         signal.signal(number, signal.default_int_handler)
         HEALTH.drain()
         stop()

@@ -251,7 +251,7 @@ class LiveRun(Protocol):
 def latest_before(times: Integers, calendar: Calendar, before: int) -> Integers:
     """Latest time of an event of the run before each row; shape (n_rows + 1,), the last entry is after all rows.
 
-    An event outside the run does not move time. This is the watermark of a simulation: anybody's event moves it.
+    An event outside the run does not move time. This is the watermark of a simulation: any person's event moves it.
     """
     inside = times >= calendar.from_ms
     if calendar.until_ms is not None:

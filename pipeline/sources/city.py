@@ -195,7 +195,7 @@ class People(ABC):
             if not remembers.any():
                 break
             index -= 1
-        # Where somebody was before the step at which everybody has restarted since does not matter.
+        # Where a person was before the step at which everyone has restarted since does not matter.
         now = self.first() if index == 0 else self.move(index, np.zeros(self.n_users, dtype=np.int64))
         for current in count(index):
             if stop is not None and current >= stop:
@@ -232,7 +232,7 @@ ACTIVITY = {"dawn": 0.1, "night": 0.3, "morning": 1.5, "day": 1.2, "evening": 1.
 class Commuters(People):
     """Movement between three roles by known matrices (`REGIMES`), each role at a person's own places.
 
-    A person's home and work place are fixed and differ. An errand is run at a place drawn anew each time from
+    A person's home and work place are fixed and differ. An errand is run at a place drawn each time from
     ``places.errands``; a draw of one's own home or work place goes to the next other place instead. So the place
     tells the role, and each person's places are a Markov chain too: `transition_of`.
     """

@@ -288,7 +288,7 @@ class _Silence:
     def goes_on(self, error: Unanswered) -> None:
         """Note that an attempt has failed; raises `DataError` where that has been so for too long."""
         now = time.monotonic()
-        if self.since is None:  # from the first attempt that failed: before it may lie hours in which nobody asked
+        if self.since is None:  # from the first attempt that failed: before it may lie hours without an attempt
             self.since = now
             logging.getLogger("penstock").warning(f"{error}; the run waits {PATIENCE:g} s for it")
         elif now - self.since > PATIENCE:
@@ -327,7 +327,7 @@ class _Reader:
         if "names" in self.start:
             for name, written, size in zip(*(self.start[column].tolist() for column in columns)):
                 self.done[name] = File(written, name, size)
-        # The same for checkpoints. Micro-batches share it: not built anew for each of them.
+        # The same for checkpoints. Micro-batches share it instead of building one each.
         self._columns = _columns_of(self.done.values())
         if "open" in self.start and str(self.start["open"]):
             file = File(int(self.start["open_written"]), str(self.start["open"]), int(self.start["open_size"]))

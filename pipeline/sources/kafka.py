@@ -37,7 +37,7 @@ class Kafka(KafkaSettings):
         Of Avro: JSON text, or ``file:`` and a path.
     options
         Passed on to the client, such as ``security.protocol``. A secret is given as ``env:`` and the name of a
-        variable, or ``file:`` and the path of a file that nobody else can read.
+        variable, or ``file:`` and the path of a file that no other user can read.
 
     Notes
     -----

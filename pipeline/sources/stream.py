@@ -279,7 +279,7 @@ def _share_out(
     rejects: list[Reject] = []
     for span in source.spans():
         for block in source.read(span):
-            block = run.ingest(block)  # what lies on disk names nobody in a deployment
+            block = run.ingest(block)  # what lies on disk names no one in a deployment
             empty = block.frame.clear()
             rejects += block.rejects
             piece = np.clip((block.frame[str(source.clock)].to_numpy() - begin) // width, 0, _PIECES - 1)

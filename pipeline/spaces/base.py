@@ -56,7 +56,7 @@ class Space(Checked, ABC):
 def in_chunks(
     place: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.int64]], frame: pl.DataFrame, n_rows: int
 ) -> NDArray[np.int64]:
-    """Cell index of every row, shape (n_rows,), from latitudes and longitudes of so many rows at a time."""
+    """Cell index of every row, shape (n_rows,), from the latitudes and longitudes of n_rows rows."""
     latitude, longitude = frame["latitude"].to_numpy(), frame["longitude"].to_numpy()
     placed = np.empty(len(latitude), np.int64)
     for start in range(0, len(placed), n_rows):

@@ -59,7 +59,7 @@ class Places(Space):
 
     list_: tuple[str, ...] = parameter((), key="list", doc="names of the places")
     file: str | None = parameter(None, kind="path", doc="file that lists the places")
-    top: int | None = parameter(None, at_least=1, doc="so many places with the most events in the data")
+    top: int | None = parameter(None, at_least=1, doc="number of places, those with the most events in the data")
     elsewhere: bool = parameter(False, doc="count all other places in a cell of their own")
     found: tuple[str, ...] | None = field(default=None, repr=False)
     found_at: tuple[tuple[float, float], ...] = field(default=(), repr=False)

@@ -77,7 +77,7 @@ def bound(memberships: ContributionRows, max_cells: int, keep: str, hash_key: by
     ``memberships``: sorted by user, window and cell (as `penstock.pipeline.steps.contributions.merge` leaves them).
     ``max_cells``: cells that one user keeps in one window. ``keep``: ``hash`` (by a keyed hash of user, window and
     cell), ``first``, ``last`` (by time of the user's earliest or latest event there) or ``most_frequent``; ties go to
-    the smaller cell index. Returns a mask of shape (n,). O(n) where nobody exceeds the bound; only the rest is hashed
+    the smaller cell index. Returns a mask of shape (n,). O(n) where no one exceeds the bound; only the rest is hashed
     and sorted.
 
     >>> two = ContributionRows(np.array([[7], [7]]), np.array([1, 1]), np.array([3, 4]))
@@ -111,7 +111,7 @@ class PeriodQuota:
     ones count for a user is a function of that user's own rows, so that users can be split into shards with a quota
     each. Memory: an identity and a number for each user seen in the current period.
 
-    ``saved`` is what `state` returned; None: nobody has used anything.
+    ``saved`` is what `state` returned; None: no one has used anything.
 
     >>> quota = PeriodQuota()
     >>> rows = ContributionRows(np.array([[7]] * 3), np.array([1, 2, 3]), np.array([0, 0, 5]))
@@ -132,7 +132,7 @@ class PeriodQuota:
         return numbers | {"users": self._users, "used": self._used}
 
     def close(self, period: int) -> bool:
-        """Leave nobody anything of a budget period: what has been used of it is not known. False if it is closed."""
+        """Leave no user anything of a budget period: what has been used of it is not known. False if it is closed."""
         was_open, self._closed = self._closed < period, period
         return was_open
 
@@ -324,7 +324,7 @@ def released_counts(
 ) -> Integers:
     """Counts that the mechanism sees, of consecutive windows and one shard of users.
 
-    Coarse cells and windows are counted afresh: whoever is in two of a group's cells counts once. Bounding follows, so
+    Coarse cells and windows are counted again: a user in two of a group's cells counts once. Bounding follows, so
     that it holds at the level of the noise, and sampling comes last: sampling first would leave a user with many
     memberships some of them almost surely, and nothing would be gained.
 

@@ -250,7 +250,7 @@ def factorize(user: Integers) -> tuple[Integers, Integers]:
 
 
 def widened(user: Integers, width: int) -> Integers:
-    """Identities of so many columns: a plain integer is followed by zeros.
+    """Identities of ``width`` columns: a plain integer is followed by zeros.
 
     >>> widened(np.array([[7]]), 2).tolist()
     [[7, 0]]
@@ -261,7 +261,7 @@ def widened(user: Integers, width: int) -> Integers:
 
 #: Keys looked at together: what is worked out on the way stays in the processor's cache.
 CHUNK = 1 << 18
-#: Up to so many groups of windows a mask for each is cheaper than a sort.
+#: Up to this many groups of windows a mask for each is cheaper than a sort.
 _FEW_GROUPS = 8
 
 

@@ -221,7 +221,7 @@ class GroupCounts:
         )
 
     def of(self, places: tuple[int, ...] | None, n_memberships: int = 0) -> GroupCounts:
-        """Counts of some cells, which stand for so many of the memberships; ``places`` None: all of them."""
+        """Counts of some cells, which hold this many of the memberships; ``places`` None: all of them."""
         if places is None:
             return self
         chosen = np.asarray(places)
@@ -229,7 +229,7 @@ class GroupCounts:
 
 
 def nothing(group: int, plan: Plan) -> GroupCounts:
-    """Counts of a group of windows that nobody was seen in."""
+    """Counts of a group of windows in which no one was seen."""
     zeros = np.zeros((plan.group_windows(group), plan.n_cells), np.int64)
     return GroupCounts(group * plan.group + 1, zeros, zeros, 0)
 

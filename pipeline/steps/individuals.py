@@ -59,7 +59,7 @@ def read_presence(plan: Plan, n_windows: int, *, max_entries: int = MAX_PRESENCE
     everybody is what the run's mechanism sees (in the last block if it is whole). 2·n_users·n_cells·n_windows bytes.
 
     The plan is a simulation's over a finite source, without shards of users. Raises `DataError` if the run is endless,
-    nobody is seen, or the matrix would be too large. Raises `ParameterError` in a deployment, and for more windows than
+    no one is seen, or the matrix would be too large. Raises `ParameterError` in a deployment, and for more windows than
     the run has.
     """
     memberships = read_memberships(plan, n_windows)
@@ -102,7 +102,7 @@ def read_memberships(plan: Plan, n_windows: int) -> ContributionRows:
                 groups[group].append(piece.rows(plan.layout, group * plan.group + 1).widened())
     pieces = [piece for _, its in sorted(groups.items()) for piece in its]
     if not pieces:
-        raise DataError(f"nobody is seen in the first {n_windows} windows, so there is nobody to attack")
+        raise DataError(f"no one is seen in the first {n_windows} windows, so there is no one to attack")
     whole = merge(pieces, plan.bounding.keep)
     return whole.take(whole.window <= n_windows)
 
@@ -140,7 +140,7 @@ def training_part(
     with most events (ties: the smaller index). Under the keys of the run, people and kept cells are those that counting
     knows. Where people are more than fit, a part of them chosen by a keyed hash is kept: at any time at most about
     twice ``max_triples`` distinct (user, window, cell), and at most ``max_entries`` entries in the result. Raises
-    `ParameterError` for more windows than the run has. Raises `DataError` if the source is endless, or nobody is seen.
+    `ParameterError` for more windows than the run has. Raises `DataError` if the source is endless, or no one is seen.
     """
     if calendar.n_windows is None:
         raise DataError(
@@ -207,7 +207,7 @@ class _Part:
     def training(self) -> Training:
         """The trajectories of the people that are left."""
         if not any(map(len, self.pieces)):
-            raise DataError(f"nobody is seen in the first {self.n_windows} windows, so there is nothing to learn from")
+            raise DataError(f"no one is seen in the first {self.n_windows} windows, so there is nothing to learn from")
         whole = self._merge()
         while _n_users(whole) * self.n_windows > self.max_entries:
             self.limit //= 2

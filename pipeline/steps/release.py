@@ -97,7 +97,7 @@ class Joint:
         return replace(charge, epsilon=more) if self.measure == "epsilon" else replace(charge, rho=more)
 
     def forget(self, n_kept: int) -> None:
-        """Forget all windows but so many, the first ones first."""
+        """Forget all windows but the last ``n_kept``."""
         for window in list(self._windows)[:-n_kept]:
             del self._windows[window]
 

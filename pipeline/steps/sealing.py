@@ -1,4 +1,4 @@
-"""Seal texts for a reader elsewhere: with the public key anybody can, and only the private key opens them again.
+"""Seal texts for a reader elsewhere: with the public key anyone can, and only the private key opens them again.
 
 Hybrid public key encryption (RFC 9180) of the cryptography library, with X25519, HKDF-SHA256 and ChaCha20-Poly1305.
 The library is an extra, and is imported only here.

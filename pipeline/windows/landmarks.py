@@ -32,7 +32,7 @@ class StayPoints(Checked):
 class DrawnLandmarks(Checked):
     """Landmarks that are drawn at random among the points of each trace, without replacement: for experiments.
 
-    Who somebody is and the seed of the run decide the draw, so that a larger share holds a smaller one.
+    The person's identity and the seed of the run decide the draw, so that a larger share holds a smaller one.
 
     Examples
     --------

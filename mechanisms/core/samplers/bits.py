@@ -46,7 +46,7 @@ class Bits:
     """Independent streams of uniform bits, one per row (replica): one 32-byte seed each, and a sub-stream path."""
 
     # SHAKE-256 (FIPS 202, NIST 2015) is an extendable-output function. Distinct labels have distinct, prefix-free
-    # encodings, so distinct blocks are independent to anybody without the seed; rows with equal seeds get equal words.
+    # encodings, so distinct blocks are independent to anyone without the seed; rows with equal seeds get equal words.
     # About 2 µs per kilobyte.
 
     seeds: Sequence[bytes]

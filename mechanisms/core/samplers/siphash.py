@@ -81,7 +81,7 @@ def _split_runs(
     n_runs = np.count_nonzero(start)
     if n_runs == first.size:
         return first
-    if 2 * n_runs > start.size:  # so many that each row may be one: then there is nothing more to look up
+    if 2 * n_runs > start.size:  # enough for each row to be one: then there is nothing more to look up
         lanes[:] = [_repeated(lane, first, start.size) for lane in lanes]
         return np.arange(start.size)
     finer = np.flatnonzero(start)

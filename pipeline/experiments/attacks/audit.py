@@ -40,7 +40,7 @@ class Audit:
     claimed: float
     unit: str  # what a planted person does, in words
     n_runs: int  # releases made, each with people and noise of its own
-    on_data: bool  # whether the people were planted among those of the source; otherwise among nobody
+    on_data: bool  # whether the people were planted among those of the source; otherwise in empty counts
 
     @property
     def convicted(self) -> bool:
@@ -174,7 +174,7 @@ def _auditable(config: RunConfig) -> RunConfig:
 
 
 def _counts(config: RunConfig, on_data: bool) -> NDArray[np.int64]:
-    """Bounded counts of the source, or of nobody; shape (n_windows, n_cells)."""
+    """Bounded counts of the source, or zeros; shape (n_windows, n_cells)."""
     if on_data:
         with tempfile.TemporaryDirectory() as folder:
             write_counts(config, Path(folder) / "counts.npz")

@@ -33,7 +33,7 @@ FIGURES: dict[str, float | None] = {"auc": None, "tpr_1": 0.01, "tpr_01": 0.001}
 #: The attack on everybody's trajectory, and its figures with their units.
 RECOVERY = "recovery"
 RECOVERY_FIGURES = {"accuracy": "", "baseline": "", "gain": "", "distance": "metres"}
-#: Trajectories that are recovered at most: assignments of so many take seconds a window.
+#: Most trajectories that are recovered: assigning this many takes seconds a window.
 MAX_PEOPLE = 2000
 #: First part of a day, in which people stay where they are (Xu et al. 2017): until six.
 NIGHT = DAY // 4

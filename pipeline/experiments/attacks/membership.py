@@ -113,7 +113,7 @@ class Game(Checked):
         if self.challenges == "others" and self.prior != "subset":
             raise ParameterError("challenges", self.challenges, f"known with the prior {self.prior}")
         if self.challenges == "others" and self.known == 1:
-            right = "below 1 with challenges of others: there is nobody left whom she does not know"
+            right = "below 1 with challenges of others: there is no one left whom she does not know"
             raise ParameterError("known", self.known, right)
 
     def periods(self, n_windows: int) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -288,7 +288,7 @@ def jobs_with_room(game: Game, shape: tuple[int, int]) -> int:
 
 
 def seconds(game: MembershipGame, defense: Defense | None) -> float:
-    """Time of the attacks on one target, raw and released, from some aggregates of nobody."""
+    """Time of the attacks on one target, raw and released, measured on aggregates of zeros."""
     n_windows, n_cells = game.space.shape
     nobody = np.zeros((REHEARSED, n_windows, n_cells), np.int64)
     times = [time.perf_counter()]
@@ -467,7 +467,7 @@ def counted_people(game: Mapping[str, Any]) -> list[str]:
     whom = {"known": "people whom she knows", "others": "people whom she does not know"}[game["challenges"]]
     share = f"{100 * game['known']:g} %"
     if game.get("attack") == "zero_knowledge":
-        return ["she knows nobody but her target, whose trace she has, the size of the group, and the mechanism"]
+        return ["she knows no one but her target, whose trace she has, the size of the group, and the mechanism"]
     return [f"she knows {share} of the people; challenges count {whom} beside the target ({game['challenges']})"]
 
 

@@ -176,7 +176,7 @@ def check_applicable(plan: Plan) -> None:
     """Refuse a run whose release less everybody else has no known likelihood window by window."""
     source = plan.config.source
     if not source.has_people:
-        right = "one that tells people apart: here every trip is a new person, and nobody has a trajectory to retrace"
+        right = "one that tells people apart: here every trip is a new person, and no one has a trajectory to retrace"
         raise ParameterError("source", type(source).__name__.lower(), right)
     if plan.max_cells != 1:
         raise ParameterError(
@@ -226,7 +226,7 @@ def prepare_reconstruction(config: RunConfig, game: ReconstructionGame) -> tuple
     n_values = game.releases * settings.n_windows * plan.n_cells
     if n_values > MAX_VALUES:
         most = max(1, game.releases * MAX_VALUES // n_values)
-        raise ParameterError("releases", game.releases, f"at most {most} over so many windows and cells")
+        raise ParameterError("releases", game.releases, f"at most {most} with this number of windows and cells")
     return plan, settings
 
 

@@ -45,7 +45,7 @@ class RecoveryGame(Checked):
     """Parameters of trajectory recovery; the defaults keep it within minutes."""
 
     people: int = parameter(
-        1000, doc="people counted at most; of more, so many are drawn by the seed", at_least=2, at_most=MAX_PEOPLE
+        1000, doc="most people counted; of more, a sample drawn by the seed", at_least=2, at_most=MAX_PEOPLE
     )
     windows: int | None = parameter(None, doc="first windows of the run; unset: 168, or all that there are", at_least=2)
 

@@ -4,7 +4,7 @@ const STEPS = 9;
 
 // Risk of a cell in a window, known only where the truth is.
 const RISKS = [0, 0.02, 0.05, 0.1, 0.2, 0.34, 0.5];
-const RISK_IN_WORDS = "Risk is the chance that somebody who knows that a person was in the cell, and takes the released count at its word, picks that person: "
+const RISK_IN_WORDS = "Risk is the chance that someone who knows that a person was in the cell, and takes the released count at its word, picks that person: "
   + "1 ÷ k where k people were there and the release, rounded, says k; 0 where it says anything else. Few people and little noise make it high.";
 const pickedOut = (released, truth) => (Number.isNaN(released) ? NaN : truth > 0 && Math.round(released) === truth ? 1 / truth : 0);
 

@@ -1,4 +1,4 @@
-"""Both ends of the graph for a pipeline of somebody's own: single events in, rows of releases out."""
+"""Both ends of the graph for a Beam pipeline of one's own: single events in, rows of releases out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.pipeline.runners.beam.step import PlanTransform, Step, redacted
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.steps.release import Batch
 
-#: Events that travel together: what is paid for each element of a pipeline is paid once for so many.
+#: Events that travel together: what each element of a pipeline costs is paid once for all of them.
 BLOCK_ROWS = 100_000
 _COLUMNS = {"time": pl.Int64, "latitude": pl.Float64, "longitude": pl.Float64, "place": pl.String}
 _ROW = Dict[str, AnyType]
@@ -118,5 +118,5 @@ def require_used(tally: bytes) -> dict[str, int]:
     outcomes["rejected"] = sum(counts.rejected.values())
     if not counts.used:
         said = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in outcomes.items() if name != "used")
-        raise DataError(f"no row could be used ({said}): what was released counts nobody")
+        raise DataError(f"no row could be used ({said}): what was released counts no one")
     return outcomes

@@ -169,7 +169,7 @@ def encode_quota(quota: PeriodQuota) -> bytes:
 
 
 def decode_quota(data: bytes | None) -> PeriodQuota:
-    """The inverse of `encode_quota`; nobody has used anything where there is none."""
+    """The inverse of `encode_quota`; no one has used anything where there is none."""
     return PeriodQuota(None if data is None else _QUOTA.decode(data))
 
 

@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 
 #: Version of the steps, their names and their state. A checkpoint of an engine fits one version; 1 had no mark.
 GRAPH = 5
-#: Groups of windows are dealt out to so many keys for each shard of users, so that the number of keys is bounded.
+#: Keys that the groups of windows are dealt out to, for each shard of users: their number stays bounded.
 LANES = 32
 #: Pieces of contributions that a lane may hold before they are merged.
 MAX_PIECES = 64
@@ -383,7 +383,7 @@ class CountWhenFinal(Step):
     order of groups. A timer of a key that fires counts all groups up to its own, in order, and none of them twice.
     If the engine goes back behind a release, and another set of rows is in time then, the release stays what it was,
     but the state says what the new set has used. So a digest of that is written down with every group, and the first
-    write counts: where the new one differs, nobody has anything left of that period.
+    write counts: where the new one differs, no user has anything left of that period.
     """
 
     PENDING = BagStateSpec("pending", BytesCoder())
@@ -465,7 +465,7 @@ class CountWhenFinal(Step):
                 self._agree(shard, group, used)
 
     def _agree(self, shard: int, group: int, used: PeriodQuota) -> None:
-        """Leave nobody anything of the period if the group was counted before, from other rows."""
+        """Leave no user anything of the period if the group was counted before, from other rows."""
         path, digest = self._marks(shard) / f"{group:012d}", used.digest(self.plan.hash_key)
         if not files.write_first(path, digest) and path.read_bytes() != digest:
             window = group * self.plan.group + self.plan.group_windows(group)

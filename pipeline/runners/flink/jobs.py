@@ -56,7 +56,7 @@ restart-strategy.exponential-delay.reset-backoff-threshold: 3 min
 """
 _MAIN = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 _SECONDS = 120.0
-#: A free port may be another's by the time that Java has started: so many are tried, where it says so.
+#: Ports that are tried: a free one may be taken by the time that Java has started.
 _PORTS, _TAKEN = 3, "Address already in use"
 #: A command that ends with the driver, even a killed one, since an embedded Flink would go on for ever: ``cat`` reads a
 #: pipe that only the driver holds open, and what follows it ends the process that ``exec`` makes of this shell.
@@ -181,11 +181,11 @@ def check_graph(plan: Plan) -> None:
     if found != GRAPH and any(mark.parent.glob("[!.]*")):  # a file that was being written has a name with a dot
         raise StateVersionError(
             f"--resume: the job of {plan.folder} has the steps of another version of penstock (graph {found}; "
-            f"this version has {GRAPH}); finish it with the version that began it, or start anew in another folder"
+            f"this version has {GRAPH}); finish it with the version that began it, or start again in another folder"
         )
 
 
-#: Begins the mark of a runner whose version nobody has told; what follows says where it is.
+#: Begins the mark of a runner whose version is unknown; what follows says where it is.
 UNKNOWN = "of unknown version"
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _PATIENCE = 0.2
 #: Seconds that a job has to end in once it has been cancelled.
 _GOODBYE = 20.0
-#: How far a streaming job can be spread out later, unless it is told otherwise.
+#: How far a streaming job can be spread out later, unless an option says otherwise.
 MAX_PARALLELISM = 16
 #: What is set where the command line does not; an empty text stands for a flag without a value.
 DEFAULTS = {

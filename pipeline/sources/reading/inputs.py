@@ -134,7 +134,7 @@ def open_inputs(files: Iterable[str], patterns: tuple[str, ...]) -> Iterator[tup
     """Open inputs one after the other; each must be read before the next is asked for.
 
     ``files``: plain files, files compressed with gzip, Zstandard, xz or bzip2, tar archives (compressed too), zip
-    archives. What a file is, is told by its first bytes and not by its name. ``patterns``: which members of an archive
+    archives. The first bytes of a file say what it is, not its name. ``patterns``: which members of an archive
     are taken; hidden ones never are. Yields a name and a stream for each. A member is named ``archive!member``. Raises
     `DataError` for a file that is damaged, is out of all proportion when unpacked, or has a member that points outside
     the archive.

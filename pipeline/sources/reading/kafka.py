@@ -197,7 +197,7 @@ class Consumer:
         return partition in self._ended
 
     def idle(self, after: int) -> frozenset[int]:
-        """Partitions that have been at their end for so many milliseconds; those that are held are left out."""
+        """Partitions that have been at their end for this many milliseconds; those that are held are left out."""
         since = time.monotonic() - after / 1000
         return frozenset(p for p, ended in self._ended.items() if ended <= since and p not in self._paused)
 
@@ -251,9 +251,9 @@ class Consumer:
         lost = f"offsets {first} to {end}" if first < end else f"offset {first} and what follows"
         return DataError(
             f"topic {self.topic}: {lost} of partition {partition} are gone, of which there is now {low} to {high}: a "
-            "broker has deleted them, or the topic was made anew. What they held is lost to this run, which ends here; "
-            "its releases stay. Begin another run in another folder, on the same output.ledger, with 'from' at the "
-            "first window that is not released"
+            "broker has deleted them, or the topic was created again. What they held is lost to this run, which ends "
+            "here; its releases stay. Begin another run in another folder, on the same output.ledger, with 'from' at "
+            "the first window that is not released"
         )
 
     def _note(self, error: Any) -> None:

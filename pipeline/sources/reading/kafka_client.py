@@ -130,7 +130,7 @@ class Producer:
             raise DataError(f"{waiting} messages could not be delivered to Kafka ({self._trouble or 'no answer'})")
 
     def close(self) -> None:
-        """Deliver what is left as far as that is possible at once."""
+        """Deliver what is left as far as that is possible without waiting."""
         self._client.flush(1.0)
 
     def _delivered(self, error: Any, message: Any) -> None:

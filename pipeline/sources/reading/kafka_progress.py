@@ -65,8 +65,8 @@ Kind = TypeVar("Kind", bound=Numbered)
 class Journal(Generic[Kind]):
     """Write-ahead journal of batch boundaries, one a line; a torn last line had no effect yet and is left out.
 
-    Whoever opens the journal takes it over: what another process, which is thought dead, writes from then on counts for
-    nothing.
+    The process that opens the journal takes it over: what another process, which is thought dead, writes from
+    then on is ignored.
 
     ``folder``: where the file is, made if need be. ``number``: first micro-batch to be read again; earlier entries are
     dropped. ``decode``: reads a line of the journal.

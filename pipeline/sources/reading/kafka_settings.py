@@ -50,9 +50,9 @@ class KafkaSettings(MessageSettings):
         "for --resume to go on; unset: 5m",
     )
     group: str | None = parameter(
-        None, doc="consumer group that is told how far the run has come, for watching its lag; never read"
+        None, doc="consumer group to which the run commits its offsets, for watching its lag; never read"
     )
-    dead_letters: str | None = parameter(None, doc="topic that is told of every message with rows that were rejected")
+    dead_letters: str | None = parameter(None, doc="topic to which every message with rejected rows is reported")
     dead_letter_content: bool = parameter(
         False, choices=(True, False), doc="whether dead letters hold the message itself, which tells of people"
     )

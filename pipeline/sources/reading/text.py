@@ -136,7 +136,7 @@ def _parts(name: str, stream: IO[bytes], prologue: Callable[[str, bytes], Prolog
             n_bytes = 2 * len(data)
         elif not is_final:
             data, is_final = _behind_line(stream)
-            # One row, and one that is rejected, whoever sent it: it stops no run, and the next one is read as ever.
+            # One row, and one that is rejected, whatever its sender: it stops no run, and the next is read as usual.
             data = _TOO_LONG + start.separator.encode() * len(start.columns) + b"\n" + data
 
 
@@ -157,7 +157,7 @@ def _whole(data: bytes, format: Prologue) -> tuple[Records | None, int]:
 
 
 def _read(stream: IO[bytes], n_bytes: int) -> bytes:
-    """Read exactly so many bytes unless the stream ends (a decompressor may give less at once)."""
+    """Read exactly ``n_bytes`` unless the stream ends (a decompressor may return less in one call)."""
     data = stream.read(n_bytes)
     if len(data) == n_bytes or not data:
         return data

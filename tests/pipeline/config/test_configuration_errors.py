@@ -504,7 +504,7 @@ WRONG = {
             "1: noise_key: missing; it must be the path of a key file or env:NAME in a deployment "
             "('penstock key new' makes one)",
             "3: seed: 7 is not allowed; it must be left out in a deployment "
-            "(whoever knows the seed can remove the noise)",
+            "(anyone who knows the seed can remove the noise)",
             "21: utility: a list is not allowed; it must be left out in a deployment, which keeps no true counts",
         ],
     ),

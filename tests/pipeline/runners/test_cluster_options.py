@@ -235,7 +235,7 @@ def test_a_job_with_the_steps_of_another_version_is_refused_with_what_to_do(
     (made / "_metadata").write_bytes(b"")
     if mark is not None:
         (folder / "graph.json").write_text(mark)
-    what_to_do = "finish it with the version that began it, or start anew in another folder"
+    what_to_do = "finish it with the version that began it, or start again in another folder"
     with pytest.raises(StateVersionError, match=rf"\(graph {graph}; .*{what_to_do}"):
         prepare(plan)
     mark_graph(plan)

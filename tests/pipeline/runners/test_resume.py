@@ -440,7 +440,7 @@ def test_a_checkpoint_of_several_files_is_refused_with_what_to_do(folder, monkey
         assert run(configured(value)).exit_code == INTERRUPTED
     before = outputs(out)
     (out / "operator" / "checkpoint" / "current.json").write_text("3")
-    with pytest.raises(StateVersionError, match="finish the run with that version, or start it anew without --resume"):
+    with pytest.raises(StateVersionError, match="finish the run with that version, or start it again without --resume"):
         run(configured(value), resume=True)
     assert outputs(out) == before
 

@@ -166,9 +166,9 @@ def test_offsets_that_are_gone_are_named_with_what_was_lost_and_how_to_go_on(cli
         consumer.poll()
     assert str(raised.value) == (
         "topic events: offsets 120 to 500 of partition 0 are gone, of which there is now 500 to 900: a broker has "
-        "deleted them, or the topic was made anew. What they held is lost to this run, which ends here; its releases "
-        "stay. Begin another run in another folder, on the same output.ledger, with 'from' at the first window that is "
-        "not released"
+        "deleted them, or the topic was created again. What they held is lost to this run, which ends here; its "
+        "releases stay. Begin another run in another folder, on the same output.ledger, with 'from' at the first "
+        "window that is not released"
     )
 
 
