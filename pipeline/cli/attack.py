@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,24 +164,17 @@ def _attack(
                 raise
             wanted.remove(name)
             left_out[name] = str(error)
-    jobs: dict[str, Any] = {"n_jobs": arguments.jobs}
     minutes = MINUTES if arguments.minutes is None and arguments.targets is None else arguments.minutes
-    own: dict[str, dict[str, Any]] = {
-        "membership": jobs | {"minutes": minutes},
-        "reconstruction": jobs,
-        "recovery": {},
-    }
     begun = {"membership": _begun("membership", "attacked", minutes), "recovery": _begun("recovery", "counted")}
     play: dict[str, Callable[..., AttackOutcome]] = {
-        "membership": attack,
-        "reconstruction": reconstruct,
+        "membership": partial(attack, n_jobs=arguments.jobs, minutes=minutes),
+        "reconstruction": partial(reconstruct, n_jobs=arguments.jobs),
         "recovery": recovery,
     }
     outcomes: dict[str, AttackOutcome] = {}
     for name in wanted:
-        how = {"folder": arguments.out, "listener": listener()} | own[name]
         told = {} if quiet or name not in begun else {"begun": begun[name]}
-        outcomes[name] = play[name](config, games[name], **how, **told)
+        outcomes[name] = play[name](config, games[name], folder=arguments.out, listener=listener(), **told)
     return outcomes, left_out
 
 

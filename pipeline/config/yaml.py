@@ -154,7 +154,6 @@ def parse(text: str, name: str) -> tuple[Node | None, list[Problem]]:
 
     Returns the root node (None where nothing could be read) and the problems found.
 
-    >>> from penstock.pipeline.config.yaml import plain
     >>> node, problems = parse("seed: 7\\nseed: 8", "run.yaml")
     >>> print(plain(node), *problems)
     {'seed': 7} run.yaml:2: seed: written twice (first on line 1); keep one
@@ -327,8 +326,6 @@ def apply_override(root: Node, argument: str) -> list[Problem]:
 
     Returns what is wrong with the argument; empty if it was applied.
 
-    >>> from penstock.pipeline.config.yaml import plain
-    >>> from penstock.pipeline.config.yaml import parse
     >>> root, _ = parse("mechanism: [{type: laplace, epsilon: 1}]", "run.yaml")
     >>> apply_override(root, "mechanism[0].epsilon=0.5"), apply_override(root, "bounding.max_cells=2")
     ([], [])
@@ -388,18 +385,16 @@ def key_path(text: str) -> Path | None:
     )
 
 
-def write(root: Node, steps: Path, value: Node) -> Problem | None:
-    """Put a node under a key path, or say why that is not possible; sections that are not there are made."""
-    return _write(root, steps, value, ())
+def write(node: Node, steps: Path, value: Node, done: Path = ()) -> Problem | None:
+    """Put a value under a key path, or say why that is not possible; sections that are not there are made.
 
-
-def _write(node: Node, steps: Path, value: Node, done: Path) -> Problem | None:
-    """Put a value under the given steps, or say why that is not possible."""
+    ``done``: the steps that lead to the node itself.
+    """
     step, rest = steps[0], steps[1:]
     if isinstance(step, int) and isinstance(node, Sequence):
         return _write_entry(node, step, rest, value, done)
     if isinstance(node, Mapping) and step == 0 and rest and "0" not in node.items:
-        return _write(node, rest, value, done)  # a single section stands for a list of one
+        return write(node, rest, value, done)  # a single section stands for a list of one
     if isinstance(node, Mapping):
         name = str(step)
         if not rest:
@@ -408,7 +403,7 @@ def _write(node: Node, steps: Path, value: Node, done: Path) -> Problem | None:
         below = node.items.get(name)
         if below is None or (isinstance(below, Scalar) and below.value is None):
             node.items[name], node.keys[name] = _empty(rest[0], value.place), value.place
-        return _write(node.items[name], rest, value, (*done, name))
+        return write(node.items[name], rest, value, (*done, name))
     if isinstance(node, Sequence):
         example = dotted((*done, 0, *steps))
         return Problem(value.place, done, f"is a list; say which entry, for instance {example}")
@@ -427,7 +422,7 @@ def _write_entry(node: Sequence, index: int, rest: Path, value: Node, done: Path
         return None
     if index == n:
         node.items.append(_empty(rest[0], value.place))
-    return _write(node.items[index], rest, value, (*done, index))
+    return write(node.items[index], rest, value, (*done, index))
 
 
 def _empty(step: str | int, place: Place) -> Node:
