@@ -1,4 +1,4 @@
-"""Shared fixtures: where real data is, and small runs."""
+"""Shared fixtures: location of real data, a Flink cluster, and small runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The complete San Francisco cab data, through the whole pipeline, against a plain polars count of the same files."""
+"""The San Francisco cab data through the whole pipeline, against a plain polars count."""
 
 from __future__ import annotations
 

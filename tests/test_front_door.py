@@ -1,4 +1,4 @@
-"""`import penstock`: load, run and read a run; the transforms in a Beam pipeline of somebody's own."""
+"""`import penstock`: load, run and read a run; the transforms in another Beam pipeline."""
 
 from __future__ import annotations
 

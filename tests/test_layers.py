@@ -1,4 +1,4 @@
-"""Direction of imports between packages and inside the pipeline, and what the command imports at its start."""
+"""Layering of imports between packages and inside the pipeline, and imports at the command's start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmark of load on Flink works out from its samples."""
+"""Figures that the Flink load benchmark computes from its samples."""
 
 from typing import Any
 

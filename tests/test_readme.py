@@ -1,4 +1,4 @@
-"""The generated parts of the documentation are current, its links lead somewhere, and its commands exist."""
+"""Generated documentation is current, links resolve, and commands exist."""
 
 from __future__ import annotations
 

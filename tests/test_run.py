@@ -1,4 +1,4 @@
-"""Whole runs on small made-up input: what is released never depends on how the input arrives."""
+"""Whole runs on small synthetic input: releases do not depend on how input arrives."""
 
 from __future__ import annotations
 

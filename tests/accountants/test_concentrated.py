@@ -1,4 +1,4 @@
-"""Conversion between ρ and (ε, δ): the figures of the library, exact curves, and there and back."""
+"""Conversion between ρ and (ε, δ): figures of the library, exact curves, round trip."""
 
 from __future__ import annotations
 

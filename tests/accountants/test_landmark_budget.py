@@ -1,4 +1,4 @@
-"""The landmark budget: periods, declared maxima, repeated and refused releases, blocks, and what stops a run."""
+"""The landmark budget: periods, declared maxima, repeated and refused releases, blocks, exhaustion."""
 
 from __future__ import annotations
 

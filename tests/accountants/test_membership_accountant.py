@@ -1,4 +1,4 @@
-"""The running attack: it learns as river does, and finds people exactly where they can be found."""
+"""The running membership attack: learning equal to river's, and detection exactly where it is possible."""
 
 from __future__ import annotations
 

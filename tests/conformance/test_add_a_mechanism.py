@@ -1,4 +1,4 @@
-"""docs/add_a_mechanism.md, followed literally: its files are written and its commands are run, in order."""
+"""The tutorial docs/add_a_mechanism.md, followed literally: files written, commands run, in order."""
 
 from __future__ import annotations
 

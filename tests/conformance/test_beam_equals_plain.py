@@ -1,4 +1,4 @@
-"""A run of every count mechanism releases what the mechanism does alone, given the same key and windows."""
+"""Beam runs against the plain loop of every count mechanism, with the same key and windows."""
 
 from __future__ import annotations
 

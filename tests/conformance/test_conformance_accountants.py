@@ -1,4 +1,4 @@
-"""Every registered accountant keeps every promise of the contract, and every check notices one that does not."""
+"""Conformance suite over every registered accountant, with mutants that each check must catch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every registered mechanism keeps every promise of the contract, and every check notices a mechanism that does not."""
+"""Conformance suite over every registered mechanism, with mutants that each check must catch."""
 
 from __future__ import annotations
 

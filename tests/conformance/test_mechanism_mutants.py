@@ -1,4 +1,4 @@
-"""Broken versions of the mechanisms on counts, each of which a check must catch."""
+"""Mutants of the count mechanisms, each caught by a check."""
 
 from __future__ import annotations
 

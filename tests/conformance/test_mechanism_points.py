@@ -1,4 +1,4 @@
-"""Mechanisms on traces keep their promises: the counterpart of the conformance suite for points."""
+"""Conformance of mechanisms on traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State as bytes: what goes in comes out, nothing else is read, and an older version is migrated or refused."""
+"""State encoding: round trip, refusal of foreign bytes, migration or refusal of older versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Totals of local days: which windows make a day, and the errors of released totals against a plain loop."""
+"""Totals of local days: membership of windows in days, and errors against a plain loop."""
 
 from __future__ import annotations
 

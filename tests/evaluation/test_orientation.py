@@ -1,4 +1,4 @@
-"""One orientation of arrays, windows × cells; the old one is taken with a warning where nothing is said."""
+"""Orientation of arrays, windows × cells; the transposed form is accepted with a warning."""
 
 from __future__ import annotations
 

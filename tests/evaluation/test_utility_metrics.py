@@ -1,4 +1,4 @@
-"""Utility metrics against plain transcriptions of their definitions, and against SciPy."""
+"""Utility metrics against plain transcriptions of their definitions, and SciPy."""
 
 from __future__ import annotations
 

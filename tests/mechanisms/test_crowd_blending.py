@@ -1,4 +1,4 @@
-"""Crowd-blending after sampling against brute force, sampled events, and what the accountant says of both."""
+"""Crowd-blending after sampling: brute force, sampled events, and the accountant's figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Landmark schedules: no set of landmarks, no period and no course of events makes the sum over L ∪ {t} exceed ε."""
+"""Landmark schedules: the sum over L ∪ {t} never exceeds ε, for any landmarks, periods and events."""
 
 from __future__ import annotations
 

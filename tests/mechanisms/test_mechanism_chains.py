@@ -1,4 +1,4 @@
-"""Chains of steps: coarse counts, samples and block bounds against plain Python sets, and whole runs of them."""
+"""Chains of steps: coarse counts, samples and block bounds against Python sets, and whole runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Correlated noise: against the dense strategy matrix, with its sensitivity found by trying all contributions."""
+"""Correlated noise against the dense strategy matrix, its sensitivity by enumeration of contributions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every mechanism has its place on the page that explains them."""
+"""Every mechanism is on the page that explains mechanisms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The filter: what it may read, what it is worth, and whether its standard deviations are right."""
+"""The filter: its inputs, its gain, and coverage of its standard deviations."""
 
 from __future__ import annotations
 

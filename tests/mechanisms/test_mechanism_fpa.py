@@ -1,4 +1,4 @@
-"""Fourier perturbation: the transform, the sensitivity against every block there is, and what a block releases."""
+"""Fourier perturbation: transform, sensitivity against every possible block, and released blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mechanisms that change numbers without noise on most of them: exact values, and what is promised of them."""
+"""Mechanisms with little or no noise: exact values and their guarantees."""
 
 from __future__ import annotations
 

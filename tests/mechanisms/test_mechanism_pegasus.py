@@ -1,4 +1,4 @@
-"""PeGaSus: groups against their exact distribution, what they tell of one person, and smoothing."""
+"""PeGaSus: exact distribution of groups, their privacy cost, and smoothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RescueDP: what is left of w windows, groups and what a user moves in them, and that only releases decide."""
+"""RescueDP: remaining budget of w windows, sensitivity of groups, and decisions from releases alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published mechanisms beside the filter: FAST with its Kalman filter, and the hierarchy."""
+"""Published mechanisms compared with the filter: FAST with its Kalman filter, and the hierarchy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What mechanisms promise, and accountants say, where budget periods are bounded: held against all small users."""
+"""Mechanisms and accountants under a period bound, against all small users."""
 
 from __future__ import annotations
 

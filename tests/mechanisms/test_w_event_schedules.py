@@ -1,4 +1,4 @@
-"""w-event schedules: any w successive releases cost at most ε, on random data and on data chosen to be expensive."""
+"""w-event schedules: any w successive releases cost at most ε, on random and adversarial data."""
 
 from __future__ import annotations
 

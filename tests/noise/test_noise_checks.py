@@ -1,4 +1,4 @@
-"""The goodness-of-fit helper accepts what is right, at the rate it says, and rejects what is not."""
+"""The goodness-of-fit helper: acceptance at its stated rate, and rejection of wrong scales."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is called exact is exact: enclosures, rounded tails, lazily drawn bits, and decisions at their very edge."""
+"""Exact samplers: enclosures, rounded tails, lazily drawn bits, decisions at the boundary."""
 
 from __future__ import annotations
 

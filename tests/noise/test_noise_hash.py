@@ -1,4 +1,4 @@
-"""The keyed hash is SipHash-2-4 over the words of each row."""
+"""The keyed hash: SipHash-2-4 over the words of each row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys keep their secret, refuse to be read by others, and separate purposes, epochs and seeds."""
+"""Noise keys: file permissions, and separation of purposes, epochs and seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The samplers have the distributions they state, on samples of 100,000."""
+"""Samplers: stated distributions on samples of 100,000."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noise is a function of key and data: equal steps draw equal noise, all others independent noise."""
+"""Noise as a function of key and data: equal steps draw equal noise, others independent noise."""
 
 from __future__ import annotations
 

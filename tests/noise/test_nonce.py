@@ -1,4 +1,4 @@
-"""The nonce of a run: a second run is fresh noise and a second charge; one that goes on repeats itself."""
+"""The nonce of a run: fresh noise and a second charge for a new run; identical repetition on resumption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integer noise, and what is worked out from it, is the same on another kind of processor."""
+"""Integer noise and its derivatives are the same on other kinds of processors."""
 
 from __future__ import annotations
 

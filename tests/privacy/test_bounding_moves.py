@@ -1,4 +1,4 @@
-"""What neighbours can move after bounding, by brute force over small inputs, against what composition charges."""
+"""Sensitivity after bounding, by brute force over neighbouring inputs, against the composed charges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A deployment's files tell nothing that they should not: no user id, no coordinate, no secret, no truth."""
+"""Files of a deployment contain no user id, coordinate, secret or truth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lateness is a row's own: one person's rows never decide what becomes of another's."""
+"""Lateness depends on a row's own times only, never on other people's rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one person can move is what is charged: neighbouring inputs through the pipeline, and broken pipelines."""
+"""Neighbouring inputs through the pipeline: changes stay within the charge; mutants exceed it."""
 
 from __future__ import annotations
 

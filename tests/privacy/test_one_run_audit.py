@@ -1,4 +1,4 @@
-"""The audit in one run: its bound holds on what is private, and convicts what is not."""
+"""The one-run audit: its bound holds for private mechanisms and exposes broken ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bound on each person's whole budget period: what it keeps, what it moves, what that costs, and who may use it."""
+"""A bound on each person's budget period: enforcement, sensitivity, charges, refused combinations."""
 
 from __future__ import annotations
 

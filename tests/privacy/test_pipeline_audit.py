@@ -1,4 +1,4 @@
-"""Privacy of whole runs seen from outside: nobody tells two neighbouring inputs apart better than the accounts say.
+"""Empirical privacy of whole runs: neighbouring inputs are distinguished no better than the accounts say.
 
 Both inputs go through the pipeline once, which gives the counts that the mechanism receives, its public facts and the
 accounts. The release is then repeated in many replicas, of which the first is the one that the pipeline wrote.

@@ -1,4 +1,4 @@
-"""Privacy seen from outside: a distinguishing test on two neighbouring inputs never finds more than was accounted."""
+"""Empirical privacy of mechanisms: distinguishing tests never exceed the accounted ε."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A moved point of a trace changes one released point by no more than it moved, and nothing else that is public."""
+"""Neighbouring traces: a moved point changes one released point by no more than it moved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A few rounds of every fuzz target with a fixed seed (`.ci/fuzz` runs many), and hostile archives by hand."""
+"""Fuzz targets with a fixed seed (`.ci/fuzz` runs many rounds), and hostile archives by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys on disk: who may read them, and what happens when they are rotated."""
+"""Noise keys on disk: permissions and rotation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A deployment leaves no user id, no coordinate and no secret, in files or logs, however it ends."""
+"""Leak search: no user id, coordinate or secret in files or logs of a deployment, however it ends."""
 
 from __future__ import annotations
 

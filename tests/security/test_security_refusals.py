@@ -1,4 +1,4 @@
-"""Everything that a deployment refuses, one by one, each with the key that is wrong and what would be right."""
+"""Refusals of a deployment, one by one, with the offending key and the remedy."""
 
 from __future__ import annotations
 

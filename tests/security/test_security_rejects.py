@@ -1,4 +1,4 @@
-"""Rejected rows of a deployment: sealed for whoever has the private key, or not kept at all."""
+"""Rejected rows of a deployment: sealed for the holder of the private key, or dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What leaves a deployment has the same shape whatever the data: files, rows, their order, and when they may appear."""
+"""Public outputs have the same shape for any data: files, rows, order, earliest times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One function for each promise of an accountant's contract; a function fails where the promise is broken."""
+"""Checks of an accountant's contract, one function for each promise."""
 
 from __future__ import annotations
 

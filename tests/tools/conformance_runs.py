@@ -1,4 +1,4 @@
-"""The runs that plug-ins are checked on, and what is compared of them."""
+"""Runs on which plug-ins are checked, and the comparison of their outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deployments for tests: planted people whose traces are searched for in everything that a run leaves."""
+"""Deployments with planted people, whose traces are searched for in everything that a run leaves."""
 
 from __future__ import annotations
 

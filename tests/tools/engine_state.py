@@ -1,4 +1,4 @@
-"""State and timers of a step, as an engine hands them to it."""
+"""State and timers of a step, in the form in which an engine passes them."""
 
 from __future__ import annotations
 

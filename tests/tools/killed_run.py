@@ -1,4 +1,4 @@
-"""Runs in processes of their own that are killed, forked from one that has imported everything."""
+"""Runs in forked processes that are killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plug-ins that are broken on purpose, one fault each, with the checks that must catch them."""
+"""Mutants: plug-ins with one deliberate fault each, and the checks that must catch them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Discrete noise from OpenDP's exact samplers: an independent oracle for our own, not keyed and so not retry-safe."""
+"""Discrete noise from OpenDP's exact samplers, as an independent oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for plug-ins of every kind: examples, checked parameters, documentation."""
+"""Checks for plug-ins of every kind: examples, parameter bounds, documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run folders made by hand: any accountant, any name, any size, without running anything."""
+"""Run folders made by hand, for reports of any accountant and size."""
 
 from __future__ import annotations
 

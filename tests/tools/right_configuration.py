@@ -1,4 +1,4 @@
-"""A configuration with a value in every kind of section, and changes to it at any depth."""
+"""A valid configuration with a value in every kind of section, and mutations of it at any depth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that a source reads."""
+"""Read all rows of a source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The temporal accountant: its rows are the batch figures, its state can be resumed, and it refuses what it must."""
+"""The temporal accountant: rows equal the batch figures, resumption, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The landmark loss: the published figure, the sound bound against explicit mechanisms, and the running form."""
+"""The landmark loss: the published figure, the sound bound against explicit mechanisms, the running form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The leakage function against enumeration of subsets, linear programs and closed forms."""
+"""The leakage function against enumeration of subsets, linear programs, closed forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backward, forward and total loss, and the epsilons planned from them."""
+"""Backward, forward and total loss, and planned epsilons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Temporal loss through whole runs: known figures, planned budgets, what becomes public, and what is refused."""
+"""Temporal loss in whole runs: known figures, planned budgets, public rows, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The running temporal loss equals the batch functions at every prefix, and its final rows hold for ever after."""
+"""The running temporal loss equals the batch functions at every prefix; final rows stay valid."""
 
 from __future__ import annotations
 

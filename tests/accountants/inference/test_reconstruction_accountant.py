@@ -1,4 +1,4 @@
-"""The running reconstruction accountant: against brute force, in any shards, with every mechanism, in a whole run."""
+"""The running reconstruction accountant: brute force, shards, every mechanism, a whole run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimators against brute force, and attacks that never beat a bound."""
+"""Estimators against brute force; attacks never exceed a bound."""
 
 from __future__ import annotations
 

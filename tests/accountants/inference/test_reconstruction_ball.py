@@ -1,4 +1,4 @@
-"""Max balls: against brute force, against the paper's recursion, and far beyond what a float can hold."""
+"""Max balls: brute force, the paper's recursion, and log-space range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Upper bounds on reconstruction: against the exact best attack, against each other, at published values."""
+"""Upper bounds on reconstruction: the exact best attack, each other, and published values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entropy and information bounds: exact by brute force, closed forms for the noise, never below the truth."""
+"""Entropy and information bounds: brute force, closed forms of the noise, no understatement."""
 
 from __future__ import annotations
 

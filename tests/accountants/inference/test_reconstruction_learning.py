@@ -1,4 +1,4 @@
-"""Priors: construction, long-run behaviour, and estimation from trajectories."""
+"""Priors: construction, stationary behaviour, estimation from trajectories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brute force over every trajectory: the truth that the other reconstruction tests compare with."""
+"""Brute force over every trajectory, the oracle of the reconstruction tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Realised risk of many targets: beliefs and success against brute force, and a state that never grows."""
+"""Realised risk of many targets: beliefs and success against brute force, and bounded state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reconstruction in whole runs: targets are found while counting, and followed in order, in any shards."""
+"""Reconstruction in whole runs: targets found while counting, followed in order, in any shards."""
 
 from __future__ import annotations
 

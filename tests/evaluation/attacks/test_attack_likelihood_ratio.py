@@ -1,4 +1,4 @@
-"""The likelihood-ratio attack and rates at few false alarms: exact cases, and none found behind enough noise."""
+"""The likelihood-ratio attack and true positive rates at low false positive rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trajectory recovery: cases in which everything is recovered, figures by brute force, chance where nothing can be."""
+"""Trajectory recovery: exact cases, brute force, and chance level where nothing can be recovered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The attack without a reference group: its synthetic people, exact cases, and nothing where there is nothing."""
+"""The attack without a reference group: synthetic people, exact cases, chance level."""
 
 from __future__ import annotations
 

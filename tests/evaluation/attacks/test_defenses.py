@@ -1,4 +1,4 @@
-"""Defenses of the membership game are the mechanisms themselves, one independent run a sample."""
+"""Defenses of the membership game: the mechanisms themselves, one independent run a sample."""
 
 from __future__ import annotations
 

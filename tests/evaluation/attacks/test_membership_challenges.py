@@ -1,4 +1,4 @@
-"""Challenges of people whom the adversary does not know, and samples that are drawn anew."""
+"""Challenges of people unknown to the adversary, and resampled groups."""
 
 from __future__ import annotations
 

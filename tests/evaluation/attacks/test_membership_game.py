@@ -1,4 +1,4 @@
-"""The membership game: its samples, its equality with the dense route, and what it says about defenses."""
+"""The membership game: samples, equality with the dense computation, and results of defenses."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The experiment on traces, on made-up traces whose errors are known."""
+"""The trace experiment, on synthetic traces with known errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures over landmark percentage and distribution: exact where they are known, and they can be drawn."""
+"""Figures over landmark share and distribution: exact values, and drawing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Landmark sets for experiments: the right number, in the right part of the series."""
+"""Landmark sets of experiments: number and position in the series."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Generalization on the San Francisco cabs against the paper's tables 6, 8 and 10, through the project's own steps."""
+"""Generalization on the San Francisco cabs, against tables 6, 8 and 10 of the paper."""
 
 from __future__ import annotations
 

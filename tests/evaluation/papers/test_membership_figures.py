@@ -1,4 +1,4 @@
-"""The tables of the paper's membership figures, on made-up cabs: they add up."""
+"""Tables of the paper's membership figures, on synthetic cabs."""
 
 from __future__ import annotations
 

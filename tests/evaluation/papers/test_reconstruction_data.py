@@ -1,4 +1,4 @@
-"""The paper's preparation of check-ins, on the Gowalla extract (a data set of its own size, not the paper's)."""
+"""The paper's preparation of check-ins, on the Gowalla extract (not the paper's size)."""
 
 from __future__ import annotations
 

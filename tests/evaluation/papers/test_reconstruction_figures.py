@@ -1,4 +1,4 @@
-"""The paper's figures as tables: bounds above attacks, the paper's own formulas, and nobody's own row."""
+"""The paper's figures as tables: bounds above attacks, and the paper's own formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of alternative readings of the published utility figures."""
+"""Table of alternative readings of the published utility figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Utility of two defenses on the San Francisco cabs against the paper's tables 14 and 18."""
+"""Utility of two defenses on the San Francisco cabs, against tables 14 and 18 of the paper."""
 
 from __future__ import annotations
 

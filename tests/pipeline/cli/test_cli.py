@@ -1,4 +1,4 @@
-"""The command line: what it prints, what it returns, and what it says when it is used wrongly."""
+"""The command line: output, exit codes, and usage errors."""
 
 from __future__ import annotations
 

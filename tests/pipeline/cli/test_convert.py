@@ -1,4 +1,4 @@
-"""Conversion keeps every event and every reject, and leaves nothing behind when it fails."""
+"""`penstock convert`: every event and reject is kept; a failure leaves no file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An input without a usable row ends a run before it releases anything, unless a deployment may be empty."""
+"""Input without a usable row ends a run before any release, unless a deployment allows empty input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run whose releases lack a window, or have one twice, does not end as if all were well."""
+"""A run whose releases lack or repeat a window fails at its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page about configuration is current, and its examples are right."""
+"""The configuration page is current, and its examples are valid."""
 
 from __future__ import annotations
 

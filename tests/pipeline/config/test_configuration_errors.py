@@ -1,4 +1,4 @@
-"""Every kind of wrong configuration has its message, with the line it stands on."""
+"""Error messages of every kind of invalid configuration, with line and key."""
 
 from __future__ import annotations
 

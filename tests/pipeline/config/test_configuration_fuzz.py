@@ -1,4 +1,4 @@
-"""Whatever is done to a configuration, it loads or has problems; and where it loads, the JSON Schema agrees."""
+"""Fuzzed configurations either load or report problems, and the JSON Schema agrees."""
 
 from __future__ import annotations
 

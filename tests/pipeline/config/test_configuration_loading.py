@@ -1,4 +1,4 @@
-"""What is right is loaded: types, paths, overrides, plug-ins, and the canonical form of it all."""
+"""Loading of valid configurations: types, paths, overrides, plug-ins, canonical form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drafts of a configuration from a CSV file: what they guess, that they run, and that none is deployed as it is."""
+"""`penstock init`: guesses from a CSV file; the draft runs, and is refused as a deployment."""
 
 from __future__ import annotations
 

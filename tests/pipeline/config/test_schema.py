@@ -1,4 +1,4 @@
-"""The JSON Schema says what loading says, and every configuration that is shipped passes both."""
+"""The JSON Schema agrees with loading, and every shipped configuration passes both."""
 
 from __future__ import annotations
 

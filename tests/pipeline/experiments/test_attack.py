@@ -1,4 +1,4 @@
-"""The attack of the command line: it sees what a run counts, resumes, and finds what it must find."""
+"""The membership attack of the command line: same counts as a run, resumption, and detection of planted people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks as measures of an experiment: named, checked before anything runs, and the same as the attack by itself."""
+"""Attacks as measures of an experiment: names, checks before the run, equality with the attack alone."""
 
 from __future__ import annotations
 

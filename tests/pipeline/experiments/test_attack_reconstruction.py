@@ -1,4 +1,4 @@
-"""The reconstruction attack of the command line: it retraces what it must, and nothing that the release hides."""
+"""The reconstruction attack of the command line: success on exact releases, none on hidden cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing: candidates with one guarantee, ranked on the data, and the limit that binds."""
+"""`penstock choose`: candidates with one guarantee, ranked on the data, and the binding limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiment files: what they spell out to, and what is said about wrong ones."""
+"""Experiment files: expansion of grids, and errors of invalid files."""
 
 from __future__ import annotations
 

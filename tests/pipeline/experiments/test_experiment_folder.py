@@ -1,4 +1,4 @@
-"""All experiments of a folder, one after the other."""
+"""All experiments of a folder, in turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What experiments leave: provenance, intervals, claims, figures and advice."""
+"""Outputs of experiments: provenance, intervals, claims, figures, recommendations."""
 
 from __future__ import annotations
 

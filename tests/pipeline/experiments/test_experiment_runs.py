@@ -1,4 +1,4 @@
-"""Experiments run: shared counts, the bytes of a plain run, resume and failures."""
+"""Trials of experiments: shared counts, byte equality with a plain run, resumption, failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Studies as experiment files: checked by line, made in any order and number of processes, resumed, shown."""
+"""Studies as experiment files: line numbers of errors, any order and number of processes, resumption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generator of the experiments page, and that the experiment files explain every figure that differs."""
+"""The generated experiments page, and explanations of every figure that differs from its paper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trajectory recovery on the command line: from what a run counts and releases, beside what is known without it."""
+"""Trajectory recovery on the command line, compared with an adversary without releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweeps over traces: a trial is a run, landmarks are drawn by share and shape, traces are thinned by time alone."""
+"""Sweeps over traces: a trial equals a run; landmarks by share and shape; thinning by time alone."""
 
 from __future__ import annotations
 

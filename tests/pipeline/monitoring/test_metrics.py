@@ -1,4 +1,4 @@
-"""What a run tells those who operate it: metrics, health and logs; and what it tells nobody."""
+"""Metrics, health and logs of a run, and what they must not reveal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator is told from outside: ``penstock status``, alert rules and the dashboard."""
+"""Monitoring from outside: `penstock status`, alert rules, dashboard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports: every format says the same of every released count, in local time, with its interval and its polygon."""
+"""Exports: equal values in every format, in local time, with interval and polygon."""
 
 from __future__ import annotations
 

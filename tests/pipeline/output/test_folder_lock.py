@@ -1,4 +1,4 @@
-"""One run at a time in a folder: the second is told of the first, and a killed one keeps nobody out."""
+"""The lock of a run's folder: one run at a time, and a killed run's lock is released."""
 
 from __future__ import annotations
 

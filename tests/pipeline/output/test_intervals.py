@@ -1,4 +1,4 @@
-"""Intervals of counts: against the truncated normal by brute force, and what is below 0."""
+"""Intervals of counts, against the truncated normal by brute force, and below 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger of an event source: one budget for all runs and configurations, enforced, chained and shown."""
+"""The ledger of an event source: one enforced, chained budget for all runs and configurations."""
 
 from __future__ import annotations
 

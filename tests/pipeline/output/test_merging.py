@@ -1,4 +1,4 @@
-"""Parts become one file with the same bytes, however they were cut."""
+"""Merging of parts: the same bytes, however the parts were cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outlines of one's own file on the maps: read, cut, simplified, published."""
+"""Outlines on maps: reading, clipping, simplification, publication."""
 
 from __future__ import annotations
 

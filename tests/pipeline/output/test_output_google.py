@@ -1,4 +1,4 @@
-"""Releases to Pub/Sub and BigQuery by stubs of the official clients; tests/integration has the clients themselves."""
+"""Releases to Pub/Sub and BigQuery with stubs of the official clients; tests/integration has the clients."""
 
 from __future__ import annotations
 

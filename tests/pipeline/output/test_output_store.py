@@ -1,4 +1,4 @@
-"""Public files on object stores and other file systems: each name once, the same bytes, and nothing of the operator."""
+"""Public files on object stores: each name written once, the same bytes, no operator files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The statement for the data-protection officer says what the published files say, and is made from them alone."""
+"""The data-protection statement agrees with the published files, and reads no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The glossary has the terms that reports use."""
+"""The glossary defines the terms that reports use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report says what the files say, in words and in data, and no text of theirs becomes markup."""
+"""The report: agreement with the files, in words and data, and escaping of their text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report in a real browser, without a window: what a reader sees, clicks and types."""
+"""The report in headless Chromium: display, clicks, typing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run can be watched from this machine while it goes on, and from nowhere else."""
+"""The live page of a run, served to this machine only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A deployment has two pages: one made from the published files alone, and one marked as the operator's."""
+"""Pages of a deployment: a public one from published files alone, and an operator's one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run says of itself: the error to expect beforehand, and what one person can lose, whatever is configured."""
+"""Statements of a run about itself: expected error beforehand, and one person's loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every transform of the graph alone, with Beam's own test tools; late data, empty windows and repeated firings."""
+"""Operator tests of every transform with Beam's test tools: late data, empty windows, repeated firings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step of a cluster cannot go on with ends the run; what was written or charged first stays what it is."""
+"""Permanent failures of a step end the run; durable writes and charges stay."""
 
 from __future__ import annotations
 

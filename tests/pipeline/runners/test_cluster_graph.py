@@ -1,4 +1,4 @@
-"""The graph of endless input without a cluster: in this process, fed with blocks and watermarks by hand."""
+"""The streaming graph in this process, fed with blocks and watermarks by hand."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Jobs that a run has on a cluster end with it, and no others do."""
+"""A run cancels its own jobs on a cluster, and no others."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""What workers elsewhere have measured is served by the driver, as Flink tells it."""
+"""Metrics of remote workers, collected by Flink and served by the driver."""
 
 import json
 import threading

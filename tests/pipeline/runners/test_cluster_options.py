@@ -1,4 +1,4 @@
-"""What is submitted to Flink, and what is said where something is missing; without Flink."""
+"""Options submitted to Flink, and errors for missing ones; without Flink."""
 
 import zipfile
 from contextlib import nullcontext

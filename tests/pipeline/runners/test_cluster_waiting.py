@@ -1,4 +1,4 @@
-"""Counts that wait for their release: what is far ahead is not read and written with every one."""
+"""State of counts that wait for release: far groups are not rewritten with every release."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a managed runner needs: a source distribution for its workers, and a graph that is portable."""
+"""Requirements of managed runners: a source distribution for workers, and a portable graph."""
 
 from __future__ import annotations
 

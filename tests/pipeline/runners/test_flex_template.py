@@ -1,4 +1,4 @@
-"""The Flex Template of Dataflow: its metadata by the rules of the service, its launcher, and its image."""
+"""Dataflow's Flex Template: metadata by the service's rules, launcher, image."""
 
 from __future__ import annotations
 

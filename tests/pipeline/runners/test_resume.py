@@ -1,4 +1,4 @@
-"""A run that is killed at any moment and continued ends like one that was left alone."""
+"""Kill and resume at any moment: the same outputs as an uninterrupted run."""
 
 from __future__ import annotations
 

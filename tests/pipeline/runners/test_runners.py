@@ -1,4 +1,4 @@
-"""One configuration releases the same bytes whatever runs it, in one go or killed and resumed."""
+"""Byte identity of one configuration over all runners, in one go or killed and resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of a subscription: decoded as those of a topic of Kafka, late by their publication, where it can be read."""
+"""Events of a Pub/Sub subscription: decoding, lateness by publication, supported runners."""
 
 from __future__ import annotations
 

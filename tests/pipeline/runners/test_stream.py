@@ -1,4 +1,4 @@
-"""Streams: the same releases as a finite run over the same accepted events, at any speed and in any micro-batches."""
+"""Streams release what a finite run over the same accepted events does, at any speed and batch size."""
 
 from __future__ import annotations
 

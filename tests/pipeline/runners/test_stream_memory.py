@@ -1,4 +1,4 @@
-"""An endless stream takes no more memory in its last window than in its hundredth."""
+"""Memory of an endless stream does not grow."""
 
 from __future__ import annotations
 

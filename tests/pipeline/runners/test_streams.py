@@ -1,4 +1,4 @@
-"""Several streams in a run: what they cost together, in accounts and ledgers, and that each is released apart."""
+"""Several streams in a run: joint cost in accounts and ledgers, and separate releases."""
 
 from __future__ import annotations
 

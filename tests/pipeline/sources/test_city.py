@@ -1,4 +1,4 @@
-"""The made-up city: its movement is what its matrices say, and any part of it can be made alone."""
+"""The synthetic city: movement by its matrices, and any part generated alone."""
 
 from __future__ import annotations
 

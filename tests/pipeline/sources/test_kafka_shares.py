@@ -1,4 +1,4 @@
-"""Readers that share a topic: who has which partitions, and who waits for whom."""
+"""Kafka partitions shared by readers: assignment, and watermarks that wait for slower ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic that cannot be read: how long a run waits, what it says, and what is lost. Without a broker."""
+"""An unreachable Kafka topic: waiting time, messages, losses; without a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cabspotting: made-up files in the original format, and the real ones where they are."""
+"""Cabspotting: synthetic files in the original format, and the real ones where available."""
 
 from __future__ import annotations
 

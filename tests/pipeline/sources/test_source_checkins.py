@@ -1,4 +1,4 @@
-"""Gowalla and Foursquare: made-up files in the original formats, and the real ones where they are."""
+"""Gowalla and Foursquare: synthetic files in the original formats, and the real ones where available."""
 
 from __future__ import annotations
 

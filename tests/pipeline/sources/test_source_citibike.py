@@ -1,4 +1,4 @@
-"""Citi Bike: both formats of the publisher, both clock changes, and trips instead of people."""
+"""Citi Bike: both formats of the publisher, both clock changes, trips instead of people."""
 
 from __future__ import annotations
 

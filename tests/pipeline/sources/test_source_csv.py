@@ -1,4 +1,4 @@
-"""CSV: every row is either an event or a reject that says where and why, however the file is cut."""
+"""CSV: every row is an event or a reject with place and reason, however the file is cut."""
 
 from __future__ import annotations
 

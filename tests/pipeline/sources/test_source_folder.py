@@ -1,4 +1,4 @@
-"""Files that keep arriving in a folder: each read once, every row held against its own arrival."""
+"""Files that keep arriving in a folder: each read once, lateness by each row's own arrival."""
 
 from __future__ import annotations
 

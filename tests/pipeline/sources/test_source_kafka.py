@@ -1,4 +1,4 @@
-"""Messages of Kafka without a broker: what is read, what is rejected, and what time it is."""
+"""Messages of Kafka without a broker: decoding, rejects, time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The synthetic source: the same rows however it is cut, in order of arrival, and parameters that are checked."""
+"""The synthetic source: the same rows for any cut, order of arrival, checked parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GeoLife and T-Drive: made-up files in the original formats, and the real ones where they are."""
+"""GeoLife and T-Drive: synthetic files in the original formats, and the real ones where available."""
 
 from __future__ import annotations
 

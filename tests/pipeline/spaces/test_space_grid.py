@@ -1,4 +1,4 @@
-"""Grid cells: every point of the box is in exactly one, the one whose drawn polygon holds it."""
+"""Grid cells: every point of the box is in exactly one cell, the one whose polygon contains it."""
 
 import numpy as np
 import polars as pl

@@ -1,4 +1,4 @@
-"""H3 cells: what the library says of every row, for lists and boxes."""
+"""H3 cells: equality with the library for every row, for lists and boxes."""
 
 import sys
 

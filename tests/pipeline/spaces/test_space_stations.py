@@ -1,4 +1,4 @@
-"""Stations: the nearest on the sphere, within the radius, and never another."""
+"""Stations: the nearest on the sphere within the radius."""
 
 import numpy as np
 import polars as pl

@@ -1,4 +1,4 @@
-"""Zones hold what an independent rule says, have every point on their borders once, and wrong files are named."""
+"""Zones: point location against an independent rule, borders, and errors of invalid files."""
 
 from __future__ import annotations
 

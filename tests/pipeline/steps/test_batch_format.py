@@ -1,4 +1,4 @@
-"""Batches between workers and in state: every bit comes back, older layouts are migrated, others refused."""
+"""Encoding of batches between workers and in state: round trip, migration of older layouts, refusal of others."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The vectorised count against plain Python sets, at any range of windows, cells and user ids."""
+"""The vectorised count against Python sets, for any range of windows, cells and user ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users by number in a table of identities: the same counts as those of their identities, however blocks are joined."""
+"""Users as numbers in a table of identities: counts equal those by identity, however blocks are joined."""
 
 from __future__ import annotations
 

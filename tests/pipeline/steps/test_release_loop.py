@@ -1,4 +1,4 @@
-"""The ordered release by itself: order, repetition, resumption, and the ledger's promises."""
+"""The release loop: order, repetition, resumption, ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole trace run: rows, order, pseudonyms, shards, budget, utility, verification, deployment, configuration."""
+"""Whole trace runs: rows, order, pseudonyms, shards, budget, utility, verification, deployment, configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training part is what a plain loop over all events finds, whatever the blocks, shards and keys."""
+"""The training part against a plain loop over all events, for any blocks, shards and keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The summary of users against sets of Python."""
+"""The summary of users against Python sets."""
 
 from collections import defaultdict
 

@@ -1,4 +1,4 @@
-"""Landmarks: which windows a list, a time, a range or a recurring part of the day stands for."""
+"""Landmarks: windows selected by lists, times, ranges and recurring hours."""
 
 from datetime import datetime, timedelta
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Sensor schedules: public, deterministic, and exactly what was asked for."""
+"""Sensor schedules: public, deterministic, and as configured."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Runs over overlapping windows: an event counts in every window that holds it, and is paid for in each."""
+"""Runs over overlapping windows: an event counts in every window that contains it, and is charged in each."""
 
 from __future__ import annotations
 

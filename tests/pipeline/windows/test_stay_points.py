@@ -1,4 +1,4 @@
-"""Stay points against the algorithm written out, and landmarks of traces."""
+"""Stay points against the published algorithm, and landmarks of traces."""
 
 from __future__ import annotations
 

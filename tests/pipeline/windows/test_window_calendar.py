@@ -1,4 +1,4 @@
-"""Window numbers and instants: exact at every clock change, equal to a clock read minute by minute."""
+"""Window numbers and instants: exact at every clock change, against a minute-by-minute clock."""
 
 import pickle
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Fixed windows around the clock changes of three zones, and their configuration."""
+"""Fixed windows at the clock changes of three zones, and their configuration."""
 
 from datetime import datetime
 from zoneinfo import ZoneInfo

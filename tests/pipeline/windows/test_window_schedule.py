@@ -1,4 +1,4 @@
-"""The schedule tells each window exactly its landmarks and its budget period."""
+"""The schedule: landmarks and budget period of each window."""
 
 import pickle
 from datetime import datetime
