@@ -208,7 +208,7 @@ def compare(found: Trajectories, presence: NDArray[np.bool_], positions: Array) 
     n_people, n_windows, n_cells = presence.shape
     who, window, cell = np.nonzero(presence)
     if who.size == 0:
-        raise ParameterError("presence", presence.shape, "with at least one person in some window")
+        raise ParameterError("presence", presence.shape, "of at least one person in some window")
     people = csr_array((np.ones(who.size), (who, window * n_cells + cell)), shape=(n_people, n_windows * n_cells))
     paths = _filled(found)
     own, at = np.nonzero(paths != ABSENT)

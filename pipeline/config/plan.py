@@ -200,6 +200,11 @@ class Plan(KeyedRun):
         return self.config.source
 
     @property
+    def names_users(self) -> bool:
+        """Whether input files are named after users."""
+        return self.config.source.recorded.names_users
+
+    @property
     def mode(self) -> str:
         """``simulation`` or ``deployment``."""
         return self.config.mode

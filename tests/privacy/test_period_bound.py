@@ -519,7 +519,7 @@ WRONG = {
     ),
     "a declared number of landmarks": (
         {"mechanism": {"type": "landmark_uniform", "epsilon": 1.0}, "landmarks": {"windows": [1], "max_per_period": 2}},
-        "how many memberships move hangs on",
+        "memberships that move depend on",
     ),
     "a step on events": (
         {"mechanism": [{"type": "sampling", "rate": 0.5}, MECHANISM]},

@@ -158,5 +158,5 @@ def test_a_run_that_another_version_began_is_not_continued(tmp_path):
     found = json.loads(mark.read_text())
     found.pop("traces")
     mark.write_text(json.dumps(found))
-    with pytest.raises(StateVersionError, match="start it anew without --resume"):
+    with pytest.raises(StateVersionError, match="start it again without --resume"):
         run(config, resume=True)

@@ -175,5 +175,5 @@ def test_wrong_shapes_are_refused(walkers):
         recover(counts, GRID, 0)
     with pytest.raises(ParameterError, match="n_present"):
         recover(counts, GRID, 20, n_present=np.full(30, 21))
-    with pytest.raises(ParameterError, match="of somebody"):
+    with pytest.raises(ParameterError, match="of at least one person"):
         compare(walkers, np.zeros((20, 30, 36), bool), GRID)

@@ -190,7 +190,7 @@ def test_longer_windows_are_not_cut(tmp_path):
         ({"attack": "guess"}, "pca"),
         ({"known": 0.0}, "known"),
         ({"samples": 1}, "samples"),
-        ({"known": 1.0, "challenges": "others"}, "nobody left whom she does not know"),
+        ({"known": 1.0, "challenges": "others"}, "no one left whom she does not know"),
         ({"prior": "same_groups", "challenges": "others"}, "challenges: 'others' .* same_groups"),
     ],
 )
@@ -311,7 +311,7 @@ def test_the_table_says_whom_challenges_count():
     assert "7 % of the people; challenges count people whom she does not know" in counted_people(game)[0]
     assert "count people whom she knows" in counted_people(game | {"challenges": "known"})[0]
     assert counted_people(game | {"prior": "same_groups"}) == []
-    assert "knows nobody" in counted_people(game | {"challenges": "known", "attack": "zero_knowledge"})[0]
+    assert "knows no one" in counted_people(game | {"challenges": "known", "attack": "zero_knowledge"})[0]
 
 
 def test_defaults_fit_the_size_of_aggregates_and_the_people_there_are(noisy):

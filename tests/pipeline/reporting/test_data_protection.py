@@ -66,7 +66,7 @@ def test_a_deployment_says_what_it_promises_to_whom_and_at_what_loss(deployed):
 
 
 def test_that_a_release_tells_of_somebody_is_said_unless_empty_ones_are_allowed(deployed, tmp_path):
-    said = "that there is a release then tells that somebody was there"
+    said = "that there is a release then reveals that someone was there"
     assert said in words(deployed)
     other = shutil.copytree(deployed, tmp_path / "other")
     manifest = json.loads((other / "public" / "manifest.json").read_text())
@@ -98,7 +98,7 @@ def test_a_simulation_is_marked_before_anything_else(tmp_path):
     text = words(run_folder(tmp_path, accounts=(account("composition", "user_epsilon", None, 12.0),)))
     assert "A simulation." in text[:200]
     assert "would promise if it were deployed" in text
-    assert "whoever has it removes all noise" in text
+    assert "anyone who has it can remove all noise" in text
     assert "a whole person, pure (composition) 12 nats one window the whole run final" in text
     assert "By the whole run 12 × 162,755 over 99.9 %" in text
 

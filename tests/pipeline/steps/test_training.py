@@ -140,7 +140,7 @@ def test_what_cannot_be_learned_is_said(plan_of):
     plan = plan_of(made_up_events(300))
     with pytest.raises(ParameterError, match="windows: 7 is not allowed; it must be at most the 6 windows"):
         plan_training(plan, 7)
-    with pytest.raises(DataError, match="nobody is seen in the first 6 windows"):
+    with pytest.raises(DataError, match="no one is seen in the first 6 windows"):
         plan_training(plan_of([(1, 60, "z")]), 6)
 
 
