@@ -11,8 +11,7 @@ from penstock.accountants.core.accountant import ACCOUNTANTS, Accountant
 from penstock.mechanisms.core.contract import MECHANISMS, Mechanism
 from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, parameter, refresh
 from penstock.pipeline.sources.base import SOURCES, Source
-from penstock.pipeline.sources.reading.google_names import flaw
-from penstock.pipeline.sources.reading.kafka_client import check_options
+from penstock.pipeline.sources.reading.services import check_options, flaw
 from penstock.pipeline.spaces.base import SPACES, Space
 from penstock.pipeline.windows.base import WINDOWS, Windows
 

@@ -36,8 +36,8 @@ from penstock.pipeline.sources.base import (
     Span,
 )
 from penstock.pipeline.sources.reading.file_systems import File, Files, LocalFiles, RemoteFiles, Unanswered, is_url
-from penstock.pipeline.sources.reading.kafka_client import check_options
 from penstock.pipeline.sources.reading.kafka_progress import Journal
+from penstock.pipeline.sources.reading.services import check_options
 
 
 @dataclass(frozen=True, kw_only=True)

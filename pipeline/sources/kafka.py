@@ -12,7 +12,7 @@ from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.sources.base import Checkpointed, EventBlock, LiveRun, MicroBatch, Span
 from penstock.pipeline.sources.reading import kafka
-from penstock.pipeline.sources.reading.kafka_settings import KafkaSettings
+from penstock.pipeline.sources.reading.kafka_client import KafkaSettings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.sources.base import Checkpointed, EventBlock, LiveRun, MicroBatch, Span
-from penstock.pipeline.sources.reading.google_names import flaw
 from penstock.pipeline.sources.reading.messages import MessageSettings
+from penstock.pipeline.sources.reading.services import flaw
 
 
 @dataclass(frozen=True, kw_only=True)

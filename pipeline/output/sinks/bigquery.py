@@ -16,7 +16,7 @@ from penstock.pipeline.output import tables
 from penstock.pipeline.output.checkpoint import public_name
 from penstock.pipeline.output.sinks import Sink
 from penstock.pipeline.output.sinks.store import as_parquet, by_window
-from penstock.pipeline.sources.reading.kafka_client import MissingLibrary
+from penstock.pipeline.sources.reading.services import MissingLibrary
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan

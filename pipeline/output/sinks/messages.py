@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.output.sinks import Sink
-from penstock.pipeline.sources.reading.kafka_client import MissingLibrary, Producer
+from penstock.pipeline.sources.reading.kafka_client import Producer
+from penstock.pipeline.sources.reading.services import MissingLibrary
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.sections import KafkaOutput, PubSubOutput

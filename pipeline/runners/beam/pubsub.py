@@ -16,8 +16,8 @@ from penstock.pipeline.runners.beam.coders import NamedBlock
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, redacted, timestamp
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, EventBlock, MicroBatch
 from penstock.pipeline.sources.pubsub import Pubsub
-from penstock.pipeline.sources.reading.kafka_client import MissingLibrary
 from penstock.pipeline.sources.reading.messages import events_of
+from penstock.pipeline.sources.reading.services import MissingLibrary
 from penstock.pipeline.steps.ingest import closed_before
 
 if TYPE_CHECKING:

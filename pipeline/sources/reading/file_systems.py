@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError, PenstockError
 from penstock.pipeline.sources.reading.inputs import ARCHIVES, matches
-from penstock.pipeline.sources.reading.kafka_client import MissingLibrary, resolved_value
+from penstock.pipeline.sources.reading.services import MissingLibrary, resolved_value
 from penstock.pipeline.sources.reading.text import TextSource
 
 #: Module that a scheme needs, and what it comes with.

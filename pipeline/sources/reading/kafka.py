@@ -21,9 +21,15 @@ from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.atomic import write_first
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, LiveRun, MicroBatch, Reject
-from penstock.pipeline.sources.reading.kafka_client import PATIENCE, Producer, library, resolved_options, silent
+from penstock.pipeline.sources.reading.kafka_client import (
+    PATIENCE,
+    KafkaSettings,
+    Producer,
+    library,
+    resolved_options,
+    silent,
+)
 from penstock.pipeline.sources.reading.kafka_progress import MOST, Entry, Journal, PeerWatermarks, Progress, Share
-from penstock.pipeline.sources.reading.kafka_settings import KafkaSettings
 from penstock.pipeline.sources.reading.messages import events_of
 
 #: Bytes that are taken together at most, and seconds that they are waited for.

@@ -1,31 +1,84 @@
-"""Kafka client library: options, secrets and producer."""
+"""Kafka: settings of a topic, options of the client library, and the producer."""
 
 from __future__ import annotations
 
 import logging
-import os
-import re
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from penstock.mechanisms.core.noise_keys import NoiseKeyError, read_private
-from penstock.mechanisms.core.plugin import DataError, ParameterError, PenstockError
+from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
+from penstock.pipeline.sources.reading.messages import MessageSettings
+from penstock.pipeline.sources.reading.services import MissingLibrary, check_options, resolved_value
 
 #: Seconds that a broker may take to answer.
 PATIENCE = 20.0
-#: Options whose values are secrets.
-_SECRET = re.compile(r"password|secret|token|connection_string|key\.pem|assertion|oauthbearer\.config")
-#: Options that would undo what is promised here, or load code.
-_OURS = re.compile(
-    r"bootstrap\.servers|metadata\.broker\.list|group\.|enable\.auto|auto\.offset|isolation\.level|enable\.partition"
-    r"|enable\.idempotence|max\.in\.flight|transactional\.|acks|request\.required\.acks|plugin\.|.*_cb$|debug$|log"
-    r"|ssl\.engine|ssl\.providers|sasl\.kerberos\.kinit"
-)
 
 
-class MissingLibrary(PenstockError):
-    """The configuration needs a library that is not installed."""
+@dataclass(frozen=True, kw_only=True)
+class KafkaSettings(MessageSettings):
+    """Topic, brokers and format of the messages; `penstock.pipeline.sources.kafka.Kafka` says what they mean."""
+
+    brokers: str = parameter(doc="addresses to begin with: host:port, several with commas between them")
+    topic: str = parameter(doc="topic to read")
+    offset: str = parameter("earliest", choices=("earliest", "latest"), doc="where a new run begins to read")
+    disorder: int = parameter(
+        1_000,
+        kind="duration",
+        at_least=0,
+        unit="ms",
+        doc="how far the watermark stays behind: by how much brokers' clocks may differ, or be set back",
+    )
+    watermark: str = parameter(
+        "broker",
+        choices=("broker", "events"),
+        doc="what moves time and makes rows late: the broker's timestamps and clock; or the latest event (simulations)",
+    )
+    idle_after: int = parameter(
+        60_000,
+        kind="duration",
+        above=0,
+        unit="ms",
+        doc="how far the clock goes behind at the end of a partition: more than the broker's clock may be behind; "
+        "with watermark: events, time without an event after which a partition is left out",
+    )
+    clock: bool = parameter(
+        False,
+        choices=(True, False),
+        doc="with watermark: events, whether time goes on by the clock, less idle_after, while all partitions are idle",
+    )
+    patience: int | None = parameter(
+        None,
+        kind="duration",
+        above=0,
+        unit="ms",
+        doc="how long the topic may be out of reach (deleted, no broker answers) before the run ends with exit code 1, "
+        "for --resume to go on; unset: 5m",
+    )
+    group: str | None = parameter(
+        None, doc="consumer group to which the run commits its offsets, for watching its lag; never read"
+    )
+    dead_letters: str | None = parameter(None, doc="topic to which every message with rejected rows is reported")
+    dead_letter_content: bool = parameter(
+        False, choices=(True, False), doc="whether dead letters hold the message itself, which tells of people"
+    )
+    options: dict[str, str] = parameter(factory=dict, doc="options of the client, such as those of TLS and SASL")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_options(self.options)
+        if not self.topic or self.topic == self.dead_letters:
+            raise ParameterError("topic", self.topic, "the name of a topic that is not the one of dead letters")
+
+    @property
+    def by_broker(self) -> bool:
+        """Whether a row is held against the broker's timestamp of its message."""
+        return self.watermark == "broker"
+
+    @property
+    def lateness_flaw(self) -> tuple[str, str] | None:
+        """As in `LiveSource`: by the broker's timestamps a row's lateness is its own."""
+        return None if self.by_broker else ("watermark", "broker (from a topic with LogAppendTime)")
 
 
 def library() -> Any:
@@ -45,52 +98,10 @@ def silent() -> logging.Logger:
     return logger
 
 
-def check_options(options: Mapping[str, str], field: str = "options") -> None:
-    """Raise `ParameterError` for options that are not passed on, and for secrets that are written out.
-
-    >>> check_options({"security.protocol": "SASL_SSL", "sasl.password": "env:KAFKA_PASSWORD"})
-    >>> check_options({"sasl.password": "hunter2"})
-    Traceback (most recent call last):
-    penstock.mechanisms.core.plugin.ParameterError: options: ...
-    >>> check_options({"azure_connection_string": "AccountName=city;AccountKey=hunter2"})
-    Traceback (most recent call last):
-    penstock.mechanisms.core.plugin.ParameterError: options: ...
-    """
-    for name, value in options.items():
-        if _OURS.match(name):
-            expected = "a section without it: it is set by penstock, or would undo what is promised"
-            raise ParameterError(f"{field}.{name}", value, expected)
-        if _SECRET.search(name) and not value.startswith(("env:", "file:")):
-            raise ParameterError(f"{field}.{name}", "…", "env: and the name of a variable, or file: and a path")
-
-
 def resolved_options(brokers: str, options: Mapping[str, str]) -> dict[str, Any]:
     """Options as a client takes them, with what ``env:`` and ``file:`` stand for; never write the result anywhere."""
     values = {name: resolved_value(name, value) for name, value in options.items()}
     return {"bootstrap.servers": brokers, "client.id": "penstock", **values}
-
-
-def resolved_value(name: str, value: str) -> str:
-    """What stands for a value: an environment variable, the first line of a file, or the value itself.
-
-    Raises `DataError` for a variable that is not set, a file that cannot be read, and a file with a secret that others
-    can read too.
-    """
-    if value.startswith("env:"):
-        found = os.environ.get(value.removeprefix("env:"))
-        if not found:
-            raise DataError(f"{name}: the environment variable {value.removeprefix('env:')} is not set")
-        return found
-    if not value.startswith("file:"):
-        return value
-    path = Path(value.removeprefix("file:"))
-    try:
-        text = read_private(path) if _SECRET.search(name) else path.read_text(encoding="utf-8")
-    except NoiseKeyError as error:
-        raise DataError(f"{name}: {error}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{name}: {path} cannot be read ({getattr(error, 'strerror', 'not text')})") from None
-    return text if ".pem" in name else text.split("\n", 1)[0].rstrip("\r")
 
 
 #: Messages that may wait to be sent.

@@ -18,7 +18,7 @@ from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterErr
 from penstock.pipeline.config.sections import BigQueryOutput, PubSubOutput
 from penstock.pipeline.output.sinks.messages import PubSub
 from penstock.pipeline.output.writer import sinks_of
-from penstock.pipeline.sources.reading.kafka_client import MissingLibrary
+from penstock.pipeline.sources.reading.services import MissingLibrary
 
 TOPIC, ACCOUNTS = "projects/city-1/topics/footfall", "projects/city-1/topics/accounts"
 TOPICS = f"report: false, pubsub: {{releases: {TOPIC}, accounts: {ACCOUNTS}}}"

@@ -19,7 +19,7 @@ from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterErr
 from penstock.pipeline.config.sections import StoreOutput
 from penstock.pipeline.output.sinks.store import Objects, Store, by_window
 from penstock.pipeline.output.writer import RunWriter
-from penstock.pipeline.sources.reading.kafka_client import MissingLibrary
+from penstock.pipeline.sources.reading.services import MissingLibrary
 
 
 class Closing(io.BytesIO):

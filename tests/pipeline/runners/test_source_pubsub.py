@@ -38,7 +38,7 @@ from penstock.pipeline.runners.beam.pubsub import DecodeMessages, ReadMessages
 from penstock.pipeline.runners.beam.step import end_of_input, final_at, timestamp
 from penstock.pipeline.sources.kafka import Kafka
 from penstock.pipeline.sources.reading.kafka import block_of
-from penstock.pipeline.sources.reading.kafka_client import MissingLibrary
+from penstock.pipeline.sources.reading.services import MissingLibrary
 
 CONFIG = """
 name: subscribed

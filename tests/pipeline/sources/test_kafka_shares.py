@@ -10,7 +10,7 @@ from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
-from penstock.pipeline.sources.reading import kafka, kafka_client, kafka_progress
+from penstock.pipeline.sources.reading import kafka, kafka_client, kafka_progress, services
 from penstock.pipeline.sources.reading.kafka import Consumer
 from penstock.pipeline.sources.reading.kafka_progress import PeerWatermarks, Progress, Share
 
@@ -276,4 +276,4 @@ def test_a_producer_has_one_request_in_flight(monkeypatch):
     assert options[0]["enable.idempotence"] is True
     for name in ("max.in.flight", "max.in.flight.requests.per.connection"):
         with pytest.raises(ParameterError, match="without it"):
-            kafka_client.check_options({name: "5"})
+            services.check_options({name: "5"})

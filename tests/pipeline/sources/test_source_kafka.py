@@ -19,7 +19,7 @@ from penstock.pipeline.config.sections import KafkaOutput
 from penstock.pipeline.output.sinks import messages as kafka_output
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.kafka import Kafka
-from penstock.pipeline.sources.reading import kafka_client, payload
+from penstock.pipeline.sources.reading import kafka_client, payload, services
 from penstock.pipeline.sources.reading.kafka import block_of, joined
 from penstock.pipeline.sources.reading.kafka_progress import Entry, Journal, Progress
 from penstock.pipeline.sources.reading.payload import Malformed, avro_parser, read_block
@@ -361,11 +361,11 @@ def test_secrets_are_named_and_never_written(tmp_path, monkeypatch):
     secret.write_text("hunter2\n")
     secret.chmod(0o644)
     with pytest.raises(DataError, match="others may read this"):
-        kafka_client.resolved_value("ssl.key.password", f"file:{secret}")
+        services.resolved_value("ssl.key.password", f"file:{secret}")
     secret.chmod(0o600)
-    assert kafka_client.resolved_value("ssl.key.password", f"file:{secret}") == "hunter2"
+    assert services.resolved_value("ssl.key.password", f"file:{secret}") == "hunter2"
     with pytest.raises(DataError, match="is not set"):
-        kafka_client.resolved_value("sasl.password", "env:NOT_THERE_AT_ALL")
+        services.resolved_value("sasl.password", "env:NOT_THERE_AT_ALL")
     assert "hunter2" not in json.dumps(resolved(configured(options=options), secrets=True))
 
 
@@ -424,7 +424,7 @@ def test_no_messages_are_an_empty_block():
 
 def test_the_missing_client_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "confluent_kafka", None)
-    with pytest.raises(kafka_client.MissingLibrary, match=r"penstock\[kafka\]"):
+    with pytest.raises(services.MissingLibrary, match=r"penstock\[kafka\]"):
         kafka_client.library()
 
 

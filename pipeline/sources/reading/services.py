@@ -1,0 +1,103 @@
+"""Settings of services outside: options and their secrets, missing client libraries, names of Google's resources."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from penstock.mechanisms.core.noise_keys import NoiseKeyError, read_private
+from penstock.mechanisms.core.plugin import DataError, ParameterError, PenstockError
+
+#: Options whose values are secrets.
+_SECRET = re.compile(r"password|secret|token|connection_string|key\.pem|assertion|oauthbearer\.config")
+#: Options that would undo what is promised here, or load code.
+_OURS = re.compile(
+    r"bootstrap\.servers|metadata\.broker\.list|group\.|enable\.auto|auto\.offset|isolation\.level|enable\.partition"
+    r"|enable\.idempotence|max\.in\.flight|transactional\.|acks|request\.required\.acks|plugin\.|.*_cb$|debug$|log"
+    r"|ssl\.engine|ssl\.providers|sasl\.kerberos\.kinit"
+)
+
+
+class MissingLibrary(PenstockError):
+    """The configuration needs a library that is not installed."""
+
+
+def check_options(options: Mapping[str, str], field: str = "options") -> None:
+    """Raise `ParameterError` for options that are not passed on, and for secrets that are written out.
+
+    >>> check_options({"security.protocol": "SASL_SSL", "sasl.password": "env:KAFKA_PASSWORD"})
+    >>> check_options({"sasl.password": "hunter2"})
+    Traceback (most recent call last):
+    penstock.mechanisms.core.plugin.ParameterError: options: ...
+    >>> check_options({"azure_connection_string": "AccountName=city;AccountKey=hunter2"})
+    Traceback (most recent call last):
+    penstock.mechanisms.core.plugin.ParameterError: options: ...
+    """
+    for name, value in options.items():
+        if _OURS.match(name):
+            expected = "a section without it: it is set by penstock, or would undo what is promised"
+            raise ParameterError(f"{field}.{name}", value, expected)
+        if _SECRET.search(name) and not value.startswith(("env:", "file:")):
+            raise ParameterError(f"{field}.{name}", "…", "env: and the name of a variable, or file: and a path")
+
+
+def resolved_value(name: str, value: str) -> str:
+    """What stands for a value: an environment variable, the first line of a file, or the value itself.
+
+    Raises `DataError` for a variable that is not set, a file that cannot be read, and a file with a secret that others
+    can read too.
+    """
+    if value.startswith("env:"):
+        found = os.environ.get(value.removeprefix("env:"))
+        if not found:
+            raise DataError(f"{name}: the environment variable {value.removeprefix('env:')} is not set")
+        return found
+    if not value.startswith("file:"):
+        return value
+    path = Path(value.removeprefix("file:"))
+    try:
+        text = read_private(path) if _SECRET.search(name) else path.read_text(encoding="utf-8")
+    except NoiseKeyError as error:
+        raise DataError(f"{name}: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{name}: {path} cannot be read ({getattr(error, 'strerror', 'not text')})") from None
+    return text if ".pem" in name else text.split("\n", 1)[0].rstrip("\r")
+
+
+#: What a part of a name has to be: a pattern, and the same in words.
+_RULES = {
+    "PROJECT": (
+        r"([a-z0-9.-]+\.[a-z]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]",
+        "a project id: 6 to 30 lower-case letters, digits and hyphens, a letter first and no hyphen last",
+    ),
+    "TOPIC": (r"[A-Za-z][A-Za-z0-9._~+%-]{2,254}", "3 to 255 letters, digits and . _ ~ + % -, a letter first"),
+    "DATASET": (r"\w{1,1024}", "1 to 1,024 letters, digits and underscores"),
+    "TABLE": (r"[\w-]{1,1024}", "1 to 1,024 letters, digits, underscores and hyphens"),
+}
+_RULES["SUBSCRIPTION"] = _RULES["TOPIC"]
+
+
+def flaw(name: str, form: str) -> str | None:
+    """What a name must be that is not of a form; None for one that is.
+
+    ``form``: the parts of a full name in capitals, such as ``projects/PROJECT/topics/TOPIC``.
+
+    >>> flaw("projects/city-1/topics/footfall", "projects/PROJECT/topics/TOPIC")
+    >>> flaw("footfall", "projects/PROJECT/topics/TOPIC")
+    'projects/PROJECT/topics/TOPIC'
+    >>> flaw("city.open.footfall", "PROJECT.DATASET.TABLE")
+    "PROJECT.DATASET.TABLE with PROJECT, here 'city', a project id: 6 to 30 lower-case letters, digits and hyphens, ..."
+    """
+    # As much as possible for the first part: a project may have a domain, with dots.
+    found = re.fullmatch(re.sub("[A-Z]+", lambda part: f"(?P<{part[0]}>[^/]*)", re.escape(form)), name)
+    return form if found is None else _wrong_part(found.groupdict(), form)
+
+
+def _wrong_part(parts: Mapping[str, str], form: str) -> str | None:
+    for part, value in parts.items():
+        rule, words = _RULES[part]
+        if not re.fullmatch(rule, value):
+            return f"{form} with {part}, here {value!r}, {words}"
+    return None
