@@ -177,7 +177,7 @@ def _section(cls: type, properties: dict[str, Any]) -> dict[str, Any]:
         "required": [*properties, *(field.key for field in fields if field.required)],
         "additionalProperties": False,
     }
-    summary = (cls.__doc__ or "").strip().split("\n")[0]
+    summary = _summary(cls)
     return {"description": summary} | schema if summary else schema
 
 

@@ -388,18 +388,16 @@ def key_path(text: str) -> Path | None:
     )
 
 
-def write(root: Node, steps: Path, value: Node) -> Problem | None:
-    """Put a node under a key path, or say why that is not possible; sections that are not there are made."""
-    return _write(root, steps, value, ())
+def write(node: Node, steps: Path, value: Node, done: Path = ()) -> Problem | None:
+    """Put a node under a key path, or say why that is not possible; sections that are not there are made.
 
-
-def _write(node: Node, steps: Path, value: Node, done: Path) -> Problem | None:
-    """Put a value under the given steps, or say why that is not possible."""
+    ``done``: the steps that lead to ``node``.
+    """
     step, rest = steps[0], steps[1:]
     if isinstance(step, int) and isinstance(node, Sequence):
         return _write_entry(node, step, rest, value, done)
     if isinstance(node, Mapping) and step == 0 and rest and "0" not in node.items:
-        return _write(node, rest, value, done)  # a single section stands for a list of one
+        return write(node, rest, value, done)  # a single section stands for a list of one
     if isinstance(node, Mapping):
         name = str(step)
         if not rest:
@@ -408,7 +406,7 @@ def _write(node: Node, steps: Path, value: Node, done: Path) -> Problem | None:
         below = node.items.get(name)
         if below is None or (isinstance(below, Scalar) and below.value is None):
             node.items[name], node.keys[name] = _empty(rest[0], value.place), value.place
-        return _write(node.items[name], rest, value, (*done, name))
+        return write(node.items[name], rest, value, (*done, name))
     if isinstance(node, Sequence):
         example = dotted((*done, 0, *steps))
         return Problem(value.place, done, f"is a list; say which entry, for instance {example}")
@@ -427,7 +425,7 @@ def _write_entry(node: Sequence, index: int, rest: Path, value: Node, done: Path
         return None
     if index == n:
         node.items.append(_empty(rest[0], value.place))
-    return _write(node.items[index], rest, value, (*done, index))
+    return write(node.items[index], rest, value, (*done, index))
 
 
 def _empty(step: str | int, place: Place) -> Node:
