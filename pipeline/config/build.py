@@ -184,6 +184,11 @@ def fields_of(cls: type) -> tuple[Field, ...]:
 _KNOWN: dict[type, tuple[Field, ...]] = {}
 
 
+def defaults_of(cls: type) -> dict[str, Any]:
+    """Default of every field that has one, by its name."""
+    return {field.name: field.default for field in fields_of(cls) if not field.required}
+
+
 def alternatives(hint: Any) -> tuple[Any, ...]:
     """Members of a union (None as NoneType), or the hint alone.
 

@@ -14,7 +14,7 @@ from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import Checked, PenstockError, parameter
 from penstock.mechanisms.core.schedules import BudgetSchedule
 from penstock.mechanisms.core.traces import PLANAR_FAMILIES
-from penstock.pipeline.config.build import FAILED, Builder, fields_of
+from penstock.pipeline.config.build import FAILED, Builder, defaults_of
 from penstock.pipeline.config.yaml import Mapping, Path, Problem, Scalar, Sequence
 from penstock.pipeline.steps.individuals import training_part
 
@@ -102,7 +102,7 @@ class _Plan:
         """The budget that mechanisms are configured with (add/remove); None where there is none, or a problem."""
         planned = self.builder.section(self.node, Planned, self.path)
         trial = Builder(self.builder.unions, self.builder.folder)
-        values = _defaults(config) | trial.values(root, config, ())
+        values = defaults_of(config) | trial.values(root, config, ())
         if planned is FAILED or FAILED in [values.get(name, FAILED) for name in _NEEDED]:
             return None
         known = self._known(planned, values)
@@ -148,7 +148,3 @@ class _Plan:
         backward, forward = adversary(correlation, training).leakage
         # Half, for what is planned is the ε of replacing a person's cell, twice that of adding or removing it.
         return largest_epsilon(goal, backward, forward, calendar.n_windows) / 2
-
-
-def _defaults(config: type) -> dict[str, Any]:
-    return {field.name: field.default for field in fields_of(config) if not field.required}

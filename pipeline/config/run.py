@@ -11,7 +11,7 @@ from penstock.accountants.core.accountant import Accountant
 from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import Mechanism
 from penstock.mechanisms.core.plugin import Checked, ConfigError, parameter
-from penstock.pipeline.config.build import FAILED, Builder, fields_of
+from penstock.pipeline.config.build import FAILED, Builder, defaults_of, fields_of
 from penstock.pipeline.config.planned_budget import plan_budgets
 from penstock.pipeline.config.rules import METRIC, RULES, broken_rules, keys_are_read, on_points
 from penstock.pipeline.config.sections import UNIONS, Output, add_folder
@@ -210,8 +210,7 @@ def _add_plugins(root: Mapping, builder: Builder) -> None:
 
 def _known(values: dict[str, Any]) -> dict[str, Any]:
     """Every section that was built without a problem, or is a default."""
-    defaults = {field.name: field.default for field in fields_of(RunConfig) if not field.required}
-    return {name: value for name, value in (defaults | values).items() if value is not FAILED}
+    return {name: value for name, value in (defaults_of(RunConfig) | values).items() if value is not FAILED}
 
 
 def _position(problem: Problem) -> float:
