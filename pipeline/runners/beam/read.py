@@ -38,7 +38,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.mechanisms.core.state import State, StateFormat
 from penstock.pipeline.runners.beam.coders import NamedBlock
-from penstock.pipeline.runners.beam.step import Step, end_of_input, redacted, timestamp, whole_second
+from penstock.pipeline.runners.beam.step import PlanTransform, Step, end_of_input, redacted, timestamp, whole_second
 from penstock.pipeline.runners.shared import map_in_order
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, LiveSource, MicroBatch, Span
 from penstock.pipeline.steps.ingest import closed_before
@@ -61,7 +61,7 @@ TURNS_PER_HOUR = 3600
 TURN_WINDOWS = 64
 
 
-class ReadEvents(beam.PTransform[Any, Any]):  # type: ignore[misc]
+class ReadEvents(PlanTransform):
     """Read the source of a plan: a span of files or rows after another, or one reader for each share of a live source.
 
     Parameters
@@ -77,8 +77,8 @@ class ReadEvents(beam.PTransform[Any, Any]):  # type: ignore[misc]
     """
 
     def __init__(self, plan: Plan, shared: bool = True) -> None:
-        super().__init__()
-        self.plan, self.shared = plan, shared
+        super().__init__(plan)
+        self.shared = shared
 
     def expand(self, root: Any) -> Any:
         """Attach the readers."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.typehints.decorators import with_input_types
@@ -13,19 +13,15 @@ from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output.checkpoint import open_ledger
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.beam.coders import NamedBlock, row_counts
-from penstock.pipeline.runners.beam.step import ROWS, Step, redacted, typed
+from penstock.pipeline.runners.beam.step import ROWS, PlanTransform, Step, redacted, typed
 from penstock.pipeline.steps.traces import TraceLoop, gather, points_of
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
-
 
 #: Points of a block as they travel.
 _POINTS = StateFormat("points", 2)
 
 
 @with_input_types(NamedBlock)
-class ReleaseTraces(beam.PTransform[Any, Any]):  # type: ignore[misc]
+class ReleaseTraces(PlanTransform):
     """Release the traces of finite input, shard by shard of users, and account them.
 
     Parameters
@@ -38,10 +34,6 @@ class ReleaseTraces(beam.PTransform[Any, Any]):  # type: ignore[misc]
     ``{"shards": PCollection[int], "rows": PCollection[tuple[int, bytes]]}``: shards whose traces are written, and row
     counts (`decode_rows`).
     """
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__()
-        self.plan = plan
 
     def expand(self, blocks: Any) -> dict[str, Any]:
         """Attach the steps."""
