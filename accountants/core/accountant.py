@@ -1,4 +1,4 @@
-"""The contract of an accountant: it watches releases go by and says what they cost."""
+"""The contract of an accountant: releases in, rows of what they cost out, state in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an accountant sees of a trace run: one shard of users, with times, costs and noise, but no true position."""
+"""An accountant's view of a trace run: one shard of users, with times, costs and noise, but no true position."""
 
 from __future__ import annotations
 

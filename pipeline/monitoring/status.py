@@ -1,4 +1,4 @@
-"""How a run is doing: from the files in its folder, or from the metrics that it serves."""
+"""Status of a run, from the files in its folder or from the metrics that it serves."""
 
 from __future__ import annotations
 

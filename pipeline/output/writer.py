@@ -1,4 +1,4 @@
-"""Everything that is written into the folder of a run while it goes on: parts, row counts, rejects and summaries."""
+"""Writer of the folder of a run while it goes on: parts, row counts, rejects and summaries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page is written with: HTML elements, number formats and packed arrays."""
+"""Building blocks of the page: HTML elements, number formats and packed arrays."""
 
 from __future__ import annotations
 

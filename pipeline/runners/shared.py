@@ -1,4 +1,4 @@
-"""What the executors do alike: threads, the ordered release, and a clean end at a signal."""
+"""Shared by both executors: threads, the ordered release, and a clean end at a signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A look at the input: whether any row can be used, and where few can, why most cannot and what would help."""
+"""Check of the input: whether any row can be used, and where few can, why most cannot and what would help."""
 
 from __future__ import annotations
 

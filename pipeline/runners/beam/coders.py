@@ -1,4 +1,4 @@
-"""Everything that travels between workers or waits in an engine's state, as versioned bytes, never pickle.
+"""Coders of everything that travels between workers or waits in an engine's state: versioned bytes, never pickle.
 
 The names and versions of the formats are a compatibility surface: a job that is upgraded reads what the one before has
 left in its checkpoints.
