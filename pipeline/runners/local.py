@@ -7,7 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -223,7 +223,7 @@ class StreamLoop:
         batches = self.source.micro_batches(
             self.plan, spool, self.position, self.number, self.latest, self.checkpointed
         )
-        with _read_ahead(batches) as reader:
+        with closing(_Reader(batches)) as reader:
             for piece in self._due(reader):
                 self._count(piece)
                 self._release_until(self._watermark)
@@ -413,15 +413,6 @@ class _Reader:
             except queue.Full:
                 continue
         return False
-
-
-@contextmanager
-def _read_ahead(batches: Iterator[MicroBatch | None]) -> Iterator[_Reader]:
-    reader = _Reader(batches)
-    try:
-        yield reader
-    finally:
-        reader.close()
 
 
 def _read(

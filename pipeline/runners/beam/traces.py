@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.typehints.decorators import with_input_types
@@ -11,21 +11,16 @@ from apache_beam.typehints.decorators import with_input_types
 from penstock.mechanisms.core.state import StateFormat
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output.checkpoint import open_ledger
-from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.beam.coders import NamedBlock, row_counts
-from penstock.pipeline.runners.beam.step import ROWS, Step, redacted, typed
+from penstock.pipeline.runners.beam.step import ROWS, PlanTransform, WritingStep, redacted, typed
 from penstock.pipeline.steps.traces import TraceLoop, gather, points_of
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
-
 
 #: Points of a block as they travel.
 _POINTS = StateFormat("points", 2)
 
 
 @with_input_types(NamedBlock)
-class ReleaseTraces(beam.PTransform[Any, Any]):  # type: ignore[misc]
+class ReleaseTraces(PlanTransform):
     """Release the traces of finite input, shard by shard of users, and account them.
 
     Parameters
@@ -38,10 +33,6 @@ class ReleaseTraces(beam.PTransform[Any, Any]):  # type: ignore[misc]
     ``{"shards": PCollection[int], "rows": PCollection[tuple[int, bytes]]}``: shards whose traces are written, and row
     counts (`decode_rows`).
     """
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__()
-        self.plan = plan
 
     def expand(self, blocks: Any) -> dict[str, Any]:
         """Attach the steps."""
@@ -56,12 +47,8 @@ class ReleaseTraces(beam.PTransform[Any, Any]):  # type: ignore[misc]
         return {"shards": typed(released["main"], int), ROWS: rows}
 
 
-class FindPoints(Step):
+class FindPoints(WritingStep):
     """Split the points of every block by shard of users."""
-
-    def prepare(self) -> None:
-        """Make the writer."""
-        self.writer = RunWriter(self.plan)
 
     @redacted
     def process(self, named: NamedBlock) -> Iterator[Any]:
@@ -73,12 +60,13 @@ class FindPoints(Step):
         yield beam.pvalue.TaggedOutput(ROWS, row_counts(counts))
 
 
-class ReleaseShard(Step):
+class ReleaseShard(WritingStep):
     """Release all traces of one shard, account them and write them; nothing is written before it is charged."""
 
     def prepare(self) -> None:
         """Open the ledger."""
-        self.loop, self.writer = TraceLoop(self.plan), RunWriter(self.plan)
+        super().prepare()
+        self.loop = TraceLoop(self.plan)
         # Not strict: charges are by shard, and a resumed run may have other shards.
         self.ledger = open_ledger(self.plan, strict=False)
 
