@@ -26,7 +26,7 @@ from penstock.pipeline.config.sections import SINKS
 from penstock.pipeline.output import files, tables
 from penstock.pipeline.output.files import ledger_path, merge, parts_folder
 from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.output.worth import SHARED, first_rows, losses
+from penstock.pipeline.output.worth import losses, shared_rows
 from penstock.pipeline.sources.base import LiveSource, Source
 from penstock.pipeline.steps.ingest import RowCounts
 from penstock.pipeline.steps.traces import area_of
@@ -266,7 +266,7 @@ def release_summary(plan: Plan, complete: bool) -> dict[str, Any]:
 
 def released(folder: Path) -> pl.DataFrame:
     """What the rows of every release share, in the order of the file."""
-    return first_rows(pl.scan_parquet(folder / "public" / "releases.parquet")).select(SHARED).collect()
+    return shared_rows(pl.scan_parquet(folder / "public" / "releases.parquet"))
 
 
 def actions(released: pl.DataFrame) -> dict[str, int]:

@@ -19,6 +19,7 @@ from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import Plan, outline
 from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.output.files import ROW_GROUP
 from penstock.pipeline.windows.calendar import DAY
 
 Array = NDArray[np.float64]
@@ -373,6 +374,16 @@ def first_rows(releases: pl.LazyFrame) -> pl.LazyFrame:
     """The first row of each release in the table ``public/releases``, where the rows of a release follow each other."""
     release = pl.col("stream", "window")
     return releases.filter(pl.any_horizontal(release.ne_missing(release.shift())))
+
+
+def shared_rows(releases: pl.LazyFrame) -> pl.DataFrame:
+    """`SHARED` of each release in the table ``public/releases``, in its order; a stretch of rows in memory."""
+    table = releases.select(SHARED)
+    n_rows = table.select(pl.len()).collect().item()
+    stretches = (table.slice(start, ROW_GROUP) for start in range(0, max(n_rows, 1), ROW_GROUP))
+    # A filtered frame keeps the memory of all its rows. A release that goes on in the next stretch is first in both.
+    found = pl.concat([first_rows(rows).collect().shrink_to_fit() for rows in stretches])
+    return first_rows(found.lazy()).collect()
 
 
 def losses(

@@ -15,7 +15,7 @@ import polars.selectors as cs
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.output.worth import SHARED, counted, first_rows, half_width, losses, of_streams
+from penstock.pipeline.output.worth import counted, half_width, losses, of_streams, shared_rows
 from penstock.pipeline.reporting.accounts import Figure, figures
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ class Run:
     @cached_property
     def releases(self) -> pl.DataFrame | None:
         """What the rows of each release share; None for a run that releases traces."""
-        return self.read("public/releases", lambda rows: first_rows(rows).select(SHARED).collect(engine="streaming"))
+        return self.read("public/releases", shared_rows)
 
     @cached_property
     def counts(self) -> Counts | None:
