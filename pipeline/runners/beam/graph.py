@@ -65,7 +65,7 @@ from penstock.pipeline.runners.beam.step import (
     typed,
 )
 from penstock.pipeline.runners.beam.traces import ReleaseTraces
-from penstock.pipeline.runners.shared import N_THREADS, PIECE_ROWS, map_in_order, released_batches
+from penstock.pipeline.runners.shared import N_THREADS, PIECE_ROWS, account_parts, map_in_order, released_batches
 from penstock.pipeline.sources.pubsub import Pubsub
 from penstock.pipeline.steps import account as account_loop
 from penstock.pipeline.steps.account import AccountLoop, joined
@@ -725,11 +725,6 @@ class Tally(WritingStep):
     def _write(self, total: RowCounts, memberships: int) -> None:
         self.writer.row_counts(_TALLY, total)
         self.writer.memberships(_TALLY, memberships)
-
-
-def account_parts(plan: Plan) -> list[tuple[int, int]]:
-    """Every accountant's parallel parts."""
-    return [(number, shard) for number, own in enumerate(plan.shards) for shard in range(len(own))]
 
 
 def _account_name(part: tuple[int, int]) -> str:
