@@ -7,7 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,7 +21,14 @@ from penstock.pipeline.output.checkpoint import open_ledger
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
 from penstock.pipeline.output.manifest import as_equation
 from penstock.pipeline.output.writer import RunWriter
-from penstock.pipeline.runners.shared import INTERRUPTED, PIECE_ROWS, map_in_order, released_batches, stopping
+from penstock.pipeline.runners.shared import (
+    INTERRUPTED,
+    PIECE_ROWS,
+    account_parts,
+    map_in_order,
+    released_batches,
+    stopping,
+)
 from penstock.pipeline.sources.base import (
     MIN_EVENT_TIME,
     Checkpointed,
@@ -134,9 +141,7 @@ class ReleaseAndAccount:
         if saved and "budget_left" in saved:
             self.budget_left = float(saved["budget_left"])
         self.accounts = {
-            (number, shard): AccountLoop(plan, accountant, shard)
-            for number, (accountant, own) in enumerate(zip(plan.accountants, plan.shards))
-            for shard in range(len(own))
+            (number, shard): AccountLoop(plan, plan.accountants[number], shard) for number, shard in account_parts(plan)
         }
         self.account_states = {
             part: saved[checkpoint.account_key(*part)].tobytes() if saved else loop.start()
@@ -223,7 +228,7 @@ class StreamLoop:
         batches = self.source.micro_batches(
             self.plan, spool, self.position, self.number, self.latest, self.checkpointed
         )
-        with _read_ahead(batches) as reader:
+        with closing(_Reader(batches)) as reader:
             for piece in self._due(reader):
                 self._count(piece)
                 self._release_until(self._watermark)
@@ -413,15 +418,6 @@ class _Reader:
             except queue.Full:
                 continue
         return False
-
-
-@contextmanager
-def _read_ahead(batches: Iterator[MicroBatch | None]) -> Iterator[_Reader]:
-    reader = _Reader(batches)
-    try:
-        yield reader
-    finally:
-        reader.close()
 
 
 def _read(

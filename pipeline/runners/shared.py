@@ -56,6 +56,11 @@ def map_in_order(call: Callable[[Item], Result], items: Iterable[Item]) -> Itera
                 future.cancel()
 
 
+def account_parts(plan: Plan) -> list[tuple[int, int]]:
+    """Number and shard of every accountant's parallel parts."""
+    return [(number, shard) for number, own in enumerate(plan.shards) for shard in range(len(own))]
+
+
 def released_batches(
     plan: Plan, loop: ReleaseLoop, ledger: Ledger, state: bytes, counts: GroupCounts
 ) -> Iterator[tuple[Batch, bytes]]:

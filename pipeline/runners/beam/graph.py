@@ -56,6 +56,7 @@ from penstock.pipeline.runners.beam.step import (
     ROWS,
     PlanTransform,
     Step,
+    WritingStep,
     end_of_input,
     final_at,
     last_due,
@@ -64,7 +65,7 @@ from penstock.pipeline.runners.beam.step import (
     typed,
 )
 from penstock.pipeline.runners.beam.traces import ReleaseTraces
-from penstock.pipeline.runners.shared import N_THREADS, PIECE_ROWS, map_in_order, released_batches
+from penstock.pipeline.runners.shared import N_THREADS, PIECE_ROWS, account_parts, map_in_order, released_batches
 from penstock.pipeline.sources.pubsub import Pubsub
 from penstock.pipeline.steps import account as account_loop
 from penstock.pipeline.steps.account import AccountLoop, joined
@@ -310,7 +311,7 @@ class TallyRows(PlanTransform):
         )
 
 
-class FindContributions(Step):
+class FindContributions(WritingStep):
     """Reduce every block to distinct contributions, by lane of windows and shard of users.
 
     Blocks of a bundle are reduced in threads while the next ones are read; results keep the order and the timestamps of
@@ -319,7 +320,7 @@ class FindContributions(Step):
 
     def prepare(self) -> None:
         """Make the writer and the threads."""
-        self.writer = RunWriter(self.plan)
+        super().prepare()
         self.pool = ThreadPoolExecutor(N_THREADS, "penstock-counting")
 
     def teardown(self) -> None:
@@ -497,7 +498,7 @@ class CountWhenFinal(Step):
         return len(waiting)
 
 
-class Release(Step):
+class Release(WritingStep):
     """Step the release loop through the groups of windows in order.
 
     On endless input a chain of timers, one at the deadline of every group, releases what has been counted until then;
@@ -516,10 +517,10 @@ class Release(Step):
 
     @redacted
     def prepare(self) -> None:
-        """Make the loop, and open the ledger."""
+        """Make the writer and the loops, and open the ledger."""
+        super().prepare()
         self.loops = {stream.stream: ReleaseLoop(stream) for stream in self.plan.streams}
         self.ledger = open_ledger(self.plan, strict=True)
-        self.writer = RunWriter(self.plan)
 
     @redacted
     def process(
@@ -602,12 +603,8 @@ class Release(Step):
         return (folder if stream.places is None else folder / stream.stream) / f"{group:012d}"
 
 
-class WriteBatches(Step):
+class WriteBatches(WritingStep):
     """Write batches of releases, a stream's not before ``output.delay`` has passed."""
-
-    def prepare(self) -> None:
-        """Make the writer."""
-        self.writer = RunWriter(self.plan)
 
     @redacted
     def process(self, batch: Batch) -> Iterator[Batch]:
@@ -623,7 +620,7 @@ class WriteBatches(Step):
         yield batch
 
 
-class AccountInOrder(Step):
+class AccountInOrder(WritingStep):
     """Step one parallel part of one accountant through all releases, each once and in order.
 
     Batches are cut alike whenever they are repeated, so that a part of the accounts that is there already is the same.
@@ -634,7 +631,7 @@ class AccountInOrder(Step):
 
     def prepare(self) -> None:
         """Make the writer; loops are made when they are first needed: a part may hold many priors."""
-        self.writer = RunWriter(self.plan)
+        super().prepare()
         self.loops: dict[tuple[int, int], AccountLoop] = {}
 
     @redacted
@@ -673,17 +670,17 @@ class AccountInOrder(Step):
         return self.loops[part]
 
 
-class WriteUsers(Step):
+class WriteUsers(WritingStep):
     """Summarise the users of one shard for the operator's manifest."""
 
     @redacted
     def process(self, element: tuple[int, Iterable[Visits]]) -> None:
         """Write per-user numbers of cells and windows; no identity."""
         shard, visits = element
-        RunWriter(self.plan).users(shard, summarise_users(visits))
+        self.writer.users(shard, summarise_users(visits))
 
 
-class Tally(Step):
+class Tally(WritingStep):
     """Add up row counts under one key.
 
     Row counts balance at any time. On endless input the file is written again with each element: after a failure it
@@ -693,10 +690,6 @@ class Tally(Step):
 
     BOOKS = ReadModifyWriteStateSpec("books", BytesCoder())
     END = TimerSpec("end", TimeDomain.WATERMARK)
-
-    def prepare(self) -> None:
-        """Make the writer."""
-        self.writer = RunWriter(self.plan)
 
     @redacted
     def process(
@@ -732,11 +725,6 @@ class Tally(Step):
     def _write(self, total: RowCounts, memberships: int) -> None:
         self.writer.row_counts(_TALLY, total)
         self.writer.memberships(_TALLY, memberships)
-
-
-def account_parts(plan: Plan) -> list[tuple[int, int]]:
-    """Every accountant's parallel parts."""
-    return [(number, shard) for number, own in enumerate(plan.shards) for shard in range(len(own))]
 
 
 def _account_name(part: tuple[int, int]) -> str:

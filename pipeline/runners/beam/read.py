@@ -131,25 +131,13 @@ class Readers(Step):
 
 @dataclass(frozen=True, eq=False)
 class Cursor:
-    """How far a source has been read.
+    """How far a source has been read."""
 
-    Parameters
-    ----------
-    position
-        In the terms of the source (`MicroBatch.end`).
-    number, latest
-        Number of the next micro-batch, and the time that was reached before it.
-    ended
-        Whether nothing is left for this reader: the rest was left to another.
-    reader
-        Number of the reader among those that share the source.
-    """
-
-    position: State = field(default_factory=dict)
-    number: int = 0
-    latest: int = MIN_EVENT_TIME
-    ended: bool = False
-    reader: int = 0
+    position: State = field(default_factory=dict)  # in the terms of the source (`MicroBatch.end`)
+    number: int = 0  # of the next micro-batch
+    latest: int = MIN_EVENT_TIME  # time that was reached before it
+    ended: bool = False  # whether nothing is left for this reader: the rest was left to another
+    reader: int = 0  # number among those that share the source
 
     def after(self, piece: MicroBatch) -> Cursor:
         """The same reader's cursor behind a micro-batch."""
@@ -167,24 +155,15 @@ class UnreadableCursor(Cursor):
     """A cursor that this code cannot read.
 
     A coder works outside of steps, where no error is reported to the driver: the step that gets the cursor refuses it.
-
-    Parameters
-    ----------
-    data
-        Its bytes, which stay what they are.
-    reason
-        Why they cannot be read.
     """
 
-    data: bytes = b""
-    reason: str = ""
+    data: bytes = b""  # its bytes, which stay what they are
+    reason: str = ""  # why they cannot be read
 
 
 class CursorCoder(Coder):  # type: ignore[misc]
     """Cursors as bytes.
 
-    Examples
-    --------
     >>> CursorCoder().decode(CursorCoder().encode(Cursor(number=3))).number
     3
     >>> CursorCoder().decode(b"of another time").reason
@@ -216,8 +195,6 @@ class CursorCoder(Coder):  # type: ignore[misc]
 class CursorTracker(RestrictionTracker):  # type: ignore[misc]
     """Everything from a cursor on; never split for several readers, only left to be continued.
 
-    Examples
-    --------
     >>> tracker = CursorTracker(Cursor())
     >>> tracker.try_claim(Cursor(number=1)), tracker.try_split(0)[1].number, tracker.try_claim(Cursor(number=2))
     (True, 1, False)
@@ -434,8 +411,6 @@ def live_source(plan: Plan) -> LiveSource:
 def earliest(block: EventBlock, calendar: Calendar, otherwise: int) -> int:
     """Time of the earliest event of the run in a block, in milliseconds; ``otherwise`` where there is none.
 
-    Examples
-    --------
     >>> import polars as pl
     >>> calendar = Calendar(step=10, anchor=0, time_zone="UTC", from_ms=0, until_ms=100)
     >>> block = EventBlock(pl.DataFrame({"time": [-5, 42, 17, 100], "user": [1, 2, 3, 4], "place": list("aaaa")}), 4)

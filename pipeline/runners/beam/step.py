@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +17,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from penstock.pipeline.monitoring.metrics import REGISTRY, Measure
 from penstock.pipeline.monitoring.redaction import redact
+from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.failure import is_lasting, note_failure
 from penstock.pipeline.steps.ingest import deadline
 
@@ -62,6 +64,14 @@ class Step(beam.DoFn):  # type: ignore[misc]
         """Make what does not travel with the step."""
 
 
+class WritingStep(Step):
+    """A step that writes into the folder of the run."""
+
+    def prepare(self) -> None:
+        """Make the writer."""
+        self.writer = RunWriter(self.plan)
+
+
 class _Packed(NamedTuple):
     """A plan as it travels."""
 
@@ -94,34 +104,33 @@ def redacted(method: Callable[..., Any]) -> Callable[..., Any]:
     pipeline.monitoring.redaction.UnforeseenError: ValueError at ...; a deployment does not repeat its words, ...
     """
 
-    def reported(step: Any, error: Exception) -> Exception:
-        """Redact an error of a deployment, and note one that a retry cannot mend."""
-        told = redact(error) if step.plan.config.mode == "deployment" else error
-        if is_lasting(error):
-            note_failure(step.plan.folder, told)
-        return told
-
     @wraps(method)
     def yielding(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
         """Call a generator with its errors reported."""
-        try:
+        with _reporting(self.plan):
             yield from method(self, *args, **kwargs)
-        except Exception as error:
-            if (told := reported(self, error)) is error:
-                raise
-            raise told from None
 
     @wraps(method)
     def returning(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a method with its errors reported."""
-        try:
+        with _reporting(self.plan):
             return method(self, *args, **kwargs)
-        except Exception as error:
-            if (told := reported(self, error)) is error:
-                raise
-            raise told from None
 
     return yielding if inspect.isgeneratorfunction(method) else returning
+
+
+@contextmanager
+def _reporting(plan: Plan) -> Iterator[None]:
+    """Redact an error of a deployment, and note one that a retry cannot mend."""
+    try:
+        yield
+    except Exception as error:
+        told = redact(error) if plan.config.mode == "deployment" else error
+        if is_lasting(error):
+            note_failure(plan.folder, told)
+        if told is error:
+            raise
+        raise told from None
 
 
 def final_at(plan: Plan, group: int) -> int:

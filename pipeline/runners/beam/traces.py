@@ -11,9 +11,8 @@ from apache_beam.typehints.decorators import with_input_types
 from penstock.mechanisms.core.state import StateFormat
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output.checkpoint import open_ledger
-from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.beam.coders import NamedBlock, row_counts
-from penstock.pipeline.runners.beam.step import ROWS, PlanTransform, Step, redacted, typed
+from penstock.pipeline.runners.beam.step import ROWS, PlanTransform, WritingStep, redacted, typed
 from penstock.pipeline.steps.traces import TraceLoop, gather, points_of
 
 #: Points of a block as they travel.
@@ -48,12 +47,8 @@ class ReleaseTraces(PlanTransform):
         return {"shards": typed(released["main"], int), ROWS: rows}
 
 
-class FindPoints(Step):
+class FindPoints(WritingStep):
     """Split the points of every block by shard of users."""
-
-    def prepare(self) -> None:
-        """Make the writer."""
-        self.writer = RunWriter(self.plan)
 
     @redacted
     def process(self, named: NamedBlock) -> Iterator[Any]:
@@ -65,12 +60,13 @@ class FindPoints(Step):
         yield beam.pvalue.TaggedOutput(ROWS, row_counts(counts))
 
 
-class ReleaseShard(Step):
+class ReleaseShard(WritingStep):
     """Release all traces of one shard, account them and write them; nothing is written before it is charged."""
 
     def prepare(self) -> None:
         """Open the ledger."""
-        self.loop, self.writer = TraceLoop(self.plan), RunWriter(self.plan)
+        super().prepare()
+        self.loop = TraceLoop(self.plan)
         # Not strict: charges are by shard, and a resumed run may have other shards.
         self.ledger = open_ledger(self.plan, strict=False)
 

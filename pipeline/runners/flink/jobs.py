@@ -67,23 +67,10 @@ _ENDING_WITH_STDIN = 'exec 3<&0; { cat <&3 >/dev/null; kill $$; } & exec "$@" 3<
 def job_server(master: str, folder: Path, jar: str | None = None, begun_with: str | None = None) -> Iterator[str]:
     """Start a job server; gives its endpoint, and ends it with the block.
 
-    Parameters
-    ----------
-    master
-        ``[local]``: Flink runs inside the job server; otherwise host and port of a cluster.
-    folder
-        Where artefacts and the log go.
-    jar
-        A job server of one's own in place of the jars of the cache.
-    begun_with
-        Version of the runner to be taken where it has been fetched.
-
-    Raises
-    ------
-    ConfigError
-        Without Java or without jars.
-    DataError
-        If it does not start; the message ends with its last words.
+    ``master``: ``[local]`` for a Flink inside the job server; otherwise host and port of a cluster. ``folder``: where
+    artefacts and the log go. ``jar``: a job server of one's own in place of the jars of the cache. ``begun_with``:
+    version of the runner to be taken where it has been fetched. Raises `ConfigError` without Java or without jars,
+    `DataError` if it does not start; the message ends with its last words.
     """
     what = ["-jar", jar] if jar else ["-cp", jars.class_path(begun_with), _MAIN]
     command = [jars.java(), *JAVA_OPTIONS, "-Xmx1g", *what, "--flink-master", master, "--job-host", "localhost"]
@@ -232,18 +219,8 @@ def _graph_mark(plan: Plan) -> Path:
 def cancel_jobs(plan: Plan, master: str) -> bool:
     """Cancel what a run still has on a cluster, and wait until it writes nothing more; checkpoints stay.
 
-    Those in the folder of the run are its own, and no others are touched.
-
-    Parameters
-    ----------
-    plan
-        The run.
-    master
-        Host and port of the job manager's REST service; nothing is done for an embedded Flink, ``[local]``.
-
-    Returns
-    -------
-    Whether none is left as far as the cluster can tell; otherwise a line of the log says so.
+    Those in the folder of the run are its own, and no others are touched. Nothing is done for an embedded Flink.
+    Returns whether none is left as far as the cluster can tell; otherwise a line of the log says so.
     """
     service = service_of(master)
     if service is None:
@@ -312,15 +289,7 @@ _MARK = ".penstock_"
 
 
 class FlinkMeasures:
-    """Counters and gauges of a job, taken over into this process's own now and then.
-
-    Parameters
-    ----------
-    plan
-        The run.
-    master
-        Host and port of the job manager's REST service; an embedded Flink has none.
-    """
+    """Counters and gauges of a job, taken over into this process's own now and then; an embedded Flink has none."""
 
     def __init__(self, plan: Plan, master: str) -> None:
         self._plan, self._service, self._next = plan, service_of(master), 0.0

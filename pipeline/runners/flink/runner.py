@@ -65,22 +65,11 @@ STREAMING = {
 def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     """Run a plan on Flink; parts of the output files are left to be merged.
 
-    Parameters
-    ----------
-    plan
-        As `pipeline.runners.beam.distributed` makes it; a resumed stream goes on from the latest checkpoint.
-    beam_options
-        Options of Beam and its Flink runner, such as ``--flink_master=localhost:8081``. Without ``--job_endpoint`` a
-        job server is started from the cached jars.
-
-    Returns
-    -------
-    Whether the run came to its end; otherwise it was stopped: by SIGINT or SIGTERM, or in Flink, with a savepoint.
-
-    Raises
-    ------
-    PenstockError
-        If the configuration cannot be run, a step failed for good, or the job was lost (`--resume` goes on).
+    ``plan`` is as `pipeline.runners.beam.distributed` makes it; a resumed stream goes on from the latest checkpoint.
+    Without ``--job_endpoint`` among the options a job server is started from the cached jars. Returns whether the run
+    came to its end; otherwise it was stopped: by SIGINT or SIGTERM, or in Flink, with a savepoint. Raises
+    `PenstockError` if the configuration cannot be run, a step failed for good, or the job was lost (`--resume` goes
+    on).
     """
     given = _given(beam_options)
     jar, begun = given.get("flink_job_server_jar"), begun_with(plan) if plan.resumed else None
