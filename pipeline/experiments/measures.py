@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,10 @@ from penstock.mechanisms.core.contract import Release
 from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.plugin import DataError, ParameterError, nearest
+from penstock.mechanisms.core.run import ReleasedTraces
 from penstock.mechanisms.core.schedules import DELTA, BudgetSchedule
+from penstock.mechanisms.core.traces import Traces
+from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.experiments.attacks.measures import (
     RECOVERY,
     RECOVERY_FIGURES,
@@ -36,12 +39,6 @@ from penstock.pipeline.experiments.attacks.measures import (
 )
 from penstock.pipeline.experiments.attacks.membership import Game
 from penstock.pipeline.output.worth import interval_coverage
-
-if TYPE_CHECKING:
-    from penstock.mechanisms.core.run import ReleasedTraces
-    from penstock.mechanisms.core.traces import Traces
-    from penstock.pipeline.config.plan import Plan
-
 
 SUMMARIES: dict[str, Callable[[NDArray[np.float64]], float]] = {
     "max": lambda values: float(values.max()),

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -19,12 +19,10 @@ from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.rules import unread_keys
 from penstock.pipeline.experiments.config import Choose, Expectation, ExperimentConfig
+from penstock.pipeline.experiments.load import Experiment
 from penstock.pipeline.experiments.measures import LIMITS, measure
 from penstock.pipeline.output import files
 from penstock.pipeline.reporting.summary import as_yaml
-
-if TYPE_CHECKING:
-    from penstock.pipeline.experiments.load import Experiment
 
 
 def write_tables(

@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,7 @@ from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.canonical import digest, resolved
-from penstock.pipeline.config.plan import check_one_stream, make_plan
+from penstock.pipeline.config.plan import Plan, check_one_stream, make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import Output
 from penstock.pipeline.experiments.attacks.membership import Game
@@ -36,9 +36,6 @@ from penstock.pipeline.steps.individuals import read_memberships
 from penstock.pipeline.steps.release import Batch, ReleaseLoop
 from penstock.pipeline.steps.targets import PrivateFacts, no_target_cells
 from penstock.pipeline.steps.traces import TraceLoop, gather, points_of
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,10 @@ from penstock.mechanisms.core.contract import MECHANISMS, Mechanism, Transformat
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.schedules import BudgetSchedule, WEventSchedule
-from penstock.pipeline.config.plan import check_one_stream, outline
+from penstock.pipeline.config.plan import Plan, check_one_stream, outline
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments.trial import Counts, read_counts, release, write_counts
 from penstock.pipeline.output.worth import DELTA
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
 
 #: Windows of an audit without data whose configuration has no end.
 ENDLESS = 336

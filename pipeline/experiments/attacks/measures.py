@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +18,12 @@ from penstock.evaluation.attacks.recovery import Recovery, trajectory_recovery
 from penstock.mechanisms.core.contract import MECHANISMS, Generalization
 from penstock.mechanisms.core.geometry import corners_of, offsets_between
 from penstock.mechanisms.core.plugin import ParameterError
-from penstock.pipeline.config.plan import check_one_stream
+from penstock.pipeline.config.plan import Plan, check_one_stream
+from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments.attacks.membership import Game, membership_game, targets_of
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.steps.individuals import Presence, read_memberships, read_presence
 from penstock.pipeline.windows.calendar import DAY, wall_time
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
-    from penstock.pipeline.config.run import RunConfig
 
 #: Figures of an attack on membership: area under the curve, and who is found at 1 % and at 0.1 % false alarms.
 FIGURES: dict[str, float | None] = {"auc": None, "tpr_1": 0.01, "tpr_01": 0.001}

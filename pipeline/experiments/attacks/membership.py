@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,15 +25,12 @@ from penstock.evaluation.attacks.priors import CHALLENGES, PRIORS
 from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
 from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
 from penstock.pipeline.config.canonical import resolved
-from penstock.pipeline.config.plan import check_one_stream, make_plan
+from penstock.pipeline.config.plan import Plan, check_one_stream, make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments.attacks.store import Store, game_name
 from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import versions
 from penstock.pipeline.steps.individuals import Presence, read_presence
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
 
 Listener = Callable[[int, int], None]
 #: Told before the first attack: people attacked, people seen, and seconds that it takes by a rehearsal.

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -33,7 +33,7 @@ from penstock.mechanisms.fixed_ranges import FixedRanges
 from penstock.mechanisms.perturb_small import PerturbSmall
 from penstock.mechanisms.suppress_small import SuppressSmall
 from penstock.pipeline.config.canonical import content_digest, resolved
-from penstock.pipeline.config.plan import STREAM
+from penstock.pipeline.config.plan import STREAM, Plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments.attacks.membership import (
     CONFIDENCE,
@@ -51,9 +51,6 @@ from penstock.pipeline.experiments.attacks.store import Store, game_name
 from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import versions
 from penstock.pipeline.steps.individuals import Presence, read_presence
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
 
 KINDS: Sequence[Estimator] = ESTIMATORS  # type: ignore[assignment]
 SIMULATED = "made up"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -23,15 +23,13 @@ from penstock.evaluation.attacks.recovery import (
 from penstock.mechanisms.core.plugin import Checked, DataError, parameter
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.canonical import resolved
+from penstock.pipeline.config.plan import Plan
+from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments.attacks.measures import MAX_PEOPLE, check_recoverable, knowledge, positions_of
 from penstock.pipeline.experiments.attacks.membership import AttackOutcome, Begun, Listener, counts_plan
 from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import versions
 from penstock.pipeline.steps.individuals import read_presence
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
-    from penstock.pipeline.config.run import RunConfig
 
 SUMMARY = "attack_recovery.json"
 #: Windows that the time of an attack is estimated from.

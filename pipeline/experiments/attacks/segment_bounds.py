@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +16,7 @@ from penstock.accountants.inference.prior import MarkovPrior
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.targets import Targets
 from penstock.evaluation.attacks.retracing import Observed
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
-
+from penstock.pipeline.config.plan import Plan
 
 #: Estimators tried on simulated trajectories; the constant guess means something else there (`attack_success`).
 SIMULATED: tuple[Estimator, ...] = ("map", "posterior_marginals", "prior")
