@@ -1,23 +1,197 @@
-"""Train a distinguisher on a game's first samples, challenge it with the others, and score the result."""
+"""Classifiers of the membership attack: train on a game's first samples, score the others, and rate the scores.
+
+Principal components or cell statistics, with logistic regression; the area under the curve, the privacy gain of a
+defense, and the true-positive rate at a low false-positive rate, with its exact interval.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.linear_model import LogisticRegression
 
-from penstock.accountants.online_attack import area_under_curve, auc_interval
-from penstock.evaluation.attacks.classifiers import PcaAttack, fit_logistic
+from penstock.accountants.online_attack import area_under_curve, auc_interval, exact_interval
 from penstock.evaluation.attacks.priors import Samples
-from penstock.evaluation.attacks.rates import true_positive_rate
 from penstock.evaluation.attacks.user_space import inverse_scale
 from penstock.mechanisms.core.plugin import ParameterError
 
-__all__ = ["area_under_curve", "auc_interval", "privacy_gain", "privacy_loss"]
+Array = NDArray[np.float64]
 
 #: False-positive rate at which single targets are looked for.
 FALSE_ALARMS = 0.01
+
+
+@dataclass(frozen=True)
+class PrincipalComponents:
+    """Directions of largest variance of a set of samples."""
+
+    mean: Array  # (n_features,): mean of the samples they were fitted to
+    # (n_rows, n_features): each direction is a sum of these: the centred samples where there are more features
+    # than samples
+    rows: Array
+    parts: Array  # (n_rows, n_components): how much of each row is in each direction
+    variances: Array  # (n_components,): variance of the samples along each
+
+    @classmethod
+    def fit(cls, samples: Array, n_components: int) -> tuple[PrincipalComponents, Array]:
+        """Leading components, fewer than asked for where the rank is lower, and the scores of these samples.
+
+        Decomposes the smaller of the covariance and the Gram matrix of the samples:
+        O(n_samples·n_features·min(n_samples, n_features)) time, one copy of the samples.
+
+        >>> components, scores = PrincipalComponents.fit(np.array([[0.0, 0.0], [2.0, 2.0], [4.0, 4.0]]), 2)
+        >>> components.variances, components.directions.round(3).tolist()
+        (array([5.33333333]), [[0.707, 0.707]])
+        """
+        mean = samples.mean(axis=0)
+        centred = samples - mean
+        wide = centred.shape[1] > centred.shape[0]
+        values, vectors = np.linalg.eigh(centred @ centred.T if wide else centred.T @ centred)
+        # Rounding leaves this much where the samples, of this size before centring, do not vary at all.
+        eps = np.finfo(float).eps
+        negligible = values.size * eps * (values.max(initial=0.0) + eps * len(samples) * (mean @ mean))
+        kept = np.flatnonzero(values > negligible)[::-1][:n_components]
+        values, vectors = values[kept], vectors[:, kept]
+        scale = np.sqrt(values)
+        rows, parts = (centred, vectors / scale) if wide else (np.eye(mean.size), vectors)
+        return cls(mean, rows, parts, values / len(samples)), vectors * scale if wide else centred @ vectors
+
+    @property
+    def directions(self) -> Array:
+        """The components (n_components, n_features), orthonormal, by descending variance."""
+        return self.combined(np.eye(self.variances.size))
+
+    def combined(self, weights: Array) -> Array:
+        """Sums (…, n_features) of the directions with weights (…, n_components).
+
+        Few sums are cheap even where all directions together are not: O(n_rows·n_features) each.
+        """
+        combined: Array = (weights @ self.parts.T) @ self.rows
+        return combined
+
+
+@dataclass(frozen=True)
+class PcaAttack:
+    """A trained distinguisher: logistic regression on principal components.
+
+    Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1. The regression has an L2 penalty of ½‖w‖², so its
+    predictions depend on the samples only through their inner products: any isometric coordinates give the same.
+    """
+
+    components: PrincipalComponents  # the components of the training samples
+    weights: Array  # (n_components,): weight of each component's score in the log-odds of membership
+    intercept: float  # Log-odds at the mean of the training samples
+
+    @classmethod
+    def fit(cls, samples: Array, labels: NDArray[np.bool_], n_components: int) -> PcaAttack:
+        """Train on labelled samples (n_samples, n_features).
+
+        Examples
+        --------
+        >>> samples = np.array([[0.0, 1.0], [1.0, 0.0], [3.0, 1.0], [4.0, 0.0]])
+        >>> attack = PcaAttack.fit(samples, np.array([False, False, True, True]), 2)
+        >>> attack.scores(samples) > 0
+        array([False, False,  True,  True])
+        """
+        components, scores = PrincipalComponents.fit(samples, n_components)
+        weights, intercept = fit_logistic(scores, labels)
+        return cls(components, weights, intercept)
+
+    @property
+    def direction(self) -> Array:
+        """Log-odds rise along it (n_features,)."""
+        return self.components.combined(self.weights)
+
+    @property
+    def offset(self) -> float:
+        """Log-odds at the origin."""
+        return self.intercept - float(self.components.mean @ self.direction)
+
+    def scores(self, samples: Array) -> Array:
+        """Log-odds of membership of each sample."""
+        odds: Array = samples @ self.direction + self.offset
+        return odds
+
+
+def fit_logistic(features: Array, labels: NDArray[np.bool_]) -> tuple[Array, float]:
+    """Weights and intercept of a logistic regression with penalty ½‖w‖²; without features, weights of none.
+
+    Newton's method: O(n_samples·n_features² + n_features³) a step, about ten steps.
+    """
+    if features.shape[1] == 0:
+        return np.empty(0), 0.0
+    model = LogisticRegression(solver="newton-cholesky", tol=1e-6, max_iter=200).fit(features, labels)
+    return model.coef_[0], float(model.intercept_[0])
+
+
+def cell_statistics(released: NDArray[Any]) -> NDArray[np.float64]:
+    """Seven statistics over the windows of every cell.
+
+    `released` (n_samples, n_windows, n_cells): aggregates.
+
+    Returns statistics (n_samples, 7·n_cells): mean, median, maximum, minimum, variance, standard deviation and sum,
+    each for all cells.
+
+    Pyrgelis, Troncoso, De Cristofaro, "Knock Knock, Who's There?", NDSS 2018; figure 1 of their 2020 paper compares
+    the attack with principal components.
+
+    >>> cell_statistics(np.array([[[1], [2], [6]]])).round(2)
+    array([[3.  , 2.  , 6.  , 1.  , 4.67, 2.16, 9.  ]])
+    """
+    variance = released.var(axis=1)
+    columns = (
+        released.mean(axis=1),
+        np.median(released, axis=1),
+        released.max(axis=1),
+        released.min(axis=1),
+        variance,
+        np.sqrt(variance),
+        released.sum(axis=1),
+    )
+    return np.concatenate(columns, axis=1).astype(float)
+
+
+def standardize_in_place(features: NDArray[np.float64], n_train: int) -> None:
+    """Give the first `n_train` samples mean 0 and deviation 1 in every feature, and shift and scale all alike.
+
+    Features that do not vary among them become 0 everywhere.
+
+    >>> features = np.array([[1.0, 5.0], [3.0, 5.0], [5.0, 6.0]])
+    >>> standardize_in_place(features, 2)
+    >>> features
+    array([[-1.,  0.],
+           [ 1.,  0.],
+           [ 3.,  0.]])
+    """
+    mean = features[:n_train].mean(axis=0)
+    features -= mean
+    deviations = features[:n_train].std(axis=0)
+    # The mean of equal numbers is off by rounding; that must not look like a deviation.
+    deviations[deviations <= n_train * np.finfo(float).eps * np.abs(mean)] = 0
+    features *= inverse_scale(deviations)
+
+
+def distinguish(
+    samples: Samples, features: NDArray[np.float64], *, attack: str, n_components: int
+) -> tuple[NDArray[np.float64], int]:
+    """Train ``pca`` or ``statistics`` on the features (n_samples, n_features) of a game.
+
+    Returns the log-odds of every challenge, and how many components (or statistics) they are made from.
+    """
+    n_train, known = samples.n_train, samples.labels[: samples.n_train]
+    if attack == "pca":
+        # Components vanish on features constant in training, which most rounded or suppressed counts are.
+        varying = (features[:n_train] != features[0]).any(axis=0)
+        if 2 * varying.sum() < varying.size:  # else the copy costs more than it saves
+            features = features[:, varying]
+        adversary = PcaAttack.fit(features[:n_train], known, n_components)
+        return adversary.scores(features[n_train:]), adversary.weights.size
+    weights, intercept = fit_logistic(features[:n_train], known)
+    return features[n_train:] @ weights + intercept, weights.size
 
 
 def privacy_loss(auc: ArrayLike) -> NDArray[np.float64] | float:
@@ -63,6 +237,64 @@ def privacy_gain(auc: ArrayLike, auc_defended: ArrayLike) -> NDArray[np.float64]
 
 
 @dataclass(frozen=True)
+class Rate:
+    """How often an adversary finds whom she looks for, if she accuses hardly anyone wrongly."""
+
+    # `rate`, `low`, `high`: share of the challenges with the target that score above all but the allowed ones
+    # without, and its interval
+    rate: float
+    low: float
+    high: float
+    n_found: int  # `n_found`, `n_present`: the numbers of the share
+    n_present: int
+    n_false: int  # `n_false`, `n_absent`: challenges without the target above the threshold, and all of them
+    n_absent: int
+
+
+def true_positive_rate(
+    labels: NDArray[np.bool_], scores: NDArray[np.float64], at: float, confidence: float = 0.95
+) -> Rate | None:
+    """True-positive rate at a false-positive rate of ``at``; None where there are too few challenges to tell.
+
+    Parameters
+    ----------
+    labels, scores (n,)
+        Whether a challenge has the target, and its score, larger where it looks so.
+    at
+        False-positive rate; it needs 1/at challenges without the target.
+    confidence
+        Of the interval.
+
+    Notes
+    -----
+    Found is what scores above the (⌊at·n_absent⌋ + 1)-th highest without the target, so that at most that share of them
+    does; ties are not found. The exact interval is that of the share at this threshold; it does not cover the choice of
+    the threshold. Carlini et al. 2022 say why an average over all thresholds, the area under the curve,
+    hides an attack that is sure of a few.
+
+    Examples
+    --------
+    >>> labels, scores = np.arange(200) < 100, np.r_[np.arange(100) + 50.5, np.arange(100)]
+    >>> found = true_positive_rate(labels, scores, 0.01)
+    >>> found.rate, round(found.low, 2), round(found.high, 2), found.n_false
+    (0.52, 0.42, 0.62, 1)
+    >>> true_positive_rate(labels, scores, 0.001) is None
+    True
+    """
+    if not 0 < at < 1:
+        raise ParameterError("at", at, "above 0 and below 1")
+    labels = np.asarray(labels, dtype=bool)
+    present, absent = np.asarray(scores)[labels], np.sort(np.asarray(scores)[~labels])[::-1]
+    n_allowed = math.floor(at * absent.size + 1e-9)
+    if n_allowed == 0 or present.size == 0:
+        return None
+    threshold = absent[n_allowed]
+    n_found, n_false = int((present > threshold).sum()), int((absent > threshold).sum())
+    limits = exact_interval(n_found, present.size, confidence)
+    return Rate(n_found / present.size, *limits, n_found, present.size, n_false, absent.size)
+
+
+@dataclass(frozen=True)
 class AttackResult:
     """Result of the membership attack on one target."""
 
@@ -73,7 +305,7 @@ class AttackResult:
     n_train: int  # `n_train`, `n_challenges`: samples trained on and challenged with
     n_challenges: int
     n_features: int  # components, statistics or values that the adversary's score is made from
-    # challenges with the target that score above all but 1 % of those without (`rates.true_positive_rate`); None
+    # challenges with the target that score above all but 1 % of those without (`true_positive_rate`); None
     # where there are fewer than 100 of the latter
     found: int | None = None
 
@@ -81,45 +313,6 @@ class AttackResult:
     def privacy_loss(self) -> float:
         """AUC − ½."""
         return self.auc - 0.5
-
-
-def standardize_in_place(features: NDArray[np.float64], n_train: int) -> None:
-    """Give the first `n_train` samples mean 0 and deviation 1 in every feature, and shift and scale all alike.
-
-    Features that do not vary among them become 0 everywhere.
-
-    >>> features = np.array([[1.0, 5.0], [3.0, 5.0], [5.0, 6.0]])
-    >>> standardize_in_place(features, 2)
-    >>> features
-    array([[-1.,  0.],
-           [ 1.,  0.],
-           [ 3.,  0.]])
-    """
-    mean = features[:n_train].mean(axis=0)
-    features -= mean
-    deviations = features[:n_train].std(axis=0)
-    # The mean of equal numbers is off by rounding; that must not look like a deviation.
-    deviations[deviations <= n_train * np.finfo(float).eps * np.abs(mean)] = 0
-    features *= inverse_scale(deviations)
-
-
-def distinguish(
-    samples: Samples, features: NDArray[np.float64], *, attack: str, n_components: int
-) -> tuple[NDArray[np.float64], int]:
-    """Train ``pca`` or ``statistics`` on the features (n_samples, n_features) of a game.
-
-    Returns the log-odds of every challenge, and how many components (or statistics) they are made from.
-    """
-    n_train, known = samples.n_train, samples.labels[: samples.n_train]
-    if attack == "pca":
-        # Components vanish on features constant in training, which most rounded or suppressed counts are.
-        varying = (features[:n_train] != features[0]).any(axis=0)
-        if 2 * varying.sum() < varying.size:  # else the copy costs more than it saves
-            features = features[:, varying]
-        adversary = PcaAttack.fit(features[:n_train], known, n_components)
-        return adversary.scores(features[n_train:]), adversary.weights.size
-    weights, intercept = fit_logistic(features[:n_train], known)
-    return features[n_train:] @ weights + intercept, weights.size
 
 
 def judge(

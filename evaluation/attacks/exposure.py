@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
 
-from penstock.evaluation.attacks.classifiers import fit_logistic
+from penstock.evaluation.attacks.challenge import fit_logistic
 from penstock.evaluation.attacks.game import Adversary, MembershipGame
 from penstock.evaluation.attacks.user_space import checked_binary, inverse_scale
 from penstock.evaluation.metrics import turned

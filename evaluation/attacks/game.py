@@ -12,8 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from penstock.evaluation.attacks.challenge import AttackResult, distinguish, judge, standardize_in_place
-from penstock.evaluation.attacks.classifiers import PcaAttack, cell_statistics
+from penstock.evaluation.attacks.challenge import (
+    AttackResult,
+    PcaAttack,
+    cell_statistics,
+    distinguish,
+    judge,
+    standardize_in_place,
+)
 from penstock.evaluation.attacks.defenses import MAX_VALUES, Defense, flat, released_features
 from penstock.evaluation.attacks.lira import likelihood_ratio_scores
 from penstock.evaluation.attacks.priors import (
@@ -236,8 +242,6 @@ class MembershipGame:
             Of the interval of the area under the curve.
         """
         samples = self.samples(target)
-        if defense is None and attack == "pca" and self._fewer_people(samples):
-            return self.challenge(target, self.adversary(target), confidence)
         return judge(target, samples, *self._scores(target, samples, defense, attack, strategic), confidence)
 
     def scores(
@@ -246,7 +250,7 @@ class MembershipGame:
         """Whether the target is in each challenge, and the adversary's score of it.
 
         The arguments are those of `attack`. For rates over the challenges of several targets, which
-        `penstock.evaluation.attacks.rates` gives.
+        `penstock.evaluation.attacks.challenge` gives.
 
         Examples
         --------
@@ -258,11 +262,7 @@ class MembershipGame:
         True
         """
         samples = self.samples(target)
-        if defense is None and attack == "pca" and self._fewer_people(samples):
-            with BLAS.limit(limits=1):
-                found = self.adversary(target).scores(samples)
-        else:
-            found, _ = self._scores(target, samples, defense, attack, strategic)
+        found, _ = self._scores(target, samples, defense, attack, strategic)
         return samples.labels[samples.n_train :], found
 
     def _fewer_people(self, samples: Samples) -> bool:
@@ -276,6 +276,10 @@ class MembershipGame:
         """Score of every challenge, and how many features it is made from."""
         if attack not in ATTACKS:
             raise ParameterError("attack", attack, "one of " + ", ".join(ATTACKS))
+        if defense is None and attack == "pca" and self._fewer_people(samples):
+            with BLAS.limit(limits=1):
+                adversary = self.adversary(target)
+                return adversary.scores(samples), adversary.n_components
         summary = cell_statistics if attack == "statistics" else flat
         played = samples.challenges if attack == "zero_knowledge" else samples
         seed = [self.seed, target, 1]  # the groups come from [seed, target]

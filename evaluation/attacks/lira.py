@@ -3,7 +3,7 @@
 The adversary has shadow releases of groups with and without her target, made with the mechanism. What a release says
 about the target is one number, on which the two kinds of groups have a Gaussian each; her score is the logarithm of the
 ratio of the two densities. A score is evidence in nats, for whichever person: those of several targets can be compared,
-which the low false-positive rates of `penstock.evaluation.attacks.rates` need.
+which the low false-positive rates of `penstock.evaluation.attacks.challenge` need.
 
 Carlini, Chien, Nasr, Song, Terzis, Tramèr, *Membership Inference Attacks From First Principles*, IEEE Symposium on
 Security and Privacy 2022: their shadow models are groups here, and their statistic of one example, the

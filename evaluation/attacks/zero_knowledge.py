@@ -28,8 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from penstock.evaluation.attacks.challenge import standardize_in_place
-from penstock.evaluation.attacks.classifiers import PcaAttack
+from penstock.evaluation.attacks.challenge import PcaAttack, standardize_in_place
 from penstock.evaluation.attacks.defenses import Defense
 from penstock.mechanisms.core.plugin import ParameterError
 

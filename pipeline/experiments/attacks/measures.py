@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.online_attack import area_under_curve
+from penstock.evaluation.attacks.challenge import true_positive_rate
 from penstock.evaluation.attacks.game import ATTACKS
-from penstock.evaluation.attacks.rates import true_positive_rate
 from penstock.evaluation.attacks.recovery import Recovery, trajectory_recovery
 from penstock.mechanisms.core.contract import MECHANISMS, Generalization
 from penstock.mechanisms.core.geometry import corners_of, offsets_between

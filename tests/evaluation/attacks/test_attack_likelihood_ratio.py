@@ -10,9 +10,9 @@ from scipy.stats import norm
 
 from penstock.accountants.online_attack import area_under_curve, exact_interval
 from penstock.evaluation.attacks import game as game_module
+from penstock.evaluation.attacks.challenge import true_positive_rate
 from penstock.evaluation.attacks.game import MembershipGame
 from penstock.evaluation.attacks.lira import Statistic, likelihood_ratio_scores, log_likelihood_ratios
-from penstock.evaluation.attacks.rates import true_positive_rate
 from penstock.mechanisms.core.plugin import ParameterError
 
 GAME = {"group_size": 12, "observation": 12, "inference": 12, "n_samples": 300, "seed": 4}
