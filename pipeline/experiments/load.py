@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,10 +69,10 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Option:
-    """One point of an axis: its values in the tables, and the changes it makes."""
+class Setting:
+    """One point of the grid or of one of its axes: a value for each column of the tables, and the changes in order."""
 
-    values: tuple[Any, ...]
+    values: dict[str, Any]
     changes: tuple[Change, ...]
 
 
@@ -80,15 +81,7 @@ class Axis:
     """One axis of the grid: its columns in the tables, and its points."""
 
     columns: tuple[str, ...]
-    options: tuple[Option, ...]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One point of the grid without a seed: a value for each column, and the changes in their order."""
-
-    values: dict[str, Any]
-    changes: tuple[Change, ...]
+    settings: tuple[Setting, ...]
 
 
 class Grid:
@@ -119,10 +112,9 @@ class Grid:
 
     def settings(self) -> Iterator[Setting]:
         """Every combination, the last axis fastest."""
-        for options in itertools.product(*(axis.options for axis in self.axes)):
-            values = [value for option in options for value in option.values]
-            changes = tuple(change for option in options for change in option.changes)
-            yield Setting(dict(zip(self.columns, values)), self.fixed + changes)
+        for point in itertools.product(*(axis.settings for axis in self.axes)):
+            values = {column: value for one in point for column, value in one.values.items()}
+            yield Setting(values, self.fixed + tuple(change for one in point for change in one.changes))
 
     def _section(self, root: Mapping, name: str) -> Mapping | None:
         node = root.items.get(name)
@@ -145,15 +137,15 @@ class Grid:
         return found
 
     def _variants(self, node: Mapping) -> Axis:
-        options = []
+        settings = []
         for name, changes in node.items.items():
             if isinstance(changes, Mapping):
-                options.append(Option((name,), tuple(self._changes(changes, ("variants", name)))))
+                settings.append(Setting({VARIANT: name}, tuple(self._changes(changes, ("variants", name)))))
             elif isinstance(changes, Scalar) and changes.value is None:
-                options.append(Option((name,), ()))  # the base as it is
+                settings.append(Setting({VARIANT: name}, ()))  # the base as it is
             else:
                 self._refuse(changes, ("variants", name), "a section of key paths and values")
-        return Axis((VARIANT,), tuple(options))
+        return Axis((VARIANT,), tuple(settings))
 
     def _zipped(self, node: Node | None) -> list[Axis]:
         """One axis for each group of keys that vary together."""
@@ -180,11 +172,9 @@ class Grid:
             said = ", ".join(f"{change.key} has {n}" for change, n in zip(changes, lengths))
             self.problems.append(Problem(group.place, path, f"zipped keys need equally many values: {said}"))
             return []
-        options = []
-        for nodes in zip(*columns):
-            moved = tuple(Change(c.key, c.steps, node, c.path) for c, node in zip(changes, nodes))
-            options.append(Option(tuple(_shown(node) for node in nodes), moved))
-        return [Axis(tuple(change.key for change in changes), tuple(options))]
+        points = [[replace(change, node=node) for change, node in zip(changes, nodes)] for nodes in zip(*columns)]
+        settings = (Setting({one.key: _shown(one.node) for one in point}, tuple(point)) for point in points)
+        return [Axis(tuple(change.key for change in changes), tuple(settings))]
 
     def _values(self, change: Change) -> list[Node]:
         """Nodes of the values of one key, from a list or a range."""
@@ -208,9 +198,7 @@ class Grid:
                 self.problems.append(Problem(root.place, (), f"{column} varies twice; it must be in one place"))
             if column in RESERVED:
                 self.problems.append(Problem(root.place, (), f"{column} is a column of the results and cannot vary"))
-        n_settings = 1
-        for axis in self.axes:
-            n_settings *= len(axis.options)
+        n_settings = math.prod(len(axis.settings) for axis in self.axes)
         if n_settings > MAX_SETTINGS:
             text = f"{n_settings:,} settings; there must be at most {MAX_SETTINGS:,}"
             self.problems.append(Problem(root.place, (), text))

@@ -9,9 +9,9 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.mechanisms.core.plugin import ConfigError, PenstockError
@@ -125,44 +125,37 @@ def attempt(task: Task) -> str | None:
     return None
 
 
-@dataclass
-class Progress:
-    """Progress of an experiment; records and reasons of failure by the trial's number."""
-
-    n_trials: int
-    n_resumed: int = 0
-    records: dict[int, dict[str, Any]] = field(default_factory=dict)
-    failed: dict[int, str] = field(default_factory=dict)
-    #: Counts made in this call.
-    n_counts: int = 0
-
-
-def run_trials(experiment: Experiment, folder: Path, n_jobs: int, listener: Listener) -> Progress:
+def run_trials(experiment: Experiment, folder: Path, n_jobs: int, listener: Listener) -> Schedule:
     """Make missing counts and run trials without a result; a failed count fails its trials.
 
     Counts and results are kept in ``folder``, under the digest of everything that decides them, so that another call
     resumes.
     """
-    (folder / RECORDS).mkdir(exist_ok=True)
-    schedule = _Schedule(experiment, folder)
+    schedule = Schedule(experiment, folder)
     plugins = sorted({name for trial in experiment.trials for name in trial.config.plugins})
     workers = Workers(min(n_jobs, max(1, schedule.n_waiting)), plugins)
     schedule.begin(workers)
-    progress = schedule.progress
-    listener(len(progress.records), 0, 0)
+    listener(len(schedule.records), 0, 0)
     for name, problem in workers.results():
         schedule.end(name, problem, workers)
-        listener(len(progress.records), len(progress.failed), progress.n_counts)
-    return progress
+        listener(len(schedule.records), len(schedule.failed), schedule.n_counts)
+    return schedule
 
 
-class _Schedule:
-    """Trials by the counts they wait for; a task is named by a trial's number or by its first file of counts."""
+class Schedule:
+    """Trials by the counts they wait for, and what came of them.
+
+    A task is named by a trial's number or by its first file of counts. `records` and `failed` hold results and reasons
+    of failure by the trial's number; `n_resumed` counts results of earlier calls, `n_counts` the counts made in this
+    one.
+    """
 
     def __init__(self, experiment: Experiment, folder: Path) -> None:
         self.measures, self.group_size = experiment.config.measures, experiment.config.group_size
         self.game = experiment.config.played
-        self.progress = Progress(len(experiment.trials))
+        self.records: dict[int, dict[str, Any]] = {}
+        self.failed: dict[int, str] = {}
+        self.n_counts = 0
         self.inputs = _Inputs()
         self.results: dict[int, Path] = {}
         self.by_counts: dict[Path, list[Trial]] = defaultdict(list)
@@ -172,11 +165,11 @@ class _Schedule:
             own = folder / RECORDS / f"{trial_name(trial, self.measures, content, self.group_size, self.game)}.json"
             self.results[trial.number] = own
             if (record := _read(own)) is not None:
-                self.progress.records[trial.number] = record
+                self.records[trial.number] = record
             else:
                 counts = counts_name(trial.config, content, self.group_size)
                 self.by_counts[folder / "counts" / f"{counts}.npz"].append(trial)
-        self.progress.n_resumed = len(self.progress.records)
+        self.n_resumed = len(self.records)
 
     @property
     def n_waiting(self) -> int:
@@ -205,16 +198,16 @@ class _Schedule:
         if name.isdigit():
             number = int(name)
             if problem is None:
-                self.progress.records[number] = _read(self.results[number]) or {}
+                self.records[number] = _read(self.results[number]) or {}
             else:
-                self.progress.failed[number] = problem
+                self.failed[number] = problem
         elif problem is None:
-            self.progress.n_counts += len(self.counting[name])
+            self.n_counts += len(self.counting[name])
             for counts in self.counting[name]:
                 self._submit(counts, workers)
         else:
             failed = (trial for counts in self.counting[name] for trial in self.by_counts[counts])
-            self.progress.failed |= {trial.number: f"counting: {problem}" for trial in failed}
+            self.failed |= {trial.number: f"counting: {problem}" for trial in failed}
 
 
 def counting_tasks(wanted: Mapping[Path, RunConfig], group_size: int | None) -> list[tuple[Task, tuple[Path, ...]]]:
@@ -291,22 +284,6 @@ def _read(path: Path) -> dict[str, Any] | None:
     return record if isinstance(record, dict) and "measures" in record else None
 
 
-class Loaded(Protocol):
-    """A loaded experiment of any kind."""
-
-    @property
-    def config(self) -> ExperimentHeader:
-        """Its name, question and output."""
-
-    @property
-    def written(self) -> dict[str, Any]:
-        """The whole file as plain values after all changes, for provenance."""
-
-    @property
-    def reduced(self) -> bool:
-        """Whether it runs at its reduced size."""
-
-
 @dataclass(frozen=True)
 class ExperimentResult:
     """Result of an experiment: its output folder and the content of ``experiment.json``."""
@@ -345,8 +322,8 @@ def run_experiment(
     """
     config = experiment.config
     target = begin(config, folder)
-    progress = run_trials(experiment, target, n_jobs or os.cpu_count() or 1, listener)
-    return finish(target, _write(experiment, target, progress))
+    ended = run_trials(experiment, target, n_jobs or os.cpu_count() or 1, listener)
+    return finish(target, _write(experiment, target, ended))
 
 
 def begin(config: ExperimentHeader, folder: str | Path | None) -> Path:
@@ -358,14 +335,14 @@ def begin(config: ExperimentHeader, folder: str | Path | None) -> Path:
     return target
 
 
-def heading(experiment: Loaded) -> dict[str, Any]:
-    """The first keys of the manifest of every kind of experiment."""
+def heading(config: ExperimentHeader, written: dict[str, Any], reduced: bool) -> dict[str, Any]:
+    """The first keys of the manifest of every kind of experiment; ``written``: the whole file as plain values."""
     return {
-        "name": experiment.config.name,
-        "question": experiment.config.question,
+        "name": config.name,
+        "question": config.question,
         "notice": UNFIT,
-        "configuration": experiment.written,
-        "reduced": experiment.reduced,
+        "configuration": written,
+        "reduced": reduced,
         "versions": versions(),
     }
 
@@ -377,25 +354,25 @@ def finish(folder: Path, manifest: dict[str, Any]) -> ExperimentResult:
     return ExperimentResult(1 if manifest["failed"] else 0, folder, manifest)
 
 
-def _write(experiment: Experiment, folder: Path, progress: Progress) -> dict[str, Any]:
+def _write(experiment: Experiment, folder: Path, ended: Schedule) -> dict[str, Any]:
     """Write tables, figures, claims and advice of the finished trials; return the manifest."""
     config = experiment.config
-    table, summary = results.write_tables(experiment, progress.records, folder)
-    manifest: dict[str, Any] = heading(experiment) | {
+    table, summary = results.write_tables(experiment, ended.records, folder)
+    manifest: dict[str, Any] = heading(config, experiment.written, experiment.reduced) | {
         "varied": list(experiment.columns),
         "measures": list(config.measures),
         "confidence": config.confidence,
-        "inputs": sorted({record["inputs"] for record in progress.records.values()}),
-        "cells": progress.n_trials,
-        "resumed": progress.n_resumed,
-        "counted": progress.n_counts,
+        "inputs": sorted({record["inputs"] for record in ended.records.values()}),
+        "cells": len(experiment.trials),
+        "resumed": ended.n_resumed,
+        "counted": ended.n_counts,
         "failed": [
-            {"values": trial.values, "seed": trial.seed, "problem": progress.failed[trial.number]}
+            {"values": trial.values, "seed": trial.seed, "problem": ended.failed[trial.number]}
             for trial in experiment.trials
-            if trial.number in progress.failed
+            if trial.number in ended.failed
         ],
     }
-    if progress.records:
+    if ended.records:
         manifest["figures"] = figures.write_figures(config, table, summary, folder)
         manifest["expected"] = results.write_expected(config, table, experiment.columns, folder)
         if config.choose:

@@ -102,7 +102,7 @@ class StudyRun:
             listener(n_done, len(failed), 0)
         own = {"inputs": list(self.inputs), "cells": len(kept), "resumed": n_resumed, "failed": failed, "varied": []}
         own |= {"tables": [], "figures": []} if failed else self._write(target, kept)
-        return finish(target, heading(self.experiment) | own)
+        return finish(target, heading(self.experiment.config, self.experiment.written, self.experiment.reduced) | own)
 
     def _digest(self, piece: Any) -> str:
         """Digest of everything that decides the figures of a piece."""
