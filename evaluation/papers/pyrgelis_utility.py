@@ -38,6 +38,7 @@ from penstock.mechanisms.fpa import Fpa
 Presence = NDArray[np.bool_]
 Counts = NDArray[np.float64]
 Pair = tuple[Counts, Counts]
+Compared = Callable[[Presence, int], Pair]
 
 #: Boxes in which the same 534 cabs are seen. Published: 78 ± 6 cells and 340 ± 94 hours of a cab, 30.3 square miles.
 BOXES = {
@@ -63,7 +64,7 @@ class Reading:
 
     defense: str  # the defense with its setting, as `PaperDefense.name` gives it
     name: str  # how this reading differs from the project's
-    compared: Callable[[Presence, int], Pair]  # true and released counts of a group, given a seed
+    compared: Compared  # true and released counts of a group, given a seed
     box: Box = CITY  # area that the cells divide
     most_active: int | None = None  # draw groups among that many cabs, those seen in most hours; None: among all
     group_size: int | None = None  # people of a group; None: as many as in all other readings
@@ -77,7 +78,7 @@ def readings() -> Iterator[Reading]:
     for name, box in BOXES.items():
         yield from (Reading(defense, name, own[defense], box) for defense in BY_BOX)
     for defense in ("random guess", "DGFR x = 50", "SPG 5x5"):
-        yield Reading(defense, "cells that no one visited left out", _visited(own[defense]))
+        yield Reading(defense, "cells that no one visited left out", _edited(own[defense], _visited))
     yield from _coarse_space()
     for defense, hours in STRETCHES.items():
         yield from _coarse_time(defense, hours, own[defense])
@@ -88,8 +89,8 @@ def readings() -> Iterator[Reading]:
         yield from _numbered(defense, own[defense])
     for defense in ("SSC k = 20", "SSC k = 40", "SSC k = 80", "SSC k = 160", "SMP w = 0.8"):
         yield from _numbered(defense, own[defense])
-    yield Reading("SSC k = 80", "hours without a count left out", _emptied(own["SSC k = 80"], kept=False))
-    yield Reading("SSC k = 80", "hours without a count taken as equal", _emptied(own["SSC k = 80"], kept=True))
+    yield Reading("SSC k = 80", "hours without a count left out", _edited(own["SSC k = 80"], _emptied))
+    yield Reading("SSC k = 80", "hours without a count taken as equal", _edited(own["SSC k = 80"], _filled))
     yield from _ranges_and_noise(defenses, own)
 
 
@@ -98,7 +99,7 @@ def _counts(presence: Presence) -> Counts:
     return counts
 
 
-def _released(defense: PaperDefense) -> Callable[[Presence, int], Pair]:
+def _released(defense: PaperDefense) -> Compared:
     """What the mechanisms of a defense release."""
 
     def compared(presence: Presence, seed: int) -> Pair:
@@ -114,28 +115,31 @@ def _guess(presence: Presence, seed: int) -> Pair:
     return _counts(presence), random_guess(_counts(presence), seed, len(presence))
 
 
-def _visited(own: Callable[[Presence, int], Pair]) -> Callable[[Presence, int], Pair]:
+def _edited(own: Compared, edit: Callable[[Counts, Counts], Pair]) -> Compared:
+    """An edit of the true and released counts of a reading."""
+    return lambda presence, seed: edit(*own(presence, seed))
+
+
+def _in_place(edit: Callable[[Counts], Counts]) -> Compared:
+    """An edit of the true counts in place of a release."""
+    return lambda presence, _: (_counts(presence), edit(_counts(presence)))
+
+
+def _visited(truth: Counts, released: Counts) -> Pair:
     """Only cells with any true count."""
-
-    def compared(presence: Presence, seed: int) -> Pair:
-        """Cells with any visitor only."""
-        truth, released = own(presence, seed)
-        some = truth.any(axis=1)
-        return truth[some], released[some]
-
-    return compared
+    some = truth.any(axis=1)
+    return truth[some], released[some]
 
 
-def _emptied(own: Callable[[Presence, int], Pair], kept: bool) -> Callable[[Presence, int], Pair]:
-    """Hours whose counts are all suppressed: either as if nothing had been, or not at all."""
+def _emptied(truth: Counts, released: Counts) -> Pair:
+    """Only hours whose counts are not all suppressed."""
+    some = released.any(axis=0)
+    return truth[:, some], released[:, some]
 
-    def compared(presence: Presence, seed: int) -> Pair:
-        """Windows whose release is empty, left out or taken as the truth."""
-        truth, released = own(presence, seed)
-        some = released.any(axis=0)
-        return (truth, np.where(some, released, truth)) if kept else (truth[:, some], released[:, some])
 
-    return compared
+def _filled(truth: Counts, released: Counts) -> Pair:
+    """Hours whose counts are all suppressed as if nothing had been."""
+    return truth, np.where(released.any(axis=0), released, truth)
 
 
 def merged(counts: Counts, labels: NDArray[np.intp], way: Callable[..., Counts]) -> Counts:
@@ -154,36 +158,20 @@ def _coarse_space() -> Iterator[Reading]:
     square = place // COLUMNS // 2 * (COLUMNS // 2) + place % COLUMNS // 2
     ways: dict[str, Callable[..., Counts]] = {"sum": np.sum, "mean": np.mean, "largest": np.max, "median": np.median}
     for name, way in ways.items():
-
-        def compared(presence: Presence, _: int, way: Callable[..., Counts] = way) -> Pair:
-            """Counts, and those of the coarser cells in their place."""
-            return _counts(presence), merged(_counts(presence), square, way)
-
-        yield Reading("SPG 5x5", f"{name} of the four counts", compared)
+        coarse = partial(merged, labels=square, way=way)
+        yield Reading("SPG 5x5", f"{name} of the four counts", _in_place(coarse))
 
 
-def _coarse_time(defense: str, hours: int, own: Callable[[Presence, int], Pair]) -> Iterator[Reading]:
+def _coarse_time(defense: str, hours: int, own: Compared) -> Iterator[Reading]:
     """Stretches of hours, but at other times, by other counts or of other people."""
-    edits: dict[str, Callable[[Counts], Counts]] = {
-        "filled backwards from the first hours": lambda coarse: np.roll(np.repeat(coarse, hours, 1), 1 - hours, axis=1),
-        f"the last {UNRELEASED} hours not released": _cut_short(hours),
-    }
-    for name, edit in edits.items():
-
-        def compared(presence: Presence, seed: int, edit: Callable[[Counts], Counts] = edit) -> Pair:
-            """Counts, and an edit of the coarser release."""
-            truth, released = own(presence, seed)
-            return truth, edit(released[:, ::hours])
-
-        yield Reading(defense, name, compared)
-    stretch = np.arange(168) // hours
+    for name, repeat in (
+        ("filled backwards from the first hours", _backwards),
+        (f"the last {UNRELEASED} hours not released", _cut_short),
+    ):
+        yield Reading(defense, name, _edited(own, partial(repeat, hours)))
+    stretch = np.arange(WEEK) // hours
     for name, way in (("sum of the hours' counts", np.sum), ("largest of the hours' counts", np.max)):
-
-        def in_time(presence: Presence, _: int, way: Callable[..., Counts] = way) -> Pair:
-            """Counts, and those of the coarser windows in their place."""
-            return _counts(presence), merged(_counts(presence).T, stretch, way).T
-
-        yield Reading(defense, name, in_time)
+        yield Reading(defense, name, _in_place(partial(_merged_hours, stretch, way)))
 
     late, evening = (partial(_later, own, begin) for begin in (MIDNIGHT, EVENING))
     yield Reading(defense, f"stretches begin {MIDNIGHT} hours later, the last goes round", late)
@@ -192,32 +180,32 @@ def _coarse_time(defense: str, hours: int, own: Callable[[Presence, int], Pair])
     yield Reading(defense, "the 320 most active cabs", own, most_active=320)
 
 
-def _later(own: Callable[[Presence, int], Pair], begin: int, presence: Presence, seed: int) -> Pair:
+def _later(own: Compared, begin: int, presence: Presence, seed: int) -> Pair:
     return own(np.roll(presence, -begin, axis=2), seed)
 
 
-def _cut_short(hours: int) -> Callable[[Counts], Counts]:
-    def cut(coarse: Counts) -> Counts:
-        """Repeat coarse windows, the last unreleased ones as zeros."""
-        copied = np.repeat(coarse, hours, axis=1)
-        copied[:, -UNRELEASED:] = 0.0
-        return copied
-
-    return cut
+def _backwards(hours: int, truth: Counts, released: Counts) -> Pair:
+    """Coarse windows in the hours up to their first one."""
+    return truth, np.roll(np.repeat(released[:, ::hours], hours, axis=1), 1 - hours, axis=1)
 
 
-def _numbered(defense: str, own: Callable[[Presence, int], Pair]) -> Iterator[Reading]:
+def _cut_short(hours: int, truth: Counts, released: Counts) -> Pair:
+    """Coarse windows in each of their hours, the last unreleased ones as zeros."""
+    copied = np.repeat(released[:, ::hours], hours, axis=1)
+    copied[:, -UNRELEASED:] = 0.0
+    return truth, copied
+
+
+def _merged_hours(stretch: NDArray[np.intp], way: Callable[..., Counts], truth: Counts) -> Counts:
+    return merged(truth.T, stretch, way).T
+
+
+def _numbered(defense: str, own: Compared) -> Iterator[Reading]:
     """Other numbers for the cells: they decide ties, and the τ of ids."""
     grid = np.arange(ROWS * COLUMNS).reshape(ROWS, COLUMNS)
     orders = {"from the north-west": grid[::-1], "column by column": grid.T, "from the north-east": grid[::-1, ::-1]}
     for name, order in orders.items():
-
-        def compared(presence: Presence, seed: int, order: NDArray[np.intp] = order.ravel()) -> Pair:
-            """Cells in another order."""
-            truth, released = own(presence, seed)
-            return truth[order], released[order]
-
-        yield Reading(defense, f"cells numbered {name}", compared)
+        yield Reading(defense, f"cells numbered {name}", _edited(own, partial(_ordered, order.ravel())))
 
     def by_chance(presence: Presence, seed: int) -> Pair:
         """Add less than any difference, so that ties break by chance."""
@@ -227,9 +215,11 @@ def _numbered(defense: str, own: Callable[[Presence, int], Pair]) -> Iterator[Re
     yield Reading(defense, "ties of the release broken by chance, for F1 and τ", by_chance)
 
 
-def _ranges_and_noise(
-    defenses: dict[str, PaperDefense], own: dict[str, Callable[[Presence, int], Pair]]
-) -> Iterator[Reading]:
+def _ordered(order: NDArray[np.intp], truth: Counts, released: Counts) -> Pair:
+    return truth[order], released[order]
+
+
+def _ranges_and_noise(defenses: dict[str, PaperDefense], own: dict[str, Compared]) -> Iterator[Reading]:
     """Medians in place of middles; other numbers of coefficients and other sensitivities."""
     yield Reading("DGAR x′ = 2", "as here", own["DGAR x′ = 2"])
     yield Reading("DGAR x′ = 2", "median of the part", _medians)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -116,43 +117,41 @@ def _axis_label(name: str, config: ExperimentConfig, summary: pl.DataFrame) -> s
     return config.label(name) + unit
 
 
-def _groups(figure: Figure, config: ExperimentConfig, frame: pl.DataFrame) -> list[tuple[str | None, pl.DataFrame]]:
-    """Rows of each colour in the order of the grid, and what its legend says."""
-    if figure.by is None:
-        return [(None, frame)]
-    values = frame[figure.by].unique(maintain_order=True).to_list()
-    named = figure.by in ("variant",) or isinstance(values[0] if values else "", str)
-    return [
-        (config.label(str(v)) if named else f"{config.label(figure.by)} {v}", frame.filter(pl.col(figure.by) == v))
-        for v in values
-    ]
+def _groups(figure: Figure, config: ExperimentConfig, frame: pl.DataFrame) -> list[tuple[dict[str, Any], pl.DataFrame]]:
+    """Label, colour and marker of each group in the order of the grid, and its rows."""
+    values = [None] if figure.by is None else frame[figure.by].unique(maintain_order=True).to_list()
+    groups = []
+    for value, colour, marker in zip(values, cycle(COLOURS), cycle(MARKERS)):
+        label, rows = None, frame
+        if figure.by is not None:
+            label = config.label(value) if isinstance(value, str) else f"{config.label(figure.by)} {value}"
+            rows = frame.filter(pl.col(figure.by) == value)
+        groups.append(({"label": label, "color": colour, "marker": marker}, rows))
+    return groups
 
 
 def _line(axes: Any, figure: Figure, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame) -> None:
     """Means with intervals; the horizontal axis keeps the order of the grid where it shows words."""
     frame = summary.filter(pl.col("measure") == figure.y)
-    for i, (label, group) in enumerate(_groups(figure, config, frame)):
+    for style, group in _groups(figure, config, frame):
         x = [config.label(value) if isinstance(value, str) else value for value in group[figure.x]]
         y = group["mean"].to_numpy()
         low, high = (group[side].fill_null(group["mean"]).to_numpy() for side in ("low", "high"))
         errors = np.maximum([y - low, high - y], 0)
-        axes.errorbar(
-            x, y, errors, label=label, color=_colour(i), marker=_marker(i), markersize=5, capsize=3, linewidth=1.4
-        )
+        axes.errorbar(x, y, errors, markersize=5, capsize=3, linewidth=1.4, **style)
     _legend(axes, figure)
 
 
 def _scatter(axes: Any, figure: Figure, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame) -> None:
     """One point a setting, with intervals both ways."""
     wide = wide_summary(summary, (figure.x, figure.y))
-    for i, (label, group) in enumerate(_groups(figure, config, wide)):
+    for style, group in _groups(figure, config, wide):
         x, y = group[f"mean {figure.x}"].to_numpy(), group[f"mean {figure.y}"].to_numpy()
         errors = []
         for name, middle in ((figure.x, x), (figure.y, y)):
             sides = [group[f"{side} {name}"].fill_null(group[f"mean {name}"]).to_numpy() for side in ("low", "high")]
             errors.append(np.maximum([middle - sides[0], sides[1] - middle], 0))
-        style: Any = {"color": _colour(i), "marker": _marker(i), "markersize": 5, "linestyle": "", "elinewidth": 0.8}
-        axes.errorbar(x, y, errors[1], errors[0], label=label, capsize=2, **style)
+        axes.errorbar(x, y, errors[1], errors[0], markersize=5, linestyle="", elinewidth=0.8, capsize=2, **style)
     _legend(axes, figure)
 
 
@@ -162,14 +161,14 @@ def _box(axes: Any, figure: Figure, config: ExperimentConfig, results: pl.DataFr
     places = frame[figure.x].unique(maintain_order=True).to_list()
     groups = _groups(figure, config, frame)
     width = 0.8 / len(groups)
-    for i, (label, group) in enumerate(groups):
+    for i, (style, group) in enumerate(groups):
         values = [group.filter(pl.col(figure.x) == place)["value"].to_numpy() for place in places]
         positions = np.arange(len(places)) + (i - (len(groups) - 1) / 2) * width
-        style: Any = {"patch_artist": True, "manage_ticks": False, "medianprops": {"color": "black"}}
-        boxes = axes.boxplot(values, positions=positions, widths=width * 0.9, **style)
+        drawn: Any = {"patch_artist": True, "manage_ticks": False, "medianprops": {"color": "black"}}
+        boxes = axes.boxplot(values, positions=positions, widths=width * 0.9, **drawn)
         for box in boxes["boxes"]:
-            box.set(facecolor=_colour(i), alpha=0.6)
-        boxes["boxes"][0].set_label(label)
+            box.set(facecolor=style["color"], alpha=0.6)
+        boxes["boxes"][0].set_label(style["label"])
     axes.set_xticks(np.arange(len(places)), [config.label(str(place)) for place in places])
     if len(places) > 4:
         axes.set_xticks(axes.get_xticks(), axes.get_xticklabels(), rotation=30, ha="right", rotation_mode="anchor")
@@ -220,14 +219,6 @@ def draw_frontier(config: ExperimentConfig, summary: pl.DataFrame, table: pl.Dat
 
     draw(figure, config, summary, summary, folder / "figures", limits)
     return "figures/frontier.svg"
-
-
-def _colour(i: int) -> str:
-    return COLOURS[i % len(COLOURS)]
-
-
-def _marker(i: int) -> str:
-    return MARKERS[i % len(MARKERS)]
 
 
 def _legend(axes: Any, figure: Figure) -> None:
