@@ -201,7 +201,7 @@ class LandmarkBudget(Accountant):
             of_memberships(charge, 1, 1)  # refuses what has no price
             more = _with_dearest(window, cost, state)
             landmarks = max(landmarks, _costliest_unit(window, model.bound, **more))
-        elif _counts_as_landmark(window, charge):
+        elif counts_as_landmark(window, charge):
             landmarks += cost
         else:
             other = max(other, cost)
@@ -216,7 +216,7 @@ class LandmarkBudget(Accountant):
         cost, landmarks, other, more = self._spend(window, release.charge, model, state)
         over = int(state["period"]) not in (-1, window.period)
         rows = self.finish(model, state) if over else []
-        has_all = model.bound is not None or _counts_as_landmark(window, release.charge)
+        has_all = model.bound is not None or counts_as_landmark(window, release.charge)
         loss = landmarks if has_all else landmarks + cost
         row = partial(AccountRow, "everybody", window.index, unit=model.unit, adjacency=ADJACENCY, status="provisional")
         rows += [
@@ -281,7 +281,8 @@ class LandmarkBudget(Accountant):
         return {"largest_period_loss": float(state["largest"]), **budget, "adjacency": ADJACENCY}
 
 
-def _counts_as_landmark(window: Window, charge: tuple[Event, ...]) -> bool:
+def counts_as_landmark(window: Window, charge: tuple[Event, ...]) -> bool:
+    """Whether a charge is that of a landmark, or of a block in a period that has any."""
     # Which windows of a block are landmarks is not told here; where there are any, the block is taken for one.
     return window.landmark or (window.n_landmarks != 0 and any(isinstance(event, Block) for event in charge))
 

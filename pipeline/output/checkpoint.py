@@ -386,6 +386,9 @@ def open_ledger(plan: Plan, strict: bool) -> Ledger:
                 f"{plan.folder}: holds no run, so nothing is released here; the folder must be one that the driver "
                 "shares with all workers"
             )
+        # No window of a run that counts is released for two inputs, begun or continued: both would be charged, but the
+        # budget knows a window that is charged as settled.
+        strict = strict or not plan.on_points
         ledger = Ledger(ledger_path(plan), strict=strict, run=plan.run_id, own_head=_own_head(plan))
         terms = next((Terms.of_entry(e.values) for e in ledger.entries() if e.values.get("entry") == "terms"), None)
         ledger.limit = None if terms is None or plan.on_points else Limit(plan, terms)

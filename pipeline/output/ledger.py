@@ -195,14 +195,14 @@ class Ledger:
         if not self.path.exists():
             return 0
         with self.path.open("rb") as lines:
-            return sum(len(line) for line in lines if line.endswith(b"\n"))
+            return sum(len(line) for line in lines if _is_whole(line))
 
     def _lines(self, file: BinaryIO, start: int, head: str) -> Iterator[Entry]:
         """Entries from a byte on, where the chain has a head."""
         file.seek(start)
         begins, is_chained = start, None if start else False
         for line in file:
-            if not line.endswith(b"\n"):
+            if not _is_whole(line):
                 return
             try:
                 values = json.loads(line)
@@ -293,7 +293,7 @@ class Ledger:
             place.keep(head)
 
     def _append(self, file: BinaryIO, charges: list[Charge], found: bool) -> list[Charge]:
-        if charges and found:
+        if found:
             os.fsync(file.fileno())  # a release may leave on what was found: its writer may have been killed
         new = [replace(charge, run=self.run) for charge in charges if charge.identity not in self._known]
         if self.strict:
@@ -301,8 +301,10 @@ class Ledger:
         if new:
             self._head = self._write(file, map(_values, new), self._head)
             self._remember(new)
-        if charges:
-            self._keep(self._head)  # also on a retry: a killed writer may have left it out
+        if charges or found:
+            # Also on a retry: a killed writer may have left it out. And without a charge: what is read next begins
+            # behind what was found, and the heads that were kept must not be of what is before it.
+            self._keep(self._head)
         self._read_to = file.seek(0, os.SEEK_END)
         return new
 
@@ -384,8 +386,24 @@ class Ledger:
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != b"\n":
                     file.seek(0)
-                    file.truncate(file.read().rfind(b"\n") + 1)
+                    data = file.read()
+                    begins = data.rfind(b"\n") + 1
+                    if _is_whole(data[begins:]):
+                        file.write(b"\n")
+                        file.flush()
+                    else:
+                        file.truncate(begins)
             yield file
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether a line was written whole; an editor may have left out its end of line."""
+    if line.endswith(b"\n"):
+        return True
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
 
 
 def _next_head(head: str, values: Mapping[str, Any]) -> str:

@@ -7,13 +7,14 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.core.charges import concentrated_rho, most_of, pure_epsilon
-from penstock.accountants.landmark_budget import ROUNDING
+from penstock.accountants.landmark_budget import ROUNDING, counts_as_landmark
 from penstock.mechanisms.core.contract import Window
 from penstock.mechanisms.core.events import Block, Event
 from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError
@@ -21,7 +22,8 @@ from penstock.pipeline.config.build import format_duration
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.steps.release import Charge, Joint, ReleaseLoop, shared
 from penstock.pipeline.steps.release import Plan as Stream
-from penstock.pipeline.windows.calendar import DAY, wall_time
+from penstock.pipeline.windows.calendar import CLOCK_CHANGE, DAY, Calendar, format_time, wall_time
+from penstock.pipeline.windows.landmarks import Landmarks
 from penstock.pipeline.windows.schedule import period_calendar
 
 if TYPE_CHECKING:
@@ -47,6 +49,54 @@ class LedgerExhausted(BudgetExceeded):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LandmarkWindows:
+    """The landmark windows of a ledger's first configuration, at any time.
+
+    So it is known of every window of every run whether it shares time with one, whoever has charged so far.
+
+    Parameters
+    ----------
+    times, recurring
+        As in `Landmarks`; listed windows as ranges of time.
+    step, anchor, time_zone
+        The windows, as in `Calendar`.
+
+    Examples
+    --------
+    >>> hour = 3_600_000
+    >>> LandmarkWindows(times=(), recurring=("07:15-08:15",), step=hour, anchor=0, time_zone="UTC").within(0, 8 * hour)
+    array([[25200000., 28800000.]])
+    """
+
+    times: tuple[str, ...]
+    recurring: tuple[str, ...]
+    step: int
+    anchor: int
+    time_zone: str
+
+    @classmethod
+    def of(cls, calendar: Calendar, landmarks: Landmarks | None) -> LandmarkWindows:
+        """Those of a run."""
+        landmarks = landmarks or Landmarks()
+        listed = [f"{format_time(calendar.start(n))}/{format_time(calendar.end(n))}" for n in landmarks.windows]
+        times = (*landmarks.times, *listed)
+        zone = calendar.time_zone
+        return cls(
+            times=times, recurring=landmarks.recurring, step=calendar.step, anchor=calendar.anchor, time_zone=zone
+        )
+
+    def within(self, begin: float, end: float) -> Floats:
+        """Starts and ends of those that share time with [begin, end), in order; shape (n, 2)."""
+        calendar = Calendar(
+            step=self.step, anchor=self.anchor, time_zone=self.time_zone, from_ms=int(begin), until_ms=int(end)
+        )
+        last = calendar.n_windows or 0
+        mask = Landmarks(times=tuple(self.times), recurring=tuple(self.recurring)).mask(calendar, 1, last)
+        found: Floats = np.stack([calendar.starts(1, last)[mask], calendar.ends(1, last)[mask]], axis=1).astype(float)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
 class Terms:
     """What a ledger is about, as its first entry states it.
 
@@ -69,6 +119,10 @@ class Terms:
         Whether all landmarks of a period belong to the unit, beside one stretch.
     period, period_begin, time_zone
         Budget periods of such a unit in milliseconds, from when on, and the zone of their days; None: all time is one.
+    landmark_windows
+        Which windows these landmarks are; None: those that were charged as such, in a ledger of an earlier version.
+    person
+        Column of the input that says who was there; empty: not stated, or the source has no such column.
     """
 
     source: str
@@ -81,6 +135,8 @@ class Terms:
     period: int | None = None
     period_begin: int = 0
     time_zone: str = "UTC"
+    landmark_windows: LandmarkWindows | None = None
+    person: str = ""
 
     def entry(self) -> dict[str, Any]:
         """The entry of a ledger that states them."""
@@ -89,7 +145,10 @@ class Terms:
     @classmethod
     def of_entry(cls, entry: Mapping[str, Any]) -> Terms:
         """The terms that an entry states."""
-        return cls(**{name: value for name, value in entry.items() if name != "entry"})
+        values = {name: value for name, value in entry.items() if name != "entry"}
+        if values.get("landmark_windows") is not None:
+            values["landmark_windows"] = LandmarkWindows(**values["landmark_windows"])
+        return cls(**values)
 
     def cost(self, charge: Charge) -> float:
         """What a charge counts for where the whole window is in the unit, or wherever it says so itself."""
@@ -113,10 +172,19 @@ class Terms:
 
     def periods(self, times: Floats) -> Floats:
         """Number of the budget period that each instant is in; those before the first one are 0."""
-        if self.period is None:
+        if self._calendar is None:
             return np.zeros(len(times))
-        calendar = period_calendar(self.period, self.period_begin, self.time_zone)
-        return calendar.index(times.astype(np.int64)).astype(np.float64)
+        return self._calendar.index(times.astype(np.int64)).astype(np.float64)
+
+    def bounds(self, period: float) -> tuple[float, float]:
+        """Where a budget period begins and ends."""
+        if self._calendar is None:
+            return -math.inf, math.inf
+        return self._calendar.start(int(period)) if period else -math.inf, self._calendar.start(int(period) + 1)
+
+    @cached_property
+    def _calendar(self) -> Calendar | None:
+        return None if self.period is None else period_calendar(self.period, self.period_begin, self.time_zone)
 
 
 def terms_of(plan: Plan) -> Terms:
@@ -166,7 +234,8 @@ def terms_of(plan: Plan) -> Terms:
     if plan.is_split and not landmarks and (w is not None or reader.period_budget is not None):
         budget *= plan.joint_factor
     span = output.ledger_span or n_steps * step
-    unit = f"one user's events in {format_duration(span)} from the start of any charged window"
+    by_clock = f" by the clock of {plan.time_zone}" if step % DAY == 0 and plan.time_zone != "UTC" else ""
+    unit = f"one user's events in {format_duration(span)}{by_clock} from the start of any charged window"
     if landmarks:
         within = f"a period of {format_duration(plan.budget_period)}" if plan.budget_period else "all time"
         unit += f", and in all landmarks of {within}"
@@ -181,7 +250,17 @@ def terms_of(plan: Plan) -> Terms:
         period=plan.budget_period if landmarks else None,
         period_begin=plan.calendar.start(1),
         time_zone=plan.time_zone,
+        landmark_windows=LandmarkWindows.of(plan.calendar, plan.landmarks) if landmarks else None,
+        person=_person(plan),
     )
+
+
+def _person(plan: Plan) -> str:
+    """Name of the column that says who was there, where the source has one."""
+    source = plan.config.source.recorded
+    source = getattr(source, "of", source)
+    columns = getattr(source, "columns", None)
+    return str(columns.get("user", "")) if isinstance(columns, Mapping) else ""
 
 
 def promise(plan: Plan) -> float:
@@ -225,6 +304,9 @@ def check_terms(terms: Terms, plan: Plan) -> None:
     own, output = terms_of(plan), plan.config.output
     differences = [
         ("event source", terms.source, own.source, "output.ledger_source names it"),
+        ("user column", terms.person, own.person, "output.ledger_source names a source where both name the same people")
+        if terms.person and own.person and not output.ledger_source
+        else None,
         ("unit", terms.unit, own.unit, "counts and traces need a ledger each") if 0 in (terms.span, own.span) else None,
         ("measure", terms.measure, own.measure, "traces need a ledger for each") if own.span == 0 else None,
         ("budget period", _grid(terms), _grid(own), "traces of one ledger share them") if own.span == 0 else None,
@@ -284,6 +366,8 @@ class Books:
         # A row for each column, so that one of them is looked through fast.
         self._columns, self._n = np.zeros((11, 64)), 0
         self._longest = 0.0
+        #: Landmark windows that were looked up, by period, and between which instants.
+        self._landmarks: dict[float, tuple[float, float, Floats]] = {}
         self._own: dict[tuple[str, int], bool] = {}
         self._streams: dict[str, int] = {}
         self._joint = Joint(terms.measure)
@@ -307,7 +391,7 @@ class Books:
         added[:, [_FIRST, _LAST]] = self.terms.periods(added[:, [_FIRST, _LAST]].ravel()).reshape(-1, 2)
         self._columns[:, self._n : self._n + len(rows)] = added.T
         self._n += len(rows)
-        self._longest = max(self._longest, float((added[:, _REACH] - added[:, _START]).max()))
+        self._longest = max(self._longest, _longest(added))
 
     def beyond(self, charge: Charge) -> Charge:
         """The charge with what it counts for beside those of other streams for its window."""
@@ -345,27 +429,61 @@ class Books:
         table = self._table
         is_before, is_other = table[:, _WINDOW] < charge.window, table[:, _STREAM] != row[_STREAM]
         counts = (table[:, _OWN] == 0) | (is_before | is_other if self.times is None else is_before & ~is_other)
+        row[_COST] = 0.0
         if not self.terms.landmarks:  # what is further away is in no stretch that meets the charge
             reach = max(row[_END] + self._longest, row[_REACH])
             counts &= (table[:, _START] < reach) & (table[:, _END] > row[_START] - self._longest)
-        row[_COST] = 0.0
-        table = np.concatenate([table[counts], row[None]])
-        if not self.terms.landmarks:
+            table = np.concatenate([table[counts], row[None]])
             return _dearest(table, *_meeting(table, row))
-        return max(
-            self._period(table[(table[:, _FIRST] <= period) & (period <= table[:, _LAST])], row)
-            for period in np.arange(row[_FIRST], row[_LAST] + 1)
-        )
+        # Periods in which a stretch, or a landmark window, may begin that shares time with the charge.
+        far = max(self._far, _longest(row[None]))
+        first, last = self.terms.periods(np.array([row[_START] - far, row[_END] + far])).tolist()
+        counts &= (table[:, _START] < self.terms.bounds(last)[1] + far) & (table[:, _END] > self.terms.bounds(first)[0])
+        table = np.concatenate([table[counts], row[None]])
+        return max(self._period(table, period, row) for period in np.arange(first, last + 1))
 
-    @staticmethod
-    def _period(table: Floats, row: Floats | None = None) -> float:
-        """Cost of all landmarks of a period and the dearest stretch: wherever a new charge would count, or anywhere."""
-        landmarks = table[table[:, _LANDMARK] == 1]
-        is_inside, is_part = _overlap(table, landmarks)
-        inside, others = float(table[is_inside, _COST].sum() + table[is_part, _MORE].sum()), table[~is_inside]
-        if row is None or _overlap(row[None], landmarks)[0][0]:
-            return inside + _dearest(others, others[:, _START], others[:, _REACH])
-        return inside + _dearest(others, *_meeting(others, row))
+    def _period(self, table: Floats, period: float, row: Floats | None = None) -> float:
+        """Cost of all landmarks of a period and the dearest stretch that begins in it.
+
+        Anywhere, or (``row``) wherever a new charge would count, which is in the table; 0 where it counts nowhere.
+        """
+        begin, end = self.terms.bounds(period)
+        far = max(self._far, 0.0 if row is None else _longest(row[None]))
+        table = table[(table[:, _START] < end + far) & (table[:, _END] > begin)]
+        begun = table[(table[:, _FIRST] <= period) & (period <= table[:, _LAST])]
+        windows = self._landmarks_of(table, begun, period)
+        is_inside, is_part = _overlap(table, windows)
+        starts, reaches = begun[:, _START], begun[:, _REACH]
+        if row is not None and not _overlap(row[None], windows)[0][0]:
+            starts, reaches = _meeting(begun, row)
+            if not len(starts):
+                return 0.0
+        inside = float(table[is_inside, _COST].sum() + table[is_part, _MORE].sum())
+        return inside + _dearest(table[~is_inside], starts, reaches)
+
+    @property
+    def _far(self) -> float:
+        """How far behind its beginning a stretch or a landmark window may end."""
+        rule = self.terms.landmark_windows
+        return max(self._longest, 0.0 if rule is None else rule.step + CLOCK_CHANGE)
+
+    def _landmarks_of(self, table: Floats, begun: Floats, period: float) -> Floats:
+        """Starts and ends of the landmark windows of a period that charges may share time with; shape (n, 2)."""
+        rule = self.terms.landmark_windows
+        if rule is None:
+            charged: Floats = begun[begun[:, _LANDMARK] == 1][:, [_START, _END]]
+            return charged
+        begin, end = self.terms.bounds(period)
+        if not len(table):
+            return np.zeros((0, 2))
+        begin, end = max(begin, table[:, _START].min()), min(end, table[:, _END].max())
+        known = self._landmarks.get(period)
+        if begin < end and (known is None or begin < known[0] or known[1] < end):
+            length = end - begin  # further than is needed: a period that grows is looked up few times
+            found = rule.within(begin - length, end + length)
+            known = (begin - length, end + length, found[self.terms.periods(found[:, 0]) == period])
+            self._landmarks[period] = known
+        return np.zeros((0, 2)) if known is None else known[2]
 
     def summary(self, promised: float | None = None) -> list[dict[str, Any]]:
         """Charges, what the unit has cost and the sum of all costs, by budget period or, without any, by day of UTC.
@@ -382,12 +500,20 @@ class Books:
         found = []
         for number in np.unique(table[:, _FIRST]):
             own = table[(table[:, _FIRST] <= number) & (number <= table[:, _LAST])]
-            dearest = self._period(own) if self.terms.landmarks else _dearest(table, own[:, _START], own[:, _REACH])
+            if self.terms.landmarks:
+                dearest = self._period(table, number)
+            else:
+                dearest = _dearest(table, own[:, _START], own[:, _REACH])
             if promised is not None and dearest > 0:
                 dearest = promised
             total = float(own[:, _COST].sum())
             found.append({"from": int(own[:, _START].min()), "charges": len(own), "spent": dearest, "sum": total})
         return found
+
+
+def _longest(table: Floats) -> float:
+    """Length of the longest of some charges' windows and stretches."""
+    return float((np.maximum(table[:, _REACH], table[:, _END]) - table[:, _START]).max())
 
 
 def _meeting(table: Floats, row: Floats) -> tuple[Floats, Floats]:
@@ -420,17 +546,17 @@ def _dearest(table: Floats, starts: Floats, reaches: Floats) -> float:
     return float(np.where(n_infinite > 0, np.inf, total).max())
 
 
-def _overlap(table: Floats, others: Floats) -> tuple[Mask, Mask]:
-    """Which rows share time with any of some others; and which of these go beyond them."""
-    if not len(others):
+def _overlap(table: Floats, windows: Floats) -> tuple[Mask, Mask]:
+    """Which charges share time with any of some windows (n, 2); and which of these go beyond them."""
+    if not len(windows):
         return (nowhere := np.zeros(len(table), bool)), nowhere
-    others = others[np.argsort(others[:, _START])]
-    latest = np.maximum.accumulate(others[:, _END])
-    place = np.searchsorted(others[:, _START], table[:, _END]) - 1
+    windows = windows[np.argsort(windows[:, 0])]
+    latest = np.maximum.accumulate(windows[:, 1])
+    place = np.searchsorted(windows[:, 0], table[:, _END]) - 1
     found: Mask = (place >= 0) & (latest[place] > table[:, _START])
-    # Time without a gap between others: it begins where one of them begins after all before have ended.
-    first = np.flatnonzero(np.append(True, others[1:, _START] > latest[:-1]))
-    begins, ends = others[first, _START], latest[np.append(first[1:], len(others)) - 1]
+    # Time without a gap between windows: it begins where one of them begins after all before have ended.
+    first = np.flatnonzero(np.append(True, windows[1:, 0] > latest[:-1]))
+    begins, ends = windows[first, 0], latest[np.append(first[1:], len(windows)) - 1]
     around = np.searchsorted(begins, table[:, _START], "right") - 1
     whole = (around >= 0) & (ends[around] >= table[:, _END])
     return found, found & ~whole
@@ -485,7 +611,8 @@ class Limit:
         start = min(window.start, self.plan.calendar.start(index))
         epsilon, rho = pure_epsilon(worst), concentrated_rho(worst)
         shares, most = shared(worst, stream)
-        own = Charge(stream.stream, index, start, end, epsilon, rho, window.landmark, self._configuration, "")
+        landmark = counts_as_landmark(window, worst)
+        own = Charge(stream.stream, index, start, end, epsilon, rho, landmark, self._configuration, "")
         self._check(self._own(replace(own, shares=shares, most=most)))
 
     def admit(self, charge: Charge) -> Charge:
@@ -496,10 +623,13 @@ class Limit:
         return charge
 
     def _own(self, charge: Charge) -> Charge:
-        calendar = self.plan.calendar
-        reach = calendar.start(charge.window + self.n_steps)
+        calendar, span = self.plan.calendar, self.terms.span
+        # Steps of a day are days by the clock. A stretch that is no number of steps ends inside a window: rounded up,
+        # it would hold that window whole, which costs less than a part of it.
+        is_steps = span % calendar.step == 0
+        reach = calendar.start(charge.window + self.n_steps) if is_steps else charge.window_start + span
         n_windows = int(calendar.index(np.array([charge.window_end - 1]))[0]) - charge.window + 1
-        parts = calendar.overlapping or n_windows * calendar.step > self.terms.span
+        parts = calendar.overlapping or n_windows * calendar.step > span
         # What leaves a window makes room for as many later memberships where a user's budget period is bounded.
         factor = 2.0 if parts or self._is_alone else 1.0
         return replace(charge, run=self.plan.run_id, reach=reach, factor=factor)
@@ -511,7 +641,10 @@ class Limit:
             return
         for books in filter(None, (self.apart, self.books)):
             cost = self.terms.cost(books.beyond(charge))
-            if cost > 0 and (spent := books.spent(charge)) + cost > self.terms.budget * (1 + ROUNDING):
+            if not cost:
+                continue
+            spent = books.spent(charge)
+            if not spent + cost <= self.terms.budget * (1 + ROUNDING):  # nor where sums of huge figures are no number
                 raise LedgerExhausted(charge.window, spent, cost, self.terms.budget)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts
 from penstock.accountants.core.charges import concentrated_rho, most_of, pure_epsilon, shares_of
-from penstock.accountants.landmark_budget import Budget, LandmarkBudget
+from penstock.accountants.landmark_budget import Budget, LandmarkBudget, counts_as_landmark
 from penstock.mechanisms.core.contract import MECHANISMS, Facts, Mechanism, Release, Window
 from penstock.mechanisms.core.events import Block, Event, Repeated
 from penstock.mechanisms.core.noise import NoiseSource
@@ -41,7 +41,7 @@ class Charge:
     # What the whole vector cost under add/remove
     epsilon: float
     rho: float
-    landmark: bool  # whether the window is a landmark
+    landmark: bool  # whether the window is a landmark, or of a block in a period that has any
     # Digests of the configuration and (keyed) of the input: the same pair again is a retry and is not charged
     configuration: str
     data: str
@@ -54,6 +54,10 @@ class Charge:
     # many a person has in the window in all streams. What they cost together counts once. 0: there is one stream.
     shares: int = 0
     most: int = 0
+
+    def __post_init__(self) -> None:
+        if not (self.epsilon >= 0 and self.rho >= 0):
+            raise ValueError(f"charges of ε = {self.epsilon} and ρ = {self.rho}: neither is negative, or no number")
 
     @property
     def identity(self) -> Identity:
@@ -93,7 +97,7 @@ class Joint:
             float(most_of([figure for figure, _ in found], [shares for _, shares in found], charge.most))
             for found in (others.values(), self._with(charge).values())
         )
-        more = 0.0 if after == before else after - before  # both may be infinite
+        more = 0.0 if after == before else max(0.0, after - before)  # both may be infinite
         return replace(charge, epsilon=more) if self.measure == "epsilon" else replace(charge, rho=more)
 
     def forget(self, n_kept: int) -> None:
@@ -361,7 +365,7 @@ class ReleaseLoop:
             window_end=end,
             epsilon=pure_epsilon(release.charge),
             rho=concentrated_rho(release.charge),
-            landmark=release.landmark,
+            landmark=release.landmark or counts_as_landmark(window, release.charge),
             configuration=self.configuration.hex()[:32],
             data=data if len(vector) else "",
             shares=shares,

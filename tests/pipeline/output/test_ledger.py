@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,16 @@ from small_configuration import run_locally as run
 
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, replaced
 from penstock.mechanisms.core.events import Event, Gaussian, Laplace, PureDP
-from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError, DataError
 from penstock.pipeline import DONE, STOPPED
 from penstock.pipeline.cli.ledger import overview
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.output.ledger_budget import Books, Limit, Terms, terms_of
+from penstock.pipeline.output.ledger_budget import Books, LandmarkWindows, Limit, Terms, terms_of
 from penstock.pipeline.run import Result
-from penstock.pipeline.steps.release import Charge
+from penstock.pipeline.steps.release import Batch, Charge
 
 HOUR = 3_600_000
 DAY = "2024-01-01T00:00:00Z"
@@ -469,16 +470,219 @@ def test_all_landmarks_of_a_period_and_any_stretch_are_spent_together(charges, m
         return set(range(c.window_start, c.window_end)) <= marked_time
 
     others = [c for c in charges if not inside(c)]
-    stretches = [c for c in [*others, new] if inside(new) or (c.window_start < new.window_end and c.reach > start)]
+    stretches = [c for c in [*charges, new] if inside(new) or (c.window_start < new.window_end and c.reach > start)]
     beside = [*others, *([] if inside(new) else [new])]
     dearest = max((cost_of(beside, c.window_start, c.reach) for c in stretches), default=0.0)
     within = [c for c in [*charges, new] if inside(c)]
     # Its own cost comes in addition; not so what it counts for beyond that where the unit cuts it.
     everything = sum(c.epsilon * (1 if whole(c) else 2) for c in within) + dearest - 0.5
-    # A charge inside landmarks may count with any stretch that a charge begins; the new one begins none outside.
-    assert books.spent(new) <= everything + 1e-9
-    if not inside(new):
-        assert books.spent(new) == pytest.approx(everything)
+    assert books.spent(new) == pytest.approx(everything)
+
+
+EACH_SIX_HOURS = LandmarkWindows(
+    times=(), recurring=("02:00-03:00", "08:00-09:00"), step=HOUR, anchor=0, time_zone="UTC"
+)
+
+
+def unit_of(period: int, stretch: tuple[int, int]) -> set[int]:
+    """Quarters of an hour of all landmarks of a period of six hours and of a stretch."""
+    landmark = {6 * period + 2} if period in (0, 1) else set()
+    hours = {hour * 4 + quarter for hour in landmark for quarter in range(4)}
+    return hours | set(range(*stretch))
+
+
+def dearest_unit(charges: list[Charge]) -> float:
+    """What the dearest unit costs, by counting: twice what a charge costs of which only a part is in the unit."""
+    quarter, found = HOUR // 4, [0.0]
+    times = [set(range(c.window_start // quarter, c.window_end // quarter)) for c in charges]
+    for begun in charges:
+        stretch = (begun.window_start // quarter, begun.reach // quarter)
+        unit = unit_of(begun.window_start // (6 * HOUR), stretch)
+        found.append(sum(c.epsilon * (1 + (not own <= unit)) for c, own in zip(charges, times) if own & unit))
+    return max(found)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    asked=st.lists(
+        st.tuples(st.integers(0, 44), st.integers(2, 8), st.sampled_from([0.25, 0.5, 1.0]), st.integers(0, 2)),
+        max_size=14,
+    )
+)
+def test_no_unit_costs_more_than_the_budget_in_whatever_order_runs_charge(asked):
+    """Windows of 30 to 120 minutes at any quarter of an hour; a landmark in the third hour of every six."""
+    terms = replace(
+        COUNTED,
+        landmarks=True,
+        span=2 * HOUR,
+        period=6 * HOUR,
+        period_begin=0,
+        landmark_windows=EACH_SIX_HOURS,
+        budget=2.0,
+    )
+    books, charges = Books(terms), list[Charge]()
+    for number, (quarter, n_quarters, cost, other) in enumerate(asked):
+        start, end = quarter * HOUR // 4, (quarter + n_quarters) * HOUR // 4
+        one = Charge("main", number, start, end, cost, 0.0, False, "c", "d", f"run {other}", start + 2 * HOUR)
+        if books.spent(one) + cost > terms.budget:
+            continue
+        assert dearest_unit([*charges, one]) <= terms.budget
+        charges.append(one)
+        books.add([one])
+    # More where a window goes beyond a landmark into the stretch, which both together hold whole.
+    assert max((row["spent"] for row in books.summary()), default=0.0) >= dearest_unit(charges) - 1e-9
+
+
+def test_terms_of_an_earlier_version_are_read():
+    """They say neither which windows are landmarks nor which column names the user."""
+    entry = json.loads(json.dumps(replace(COUNTED, landmarks=True, landmark_windows=EACH_SIX_HOURS).entry()))
+    stated = Terms.of_entry(entry)
+    assert stated.landmark_windows is not None
+    assert stated.landmark_windows.within(0, 10 * HOUR).tolist() == [[2 * HOUR, 3 * HOUR], [8 * HOUR, 9 * HOUR]]
+    for name in ("landmark_windows", "person"):
+        entry.pop(name)
+    assert Terms.of_entry(entry) == replace(COUNTED, landmarks=True)
+
+
+LANDMARK_RUN = {"mechanism": UNIFORM, "on_exhausted": "repeat"}
+
+
+def begun_and_released(tmp_path: Path, value: dict[str, Any], order: list[str]) -> dict[str, list[str]]:
+    """What a run with landmarks at hours 1 and 4 and one without any release, in an order; the first has begun."""
+    from penstock.pipeline.output import checkpoint
+    from penstock.pipeline.steps.release import ReleaseLoop
+
+    value["output"]["ledger_budget"] = 1.0
+    runs = {
+        "landmarks": changed(value, landmarks={"windows": [2, 5]}, **LANDMARK_RUN),
+        "plain": changed(value, mechanism=PLAIN | {"epsilon": 0.5}, on_exhausted="repeat", **COMPOSED),
+    }
+    plans = {name: make_plan(configured(own), tmp_path / name, name.encode()) for name, own in runs.items()}
+    for plan in plans.values():
+        checkpoint.begin(plan)
+    found = {}
+    for name in order:
+        loop, ledger = ReleaseLoop(plans[name]), checkpoint.open_ledger(plans[name], strict=True)
+        counts = np.zeros((6, plans[name].n_cells), int)
+        batch, _ = ledger.charge(lambda limit: loop.advance(loop.start(), 1, counts, limit))  # noqa: B023
+        found[name] = [release.action for release in batch.releases]
+    return found
+
+
+@pytest.mark.parametrize("order", [["plain"], ["plain", "landmarks"], ["landmarks", "plain"]])
+def test_landmarks_are_known_before_any_run_has_charged_them(tmp_path, value, order):
+    begun_and_released(tmp_path, value, order)
+    charges = list(Ledger(tmp_path / "ledger"))
+    first = charges[0].window_start
+    hours: dict[int, float] = {}
+    for one in charges:
+        hour = (one.window_start - first) // HOUR
+        hours[hour] = hours.get(hour, 0.0) + one.epsilon
+    assert hours.pop(1) + hours.pop(4) + max(hours.values()) <= 1.0 + 1e-9
+
+
+def test_a_block_is_charged_as_the_landmarks_in_it(tmp_path, value):
+    value["output"]["ledger_budget"] = 1.0
+    blocks = {"type": "fpa", "epsilon": 0.25, "block": 3, "coefficients": 1, "noise": "discrete_laplace"}
+    own = changed(
+        value,
+        landmarks={"windows": [2, 5]},
+        bounding={"max_cells": 1, "max_windows": 1},
+        mechanism=blocks,
+        accountants=[{"type": "landmark_budget", "budget": 1.0}],
+        on_exhausted="repeat",
+    )
+    assert set(actions(run(configured(own), tmp_path / "one"))) == {"published"}  # two blocks, each as a replacement
+    assert set(actions(run(configured(own), tmp_path / "two"))) == {"refused"}
+
+
+def test_a_stretch_goes_on_in_the_next_budget_period(tmp_path, value):
+    value["output"] |= {"ledger_budget": 1.0, "ledger_span": "3h"}
+    tiny = {"landmarks": {"windows": [1]}, "budget_period": "3h", "mechanism": UNIFORM | {"epsilon": 1e-6}}
+    run(configured(changed(value, end=1, **tiny)), tmp_path / "one")
+    plain = changed(value, begin=1, mechanism=PLAIN | {"epsilon": 0.49}, on_exhausted="repeat", **COMPOSED)
+    released = actions(run(configured(plain), tmp_path / "two"))
+    assert released == ["published", "published", "refused", "published", "published"]
+
+
+def test_a_stretch_that_cuts_a_window_costs_its_part(tmp_path, value):
+    """In 90 minutes from a window's start there is half of the next one, which counts as a replacement."""
+    value["output"] |= {"ledger_budget": 0.5, "ledger_span": "90m"}
+    own = changed(value, mechanism=PLAIN | {"epsilon": 0.25}, on_exhausted="repeat", **COMPOSED)
+    assert actions(run(configured(own), tmp_path / "one")) == ["published", "refused"] * 3
+
+
+def test_one_person_is_the_same_in_all_runs_of_a_ledger(tmp_path, value):
+    path = tmp_path / "events.csv"
+    header, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([f"{header},trip", *(f"{row},{number}" for number, row in enumerate(rows))]) + "\n")
+    own = changed(value, mechanism=PLAIN, on_exhausted="repeat", **COMPOSED)
+    checkpoint_of(own, tmp_path / "one")
+    source = own["source"] | {"columns": own["source"]["columns"] | {"user": "trip"}}
+    with pytest.raises(ConfigError, match=r"another user column \(user\) than the configuration \(trip\)"):
+        checkpoint_of(own | {"source": source}, tmp_path / "two")
+
+
+def checkpoint_of(own: dict[str, Any], folder: Path) -> None:
+    """Begin a run."""
+    from penstock.pipeline.output import checkpoint
+
+    checkpoint.begin(make_plan(configured(own), folder, folder.name.encode()))
+
+
+def test_a_window_is_not_charged_for_two_inputs_by_a_run_that_was_not_continued(tmp_path, value):
+    from penstock.pipeline.output import checkpoint
+    from penstock.pipeline.steps.release import ReleaseLoop
+
+    plan = make_plan(configured(changed(value, mechanism=PLAIN, **COMPOSED)), tmp_path / "one", b"one")
+    checkpoint.begin(plan)
+    for n_people in (0, 1):
+        ledger, loop = checkpoint.open_ledger(plan, strict=False), ReleaseLoop(plan)
+        counts = np.full((1, plan.n_cells), n_people)
+        with nullcontext() if n_people == 0 else pytest.raises(DataError, match="is not what it was"):
+            ledger.charge(lambda limit: loop.advance(loop.start(), 1, counts, limit))  # noqa: B023
+
+
+@pytest.mark.parametrize("cost", [math.nan, -1.0])
+def test_a_charge_is_a_number_that_is_not_negative(cost):
+    with pytest.raises(ValueError, match="neither is negative, or no number"):
+        charge(0, 1, cost)
+
+
+def test_a_sum_that_is_no_number_is_not_within_the_budget(tmp_path, value):
+    value["output"]["ledger_budget"] = 1.0
+    plan = make_plan(configured(changed(value, mechanism=PLAIN, **COMPOSED)), nonce=b"a run")
+    limit, window = Limit(plan, terms_of(plan)), plan.windows(1, 1)[0]
+    huge = Charge("main", 1, window.start, window.end, 1e308, 0.5, False, "c", "d", "another", window.end)
+    with np.errstate(all="ignore"):
+        limit.add([replace(huge, run=f"run {n}") for n in range(3)])
+        with pytest.raises(BudgetExceeded):
+            limit.admit(replace(huge, epsilon=0.5))
+
+
+def test_a_step_without_a_charge_keeps_the_head_of_what_others_have_charged(tmp_path):
+    ledger, other = (Ledger(tmp_path / "ledger", own_head=tmp_path / name / "head") for name in ("one", "other"))
+    for name, own in (("one", ledger), ("other", other)):
+        (tmp_path / name).mkdir()
+        own.begin(lambda _: [])
+    ledger.append([charge(0, 1, 0.5)])
+    other.append([charge(1, 1, 0.5)])
+    ledger.charge(lambda limit: (Batch((), ()), b""))
+    other.append([charge(2, 1, 0.5)])
+    assert len(ledger.append([charge(3, 1, 0.5)])) == 1
+    assert len(ledger.whole()) == 4
+
+
+def test_a_last_line_without_its_end_is_kept_if_it_is_whole(tmp_path):
+    path = tmp_path / "ledger"
+    Ledger(path).append([charge(0, 1, 0.5), charge(1, 1, 0.5)])
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    assert len(Ledger(path).whole()) == 2
+    assert len(Ledger(path).append([charge(2, 1, 0.5)])) == 1
+    assert len(Ledger(path).whole()) == 3
+    path.write_bytes(path.read_bytes() + b'{"stream": "ma')
+    assert len(Ledger(path).append([charge(3, 1, 0.5)])) == 1
+    assert len(Ledger(path).whole()) == 4
 
 
 def test_what_is_decided_of_a_window_stays_whatever_others_charge_later(tmp_path, value):
