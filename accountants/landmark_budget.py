@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
-from penstock.accountants.core.charges import concentrated_rho, of_memberships, pure_epsilon
+from penstock.accountants.core.charges import concentrated_rho, of_memberships, pure_epsilon, replaced
 from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import Mechanism, Release, Window
@@ -86,16 +86,20 @@ def landmark_allocation(kind: str, landmarks: ArrayLike, epsilon: float) -> NDAr
 class Budget:
     """What a period may cost: ε, or ρ where it is ``concentrated``; ``delta`` is where ρ is said as (ε, δ).
 
-    ``bound`` is that on a user's memberships in a period, where there is one.
+    ``bound`` is that on a user's memberships in a period, where there is one. Where users are ``bounded_in_blocks``,
+    some of a person's events in a block may give way to others of theirs, so that a block is priced as a replacement.
     """
 
     amount: float
     concentrated: bool = False
     delta: float = DELTA
     bound: PeriodBound | None = field(default=None, compare=False)
+    bounded_in_blocks: bool = field(default=False, compare=False)
 
     def price(self, charge: Iterable[Event]) -> float:
         """Cost of a charge in the budget's unit."""
+        if self.bounded_in_blocks:
+            charge = [replaced(event) if isinstance(event, Block) else event for event in charge]
         return concentrated_rho(charge) if self.concentrated else pure_epsilon(charge)
 
     @property
@@ -121,7 +125,8 @@ class LandmarkBudget(Accountant):
     add/remove. By sequential composition the period is (sum of ε over L, plus the largest other ε)-differentially
     private (Katsomallos et al. 2022). Costs O(1) time and state a window. Overlapping windows are refused: one event
     would be in several windows. A block of windows is charged once in every period it touches, as a landmark where
-    that period has any.
+    that period has any; where users are bounded over the block, for a replacement: without the person's events in the
+    unit, bounding may keep others of theirs.
 
     Where a user is bounded over whole periods (``max_per_period``), memberships that the bound left out move up when
     the unit goes. The loss is then that of all memberships which this changes, those of the unit and those that move up
@@ -169,7 +174,8 @@ class LandmarkBudget(Accountant):
         budget = self._budget(facts.mechanism)
         if self.budget is None and self.rho is None:
             budget = replace(budget, amount=budget.amount * facts.n_budgets)
-        return replace(budget, bound=bound), state | amounts
+        in_blocks = facts.max_windows is not None or facts.max_block_cells is not None
+        return replace(budget, bound=bound, bounded_in_blocks=in_blocks), state | amounts
 
     def migrate(self, version: int, state: State) -> State:
         """Version 1 is the same, but for runs that bound users over budget periods, of which it does not tell."""

@@ -37,6 +37,9 @@ _TIMES = ("from", "until", "block_rows")
 #: Stands for the end of an endless run, in milliseconds since 1970: the year 9999.
 ENDLESS = 253_370_764_800_000
 
+#: Windows that are looked through at a time for landmarks.
+_PIECE = 100_000
+
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
@@ -87,13 +90,17 @@ class LandmarkWindows:
 
     def within(self, begin: float, end: float) -> Floats:
         """Starts and ends of those that share time with [begin, end), in order; shape (n, 2)."""
-        calendar = Calendar(
-            step=self.step, anchor=self.anchor, time_zone=self.time_zone, from_ms=int(begin), until_ms=int(end)
-        )
-        last = calendar.n_windows or 0
-        mask = Landmarks(times=tuple(self.times), recurring=tuple(self.recurring)).mask(calendar, 1, last)
-        found: Floats = np.stack([calendar.starts(1, last)[mask], calendar.ends(1, last)[mask]], axis=1).astype(float)
-        return found
+        landmarks = Landmarks(times=self.times, recurring=self.recurring)
+        found = [np.zeros((0, 2))]
+        for start in range(int(begin), int(end), piece := self.step * _PIECE):  # however many other windows there are
+            until = min(start + piece, int(end))
+            calendar = Calendar(
+                step=self.step, anchor=self.anchor, time_zone=self.time_zone, from_ms=start, until_ms=until
+            )
+            last = calendar.n_windows or 0
+            mask = landmarks.mask(calendar, 1, last)
+            found.append(np.stack([calendar.starts(1, last)[mask], calendar.ends(1, last)[mask]], axis=1))
+        return np.unique(np.concatenate(found), axis=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +129,8 @@ class Terms:
     landmark_windows
         Which windows these landmarks are; None: those that were charged as such, in a ledger of an earlier version.
     person
-        Column of the input that says who was there; empty: not stated, or the source has no such column.
+        Column of the input that says who was there; empty: the one that the source finds. None: not stated, or the
+        source has none.
     """
 
     source: str
@@ -136,7 +144,7 @@ class Terms:
     period_begin: int = 0
     time_zone: str = "UTC"
     landmark_windows: LandmarkWindows | None = None
-    person: str = ""
+    person: str | None = None
 
     def entry(self) -> dict[str, Any]:
         """The entry of a ledger that states them."""
@@ -147,7 +155,9 @@ class Terms:
         """The terms that an entry states."""
         values = {name: value for name, value in entry.items() if name != "entry"}
         if values.get("landmark_windows") is not None:
-            values["landmark_windows"] = LandmarkWindows(**values["landmark_windows"])
+            found = dict(values["landmark_windows"])
+            lists = {name: tuple(found[name]) for name in ("times", "recurring")}
+            values["landmark_windows"] = LandmarkWindows(**found | lists)
         return cls(**values)
 
     def cost(self, charge: Charge) -> float:
@@ -184,7 +194,10 @@ class Terms:
 
     @cached_property
     def _calendar(self) -> Calendar | None:
-        return None if self.period is None else period_calendar(self.period, self.period_begin, self.time_zone)
+        if self.period is None:
+            return None
+        begun = period_calendar(self.period, self.period_begin, self.time_zone)
+        return replace(begun, from_ms=begun.start(1))  # all of the first day, of which its first run may have a part
 
 
 def terms_of(plan: Plan) -> Terms:
@@ -255,12 +268,12 @@ def terms_of(plan: Plan) -> Terms:
     )
 
 
-def _person(plan: Plan) -> str:
-    """Name of the column that says who was there, where the source has one."""
+def _person(plan: Plan) -> str | None:
+    """Name of the column that says who was there, where the source has one; empty where it finds the column."""
     source = plan.config.source.recorded
     source = getattr(source, "of", source)
     columns = getattr(source, "columns", None)
-    return str(columns.get("user", "")) if isinstance(columns, Mapping) else ""
+    return str(columns.get("user", "")) if isinstance(columns, Mapping) else None
 
 
 def promise(plan: Plan) -> float:
@@ -301,11 +314,16 @@ def _of_one_event(plan: Plan, parts: int) -> tuple[str, float]:
 
 def check_terms(terms: Terms, plan: Plan) -> None:
     """Raise `ConfigError` if a ledger is about another source or unit than a run, or has another stated budget."""
-    own, output = terms_of(plan), plan.config.output
+    own, output, found = terms_of(plan), plan.config.output, "the one that the source finds"
     differences = [
         ("event source", terms.source, own.source, "output.ledger_source names it"),
-        ("user column", terms.person, own.person, "output.ledger_source names a source where both name the same people")
-        if terms.person and own.person and not output.ledger_source
+        (
+            "user column",
+            terms.person or found,
+            own.person or found,
+            "output.ledger_source names a source where both name the same people",
+        )
+        if terms.person is not None and own.person is not None and not output.ledger_source
         else None,
         ("unit", terms.unit, own.unit, "counts and traces need a ledger each") if 0 in (terms.span, own.span) else None,
         ("measure", terms.measure, own.measure, "traces need a ledger for each") if own.span == 0 else None,
@@ -403,8 +421,9 @@ class Books:
     def _row(self, charge: Charge, own: bool) -> list[float]:
         start, end = charge.window_start, charge.window_end
         reach = charge.reach or start + self.terms.span
-        # A window belongs to the period in which it starts; a block of windows to all that it touches.
-        last = end - 1 if end - start > self.terms.span else start
+        # A window belongs to the period in which it starts; a block of windows to all that it touches, unless it is
+        # known which times are landmarks.
+        last = end - 1 if end - start > self.terms.span and self.terms.landmark_windows is None else start
         cost, more = self.terms.cost(charge), self.terms.more_in_part(charge)
         more = more if np.isfinite(more) else 0.0  # its cost says it already
         stream = self._streams.setdefault(charge.stream, len(self._streams))
@@ -473,17 +492,22 @@ class Books:
         if rule is None:
             charged: Floats = begun[begun[:, _LANDMARK] == 1][:, [_START, _END]]
             return charged
-        begin, end = self.terms.bounds(period)
         if not len(table):
             return np.zeros((0, 2))
-        begin, end = max(begin, table[:, _START].min()), min(end, table[:, _END].max())
-        known = self._landmarks.get(period)
-        if begin < end and (known is None or begin < known[0] or known[1] < end):
-            length = end - begin  # further than is needed: a period that grows is looked up few times
-            found = rule.within(begin - length, end + length)
-            known = (begin - length, end + length, found[self.terms.periods(found[:, 0]) == period])
-            self._landmarks[period] = known
-        return np.zeros((0, 2)) if known is None else known[2]
+        begin, end = self.terms.bounds(period)
+        end += rule.step + CLOCK_CHANGE  # one that begins in the period may end in the next
+        if math.isinf(begin):  # all time, or all before the first period: as far as there are charges
+            begin, end = table[:, _START].min(), min(end, table[:, _END].max())
+        known = self._landmarks.get(period, (begin, begin, np.zeros((0, 2))))
+        for first, last in ((begin, known[0]), (known[1], end)):
+            if first < last:
+                # Further than is needed: the next charges come soon.
+                first, last = first - (first < known[0]) * DAY, last + (last > known[1]) * DAY
+                found = rule.within(first, last)
+                found = np.concatenate([known[2], found[self.terms.periods(found[:, 0]) == period]])
+                known = (min(first, known[0]), max(last, known[1]), found)
+        self._landmarks[period] = known
+        return known[2]
 
     def summary(self, promised: float | None = None) -> list[dict[str, Any]]:
         """Charges, what the unit has cost and the sum of all costs, by budget period or, without any, by day of UTC.
@@ -498,7 +522,10 @@ class Books:
         if self.terms.period is None and not self.terms.landmarks:
             table[:, _FIRST] = table[:, _LAST] = table[:, _START] // DAY
         found = []
-        for number in np.unique(table[:, _FIRST]):
+        numbers = table[:, _FIRST]
+        if self.terms.landmarks:  # landmarks of a period may go on into the next one, where alone there are charges
+            numbers = np.append(numbers, np.maximum(numbers - 1, 0))
+        for number in np.unique(numbers):
             own = table[(table[:, _FIRST] <= number) & (number <= table[:, _LAST])]
             if self.terms.landmarks:
                 dearest = self._period(table, number)
@@ -506,8 +533,11 @@ class Books:
                 dearest = _dearest(table, own[:, _START], own[:, _REACH])
             if promised is not None and dearest > 0:
                 dearest = promised
-            total = float(own[:, _COST].sum())
-            found.append({"from": int(own[:, _START].min()), "charges": len(own), "spent": dearest, "sum": total})
+            if not len(own) and not dearest:
+                continue
+            total, begin = float(own[:, _COST].sum()), self.terms.bounds(number)[0] if self.terms.landmarks else 0
+            begin = own[:, _START].min() if len(own) else max(begin, 0)
+            found.append({"from": int(begin), "charges": len(own), "spent": dearest, "sum": total})
         return found
 
 

@@ -27,10 +27,10 @@ from penstock.pipeline.steps.account import AccountLoop
 from penstock.pipeline.steps.release import ReleaseLoop
 
 
-def books(charges, facts, budget=None, mechanism=None):
+def books(charges, facts, budget=None, mechanism=None, **bounds):
     """Rows by step, the final ones last; a charge is an ε, or events."""
     accountant = LandmarkBudget(budget=budget)
-    model, state = accountant.start(AccountingFacts(n_cells=1, mechanism=mechanism))
+    model, state = accountant.start(AccountingFacts(n_cells=1, mechanism=mechanism, **bounds))
     steps = []
     for window, charge in zip(facts.windows(len(charges)), charges):
         events = charge if isinstance(charge, tuple) else (PureDP(charge),)
@@ -52,6 +52,14 @@ def test_the_figures_of_one_period():
     assert values(steps, "budget_left") == [2.0, 1.5, 1.25, 1.25]
     assert values(steps, "period_landmarks") == [0.75]
     assert values(steps, "period_loss") == [1.75]
+
+
+@pytest.mark.parametrize(("bounds", "cost"), [({}, 0.5), ({"max_windows": 1}, 1.0), ({"max_block_cells": 2}, 1.0)])
+def test_a_block_that_users_are_bounded_over_costs_a_replacement(bounds, cost):
+    """Without a person's events in the landmark, the bound keeps another of theirs in the same block."""
+    charges = [(Block(PureDP(0.5), 1, 2),), 0.0, 0.25]
+    steps = books(charges, Facts(n_cells=1, landmarks=(2,)), budget=3.0, **bounds)
+    assert values(steps, "period_loss") == [cost + 0.25]
 
 
 def test_final_rows_close_each_period():

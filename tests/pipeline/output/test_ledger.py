@@ -484,20 +484,26 @@ EACH_SIX_HOURS = LandmarkWindows(
 )
 
 
-def unit_of(period: int, stretch: tuple[int, int]) -> set[int]:
-    """Quarters of an hour of all landmarks of a period of six hours and of a stretch."""
-    landmark = {6 * period + 2} if period in (0, 1) else set()
-    hours = {hour * 4 + quarter for hour in landmark for quarter in range(4)}
-    return hours | set(range(*stretch))
+def unit_of(quarter: int, begin: int, stretch: tuple[int, int]) -> set[int]:
+    """Quarters of an hour of a stretch and of all landmarks of the period in which it begins.
+
+    Periods are six hours long, from ``begin`` on; all time before is one.
+    """
+
+    def period(of: int) -> int:
+        return max(-1, (of - begin) // 24)
+
+    hours = [hour for hour in (2, 8) if period(4 * hour) == period(quarter)]
+    return {4 * hour + n for hour in hours for n in range(4)} | set(range(*stretch))
 
 
-def dearest_unit(charges: list[Charge]) -> float:
+def dearest_unit(charges: list[Charge], begin: int) -> float:
     """What the dearest unit costs, by counting: twice what a charge costs of which only a part is in the unit."""
     quarter, found = HOUR // 4, [0.0]
     times = [set(range(c.window_start // quarter, c.window_end // quarter)) for c in charges]
     for begun in charges:
         stretch = (begun.window_start // quarter, begun.reach // quarter)
-        unit = unit_of(begun.window_start // (6 * HOUR), stretch)
+        unit = unit_of(stretch[0], begin, stretch)
         found.append(sum(c.epsilon * (1 + (not own <= unit)) for c, own in zip(charges, times) if own & unit))
     return max(found)
 
@@ -507,16 +513,17 @@ def dearest_unit(charges: list[Charge]) -> float:
     asked=st.lists(
         st.tuples(st.integers(0, 44), st.integers(2, 8), st.sampled_from([0.25, 0.5, 1.0]), st.integers(0, 2)),
         max_size=14,
-    )
+    ),
+    begin=st.sampled_from([0, 6, 9, 11, 24, 34]),
 )
-def test_no_unit_costs_more_than_the_budget_in_whatever_order_runs_charge(asked):
-    """Windows of 30 to 120 minutes at any quarter of an hour; a landmark in the third hour of every six."""
+def test_no_unit_costs_more_than_the_budget_in_whatever_order_runs_charge(asked, begin):
+    """Windows of 30 to 120 minutes and landmarks from 2 to 3 and 8 to 9, which periods may begin within."""
     terms = replace(
         COUNTED,
         landmarks=True,
         span=2 * HOUR,
         period=6 * HOUR,
-        period_begin=0,
+        period_begin=begin * HOUR // 4,
         landmark_windows=EACH_SIX_HOURS,
         budget=2.0,
     )
@@ -526,11 +533,11 @@ def test_no_unit_costs_more_than_the_budget_in_whatever_order_runs_charge(asked)
         one = Charge("main", number, start, end, cost, 0.0, False, "c", "d", f"run {other}", start + 2 * HOUR)
         if books.spent(one) + cost > terms.budget:
             continue
-        assert dearest_unit([*charges, one]) <= terms.budget
+        assert dearest_unit([*charges, one], begin) <= terms.budget
         charges.append(one)
         books.add([one])
     # More where a window goes beyond a landmark into the stretch, which both together hold whole.
-    assert max((row["spent"] for row in books.summary()), default=0.0) >= dearest_unit(charges) - 1e-9
+    assert max((row["spent"] for row in books.summary()), default=0.0) >= dearest_unit(charges, begin) - 1e-9
 
 
 def test_terms_of_an_earlier_version_are_read():
@@ -594,6 +601,33 @@ def test_a_block_is_charged_as_the_landmarks_in_it(tmp_path, value):
     )
     assert set(actions(run(configured(own), tmp_path / "one"))) == {"published"}  # two blocks, each as a replacement
     assert set(actions(run(configured(own), tmp_path / "two"))) == {"refused"}
+
+
+@pytest.mark.parametrize(("begin", "end"), [(0, 6), (6, 12)])
+def test_all_of_a_day_is_its_period_also_where_the_first_run_begins_in_it(tmp_path, value, begin, end):
+    value["output"]["ledger_budget"] = 1.0
+    first = changed(value, 6, 12, mechanism=UNIFORM | {"epsilon": 1e-6}, budget_period="1d", allow_empty=True)
+    run(configured(first), tmp_path / "first")
+    plain = {"mechanism": PLAIN | {"epsilon": 0.75}, "on_exhausted": "repeat", "allow_empty": True, **COMPOSED}
+    found = [actions(run(configured(changed(value, begin, end, **plain)), tmp_path / name)) for name in "ab"]
+    assert found[0].count("published") >= 1
+    assert found[1] == ["refused"] * 6
+
+
+def test_a_landmark_that_goes_on_in_the_next_period_is_one_there(tmp_path, value):
+    """From 21 to 4 o'clock: the hours after midnight are in it, and together may cost no more than the budget."""
+    from penstock.pipeline.output import checkpoint
+
+    value["output"] |= {"ledger_budget": 1.0, "ledger_span": "1h"}
+    night = {"windows": {"type": "fixed", "size": "7h"}, "landmarks": {"windows": [4]}, "budget_period": "1d"}
+    own = changed(value, mechanism=UNIFORM, **night)
+    own["source"] |= {"until": "2024-01-03T01:00:00Z"}
+    checkpoint.begin(make_plan(configured(own), tmp_path / "night", b"night"))
+    plain = {"mechanism": PLAIN | {"epsilon": 0.75}, "on_exhausted": "repeat", "allow_empty": True, **COMPOSED}
+    hours = changed(value, **plain)
+    hours["source"] |= {"from": "2024-01-02T00:00:00Z", "until": "2024-01-02T04:00:00Z"}
+    assert actions(run(configured(hours), tmp_path / "hours")) == ["published", "refused", "refused", "refused"]
+    assert [row["spent"] for row in overview(tmp_path / "ledger")["periods"]] == [0.75, 0.75]
 
 
 def test_a_stretch_goes_on_in_the_next_budget_period(tmp_path, value):
