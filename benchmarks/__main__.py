@@ -39,8 +39,8 @@ Speed and memory, as `make bench` measures them and writes them here. Times are 
 penstock, in an environment of their own. For whole runs the figure is *net*: `penstock run` less `penstock validate` of
 the same file, and for a peer its program less the import of its library; processor time (user and system) is net too.
 Memory is the peak of the whole process. A ratio is penstock's figure over the peer's: below 1, penstock is faster. It
-follows the machine: ten million events with `--runner local` took 1.58 times as long as DuckDB on one, and 1.92 times on
-another of the same kind, on which everything was slower. What is the same as in the row above is not repeated.
+follows the machine: ten million events with `--runner local` took 1.58 times as long as DuckDB on one, and 1.92 times
+on another of the same kind, on which everything was slower. What is the same as in the row above is not repeated.
 
 Other engines count distinct users and nothing else. `penstock run` also bounds contributions, runs the mechanism,
 accounts for the budget, writes true counts and releases, and makes the report. Much of that costs the same however many
