@@ -630,6 +630,26 @@ def test_a_landmark_that_goes_on_in_the_next_period_is_one_there(tmp_path, value
     assert [row["spent"] for row in overview(tmp_path / "ledger")["periods"]] == [0.75, 0.75]
 
 
+def test_a_run_has_room_on_its_own_ledger_where_the_clocks_are_put_back(tmp_path, value):
+    """A window of 25 hours that ends at noon has a part of the next day, whose landmarks cost the whole budget."""
+    from penstock.pipeline.output import checkpoint
+    from penstock.pipeline.steps.release import ReleaseLoop
+
+    windows = {"type": "fixed", "size": "1d", "time_zone": "Europe/Berlin", "origin": "2024-10-25T10:00:00Z"}
+    days = {"budget_period": "2d", "landmarks": {"windows": [3, 4]}}
+    own = changed(value, mechanism=UNIFORM, windows=windows, **days)
+    own["source"] |= {"from": "2024-10-25T10:00:00Z", "until": "2024-10-31T10:00:00Z"}
+    plan = make_plan(configured(own), tmp_path / "one", b"one")
+    assert plan.calendar.end(2) - plan.calendar.start(2) == 25 * HOUR
+    checkpoint.begin(plan)
+    loop = ReleaseLoop(plan)
+    counts = np.zeros((plan.n_windows, plan.n_cells), int)
+    batch, _ = checkpoint.open_ledger(plan, strict=True).charge(
+        lambda limit: loop.advance(loop.start(), 1, counts, limit)
+    )
+    assert [release.action for release in batch.releases] == ["published"] * 6
+
+
 def test_a_stretch_goes_on_in_the_next_budget_period(tmp_path, value):
     value["output"] |= {"ledger_budget": 1.0, "ledger_span": "3h"}
     tiny = {"landmarks": {"windows": [1]}, "budget_period": "3h", "mechanism": UNIFORM | {"epsilon": 1e-6}}
