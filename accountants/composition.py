@@ -123,10 +123,6 @@ class Composition(Accountant):
             state["booked"] = np.zeros(2)
         return model, state
 
-    def migrate(self, version: int, state: State) -> State:
-        """Version 2 differs where users are bounded over budget periods."""
-        return super().migrate(version, state) if version != 2 or "of_period" in state else state
-
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: Mapping[str, Any], state: State
     ) -> tuple[Rows, State]:

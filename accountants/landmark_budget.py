@@ -21,7 +21,6 @@ from penstock.mechanisms.core.period import PeriodBound, costliest
 from penstock.mechanisms.core.plugin import (
     BudgetExceeded,
     ParameterError,
-    StateVersionError,
     UnsupportedEvent,
     check_one_of,
     parameter,
@@ -177,10 +176,6 @@ class LandmarkBudget(Accountant):
         in_blocks = facts.max_windows is not None or facts.max_block_cells is not None
         return replace(budget, bound=bound, bounded_in_blocks=in_blocks), state | amounts
 
-    def migrate(self, version: int, state: State) -> State:
-        """Version 1 is the same, but for runs that bound users over budget periods, of which it does not tell."""
-        return state if version == 1 else super().migrate(version, state)
-
     def _budget(self, mechanism: Mechanism | None) -> Budget:
         """What is stated here, or else promised by the mechanism."""
         delta = self.delta or getattr(mechanism, "delta", None) or DELTA
@@ -303,8 +298,6 @@ def _spent_before(window: Window, state: State) -> tuple[float, float]:
 
 def _with_dearest(window: Window, cost: float, state: State) -> State:
     """The dearest landmarks and other windows of the period, with this one."""
-    if "dear_landmarks" not in state:
-        raise StateVersionError("landmark_budget cannot read state of version 1 of a run with bounding.max_per_period")
     found = {name: state[name] for name in ("dear_landmarks", "dear_others")}
     if int(state["period"]) != window.period:
         found = {name: np.zeros_like(amounts) for name, amounts in found.items()}

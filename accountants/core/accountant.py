@@ -11,7 +11,7 @@ from penstock.accountants.core.trace_view import TraceView
 from penstock.accountants.core.training import Training
 from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
 from penstock.mechanisms.core.period import PeriodBound
-from penstock.mechanisms.core.plugin import Checked, Registry, StateVersionError, UnsupportedEvent, examples_of
+from penstock.mechanisms.core.plugin import Checked, Registry, UnsupportedEvent, examples_of
 from penstock.mechanisms.core.state import State
 
 
@@ -200,10 +200,6 @@ class Accountant(Checked, ABC):
     def summary(self, model: Any, state: State) -> dict[str, Any]:
         """Figures so far for the manifest: numbers and texts by name, public where `public` is."""
         return {}
-
-    def migrate(self, version: int, state: State) -> State:
-        """State of an older version as this version wants it; the base has no older version."""
-        raise StateVersionError(f"{type(self).__name__} cannot read state of version {version}")
 
 
 ACCOUNTANTS: Registry[Accountant] = Registry("penstock.accountants", "accountant")

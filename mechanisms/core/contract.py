@@ -20,7 +20,7 @@ from penstock.mechanisms.core.events import (
     Repeated,
 )
 from penstock.mechanisms.core.period import PeriodBound
-from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, StateVersionError, examples_of, parameter
+from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, examples_of, parameter
 from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
@@ -490,10 +490,6 @@ class Mechanism(Checked, ABC):
             Keyed noise, bound to each user's timestamp, point and state.
         """
         raise NotImplementedError(f"{type(self).__name__} does not work on points")
-
-    def migrate(self, version: int, state: State) -> State:
-        """State of an older version as this version wants it; the base has no older version."""
-        raise StateVersionError(f"{type(self).__name__} cannot read state of version {version}")
 
     @property
     def on_points(self) -> bool:

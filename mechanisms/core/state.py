@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.plugin import StateVersionError
 
 State = dict[str, NDArray[Any]]
-Migration = Callable[[int, State], State]
 
 _MAGIC = b"PSTK1"
 _KINDS = "biufSU"
@@ -42,12 +41,8 @@ def encode_state(name: str, version: int, state: Mapping[str, NDArray[Any]]) -> 
     return b"".join([_MAGIC, len(head).to_bytes(4, "little"), head, *body])
 
 
-def decode_state(data: bytes, name: str, version: int, migrate: Migration | None = None) -> State:
-    """Decode what `encode_state` wrote; an older version goes through ``migrate(version, state)``.
-
-    Raises `StateVersionError` where the bytes are not a state, belong to another plug-in, are newer than this
-    code, or are older and cannot be migrated.
-    """
+def decode_state(data: bytes, name: str, version: int) -> State:
+    """Decode what `encode_state` wrote for the same plug-in and version; `StateVersionError` for all other bytes."""
     if data[: len(_MAGIC)] != _MAGIC:
         raise StateVersionError("these bytes are not an encoded penstock state")
     offset = len(_MAGIC) + 4
@@ -62,51 +57,38 @@ def decode_state(data: bytes, name: str, version: int, migrate: Migration | None
         raise StateVersionError(f"state of {owner!r} cannot be read as state of {name!r}")
     if offset != len(data):
         raise StateVersionError(f"state of {name!r} is {len(data)} bytes long where its header says {offset}")
-    if written == version:
-        return state
-    if written < version and migrate is not None:
-        return migrate(written, state)
-    raise StateVersionError(f"state of {name!r} has version {written}; this code reads version {version}")
+    if written != version:
+        raise StateVersionError(
+            f"state of {name!r} has version {written}; this code reads version {version}: finish the run with the "
+            "release of penstock that began it"
+        )
+    return state
 
 
 @dataclass(frozen=True)
 class StateFormat:
-    """How one thing is kept as bytes: its present version, and how to come there from each older one.
+    """Name and version of one layout of state.
 
     Examples
     --------
-    >>> old = StateFormat("sums")
-    >>> new = StateFormat("sums", 2, {1: lambda state: {"total": state["sum"]}})
-    >>> new.decode(old.encode({"sum": np.arange(2)}))
+    >>> old, new = StateFormat("sums"), StateFormat("sums", 2)
+    >>> new.decode(new.encode({"total": np.arange(2)}))
     {'total': array([0, 1])}
-    >>> old.decode(new.encode({"total": np.arange(2)}))
+    >>> new.decode(old.encode({"sum": np.arange(2)}))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    penstock.mechanisms.core.plugin.StateVersionError: state of 'sums' has version 2; this code reads version 1
+    penstock.mechanisms.core.plugin.StateVersionError: state of 'sums' has version 1; this code reads version 2: ...
     """
 
     name: str  # what the state belongs to
     version: int = 1  # of the present layout
-    # by version: a function that turns state of that version into state of the next one. A version without a step
-    # can no longer be read.
-    steps: Mapping[int, Callable[[State], State]] = field(default_factory=dict)
 
     def encode(self, state: Mapping[str, NDArray[Any]]) -> bytes:
-        """State as bytes of the present version."""
+        """State as bytes of this version."""
         return encode_state(self.name, self.version, state)
 
     def decode(self, data: bytes) -> State:
-        """State of the present version from bytes of this one or an older one; `StateVersionError` for all others."""
-        return decode_state(data, self.name, self.version, self._migrate)
-
-    def _migrate(self, written: int, state: State) -> State:
-        for version in range(written, self.version):
-            if version not in self.steps:
-                raise StateVersionError(
-                    f"state of {self.name!r} has version {written}, which this code can no longer read; "
-                    f"go on with a release of penstock that reads it, up to version {self.version}"
-                )
-            state = self.steps[version](state)
-        return state
+        """State from bytes of this version; `StateVersionError` for all others."""
+        return decode_state(data, self.name, self.version)
 
 
 def nested(prefix: str, state: State) -> State:

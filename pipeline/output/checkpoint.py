@@ -69,11 +69,6 @@ def read(plan: Plan) -> State | None:
 
     Raises `StateVersionError` if another version of penstock has written it.
     """
-    if (path(plan).parent / "current.json").exists():
-        raise StateVersionError(
-            f"{path(plan).parent} was written by an earlier version of penstock, which kept a checkpoint as several "
-            "files; finish the run with that version, or start it again without --resume"
-        )
     return FORMAT.decode(path(plan).read_bytes()) if path(plan).exists() else None
 
 

@@ -365,7 +365,7 @@ class StreamLoop:
         data, end = saved["open"].tobytes(), 0
         for group, n_bytes in zip(saved["open_groups"].tolist(), saved["open_bytes"].tolist()):
             begin, end = end, end + n_bytes
-            self.open[group] = [decoded(data[begin:end], self.plan, group)]
+            self.open[group] = [decoded(data[begin:end])]
 
 
 class _Reader:

@@ -156,7 +156,7 @@ class Streams(Protocol):
 def books_of(accountant: Accountant, flat: State) -> State:
     """The accountant's own state in that of its loop; raises `StateVersionError` where it cannot be read."""
     name = ACCOUNTANTS.name_of(type(accountant))
-    return decode_state(flat["state"].tobytes(), name, accountant.version, accountant.migrate)
+    return decode_state(flat["state"].tobytes(), name, accountant.version)
 
 
 def _known(flat: State) -> PrivateFacts:

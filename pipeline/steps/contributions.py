@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.mechanisms.core.state import State, decode_state, encode_state
+from penstock.mechanisms.core.state import decode_state, encode_state
 
 Integers = NDArray[np.int64]
 
@@ -430,7 +430,7 @@ class Contributions:
 
 #: Before bare keys. Eight bytes, so that the keys behind it are aligned.
 _MAGIC = b"PKEYS001"
-#: Of all others. Version 1 had a row of columns for each contribution, in any order.
+#: Of all others.
 _FORMAT = ("memberships", 2)
 
 
@@ -458,20 +458,11 @@ class Plan(Protocol):
         """Contribution bounds."""
 
 
-def decoded(data: bytes | memoryview, plan: Plan, group: int) -> Contributions:
-    """Inverse of `Contributions.encode`, of this version and the one before."""
+def decoded(data: bytes | memoryview) -> Contributions:
+    """Inverse of `Contributions.encode`."""
     if data[: len(_MAGIC)] == _MAGIC:
         return Contributions(np.frombuffer(data, "<i8", offset=len(_MAGIC)))
-
-    def migrate(_: int, old: State) -> State:
-        """Turn a state of the older layout into today's."""
-        window, cell, user = (old[name].astype(np.int64) for name in ("window", "cell", "user"))
-        table, code = factorize(widened(user, 2))
-        keys = plan.layout.pack(code.astype(np.int64), window - (group * plan.group + 1), cell)
-        order = np.argsort(keys)
-        return {"keys": keys[order], "users": table} | ({"marks": old["mark"][order]} if "mark" in old else {})
-
-    return Contributions(**decode_state(bytes(data), *_FORMAT, migrate))
+    return Contributions(**decode_state(bytes(data), *_FORMAT))
 
 
 def union(pieces: Sequence[Contributions], plan: Plan) -> Contributions:

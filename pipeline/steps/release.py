@@ -380,6 +380,6 @@ class ReleaseLoop:
     def _decode(self, data: bytes) -> tuple[State, State, State]:
         flat = FORMAT.decode(data)
         raw = flat.pop("mechanism").tobytes()
-        inner = decode_state(raw, self.name, self.mechanism.version, self.mechanism.migrate)
+        inner = decode_state(raw, self.name, self.mechanism.version)
         parts = {p: {k.partition(".")[2]: v for k, v in flat.items() if k.startswith(p)} for p in ("budget.", "loop.")}
         return inner, parts["budget."], parts["loop."]

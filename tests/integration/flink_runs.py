@@ -25,12 +25,9 @@ needs_flink = pytest.mark.skipif(
 )
 PENSTOCK = ("-m", "penstock.pipeline.cli.main")
 SAME = ("public/releases.parquet", "public/accounts.parquet", "operator/truth.parquet", "operator/ledger")
-NEXT = Path(__file__).with_name("next_version.py")
-#: State that a job has at any time: that of its steps, and that of what they call.
-MIGRATED = {"account_loop", "accountant", "books", "cursor", "lane", "mechanism", "release_loop"}
 
 
-def start(config: Path, folder: Path, *words: str, program: Sequence[str] = PENSTOCK) -> subprocess.Popen[bytes]:
+def start(config: Path, folder: Path, *words: str) -> subprocess.Popen[bytes]:
     """Start ``penstock run`` on Flink; what it says goes to a log beside its folder.
 
     Parameters
@@ -39,10 +36,8 @@ def start(config: Path, folder: Path, *words: str, program: Sequence[str] = PENS
         The configuration, and where to write.
     words
         Further ones of the command line; those after ``--`` are for Beam.
-    program
-        What Python runs.
     """
-    command = [sys.executable, *program, "run", str(config), "--out", str(folder), "--runner", "flink", *words]
+    command = [sys.executable, *PENSTOCK, "run", str(config), "--out", str(folder), "--runner", "flink", *words]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with _log(folder).open("ab") as log:
         return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
@@ -128,39 +123,19 @@ def savepoint(cluster: FlinkCluster, folder: Path, *, stop: bool = False) -> Pat
     return Path(found[0])
 
 
-def upgrade(
+def stop_and_go_on(
     cluster: FlinkCluster, config: Path, folder: Path, meanwhile: Callable[[], object] = lambda: None
-) -> set[str]:
-    """Stop a run with a savepoint and let the next version end it; which layouts of state that has migrated.
-
-    A version that cannot read how far a reader has come is asked to go on in between, and refuses at once. Python
-    workers are inside the drivers, so that each has its version.
-
-    Parameters
-    ----------
-    cluster, config, folder
-        Where it runs, what, and where it writes.
-    meanwhile
-        What is done while no version runs.
-    """
+) -> None:
+    """Stop a run with a savepoint, do something while no job runs, and let a new driver and job end the run."""
     options = ["--", f"--flink_master=localhost:{cluster.rest_port}", "--parallelism=1"]
     options += [option for option in cluster.options if option.startswith("--files_to_stage")]
     with running(config, folder, *options) as driver:
         assert goes_on(folder, driver, 5), words_of(folder)
         print(savepoint(cluster, folder, stop=True).name, "after", n_releases(folder), "windows")
         assert driver.wait(120) == 4, words_of(folder)
-    assert "migrated" not in _log(folder).read_text()
     meanwhile()
-    n_before = n_releases(folder)
-    with running(config, folder, "--resume", *options, program=[str(NEXT), "--earlier"]) as driver:
-        assert driver.wait(240) == 1, words_of(folder)
-    assert "state of 'cursor' has version 1; this code reads version 0" in _log(folder).read_text()
-    assert n_releases(folder) == n_before
-    assert not cluster.jobs()
-    with running(config, folder, "--resume", *options, program=[str(NEXT)]) as driver:
+    with running(config, folder, "--resume", *options) as driver:
         assert driver.wait(240) == 0, words_of(folder)
-    lines = _log(folder).read_text().splitlines()
-    return {line.split()[1] for line in lines if line.startswith("migrated ")}
 
 
 def _post(cluster: FlinkCluster, path: str, body: dict[str, object]) -> dict[str, str]:

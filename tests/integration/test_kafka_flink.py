@@ -18,7 +18,7 @@ pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installe
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from flink_cluster import FlinkCluster
-from flink_runs import MIGRATED, goes_on, running, upgrade, wait_until, words_of
+from flink_runs import goes_on, running, stop_and_go_on, wait_until, words_of
 from test_kafka import (
     broker,
     check_same,
@@ -148,15 +148,15 @@ def test_readers_that_are_killed_count_nothing_twice(broker, topics, tmp_path, u
     check_topics(broker, topics, folder)
 
 
-@pytest.mark.slow  # test_flink_upgrade.py is the same without a topic, and always runs
-def test_an_upgrade_changes_no_release(broker, topics, tmp_path, undisturbed):
-    """A run is stopped with a savepoint at noon, and a later version goes on with what has come meanwhile."""
+@pytest.mark.slow  # test_flink_savepoint.py is the same without a topic, and always runs
+def test_a_savepoint_changes_no_release(broker, topics, tmp_path, undisturbed):
+    """A run is stopped with a savepoint at noon, and a new job goes on with what has come meanwhile."""
     config, folder = tmp_path / "config.json", tmp_path / "out"
     config.write_text(json.dumps(sections(folder, topic(broker, topics))))
     play(half_of(events_of(), 0), producer(broker), topics["events"], 3)
     rest = partial(play, half_of(events_of(), 1), producer(broker), topics["events"], 3, end=True)
     with FlinkCluster(tmp_path / "cluster", n_task_managers=1) as cluster:
-        assert upgrade(cluster, config, folder, rest) >= MIGRATED
+        stop_and_go_on(cluster, config, folder, rest)
     check_same(folder, undisturbed, out_of_time=3)  # the events that end it
     assert [str(one) for one in verify(folder) if not one.passed] == []
 

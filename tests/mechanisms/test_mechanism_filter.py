@@ -187,4 +187,4 @@ def test_a_chain_refuses_the_state_of_an_earlier_filter():
     assert (chain.version, Chain.of([READERS["gaussian"]]).version) == (3, 1)
     data = encode_state("chain", 1, {"means": np.zeros(2)})
     with pytest.raises(StateVersionError, match="version 1"):
-        decode_state(data, "chain", chain.version, chain.migrate)
+        decode_state(data, "chain", chain.version)

@@ -1,7 +1,7 @@
 """Coders of everything that travels between workers or waits in an engine's state: versioned bytes, never pickle.
 
 The names and versions of the formats are a compatibility surface: a job that is upgraded reads what the one before has
-left in its checkpoints.
+left in its checkpoints, or refuses it.
 """
 
 from __future__ import annotations
@@ -352,12 +352,7 @@ def _decode_arrays(name: str, state: State) -> list[Any]:
     return found
 
 
-def _without_deviation(state: State) -> State:
-    """Version 1 of a batch had no standard deviations."""
-    return state | _encode_arrays("standard_deviation", [None] * len(state["window"]))
-
-
-BATCH = StateFormat("batch", 2, {1: _without_deviation})
+BATCH = StateFormat("batch", 2)
 
 
 class BlockCoder(Coder):  # type: ignore[misc]

@@ -70,7 +70,7 @@ from penstock.pipeline.sources.pubsub import Pubsub
 from penstock.pipeline.steps import account as account_loop
 from penstock.pipeline.steps.account import AccountLoop, joined
 from penstock.pipeline.steps.bounding import PeriodQuota, periods_of
-from penstock.pipeline.steps.contributions import Contributions, decoded, merged
+from penstock.pipeline.steps.contributions import decoded, merged
 from penstock.pipeline.steps.count import GroupCounts, Visits, contributions_of, count_group, nothing, summarise_users
 from penstock.pipeline.steps.ingest import RowCounts, deadline
 from penstock.pipeline.steps.release import Batch, ReleaseLoop
@@ -92,7 +92,7 @@ _AHEAD = 64
 _KEPT = 4096
 #: Milliseconds before the end of the input, after the last deadline, at which the row counts are complete.
 _BEFORE = 2000
-#: Name of the row counts on disk; that of earlier versions, so that an upgraded job replaces its file.
+#: Name of the row counts on disk.
 _TALLY = "cluster"
 #: The row counts of the whole input, on disk at its end.
 _INPUT = "input.json"
@@ -486,14 +486,11 @@ class CountWhenFinal(Step):
 
     def _count(self, work: _Final, quota: PeriodQuota | None = None) -> tuple[int, tuple[GroupCounts, Visits | None]]:
         group, n_rows, pieces = work
-        return n_rows, count_group(group, self._decoded(group, pieces), self.plan, quota)
-
-    def _decoded(self, group: int, pieces: list[memoryview]) -> list[Contributions]:
-        return [decoded(piece, self.plan, group) for piece in pieces]
+        return n_rows, count_group(group, [decoded(piece) for piece in pieces], self.plan, quota)
 
     def _leave(self, pending: Any, waiting: dict[int, tuple[int, list[memoryview]]]) -> int:
         """Leave one piece for every group that is still open; returns their number."""
-        whole = ((group, n, merged(self._decoded(group, pieces), self.plan)) for group, (n, pieces) in waiting.items())
+        whole = ((group, n, merged(list(map(decoded, own)), self.plan)) for group, (n, own) in waiting.items())
         _replace(pending, [pack(group, n, piece.encode(self.plan.layout)) for group, n, piece in whole])
         return len(waiting)
 

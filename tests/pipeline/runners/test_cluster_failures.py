@@ -176,7 +176,7 @@ def test_a_position_of_a_later_version_ends_the_run(tmp_path, monkeypatch):
     """Coders work outside of steps: Flink would try for ever what none of them tells."""
     plan = plan_in(tmp_path)
     with monkeypatch.context() as later:
-        later.setattr(read, "FORMAT", StateFormat("cursor", 2, {1: lambda state: state}))
+        later.setattr(read, "FORMAT", StateFormat("cursor", 2))
         data = CursorCoder().encode(Cursor(number=3))
     tracker = FromTheStart().create_tracker(CursorCoder().decode(data))
     for _ in range(2):

@@ -384,40 +384,10 @@ def test_an_interrupted_stream_goes_on_where_it_stopped(folder, monkeypatch):
     compare(alone, first.folder)
 
 
-UPGRADED = (
-    (release, "loop.generation"),
-    (account, "generation"),
-    (checkpoint, "generation"),
-)
+LAYOUTS = (release, account, checkpoint)
 
 
-def test_a_stream_goes_on_with_a_later_version_of_every_state(folder, monkeypatch):
-    """What a stopped stream has written down as version 1 is read by code that writes version 3, two steps later."""
-    value = sections(folder, stream=True)
-    alone = run(configured(value), folder / "alone")
-    with monkeypatch.context() as until_now:
-        for module, _ in UPGRADED:
-            until_now.setattr(module, "FORMAT", StateFormat(module.FORMAT.name, 1))
-        interrupt_at(4, until_now)
-        assert run(configured(value)).exit_code == INTERRUPTED
-    migrated: list[str] = []
-
-    def step(module, name: str, version: int):
-        def to_the_next(state):
-            migrated.append(f"{module.FORMAT.name} {version}")
-            return state | {name: np.asarray(version + 1)}
-
-        return to_the_next
-
-    for module, name in UPGRADED:
-        steps = {version: step(module, name, version) for version in (1, 2)}
-        monkeypatch.setattr(module, "FORMAT", StateFormat(module.FORMAT.name, 3, steps))
-    assert run(configured(value), resume=True).exit_code == 0
-    assert set(migrated) == {f"{name} {n}" for name in ("release_loop", "account_loop", "checkpoint") for n in (1, 2)}
-    compare(alone, folder / "out")
-
-
-@pytest.mark.parametrize(("module", "version"), [(module, n) for module, _ in UPGRADED for n in (1, 3)])
+@pytest.mark.parametrize(("module", "version"), [(module, n) for module in LAYOUTS for n in (1, 3)])
 def test_a_version_that_nobody_reads_is_an_error_before_anything_is_released(folder, monkeypatch, module, version):
     value, out = sections(folder, stream=True), folder / "out"
     with monkeypatch.context() as other:
@@ -425,24 +395,12 @@ def test_a_version_that_nobody_reads_is_an_error_before_anything_is_released(fol
         interrupt_at(4, other)
         assert run(configured(value)).exit_code == INTERRUPTED
     before = (out / "operator" / "ledger").read_bytes(), outputs(out)["public/releases.parquet"]
-    # This code knows version 2 alone: neither an older one without a step nor a newer one.
+    # This code knows version 2 alone: neither an older one nor a newer one.
     with monkeypatch.context() as other:
         other.setattr(module, "FORMAT", StateFormat(module.FORMAT.name, 2))
         with pytest.raises(StateVersionError, match=f"{module.FORMAT.name}.* has version {version}"):
             run(configured(value), resume=True)
     assert ((out / "operator" / "ledger").read_bytes(), outputs(out)["public/releases.parquet"]) == before
-
-
-def test_a_checkpoint_of_several_files_is_refused_with_what_to_do(folder, monkeypatch):
-    value, out = sections(folder, stream=True), folder / "out"
-    with monkeypatch.context() as until_now:
-        interrupt_at(4, until_now)
-        assert run(configured(value)).exit_code == INTERRUPTED
-    before = outputs(out)
-    (out / "operator" / "checkpoint" / "current.json").write_text("3")
-    with pytest.raises(StateVersionError, match="finish the run with that version, or start it again without --resume"):
-        run(configured(value), resume=True)
-    assert outputs(out) == before
 
 
 LIMITED = """

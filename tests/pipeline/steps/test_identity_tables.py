@@ -10,7 +10,6 @@ import pytest
 from small_configuration import START, made_up_events, small_sections
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.mechanisms.core.state import encode_state
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.sources.base import EventBlock
@@ -46,19 +45,9 @@ USERS = {
 }
 
 
-def of_version_1(piece, plan, group):
-    """Bytes of contributions with identities as the version before wrote them: in columns, by window first."""
-    rows = piece.rows(plan.layout, group * plan.group + 1)
-    order = np.lexsort((rows.cell, rows.user[:, 0], rows.window))
-    columns = {"user": rows.user, "window": rows.window.astype(np.int32), "cell": rows.cell.astype(np.int32)}
-    if rows.mark is not None:
-        columns["mark"] = rows.mark
-    return encode_state("memberships", 1, {name: column[order] for name, column in columns.items()})
-
-
 @pytest.mark.parametrize("keep", ["hash", "first", "last", "most_frequent"])
 @pytest.mark.parametrize("users", USERS.values(), ids=USERS)
-def test_counts_are_the_same_after_encoding_and_from_state_of_the_version_before(tmp_path, users, keep):
+def test_counts_are_the_same_after_encoding(tmp_path, users, keep):
     sections = small_sections(tmp_path)
     sections["bounding"] = {**sections.get("bounding", {}), "keep": keep}
     plan = make_plan(loads(json.dumps(sections)))
@@ -70,9 +59,8 @@ def test_counts_are_the_same_after_encoding_and_from_state_of_the_version_before
     assert len(pieces) > 1
     for group, its in pieces.items():
         whole, seen = count_group(group, its, plan)
-        after = [decoded(piece.encode(plan.layout), plan, group) for piece in its]
-        before = [decoded(of_version_1(piece, plan, group), plan, group) for piece in its]
-        for others in (after, before, [its[0], *before[1:]], [union(its[:2], plan), *after[2:]]):
+        after = [decoded(piece.encode(plan.layout)) for piece in its]
+        for others in (after, [its[0], *after[1:]], [union(its[:2], plan), *after[2:]]):
             other, seen_too = count_group(group, others, plan)
             assert np.array_equal(whole.counts, other.counts)
             assert np.array_equal(whole.bounded, other.bounded)
@@ -81,9 +69,9 @@ def test_counts_are_the_same_after_encoding_and_from_state_of_the_version_before
         assert whole.counts.sum() > whole.bounded.sum() > 0
 
 
-def test_bare_keys_are_read_as_the_version_before_wrote_them(plan):
+def test_bare_keys_are_read_as_they_are_written(plan):
     keys = plan.layout.pack(np.array([7, 8]), np.array([0, 1]), np.array([2, 0]))
-    found = decoded(memoryview(b"PKEYS001" + keys.astype("<i8").tobytes()), plan, 0)
+    found = decoded(memoryview(b"PKEYS001" + keys.astype("<i8").tobytes()))
     assert (found.keys.tolist(), found.users, found.marks) == (keys.tolist(), None, None)
 
 
