@@ -29,6 +29,7 @@ from penstock.mechanisms.core.plugin import (
     nearest,
 )
 from penstock.pipeline.config import yaml
+from penstock.pipeline.config.removed import replaced_plugin, replacement
 from penstock.pipeline.config.sections import UNIONS, add_folder
 from penstock.pipeline.config.yaml import (
     Mapping,
@@ -459,13 +460,22 @@ class Builder:
             return self.refuse(node, path, expected(cls, Parameter(doc=""), self.unions))
         return self.construct(node, cls, self.values(node, cls, path), path)
 
-    def values(self, node: Mapping, cls: type, path: yaml.Path, also: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Value (or FAILED) of every field that is written in a section or must be; ``also``: further known keys."""
+    def values(
+        self, node: Mapping, cls: type, path: yaml.Path, also: tuple[str, ...] = (), plugin: str | None = None
+    ) -> dict[str, Any]:
+        """Value (or FAILED) of every field that is written in a section or must be.
+
+        ``also``: further known keys; ``plugin``: kind and name of the plug-in that the section configures.
+        """
         fields = fields_of(cls)
         known = (*also, *(field.key for field in fields))
         values: dict[str, Any] = {}
         meant = set()
         for key in sorted(node.items.keys() - set(known)):
+            if sentence := replacement(path, plugin, key):
+                self.problems.append(Problem(node.keys[key], (*path, key), sentence))
+                values[key] = FAILED
+                continue
             also_called = ALSO_CALLED.get(key.lower())
             near = [also_called] if also_called in known else difflib.get_close_matches(key.lower(), known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -475,7 +485,10 @@ class Builder:
             meant.update(near)
         for field in fields:
             if field.key in node.items:
-                values[field.name] = self.value(node.items[field.key], field, (*path, field.key))
+                value = node.items[field.key]
+                sentence = replacement(path, plugin, field.key, value)
+                below = (*path, field.key)
+                values[field.name] = self.fail(value, below, sentence) if sentence else self.value(value, field, below)
             elif field.key in meant:
                 values[field.name] = FAILED
             elif field.required:
@@ -508,12 +521,13 @@ class Builder:
         try:
             cls = registry.get(name.value)
         except UnknownPlugin as error:
-            return self.fail(name, (*path, "type"), str(error))
+            return self.fail(name, (*path, "type"), replaced_plugin(registry.kind, name.value) or str(error))
         except Exception as error:  # the file of a plug-in may hold anything
             return self.fail(
                 name, (*path, "type"), f"{name.value!r} cannot be loaded ({type(error).__name__}: {error})"
             )
-        return self.construct(node, cls, self.values(node, cls, path, ("type",)), path)
+        values = self.values(node, cls, path, ("type",), f"{registry.kind} {name.value}")
+        return self.construct(node, cls, values, path)
 
     def value(self, node: Node, field: Field, path: yaml.Path) -> Any:
         """Build the value of one field and check it against its declaration."""

@@ -7,8 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from penstock.evaluation.utility import METRICS as KNOWN_METRICS
 from penstock.mechanisms.core.plugin import ConfigError
-from penstock.pipeline.config.run import load, loads
+from penstock.pipeline.config.build import fields_of
+from penstock.pipeline.config.removed import REMOVED
+from penstock.pipeline.config.run import RunConfig, load, loads
+from penstock.pipeline.config.sections import Output
+from penstock.pipeline.spaces.base import SPACES
+from penstock.pipeline.spaces.grid import Grid
+from penstock.pipeline.steps.bounding import Bounding
+from penstock.pipeline.windows.base import WINDOWS
+from penstock.pipeline.windows.sliding import Sliding
 
 RIGHT = """\
 name: example
@@ -36,19 +45,19 @@ output:
   path: runs/example
 """
 
-METRICS = (
-    "mae, relative_mae, variance_explained, skill, skill_last, mre, mre_top, hotspot_f1, kendall_tau, "
-    "hotspot_rank_tau, js_distance, js_divergence, pearson, "
-    "forecast_error, anomaly_agreement, daily_mae, daily_relative_mae, daily_city_error"
-)
-ROOT_KEYS = (
-    "name, mode, seed, noise_key, source, space, sensors, windows, streams, bounding, landmarks, budget_period, "
-    "mechanism, accountants, utility, output, on_exhausted, allow_no_guarantee, looked_at_data, "
-    "allow_empty, typical_count, plugins"
-)
+
+def keys(cls: type, *before: str) -> str:
+    """Keys of a section as a message lists them."""
+    return ", ".join((*before, *(field.key for field in fields_of(cls))))
+
+
+METRICS = ", ".join(KNOWN_METRICS)
+ROOT_KEYS = keys(RunConfig)
+BOUNDING_KEYS = keys(Bounding)
+WINDOW_TYPES = ", ".join(WINDOWS.names())
 LOOKED = "(looked for from the working directory and beside the configuration)"
-SLIDING_KEYS = "type, size, offset, origin, time_zone, allowed_lateness, period"
-GRID_KEYS = "type, south, north, west, east, rows, columns"
+SLIDING_KEYS = keys(Sliding, "type")
+GRID_KEYS = keys(Grid, "type")
 
 #: What is replaced, by what, and what is said about it.
 WRONG = {
@@ -88,10 +97,7 @@ WRONG = {
     "unknown key of a section": (
         "keep: hash",
         "keeps: hash",
-        [
-            "14: bounding.keeps: unknown key; did you mean 'keep'? "
-            "(known: max_cells, keep, max_windows, max_block_cells, max_per_period)"
-        ],
+        [f"14: bounding.keeps: unknown key; did you mean 'keep'? (known: {BOUNDING_KEYS})"],
     ),
     "unknown key in another case": (
         "seed: 7",
@@ -109,17 +115,13 @@ WRONG = {
     "a key that another section calls so": (
         "keep: hash",
         "hop: 10m",
-        ["14: bounding.hop: unknown key (known: max_cells, keep, max_windows, max_block_cells, max_per_period)"],
+        [f"14: bounding.hop: unknown key (known: {BOUNDING_KEYS})"],
     ),
     "missing key at the top": ("name: example\n", "", ["1: name: missing; it must be text"]),
     "missing section": (
         "output:\n  path: runs/example\n",
         "",
-        [
-            "1: output: missing; it must be a section with keys out of: path, truth, user_summaries, report, outlines, "
-            "rejects, "
-            "rejects_key, ledger, ledger_budget, ledger_span, ledger_source, delay, kafka, store, pubsub, bigquery"
-        ],
+        [f"1: output: missing; it must be a section with keys out of: {keys(Output)}"],
     ),
     "missing key of a plug-in": (
         "    epsilon: 1.0\n",
@@ -129,25 +131,22 @@ WRONG = {
     "missing type": (
         "type: fixed\n  size",
         "size",
-        ["12: windows.type: missing; it must be one of fixed, sliding, timestamps"],
+        [f"12: windows.type: missing; it must be one of {WINDOW_TYPES}"],
     ),
     "unknown plug-in": (
         "type: grid",
         "type: gird",
-        [
-            "10: space.type: 'gird' is not a known space; did you mean 'grid'? "
-            "(known: grid, h3, places, stations, zones)"
-        ],
+        [f"10: space.type: 'gird' is not a known space; did you mean 'grid'? (known: {', '.join(SPACES.names())})"],
     ),
     "plug-in name is a number": (
         "type: fixed",
         "type: 5",
-        ["12: windows.type: 5 is not allowed; it must be one of fixed, sliding, timestamps"],
+        [f"12: windows.type: 5 is not allowed; it must be one of {WINDOW_TYPES}"],
     ),
     "plug-in is a value": (
         "windows:\n  type: fixed\n  size: 1h",
         "windows: fixed",
-        ["11: windows: 'fixed' is not allowed; it must be a section with a type: fixed, sliding, timestamps"],
+        [f"11: windows: 'fixed' is not allowed; it must be a section with a type: {WINDOW_TYPES}"],
     ),
     "text for a number": (
         "epsilon: 1.0",
@@ -217,10 +216,7 @@ WRONG = {
     "value for a section": (
         "bounding: {max_cells: 2, keep: hash}",
         "bounding: 2",
-        [
-            "14: bounding: 2 is not allowed; it must be a section with keys out of: "
-            "max_cells, keep, max_windows, max_block_cells, max_per_period"
-        ],
+        [f"14: bounding: 2 is not allowed; it must be a section with keys out of: {BOUNDING_KEYS}"],
     ),
     "wrong entry of a list": (
         "windows: [8, 9]",
@@ -643,6 +639,35 @@ def test_what_is_right_has_no_problems() -> None:
 def test_message(case: str) -> None:
     old, new, expected = WRONG[case]
     assert problems_of(edited(RIGHT, old, new)) == [f"run.yaml:{line}" for line in expected]
+
+
+@pytest.mark.parametrize(
+    ("removed", "old", "new", "problem"),
+    [
+        ("threads", "seed: 7", "threads: 4", "3: threads: was removed; use runs"),
+        ("output.table", "  path: runs", "  table: a\n  path: runs", "23: output.table: was removed; use runs"),
+        (
+            "output.report=pdf",
+            "  path: runs",
+            "  report: pdf\n  path: runs",
+            "23: output.report: 'pdf' was removed; use runs",
+        ),
+        ("window hopping", "type: fixed", "type: hopping", "12: windows.type: 'hopping' was removed; use runs"),
+        ("space grid.top", "north: 37.8", "north: 37.8, top: 1", "10: space.top: was removed; use runs"),
+        ("mechanism.size", "epsilon: 1.0", "epsilon: 1.0\n    size: 3", "20: mechanism[0].size: was removed; use runs"),
+        (
+            "mechanism landmark_uniform.noise=t",
+            "1.0",
+            "1.0\n    noise: t",
+            "20: mechanism[0].noise: 't' was removed; use runs",
+        ),
+    ],
+)
+def test_what_was_removed_names_its_replacement(
+    removed: str, old: str, new: str, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(REMOVED, removed, "use runs")
+    assert problems_of(edited(RIGHT, old, new)) == [f"run.yaml:{problem}"]
 
 
 @pytest.mark.parametrize("case", WRONG_DEPLOYMENT)

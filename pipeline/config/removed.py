@@ -1,0 +1,56 @@
+"""Keys, plug-ins and values that configurations no longer have, and what to use instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.pipeline.config.yaml import Node, Path, Scalar
+
+#: What to use instead, by what was removed: ``section.key`` for a key, ``section.key=value`` for one of its values,
+#: ``kind name`` for a plug-in (``window sliding``), ``kind name.key`` and ``kind name.key=value`` for a key of a
+#: plug-in, ``kind.key`` for a key that all plug-ins of a kind had. Each sentence completes "was removed; ".
+REMOVED: dict[str, str] = {}
+
+
+def replacement(section: Path, plugin: str | None, key: str, value: Node | None = None) -> str | None:
+    """Return what to say of a removed key, or of one of its removed values; None where nothing was removed.
+
+    Parameters
+    ----------
+    section
+        Path of the section that the key is in.
+    plugin
+        Kind and name of the plug-in that the section configures, as in ``mechanism fpa``; None: a section with
+        keys of its own.
+    key
+        The key.
+    value
+        What is written under it; None asks about the key itself.
+    """
+    if value is None:
+        return _sentence(section, plugin, key)
+    if isinstance(value, Scalar):
+        return _sentence(section, plugin, f"{key}={value.text}")
+    return None
+
+
+def replaced_plugin(kind: str, name: str) -> str | None:
+    """Return what to say of a removed plug-in; None where there was none of that name."""
+    sentence = REMOVED.get(f"{kind} {name}")
+    return sentence and f"{name!r} was removed; {sentence}"
+
+
+def _sentence(section: Path, plugin: str | None, key: str) -> str | None:
+    sentences = (REMOVED.get(f"{place}{key}") for place in _places(section, plugin))
+    sentence = next(filter(None, sentences), None)
+    value = key.partition("=")[2]
+    return sentence and f"{f'{value!r} ' if value else ''}was removed; {sentence}"
+
+
+def _places(section: Path, plugin: str | None) -> Iterator[str]:
+    """Prefixes under which a key of a section may be listed."""
+    if plugin is None:
+        yield "".join(f"{step}." for step in section if isinstance(step, str))
+    else:
+        yield f"{plugin}."
+        yield f"{plugin.partition(' ')[0]}."
