@@ -27,35 +27,12 @@ import numpy as np
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
 from penstock.accountants.core.trace_view import TraceView
-from penstock.accountants.gaussian_process.design import designed_covariance, dominating_covariance
-from penstock.accountants.gaussian_process.goal import smallest_sigma, worst_length_scale
-from penstock.accountants.gaussian_process.kernels import (
-    GaussianProcess,
-    axis_models,
-    every_other,
-    named_family,
-    singletons,
-    sliding_blocks,
-)
+from penstock.accountants.gaussian_process.design import designed_covariance
+from penstock.accountants.gaussian_process.goal import smallest_sigma
+from penstock.accountants.gaussian_process.interpretation import worst_pair
+from penstock.accountants.gaussian_process.kernels import GaussianProcess, named_family
 from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
-from penstock.accountants.gaussian_process.readings import (
-    LogOddsChange,
-    expected_log_odds_change,
-    loss_table,
-    posterior,
-    worst_hypothesis,
-    worst_pair,
-)
-from penstock.accountants.gaussian_process.running import (
-    Future,
-    PromisedTrace,
-    RunningLoss,
-    add_release,
-    regular_trace_loss,
-    running_losses,
-    smallest_regular_sigma,
-    start_trace,
-)
+from penstock.accountants.gaussian_process.running import MinimumSpacing, TraceLossState, running_losses
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.plugin import UnsupportedEvent, parameter
@@ -65,29 +42,9 @@ from penstock.mechanisms.core.traces import PLANAR_GAUSSIAN
 
 __all__ = [
     "ConditionalInferential",
-    "Future",
-    "GaussianProcess",
-    "LogOddsChange",
-    "RunningLoss",
-    "add_release",
-    "axis_models",
     "conditional_inferential_loss",
     "designed_covariance",
-    "dominating_covariance",
-    "every_other",
-    "expected_log_odds_change",
-    "loss_table",
-    "named_family",
-    "posterior",
-    "regular_trace_loss",
-    "running_losses",
-    "singletons",
-    "sliding_blocks",
-    "smallest_regular_sigma",
     "smallest_sigma",
-    "start_trace",
-    "worst_hypothesis",
-    "worst_length_scale",
     "worst_pair",
 ]
 
@@ -150,15 +107,15 @@ class ConditionalInferential(TracePrior, Accountant):
             cls(length_scale=2.0, kernel="periodic", period=3600.0, variance=1e6, secrets="every_other", interval=60.0),
         )
 
-    def start(self, facts: AccountingFacts) -> tuple[PromisedTrace, State]:
+    def start(self, facts: AccountingFacts) -> tuple[TraceLossState, State]:
         """Nothing released; no bound is known for counts."""
         mechanism = facts.mechanism
         sigma = getattr(mechanism, "deviation", None)
         is_bounded = mechanism is not None and mechanism.on_points
-        return self._trace(sigma, is_bounded), PromisedTrace.start()
+        return self._trace(sigma, is_bounded), TraceLossState.start()
 
     def charge(
-        self, release: Release, window: Window, private: Mapping[str, Any], model: PromisedTrace, state: State
+        self, release: Release, window: Window, private: Mapping[str, Any], model: TraceLossState, state: State
     ) -> tuple[Rows, State]:
         """Account one release of the only trace of a stream."""
         state = model.after(state, window.start / 1000, _sigma(release, self.radius))
@@ -200,24 +157,17 @@ class ConditionalInferential(TracePrior, Accountant):
                 rows += self._rows(subject, index, trace, state, ended=index == len(times))
         return rows
 
-    def _trace(self, sigma: float | None, is_bounded: bool = True) -> PromisedTrace:
-        axis = GaussianProcess(
-            kernel=self.kernel,
-            length_scale=self.length_scale,
-            variance=self.variance,
-            period=self.period,
-            nugget=self.nugget,
-        )
-        future = None if self.interval is None or not sigma else Future(self.interval, sigma)
-        return PromisedTrace(axis, future, self.block, is_bounded)
+    def _trace(self, sigma: float | None, is_bounded: bool = True) -> TraceLossState:
+        spacing = None if self.interval is None or not sigma else MinimumSpacing(self.interval, sigma)
+        return TraceLossState(GaussianProcess.of(self), spacing, self.block, is_bounded)
 
-    def finish(self, model: PromisedTrace, state: State) -> Rows:
+    def finish(self, model: TraceLossState, state: State) -> Rows:
         """The figures that nothing later can raise."""
         return self._rows("everybody", None, model, state, ended=True)
 
-    def _rows(self, subject: str, index: int | None, model: PromisedTrace, state: State, ended: bool = False) -> Rows:
+    def _rows(self, subject: str, index: int | None, model: TraceLossState, state: State, ended: bool = False) -> Rows:
         broken = bool(state["broken"])
-        status = "final" if ended or broken or model.future is not None else "provisional"
+        status = "final" if ended or broken or model.spacing is not None else "provisional"
         row = partial(AccountRow, subject, index, unit="nats", adjacency=ADJACENCY, status=status)
         if broken:
             return [row("loss", np.inf), row("independent_loss", np.inf)]
@@ -225,7 +175,7 @@ class ConditionalInferential(TracePrior, Accountant):
         if n_points == 0:
             return [row("loss", 0.0), row("independent_loss", 0.0)]
         family = named_family(self.secrets, n_points, self.width)
-        figures = running_losses(state, (model.axis,), family, self.radius, self.order, model.future)
+        figures = running_losses(state, model.prior, family, self.radius, self.order, model.spacing)
         loss, independent = float(figures.loss.max()), float(figures.independent_loss.max())
         return [
             row("loss", loss),

@@ -1,7 +1,7 @@
 """Noise covariances designed by exponentiated gradient: the same guarantee with less noise.
 
-`designed_covariance` solves the joint convex problem over all secrets. `dominating_covariance` is the way of Meehan
-and Chaudhuri (2021): the best noise for each secret alone, then the least noise that dominates all of them.
+`designed_covariance` solves the joint convex problem over all secrets. Meehan and Chaudhuri (2021) design the best
+noise for each secret alone and take the least noise that dominates all of them, which needs more.
 
 The loss of case c is w_c·λ_max(M_cᵀ (Σ + D_c)⁻¹ M_c), convex in Σ. Matrix exponentiated gradient keeps Σ positive
 definite with the given trace by construction (Tsuda, Rätsch and Warmuth, *Matrix exponentiated gradient updates*,
@@ -36,7 +36,7 @@ def designed_covariance(
     secrets: Any,
     total_variance: float,
     length_scale: float,
-    radius: float | Sequence[float] = 1.0,
+    radius: float = 1.0,
     order: float = 2.0,
     kernel: str = "rbf",
     variance: float = 1.0,
@@ -48,7 +48,7 @@ def designed_covariance(
     """Noise covariance of one axis that makes the worst loss over all secrets as small as its total variance allows.
 
     Minimises γ subject to trace Σ_g = ``total_variance`` and, for every secret S, w_S·λ_max(M_Sᵀ(Σ_g + D_S)⁻¹M_S) ≤ γ,
-    w_S = (λ/2)·|S|·r_S². Give the result as ``noise_covariance`` to `conditional_inferential_loss`.
+    w_S = (λ/2)·|S|·r². Give the result as ``noise_covariance`` to `conditional_inferential_loss`.
 
     Parameters
     ----------
@@ -59,11 +59,9 @@ def designed_covariance(
     total_variance
         Sum of the noise variances of the n points, above 0.
     length_scale, kernel, variance, period, nugget
-        Prior of the axis, see `GaussianProcess`; one value each (design each axis on its own).
-    radius
-        One number, or one for each secret. Only the ratios of the radii change the design.
-    order
-        Order λ of the loss; does not change the design.
+        Prior of the axis, see `GaussianProcess`.
+    radius, order
+        Of the loss; they do not change the design.
     tolerance
         Relative distance from the optimum that the result is proved to have.
 
@@ -87,74 +85,20 @@ def designed_covariance(
     >>> round(float(np.trace(noise)), 6), white / designed > 1.4
     (4.0, True)
     """
-    model = GaussianProcess(kernel=kernel, length_scale=length_scale, variance=variance, period=period, nugget=nugget)
-    return minimise_worst_loss(_cases(times, secrets, radius, order, model), total_variance, tolerance).covariance
+    prior = GaussianProcess(kernel=kernel, length_scale=length_scale, variance=variance, period=period, nugget=nugget)
+    return minimise_worst_loss(cases(prior, times, secrets, radius, order), total_variance, tolerance).covariance
 
 
-def dominating_covariance(
-    times: ArrayLike,
-    secrets: Any,
-    goal: float,
-    length_scale: float,
-    radius: float | Sequence[float] = 1.0,
-    order: float = 2.0,
-    kernel: str = "rbf",
-    variance: float = 1.0,
-    period: float | None = None,
-    *,
-    nugget: float = 0.0,
-    tolerance: float = 1e-2,
-) -> Array:
-    """Noise covariance that dominates the best one for each secret alone (the published way, for comparison).
-
-    A secret reaches the goal γ iff Σ_g ⪰ w_S·M_S·M_Sᵀ/γ − D_S, and the least noise that does is the positive part of
-    that matrix. The published way dominates these positive parts, where dominating the matrices themselves is enough:
-    it reaches the goal for every secret, with more noise than `designed_covariance` needs.
-
-    `goal`: largest loss allowed for each secret, nats.
-
-    Returns (n, n): its trace is the total variance needed.
-
-    Examples
-    --------
-    Points that nothing relates need the same noise each, r²·(λ/2)/goal.
-
-    >>> dominating_covariance([0.0, 100.0], [[0], [1]], goal=0.5, length_scale=1.0, tolerance=1e-3).round(2)
-    array([[2., 0.],
-           [0., 2.]])
-    """
-    if not (math.isfinite(goal) and goal > 0):
-        raise ParameterError("goal", goal, "a finite number above 0")
-    model = GaussianProcess(kernel=kernel, length_scale=length_scale, variance=variance, period=period, nugget=nugget)
-    cases = _cases(times, secrets, radius, order, model)
-    needed = [_positive_part(weight / goal * r.mean @ r.mean.T - r.residual) for weight, r in cases]
-    # Σ ⪰ R·Rᵀ for all R iff λ_max(Rᵀ Σ⁻¹ R) ≤ 1: the same problem without a residual, then scaled.
-    roots = [(1.0, Response(root, np.zeros((len(root), len(root))))) for root in needed]
-    design = minimise_worst_loss(roots, float(sum((root**2).sum() for root in needed)), tolerance)
-    return design.worst * design.covariance
-
-
-def _cases(
-    times: ArrayLike, secrets: Any, radius: float | Sequence[float], order: float, model: GaussianProcess
+def cases(
+    prior: GaussianProcess, times: ArrayLike, secrets: Any, radius: float = 1.0, order: float = 2.0
 ) -> list[tuple[float, Response]]:
+    """Weight and response of every secret, for `minimise_worst_loss`."""
     points = checked_times(times)
-    family = secret_family(secrets, len(points))
-    radii = list(np.atleast_1d(np.asarray(radius, dtype=np.float64)))
-    if len(radii) not in {1, len(family)}:
-        raise ParameterError("radius", radius, f"one number, or {len(family)}: one for each secret")
-    covariance = model.covariance(points)
+    covariance = prior.covariance(points)
     return [
-        (loss_per_eigenvalue(len(indices), float(r), order), conditional_response(covariance, indices))
-        for indices, r in zip(family, radii * len(family) if len(radii) == 1 else radii)
+        (loss_per_eigenvalue(len(indices), radius, order), conditional_response(covariance, indices))
+        for indices in secret_family(secrets, len(points))
     ]
-
-
-def _positive_part(matrix: Array) -> Array:
-    """Root R of the positive part, R·Rᵀ: the Σ ⪰ 0 of least trace with Σ ⪰ matrix."""
-    eigenvalues, vectors = linalg.eigh(0.5 * (matrix + matrix.T))
-    kept = eigenvalues > 0
-    root: Array = vectors[:, kept] * np.sqrt(eigenvalues[kept])
-    return root
 
 
 class Design(NamedTuple):

@@ -13,11 +13,11 @@ from scipy import linalg, optimize
 from penstock.accountants.gaussian_process.kernels import (
     CORRELATIONS,
     Array,
+    GaussianProcess,
     Indices,
-    axis_models,
     checked_times,
     named_family,
-    noise_covariances,
+    noise_matrix,
     secret_family,
 )
 from penstock.accountants.gaussian_process.loss import (
@@ -61,10 +61,10 @@ def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> 
 
 def planned_sigma(goal: ConditionalGoal, radius: float, times: ArrayLike) -> float:
     """Least standard deviation that keeps one trace to a goal: `planned_deviations` of points at ``times``, seconds."""
-    n_points = np.size(times)
-    prior = (goal.length_scale, radius, goal.order, goal.kernel, goal.variance, goal.period)
+    points = checked_times(times)
+    secrets = promised_secrets(goal, len(points))
     try:
-        return smallest_sigma(goal.goal, times, promised_secrets(goal, n_points), *prior, nugget=goal.nugget)
+        return smallest_scale(goal.goal, GaussianProcess.of(goal), points, secrets, radius, goal.order)
     except ParameterError as error:
         if error.field != "nugget":
             raise
@@ -95,15 +95,15 @@ def smallest_sigma(
     goal: float,
     times: ArrayLike,
     secret: Any,
-    length_scale: float | Sequence[float],
+    length_scale: float,
     radius: float,
     order: float,
-    kernel: str | Sequence[str] = "rbf",
-    variance: float | Sequence[float] = 1.0,
-    period: float | Sequence[float | None] | None = None,
+    kernel: str = "rbf",
+    variance: float = 1.0,
+    period: float | None = None,
     noise_covariance: ArrayLike | None = None,
     *,
-    nugget: float | Sequence[float] = 0.0,
+    nugget: float = 0.0,
 ) -> float:
     """Smallest σ with `conditional_inferential_loss` at most ``goal`` for every secret.
 
@@ -117,7 +117,7 @@ def smallest_sigma(
     secret
         One subset (indices or mask), or a sequence of subsets that must all be protected.
     noise_covariance
-        Shape of the noise, (n, n) or (n_axes, n, n); white when not given.
+        Shape of the noise, (n, n); white when not given.
     times, length_scale, radius, order, kernel, variance, period, nugget
         As in `conditional_inferential_loss`.
 
@@ -125,7 +125,7 @@ def smallest_sigma(
     -------
     float
         In the unit of the radius; its loss is at most the goal and at least 1 − 10⁻⁸ of it. About ten evaluations
-        of O(n³) for each secret and axis that needs more than those before it, one for the others.
+        of O(n³) for each secret that needs more than those before it, one for the others.
 
     Raises
     ------
@@ -139,23 +139,34 @@ def smallest_sigma(
     >>> round(smallest_sigma(0.5, [0.0], [0], length_scale=1.0, radius=2.0, order=2.0), 6)
     2.828427
     """
+    points = checked_times(times)
+    prior = GaussianProcess(kernel=kernel, length_scale=length_scale, variance=variance, period=period, nugget=nugget)
+    family = secret_family(secret, len(points), "secret")
+    return smallest_scale(goal, prior, points, family, radius, order, noise_covariance)
+
+
+def smallest_scale(
+    goal: float,
+    prior: GaussianProcess,
+    times: Array,
+    family: Sequence[Indices],
+    radius: float,
+    order: float,
+    noise_covariance: ArrayLike | None = None,
+) -> float:
+    """`smallest_sigma` for a prior and checked secrets."""
     if not (math.isfinite(goal) and goal > 0):
         raise ParameterError("goal", goal, "a finite number above 0")
-    points = checked_times(times)
-    axes = axis_models(length_scale, kernel, variance, period, nugget)
-    white = 1.0 if noise_covariance is None else None
-    shapes = noise_covariances(len(points), len(axes), white, noise_covariance)
-    family = secret_family(secret, len(points), "secret")
-    # From the middle of the trace outwards: the worst is soon found, and most of the others are only looked at once.
-    order_of_search = sorted(range(len(family)), key=lambda number: abs(2 * number + 1 - len(family)))
+    shape = noise_matrix(len(times), 1.0 if noise_covariance is None else None, noise_covariance)
+    covariance = prior.covariance(times)
     least = 0.0
-    for axis, shape in dict.fromkeys((axis, shape.tobytes()) for axis, shape in zip(axes, shapes)):
-        covariance, matrix = axis.covariance(points), np.frombuffer(shape).reshape(len(points), -1)
-        for indices in (family[number] for number in order_of_search):
-            weight = loss_per_eigenvalue(len(indices), radius, order)
-            response = conditional_response(covariance, indices)
-            if not least or weight * largest_eigenvalue(loss_matrix(response, least * matrix)) > goal:
-                least = max(least, _smallest_variance(goal, weight, response, matrix))
+    # From the middle of the trace outwards: the worst is soon found, and most of the others are only looked at once.
+    for number in sorted(range(len(family)), key=lambda number: abs(2 * number + 1 - len(family))):
+        indices = family[number]
+        weight = loss_per_eigenvalue(len(indices), radius, order)
+        response = conditional_response(covariance, indices)
+        if not least or weight * largest_eigenvalue(loss_matrix(response, least * shape)) > goal:
+            least = max(least, _smallest_variance(goal, weight, response, shape))
     return math.sqrt(least)
 
 

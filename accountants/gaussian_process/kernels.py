@@ -1,4 +1,4 @@
-"""Gaussian-process model of a trace: kernels, noise covariances and families of secret points.
+"""Gaussian-process prior of a trace, covariance of its noise, and families of secret points.
 
 Rasmussen and Williams, *Gaussian Processes for Machine Learning*, 2006, chapter 4.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
-from penstock.mechanisms.core.trace_goal import FAMILIES
+from penstock.mechanisms.core.trace_goal import FAMILIES, TracePrior
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -68,6 +68,11 @@ class GaussianProcess(Checked):
         if (self.kernel == "periodic") != (self.period is not None):
             raise ParameterError("period", self.period, "given for the periodic kernel and for no other")
 
+    @classmethod
+    def of(cls, prior: TracePrior) -> GaussianProcess:
+        """Return the process that a configuration declares."""
+        return cls(**{field.name: getattr(prior, field.name) for field in fields(cls)})
+
     def correlation(self, lags: ArrayLike) -> Array:
         """Correlation at given time lags of either sign, without the nugget; same shape as the lags."""
         lag = np.abs(np.asarray(lags, dtype=np.float64))
@@ -85,38 +90,6 @@ class GaussianProcess(Checked):
         return np.ones_like(lag) if self.kernel == "periodic" else self.correlation(lag)
 
 
-def axis_models(
-    length_scale: float | Sequence[float],
-    kernel: str | Sequence[str] = "rbf",
-    variance: float | Sequence[float] = 1.0,
-    period: float | Sequence[float | None] | None = None,
-    nugget: float | Sequence[float] = 0.0,
-) -> tuple[GaussianProcess, ...]:
-    """One `GaussianProcess` for each axis; a single value of a parameter holds on every axis.
-
-    >>> [model.length_scale for model in axis_models([1.0, 2.0], kernel="matern12")]
-    [1.0, 2.0]
-    """
-    given: dict[str, Any] = {
-        "length_scale": length_scale,
-        "kernel": kernel,
-        "variance": variance,
-        "period": period,
-        "nugget": nugget,
-    }
-    lists = {
-        name: list(value) for name, value in given.items() if not isinstance(value, str | None) and np.ndim(value) == 1
-    }
-    n_axes = max((len(values) for values in lists.values()), default=1)
-    for name, values in lists.items():
-        if len(values) != n_axes or n_axes == 0:
-            raise ParameterError(name, values, f"one value, or {max(n_axes, 1)} values, one for each axis")
-    return tuple(
-        GaussianProcess(**{name: lists[name][axis] if name in lists else value for name, value in given.items()})
-        for axis in range(n_axes)
-    )
-
-
 def checked_times(times: ArrayLike) -> Array:
     """Times as a float array of shape (n,), n at least 1; raises `ParameterError` for anything else."""
     checked = np.asarray(times, dtype=np.float64)
@@ -125,34 +98,27 @@ def checked_times(times: ArrayLike) -> Array:
     return checked
 
 
-def noise_covariances(
-    n_points: int, n_axes: int, sigma: ArrayLike | None = None, noise_covariance: ArrayLike | None = None
-) -> list[Array]:
-    """Positive definite noise covariance (n_points, n_points) of each axis, from ``sigma`` or ``noise_covariance``."""
-    # `sigma`: standard deviation of independent noise, one number, (n_points,) or (n_points, n_axes).
-    # `noise_covariance`: (n_points, n_points) for every axis, or (n_axes, n_points, n_points).
+def noise_matrix(n_points: int, sigma: ArrayLike | None = None, noise_covariance: ArrayLike | None = None) -> Array:
+    """Positive definite covariance of the noise, shape (n, n), from ``sigma`` or from ``noise_covariance``.
+
+    `sigma`: standard deviation of independent noise, one number or (n_points,).
+    """
     if (sigma is None) == (noise_covariance is None):
         raise ParameterError("sigma", sigma, "given, unless noise_covariance is given in its place (then None)")
-    if sigma is not None:
-        scales = np.asarray(sigma, dtype=np.float64)
-        if scales.ndim == 1:
-            scales = scales[:, None]
-        if scales.shape not in {(), (n_points, 1), (n_points, n_axes)} or not (scales > 0).all():
-            raise ParameterError("sigma", sigma, f"above 0: one number, ({n_points},) or ({n_points}, {n_axes})")
-        if not np.isfinite(scales).all():
-            raise ParameterError("sigma", sigma, "finite")
-        return [np.diag(column**2) for column in np.broadcast_to(scales, (n_points, n_axes)).T]
-    given = np.asarray(noise_covariance, dtype=np.float64)
-    matrices = given[None] if given.ndim == 2 else given
-    if matrices.shape not in {(1, n_points, n_points), (n_axes, n_points, n_points)}:
-        raise ParameterError("noise_covariance", given.shape, f"of shape ({n_points}, {n_points}), or one such an axis")
-    return [_positive_definite(matrix) for matrix in np.broadcast_to(matrices, (n_axes, n_points, n_points))]
+    if sigma is None:
+        return _positive_definite(np.asarray(noise_covariance, dtype=np.float64), n_points)
+    scales = np.asarray(sigma, dtype=np.float64)
+    if scales.shape not in {(), (n_points,)} or not (np.isfinite(scales) & (scales > 0)).all():
+        raise ParameterError("sigma", sigma, f"finite and above 0: one number or ({n_points},)")
+    return np.diag(np.broadcast_to(scales**2, n_points))
 
 
-def _positive_definite(matrix: Array) -> Array:
-    symmetric = 0.5 * (matrix + matrix.T)
+def _positive_definite(matrix: Array, n_points: int) -> Array:
+    if matrix.shape != (n_points, n_points):
+        raise ParameterError("noise_covariance", matrix.shape, f"of shape ({n_points}, {n_points})")
     if not np.isfinite(matrix).all() or not np.allclose(matrix, matrix.T, rtol=1e-9, atol=1e-12 * np.abs(matrix).max()):
         raise ParameterError("noise_covariance", matrix, "finite and symmetric")
+    symmetric = 0.5 * (matrix + matrix.T)
     try:
         linalg.cholesky(symmetric, lower=True)
     except linalg.LinAlgError:

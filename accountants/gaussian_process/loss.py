@@ -11,7 +11,6 @@ so that two hypotheses δ apart are at the Rényi divergence (λ/2)·δᵀ M_S�
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,9 +21,8 @@ from penstock.accountants.gaussian_process.kernels import (
     Array,
     GaussianProcess,
     Indices,
-    axis_models,
     checked_times,
-    noise_covariances,
+    noise_matrix,
     secret_indices,
 )
 from penstock.mechanisms.core.plugin import ParameterError
@@ -102,21 +100,21 @@ def conditional_inferential_loss(
     times: ArrayLike,
     secret: ArrayLike,
     sigma: ArrayLike | None,
-    length_scale: float | Sequence[float],
+    length_scale: float,
     radius: float,
     order: float,
-    kernel: str | Sequence[str] = "rbf",
-    variance: float | Sequence[float] = 1.0,
-    period: float | Sequence[float | None] | None = None,
+    kernel: str = "rbf",
+    variance: float = 1.0,
+    period: float | None = None,
     noise_covariance: ArrayLike | None = None,
     *,
-    nugget: float | Sequence[float] = 0.0,
+    nugget: float = 0.0,
 ) -> tuple[float, float]:
     """Largest Rényi divergence between releases of two hypotheses about the secret points of a trace.
 
     Hypotheses are at most ``radius`` apart at every secret point; the figure is exact for the ball around them,
-    ‖δ‖ ≤ radius·sqrt(n_secret) over all axes together, so it never understates. Axes are independent, hence the worst
-    hypothesis lies on one of them and the figure is the largest over the axes.
+    ‖δ‖ ≤ radius·sqrt(n_secret) over all axes together, so it never understates. Axes are independent and alike, hence
+    the worst hypothesis lies on one of them, and the figure is that of one axis.
 
     Parameters
     ----------
@@ -125,21 +123,21 @@ def conditional_inferential_loss(
     secret
         The secret points: indices, or a mask of shape (n,).
     sigma
-        Standard deviation of independent noise: one number, (n,) or (n, n_axes); None with ``noise_covariance``.
+        Standard deviation of independent noise: one number or (n,); None with ``noise_covariance``.
     length_scale, kernel, variance, period, nugget
-        Prior, see `GaussianProcess`; one value, or one for each axis.
+        Prior of each axis, see `GaussianProcess`.
     radius
         Distance of the hypotheses at each point, in the unit of sigma.
     order
         Order λ ≥ 1 of the divergence; 1 is Kullback–Leibler.
     noise_covariance
-        Covariance Σ_g of dependent noise instead of sigma: (n, n), or (n_axes, n, n).
+        Covariance Σ_g of dependent noise instead of sigma: (n, n).
 
     Returns
     -------
     loss, independent_loss
         In nats: under the prior, and under the same variances with no dependence between points (what
-        geo-indistinguishability sees). Their ratio is what dependence costs. O(n³) for each axis.
+        geo-indistinguishability sees). Their ratio is what dependence costs. O(n³).
 
     Raises
     ------
@@ -156,23 +154,17 @@ def conditional_inferential_loss(
     """
     points = checked_times(times)
     indices = secret_indices(secret, len(points))
-    axes = axis_models(length_scale, kernel, variance, period, nugget)
-    noises = noise_covariances(len(points), len(axes), sigma, noise_covariance)
+    prior = GaussianProcess(kernel=kernel, length_scale=length_scale, variance=variance, period=period, nugget=nugget)
+    noise = noise_matrix(len(points), sigma, noise_covariance)
     weight = loss_per_eigenvalue(len(indices), radius, order)
-    # Axes that are alike are alike in their loss.
-    different = {(axis, noise.tobytes()): (axis, noise) for axis, noise in zip(axes, noises)}
-    loss = independent_loss = 0.0
-    for axis, noise in different.values():
-        matrix = loss_matrix(conditional_response(axis.covariance(points), indices), noise)
-        loss = max(loss, weight * largest_eigenvalue(matrix))
-        independent_loss = max(independent_loss, weight * _independent_eigenvalue(axis, noise, indices))
-    return loss, independent_loss
+    matrix = loss_matrix(conditional_response(prior.covariance(points), indices), noise)
+    return weight * largest_eigenvalue(matrix), weight * _independent_eigenvalue(prior, noise, indices)
 
 
-def _independent_eigenvalue(axis: GaussianProcess, noise: Array, secret: Indices) -> float:
+def _independent_eigenvalue(prior: GaussianProcess, noise: Array, secret: Indices) -> float:
     """Largest eigenvalue of the loss matrix if the prior had its variances only."""
     variances = noise.diagonal()
     if np.count_nonzero(noise) == np.count_nonzero(variances):
         return 1.0 / float(variances[secret].min())
-    unrelated = (axis.variance + axis.nugget) * np.eye(len(noise))
+    unrelated = (prior.variance + prior.nugget) * np.eye(len(noise))
     return largest_eigenvalue(loss_matrix(conditional_response(unrelated, secret), noise))

@@ -9,8 +9,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import polars as pl
 
+from penstock.accountants.gaussian_process.interpretation import loss_table, worst_hypothesis, worst_pair
 from penstock.accountants.gaussian_process.kernels import GaussianProcess
-from penstock.accountants.gaussian_process.readings import loss_table, worst_hypothesis, worst_pair
 from penstock.evaluation.papers.study import Figures, Study, Tables
 from penstock.mechanisms.core.plugin import parameter
 

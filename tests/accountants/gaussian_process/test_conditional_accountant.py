@@ -12,9 +12,9 @@ from penstock.accountants.conditional_inferential import ConditionalInferential
 from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.core.trace_view import TraceView
 from penstock.accountants.gaussian_process.goal import planned_deviations, planned_sigma
+from penstock.accountants.gaussian_process.interpretation import posterior
 from penstock.accountants.gaussian_process.kernels import GaussianProcess, named_family
 from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
-from penstock.accountants.gaussian_process.readings import posterior
 from penstock.mechanisms import get
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.events import Event, Gaussian, Repeated

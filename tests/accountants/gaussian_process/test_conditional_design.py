@@ -7,12 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from penstock.accountants.gaussian_process.design import (
-    _cases,
-    designed_covariance,
-    dominating_covariance,
-    minimise_worst_loss,
-)
+from penstock.accountants.gaussian_process.design import cases, designed_covariance, minimise_worst_loss
 from penstock.accountants.gaussian_process.goal import smallest_sigma, worst_length_scale
 from penstock.accountants.gaussian_process.kernels import GaussianProcess, every_other, singletons, sliding_blocks
 from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
@@ -36,12 +31,7 @@ def test_smallest_sigma_is_the_smallest(goal):
     assert worst_loss(secrets, sigma * (1 - 1e-6)) > goal
 
 
-def test_smallest_sigma_covers_every_axis_and_shape_of_noise():
-    arguments = {"length_scale": [1.0, 3.0], "radius": 2.0, "order": 3.0, "kernel": ["rbf", "matern12"]}
-    sigma = smallest_sigma(1.0, TIMES, [0, 4], **arguments)
-    loss, _ = conditional_inferential_loss(TIMES, [0, 4], sigma, **arguments)
-    assert loss == pytest.approx(1.0, rel=1e-6)
-    assert loss <= 1.0
+def test_smallest_sigma_covers_every_shape_of_noise():
     shape = designed_covariance(TIMES, [[0, 4]], 10.0, 1.0)
     scale = smallest_sigma(1.0, TIMES, [0, 4], 1.0, 2.0, 3.0, noise_covariance=shape)
     designed, _ = conditional_inferential_loss(TIMES, [0, 4], None, 1.0, 2.0, 3.0, noise_covariance=scale**2 * shape)
@@ -136,8 +126,9 @@ def test_designed_noise_beats_white_noise_of_the_same_total(family, length_scale
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_design_is_certified_and_no_other_noise_beats_the_certificate(family):
     rng = np.random.default_rng(1)
-    cases = _cases(TIMES, FAMILIES[family], 1.0, 2.0, GaussianProcess(length_scale=1.0))
-    design = minimise_worst_loss(cases, 10.0, tolerance=0.01)
+    design = minimise_worst_loss(
+        cases(GaussianProcess(length_scale=1.0), TIMES, FAMILIES[family]), 10.0, tolerance=0.01
+    )
     assert design.lower_bound <= design.worst <= 1.01 * design.lower_bound
     assert worst_loss(FAMILIES[family], None, 1.0, design.covariance) == pytest.approx(design.worst, rel=1e-9)
     for size in (0.02, 0.2, 1.0):
@@ -149,31 +140,15 @@ def test_the_design_is_certified_and_no_other_noise_beats_the_certificate(family
 
 def test_one_secret_has_a_closed_form():
     """Σ_g = (w·M·Mᵀ/γ − D)₊ with the γ that gives the trace: the exact optimum to compare with."""
-    ((weight, response),) = cases = _cases(TIMES, [[3, 4]], 1.0, 2.0, GaussianProcess(length_scale=1.5))
+    ((weight, response),) = one = cases(GaussianProcess(length_scale=1.5), TIMES, [[3, 4]])
     low, high = 1e-6, 1e6
     for _ in range(200):
         goal = math.sqrt(low * high)
         needed = np.linalg.eigvalsh(weight / goal * response.mean @ response.mean.T - response.residual)
         low, high = (goal, high) if needed[needed > 0].sum() > 6.0 else (low, goal)
-    design = minimise_worst_loss(cases, 6.0, tolerance=0.005)
+    design = minimise_worst_loss(one, 6.0, tolerance=0.005)
     assert goal * (1 - 1e-9) <= design.worst <= goal * 1.005
     assert design.lower_bound <= goal * (1 + 1e-9)
-
-
-def test_the_published_way_reaches_the_goal_with_more_noise():
-    secrets = singletons(10)
-    joint = designed_covariance(TIMES, secrets, 10.0, 2.0)
-    goal = worst_loss(secrets, None, 2.0, joint)
-    published = dominating_covariance(TIMES, secrets, goal, 2.0)
-    assert worst_loss(secrets, None, 2.0, published) <= goal * (1 + 1e-9)
-    assert np.trace(published) > 1.05 * np.trace(joint)  # 1 % of that may be the solver's tolerance
-    with pytest.raises(ParameterError, match=r"^goal: "):
-        dominating_covariance(TIMES, secrets, -1.0, 2.0)
-
-
-def test_a_radius_for_each_secret_moves_the_noise_there():
-    covariance = designed_covariance([0.0, 50.0], [[0], [1]], 5.0, 1.0, radius=[1.0, 2.0])
-    assert covariance.diagonal() == pytest.approx([1.0, 4.0], rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +157,7 @@ def test_a_radius_for_each_secret_moves_the_noise_there():
         ({"total_variance": 0.0}, "total_variance"),
         ({"tolerance": 0.0}, "tolerance"),
         ({"secrets": [[0], [10]]}, "secrets"),
-        ({"radius": [1.0, 2.0, 3.0]}, "radius"),
+        ({"radius": 0.0}, "radius"),
         ({"length_scale": -1.0}, "length_scale"),
     ],
 )

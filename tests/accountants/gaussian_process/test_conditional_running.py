@@ -5,38 +5,35 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.accountants.gaussian_process.kernels import GaussianProcess, axis_models, named_family, singletons
+from penstock.accountants.gaussian_process.interpretation import posterior
+from penstock.accountants.gaussian_process.kernels import GaussianProcess, named_family, singletons
 from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
-from penstock.accountants.gaussian_process.readings import posterior
 from penstock.accountants.gaussian_process.running import (
-    Future,
+    MinimumSpacing,
     add_release,
     endless_tail,
-    regular_trace_loss,
     running_losses,
-    smallest_regular_sigma,
     start_trace,
 )
 from penstock.mechanisms.core.plugin import ParameterError
 
 
-def release_all(times, sigmas, axes, block):
-    state = start_trace(len(axes))
+def release_all(times, sigmas, prior, block):
+    state = start_trace()
     for time, sigma in zip(times, sigmas):
-        state = add_release(state, time, sigma, axes, block)
+        state = add_release(state, time, sigma, prior, block)
     return state
 
 
 def test_equals_the_loss_of_the_trace_while_nothing_has_left():
     times, sigmas = np.array([0.0, 0.5, 2.0, 2.2]), np.array([1.0, 0.5, 2.0, 1.0])
-    axes = axis_models([1.0, 2.0], kernel=["rbf", "matern32"], variance=2.0)
     family = named_family("every_other", 4)
-    figures = running_losses(release_all(times, sigmas, axes, 4), axes, family, radius=1.5, order=3.0)
-    for secret, loss, independent in zip(family, figures.loss, figures.independent_loss):
-        expected = conditional_inferential_loss(
-            times, secret, sigmas, [1.0, 2.0], 1.5, 3.0, kernel=["rbf", "matern32"], variance=2.0
-        )
-        assert (loss, independent) == pytest.approx(expected, rel=1e-9)
+    for kernel in ("rbf", "matern32"):
+        prior = GaussianProcess(length_scale=2.0, kernel=kernel, variance=2.0)
+        figures = running_losses(release_all(times, sigmas, prior, 4), prior, family, radius=1.5, order=3.0)
+        for secret, loss, independent in zip(family, figures.loss, figures.independent_loss):
+            expected = conditional_inferential_loss(times, secret, sigmas, 2.0, 1.5, 3.0, kernel, variance=2.0)
+            assert (loss, independent) == pytest.approx(expected, rel=1e-9)
 
 
 def cases(seed, n_cases):
@@ -58,8 +55,8 @@ def cases(seed, n_cases):
 def test_never_below_the_loss_given_the_whole_past():
     n_finite = 0
     for model, times, sigmas, block, family in cases(0, 60):
-        axes = axis_models(**model)
-        figures = running_losses(release_all(times, sigmas, axes, block), axes, family, 1.0, 2.0)
+        prior = GaussianProcess(**model)
+        figures = running_losses(release_all(times, sigmas, prior, block), prior, family, 1.0, 2.0)
         for secret, loss in zip(family, figures.loss):
             whole, _ = conditional_inferential_loss(times, secret + 30 - block, sigmas, radius=1.0, order=2.0, **model)
             assert loss >= whole * (1 - 1e-9)
@@ -71,9 +68,9 @@ def test_forgetting_what_left_the_block_would_understate():
     """Why the tail is there: the block alone gives less than the truth."""
     n_understated = 0
     for model, times, sigmas, block, family in cases(0, 60):
-        axes = axis_models(**model)
-        state = release_all(times, sigmas, axes, block)
-        forgetful = running_losses({**state, "past": np.zeros(1)}, axes, family, 1.0, 2.0)
+        prior = GaussianProcess(**model)
+        state = release_all(times, sigmas, prior, block)
+        forgetful = running_losses({**state, "past": np.asarray(0.0)}, prior, family, 1.0, 2.0)
         for secret, loss in zip(family, forgetful.loss):
             whole, _ = conditional_inferential_loss(times, secret + 30 - block, sigmas, radius=1.0, order=2.0, **model)
             n_understated += loss < whole * (1 - 1e-6)
@@ -82,8 +79,10 @@ def test_forgetting_what_left_the_block_would_understate():
 
 def test_never_exceeded_by_declared_later_releases():
     for model, times, sigmas, block, family in cases(3, 25):
-        axes = axis_models(**model)
-        figures = running_losses(release_all(times, sigmas, axes, block), axes, family, 1.0, 2.0, Future(0.8, 1.0))
+        prior = GaussianProcess(**model)
+        figures = running_losses(
+            release_all(times, sigmas, prior, block), prior, family, 1.0, 2.0, MinimumSpacing(0.8, 1.0)
+        )
         later = np.concatenate([times, times[-1] + 0.8 * np.arange(1, 41)])
         noise = np.concatenate([sigmas, np.ones(40)])
         for secret, loss in zip(family, figures.loss):
@@ -93,38 +92,37 @@ def test_never_exceeded_by_declared_later_releases():
 
 def test_intervals_never_above_those_of_the_whole_trace():
     for model, times, sigmas, block, family in cases(5, 20):
-        axes = axis_models(**model)
-        figures = running_losses(release_all(times, sigmas, axes, block), axes, family, 1.0, 2.0)
-        _, whole = posterior(times, np.zeros(30), sigmas, axes[0])
+        prior = GaussianProcess(**model)
+        figures = running_losses(release_all(times, sigmas, prior, block), prior, family, 1.0, 2.0)
+        _, whole = posterior(times, np.zeros(30), sigmas, prior)
         assert (figures.interval <= whole[-block:] * (1 + 1e-9)).all()
 
 
 def test_a_long_block_is_sharp():
-    axes = axis_models(1.0, "matern12")
+    prior = GaussianProcess(length_scale=1.0, kernel="matern12")
     times = np.arange(60.0)
-    state = release_all(times, np.ones(60), axes, 24)
-    loss = running_losses(state, axes, [np.array([20])], 1.0, 2.0).loss[0]
+    state = release_all(times, np.ones(60), prior, 24)
+    loss = running_losses(state, prior, [np.array([20])], 1.0, 2.0).loss[0]
     whole, _ = conditional_inferential_loss(times, [56], 1.0, 1.0, 1.0, 2.0, kernel="matern12")
     assert whole * (1 - 1e-12) <= loss <= whole * (1 + 1e-6)
 
 
 def test_a_block_too_short_is_reported_as_infinite():
-    axes = axis_models(5.0, "rbf", nugget=1e-3)
-    state = release_all(np.arange(20.0), np.full(20, 0.5), axes, 3)
-    assert np.isinf(running_losses(state, axes, singletons(3), 1.0, 2.0).loss).all()
-    periodic = axis_models(1.0, "periodic", period=4.0, nugget=0.1)
-    assert np.isinf(
-        running_losses(release_all([0.0], [1.0], periodic, 1), periodic, singletons(1), 1.0, 2.0, Future(1, 1)).loss
-    )
+    prior = GaussianProcess(length_scale=5.0, nugget=1e-3)
+    state = release_all(np.arange(20.0), np.full(20, 0.5), prior, 3)
+    assert np.isinf(running_losses(state, prior, singletons(3), 1.0, 2.0).loss).all()
+    periodic = GaussianProcess(length_scale=1.0, kernel="periodic", period=4.0, nugget=0.1)
+    state = release_all([0.0], [1.0], periodic, 1)
+    assert np.isinf(running_losses(state, periodic, singletons(1), 1.0, 2.0, MinimumSpacing(1, 1)).loss)
 
 
 def test_state_is_bounded_flat_and_not_changed_in_place():
-    axes = axis_models([1.0, 2.0])
-    state = start_trace(2)
+    prior = GaussianProcess(length_scale=2.0)
+    state = start_trace()
     shapes = []
     for time in range(50):
         before = {name: value.copy() for name, value in state.items()}
-        after = add_release(state, float(time), 1.0, axes, 7)
+        after = add_release(state, float(time), 1.0, prior, 7)
         assert all(np.array_equal(before[name], state[name]) for name in before)
         state = after
         shapes.append({name: value.shape for name, value in state.items()})
@@ -134,14 +132,14 @@ def test_state_is_bounded_flat_and_not_changed_in_place():
 
 def test_the_past_is_the_exact_sum_for_an_exponential_kernel_and_a_bound_for_others():
     for kernel in ("matern12", "matern32", "rbf"):
-        axes = axis_models(1.7, kernel)
+        prior = GaussianProcess(length_scale=1.7, kernel=kernel)
         rng = np.random.default_rng(1)
         times, sigmas = np.cumsum(rng.uniform(0.1, 1.0, 12)), rng.uniform(0.5, 2.0, 12)
-        state = release_all(times, sigmas, axes, 5)
-        exact = (axes[0].correlation(times[7] - times[:7]) ** 2 / sigmas[:7] ** 2).sum()
+        state = release_all(times, sigmas, prior, 5)
+        exact = (prior.correlation(times[7] - times[:7]) ** 2 / sigmas[:7] ** 2).sum()
         if kernel == "matern12":
-            assert state["past"][0] == pytest.approx(exact)
-        assert state["past"][0] >= exact * (1 - 1e-12)
+            assert state["past"] == pytest.approx(exact)
+        assert state["past"] >= exact * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "matern12", "matern32"])
@@ -154,27 +152,6 @@ def test_an_endless_tail_is_just_above_its_partial_sums(kernel):
     )
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "matern12", "matern32"])
-def test_a_regular_trace_is_bounded_by_its_middle(kernel):
-    axes = axis_models(1.5, kernel, nugget=0.01)
-    secrets = [np.array([15]), np.array([14, 15, 16])]
-    bound = regular_trace_loss(1.0, 1.0, 31, secrets, axes, 1.0, 2.0)
-    times = np.arange(121.0)
-    whole = max(
-        conditional_inferential_loss(times, secret + 45, 1.0, 1.5, 1.0, 2.0, kernel, nugget=0.01)[0]
-        for secret in secrets
-    )
-    assert whole * (1 - 1e-9) <= bound <= whole * 1.01
-    sigma = smallest_regular_sigma(1.0, 1.0, 31, secrets, axes, 1.0, 2.0)
-    assert 1 - 1e-4 < regular_trace_loss(sigma, 1.0, 31, secrets, axes, 1.0, 2.0) <= 1.0
-
-
-def test_no_noise_is_enough_for_an_endless_periodic_trace():
-    axes = axis_models(1.0, "periodic", period=4.0, nugget=0.1)
-    with pytest.raises(ParameterError, match=r"^kernel: "):
-        smallest_regular_sigma(1.0, 1.0, 11, [np.array([5])], axes, 1.0, 2.0)
-
-
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
@@ -182,23 +159,20 @@ def test_no_noise_is_enough_for_an_endless_periodic_trace():
         ({"time": np.nan}, "time"),
         ({"sigma": 0.0}, "sigma"),
         ({"block": 0}, "block"),
-        ({"axes": axis_models([1.0, 1.0])}, "axes"),
     ],
 )
 def test_bad_releases_name_the_argument(arguments, field):
-    axes = axis_models(1.0)
-    state = add_release(start_trace(1), 0.0, 1.0, axes, 2)
+    prior = GaussianProcess(length_scale=1.0)
+    state = add_release(start_trace(), 0.0, 1.0, prior, 2)
     with pytest.raises(ParameterError, match=f"^{field}: "):
-        add_release(state, **{"time": 1.0, "sigma": 1.0, "axes": axes, "block": 2, **arguments})
+        add_release(state, **{"time": 1.0, "sigma": 1.0, "prior": prior, "block": 2, **arguments})
 
 
 def test_bad_families_and_tails_name_the_argument():
     for call, field in (
-        (lambda: start_trace(0), "n_axes"),
         (lambda: named_family("pairs", 3), "secrets"),
         (lambda: named_family("sliding_blocks", 3, 0), "width"),
         (lambda: endless_tail(GaussianProcess(length_scale=1.0), 0.0), "interval"),
-        (lambda: smallest_regular_sigma(0.0, 1.0, 3, [np.array([1])], axis_models(1.0), 1.0, 2.0), "goal"),
     ):
         with pytest.raises(ParameterError, match=f"^{field}: "):
             call()

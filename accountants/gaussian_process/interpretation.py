@@ -1,4 +1,4 @@
-"""Readings of a loss: odds, location, the worst pair of hypotheses and loss against noise.
+"""Interpretation of a loss: odds, location, the worst pair of hypotheses and loss against noise.
 
 Meehan and Chaudhuri, *Location Trace Privacy Under Conditional Priors*, 2021, Corollary 1 and figure 2.
 """
@@ -16,9 +16,8 @@ from scipy import linalg
 from penstock.accountants.gaussian_process.kernels import (
     Array,
     GaussianProcess,
-    axis_models,
     checked_times,
-    noise_covariances,
+    noise_matrix,
     secret_indices,
 )
 from penstock.accountants.gaussian_process.loss import (
@@ -78,7 +77,7 @@ def posterior(
     points, released = checked_times(times), np.asarray(releases, dtype=np.float64)
     if released.shape != points.shape:
         raise ParameterError("releases", released.shape, f"of shape {points.shape}, like times")
-    noise = noise_covariances(len(points), 1, sigma, noise_covariance)[0]
+    noise = noise_matrix(len(points), sigma, noise_covariance)
     prior = model.covariance(points)
     factor = linalg.cho_factor(prior + noise)
     # Σ_g − Σ_g(Σ + Σ_g)⁻¹Σ_g, not Σ − Σ(Σ + Σ_g)⁻¹Σ: no cancellation where the noise is small.
@@ -91,15 +90,15 @@ def worst_pair(
     times: ArrayLike,
     secret: ArrayLike,
     sigma: ArrayLike | None,
-    length_scale: float | Sequence[float],
+    length_scale: float,
     radius: float = 1.0,
     order: float = 2.0,
-    kernel: str | Sequence[str] = "rbf",
-    variance: float | Sequence[float] = 1.0,
-    period: float | Sequence[float | None] | None = None,
+    kernel: str = "rbf",
+    variance: float = 1.0,
+    period: float | None = None,
     noise_covariance: ArrayLike | None = None,
     *,
-    nugget: float | Sequence[float] = 0.0,
+    nugget: float = 0.0,
 ) -> Array:
     """Direction from the truth to the hypothesis that attains `conditional_inferential_loss`.
 
@@ -111,8 +110,8 @@ def worst_pair(
     Returns
     -------
     array
-        Unit vector over the secret points in order of their index, its largest entry positive: shape (n_secret,) with
-        one axis, (n_secret, n_axes) with several, where all columns but the worst axis are zero. O(n³) an axis.
+        Unit vector over the secret points in order of their index, its largest entry positive: shape (n_secret,).
+        O(n³).
 
     Raises
     ------
@@ -128,18 +127,12 @@ def worst_pair(
     """
     points = checked_times(times)
     indices = secret_indices(secret, len(points))
-    axes = axis_models(length_scale, kernel, variance, period, nugget)
-    noises = noise_covariances(len(points), len(axes), sigma, noise_covariance)
+    prior = GaussianProcess(kernel=kernel, length_scale=length_scale, variance=variance, period=period, nugget=nugget)
     loss_per_eigenvalue(len(indices), radius, order)
-    largest, direction = -math.inf, np.zeros((len(indices), len(axes)))
-    for number, (axis, noise) in enumerate(zip(axes, noises)):
-        matrix = loss_matrix(conditional_response(axis.covariance(points), indices), noise)
-        eigenvalues, eigenvectors = linalg.eigh(matrix)
-        if eigenvalues[-1] > largest:
-            largest, vector = eigenvalues[-1], eigenvectors[:, -1]
-            direction[:] = 0.0
-            direction[:, number] = vector * np.sign(vector[np.argmax(np.abs(vector))])
-    return direction[:, 0] if len(axes) == 1 else direction
+    noise = noise_matrix(len(points), sigma, noise_covariance)
+    vector: Array = linalg.eigh(loss_matrix(conditional_response(prior.covariance(points), indices), noise))[1][:, -1]
+    direction: Array = vector * np.sign(vector[np.argmax(np.abs(vector))])
+    return direction
 
 
 def worst_hypothesis(
