@@ -1,0 +1,334 @@
+"""Charges of a ledger by slot of its one grid, and what every unit of privacy that meets them has cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.pipeline.windows.calendar import DAY, Calendar
+from penstock.pipeline.windows.landmarks import Landmarks
+from penstock.pipeline.windows.schedule import period_calendar
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+#: Slots whose numbers are kept together: time between charges that are far apart takes no memory.
+CHUNK = 4096
+#: Kinds of units that a budget can protect.
+KINDS = ("stretch", "period", "landmarks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """Terms of a ledger, as its first line states them: grid, unit, measure and budget.
+
+    Slots are the windows of the grid, numbered through from 1970 on, so that every run on it knows the number of each.
+
+    Parameters
+    ----------
+    source
+        Name of the event source.
+    step, anchor, time_zone
+        The grid, as in `Calendar`.
+    measure
+        ``epsilon`` or ``rho``: which figure of a charge counts; ``runs`` for traces that have neither.
+    budget
+        Most that a unit may cost; infinite: nothing is enforced.
+    kind
+        What the budget protects of one person: events in any ``length`` slots in a row (``stretch``), in all of a
+        budget period (``period``), or in all landmarks of a period and any one other slot of it (``landmarks``).
+    period, period_begin, period_zone
+        Length of a budget period in milliseconds, an instant at which one begins, and the zone of its days; None: all
+        time is one.
+    times, recurring, listed
+        Landmarks, as in `Landmarks`; ``listed`` are slots.
+    adjacency
+        Which two inputs are compared, in words.
+    others
+        Whether there are other ledgers over the same source, so that the total over all of them is unknown.
+
+    Examples
+    --------
+    >>> hour = 3_600_000
+    >>> terms = Terms(source="taxis", step=hour, anchor=0, measure="epsilon", budget=1.0, length=24)
+    >>> terms.slot(0), terms.start(25) // hour, terms.unit
+    (1, 24, "one user's events in any 24 windows in a row")
+    """
+
+    source: str
+    step: int
+    anchor: int
+    measure: str
+    budget: float
+    time_zone: str = "UTC"
+    kind: str = "stretch"
+    length: int = 1
+    period: int | None = None
+    period_begin: int = 0
+    period_zone: str = "UTC"
+    times: tuple[str, ...] = ()
+    recurring: tuple[str, ...] = ()
+    listed: tuple[int, ...] = ()
+    adjacency: str = "add or remove one user's events in the unit"
+    others: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ParameterError("kind", self.kind, "one of " + ", ".join(KINDS))
+
+    def values(self) -> dict[str, Any]:
+        """Return the terms as JSON can hold them."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Terms:
+        """Read what `values` has returned."""
+        read: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in values.items()}
+        return cls(**read)
+
+    @property
+    def grid(self) -> tuple[int, int, str]:
+        """Step, anchor and zone: equal in two runs exactly if their windows are the same slots."""
+        return self.step, self.anchor % self.step, self.time_zone
+
+    @cached_property
+    def calendar(self) -> Calendar:
+        """The grid from 1970 on: the number of a window is its slot."""
+        return Calendar(step=self.step, anchor=self.anchor, time_zone=self.time_zone, from_ms=0)
+
+    @cached_property
+    def periods(self) -> Calendar | None:
+        """Budget periods, of which one that holds a change of clocks is longer or shorter; None: all time is one."""
+        if self.period is None:
+            return None
+        begun = period_calendar(self.period, self.period_begin, self.period_zone)
+        return Calendar(step=begun.step, anchor=begun.anchor, time_zone=begun.time_zone, from_ms=0)
+
+    @cached_property
+    def landmarks(self) -> Landmarks:
+        """Landmarks of the unit, listed by slot."""
+        return Landmarks(windows=self.listed, times=self.times, recurring=self.recurring)
+
+    def slot(self, instant: int) -> int:
+        """Slot that an instant is in."""
+        return int(self.calendar.index(np.array([instant]))[0])
+
+    def start(self, slot: int) -> int:
+        """First instant of a slot."""
+        return self.calendar.start(slot)
+
+    @property
+    def unit(self) -> str:
+        """What the budget protects, in words."""
+        if self.kind == "stretch":
+            windows = f"any {self.length:,} windows in a row" if self.length > 1 else "any one window"
+            return f"one user's events in {windows}"
+        within = "all time" if self.period is None else f"a budget period of {_hours(self.period)}"
+        if self.kind == "period":
+            return f"one user's events in {within}"
+        return f"one user's events in all landmarks of {within} and in any one other window of it"
+
+
+def _hours(milliseconds: int) -> str:
+    days, rest = divmod(milliseconds, DAY)
+    return f"{days} days" if not rest and days > 1 else f"{milliseconds / 3_600_000:g} hours"
+
+
+class SlotArray:
+    """Numbers by slot, zero until something is added; memory for the chunks that were touched only.
+
+    >>> array = SlotArray()
+    >>> array.add(5, 8, 1.5)
+    >>> array.add(1_000_000, 1_000_000, 2.0)
+    >>> array.highest(1, 6), array.highest(9, 20_000), array.highest(-10, 2_000_000)
+    (1.5, 0.0, 2.0)
+    """
+
+    def __init__(self) -> None:
+        self._chunks: dict[int, Floats] = {}
+        self._first = -(2**62)
+
+    def add(self, first: int, last: int, amount: float) -> None:
+        """Add an amount to the slots ``first`` to ``last``; those that were forgotten stay so."""
+        for number, low, high in _pieces(max(first, self._first), last):
+            if (chunk := self._chunks.get(number)) is None:
+                chunk = self._chunks[number] = np.zeros(CHUNK)
+            chunk[low:high] += amount
+
+    def raise_to(self, first: int, last: int, amount: float) -> None:
+        """Set the slots ``first`` to ``last`` to an amount wherever they are below it."""
+        self.add(first, last, 0.0)
+        for number, low, high in _pieces(max(first, self._first), last):
+            np.maximum(chunk := self._chunks[number][low:high], amount, out=chunk)
+
+    def highest(self, first: int, last: int) -> float:
+        """Return the largest number of the slots ``first`` to ``last``, of which none is negative."""
+        if last - first > CHUNK * len(self._chunks):  # far more time than was charged
+            numbers = [n for n in self._chunks if first // CHUNK <= n <= last // CHUNK]
+            pieces = [
+                piece for n in numbers for piece in _pieces(max(first, n * CHUNK), min(last, (n + 1) * CHUNK - 1))
+            ]
+        else:
+            pieces = list(_pieces(first, last))
+        found = [chunk[low:high].max() for n, low, high in pieces if (chunk := self._chunks.get(n)) is not None]
+        return float(max(found, default=0.0))
+
+    def forget_before(self, slot: int) -> None:
+        """Drop whole chunks before a slot."""
+        self._first = max(self._first, slot // CHUNK * CHUNK)
+        for number in [number for number in self._chunks if number * CHUNK < self._first]:
+            del self._chunks[number]
+
+
+def _pieces(first: int, last: int) -> Iterator[tuple[int, int, int]]:
+    """Split slots by chunk: its number, and where in it they begin and end."""
+    for number in range(first // CHUNK, last // CHUNK + 1):
+        begin = number * CHUNK
+        yield number, max(first - begin, 0), min(last - begin + 1, CHUNK)
+
+
+@dataclass(frozen=True)
+class SlotCharge:
+    """Amount that was charged for some slots in a row.
+
+    ``amount`` counts where all of them are in a unit, ``in_part`` where only some are: more, where contribution
+    bounding chooses among a person's events in all of them, so that others are counted in place of those that go.
+    """
+
+    first: int
+    last: int
+    amount: float
+    in_part: float
+
+
+class ChargeTable:
+    """What every unit of a ledger has cost: one number for each, so that a check is one look-up.
+
+    Units of stretches are numbered by their first slot, those of periods by period. Of landmarks, `_together` has by
+    period what all of its landmarks cost, and `_alone` by slot what any other slot of it costs beside them.
+
+    Notes
+    -----
+    A charge takes time in proportion to the slots that it covers and the length of a stretch, whatever was charged
+    before. Amounts only ever grow, so that what was refused stays refused. Chunks that no later charge can meet are
+    dropped (`forget_before`).
+
+    Examples
+    --------
+    >>> table = ChargeTable(Terms(source="", step=1, anchor=0, measure="epsilon", budget=1.0, length=2))
+    >>> table.add(SlotCharge(5, 5, 0.5, 0.5))
+    >>> table.total(SlotCharge(6, 6, 0.25, 0.25)), table.total(SlotCharge(7, 7, 0.25, 0.25))
+    (0.75, 0.25)
+    """
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self._costs, self._alone, self._together, self._dearest = SlotArray(), SlotArray(), SlotArray(), SlotArray()
+        self._facts: dict[int, tuple[Integers, NDArray[np.bool_]]] = {}
+
+    def total(self, charge: SlotCharge) -> float:
+        """Return the most that a unit which the charge counts in costs with it."""
+        if self.terms.kind != "landmarks":
+            return max(self._costs.highest(low, high) + amount for low, high, amount in self._units(charge))
+        totals = []
+        for period, low, high, at_landmarks, amount in self._in_periods(charge):
+            beside = self._dearest.highest(period, period) if at_landmarks else self._alone.highest(low, high)
+            totals.append(self._together.highest(period, period) + beside + amount)
+        return max(totals)
+
+    def add(self, charge: SlotCharge) -> None:
+        """Add a charge to every unit that it counts in."""
+        if self.terms.kind != "landmarks":
+            for low, high, amount in self._units(charge):
+                self._costs.add(low, high, amount)
+            return
+        for period, low, high, at_landmarks, amount in self._in_periods(charge):
+            if at_landmarks:
+                self._together.add(period, period, amount)
+            else:
+                self._alone.add(low, high, amount)
+                self._dearest.raise_to(period, period, self._alone.highest(low, high))
+
+    def spent(self, first: int, last: int) -> float:
+        """Return the most that a unit which meets any of some slots has cost."""
+        if self.terms.kind != "landmarks":
+            return self.total(SlotCharge(first, last, 0.0, 0.0))
+        periods = range(self.period(first), self.period(last) + 1)
+        return max(self._together.highest(n, n) + self._dearest.highest(n, n) for n in periods)
+
+    def period(self, slot: int) -> int:
+        """Number of the budget period in which a slot begins; 0 where all time is one."""
+        periods, _ = self._facts_of(slot // CHUNK)
+        return int(periods[slot % CHUNK])
+
+    def forget_before(self, slot: int) -> None:
+        """Drop what no charge of a slot from ``slot`` on can meet."""
+        self._alone.forget_before(slot)
+        if self.terms.kind == "stretch":
+            self._costs.forget_before(slot - self.terms.length)
+        else:
+            period = self.period(slot)
+            for array in (self._costs, self._together, self._dearest):
+                array.forget_before(period)
+        for number in [number for number in self._facts if (number + 1) * CHUNK <= slot]:
+            del self._facts[number]
+
+    def _units(self, charge: SlotCharge) -> list[tuple[int, int, float]]:
+        """Units that a charge counts in, as ranges of their numbers, and what it counts for in each."""
+        first, last = charge.first, charge.last
+        if self.terms.kind == "period":
+            low, high = self.period(first), self.period(last)
+            return [(low, high, charge.amount if low == high else charge.in_part)]
+        low = first - self.terms.length + 1
+        holding = last - self.terms.length + 1  # the first stretch that holds all of it, if one does
+        if holding > first:
+            return [(low, last, charge.in_part)]
+        ranges = [
+            (low, holding - 1, charge.in_part),
+            (holding, first, charge.amount),
+            (first + 1, last, charge.in_part),
+        ]
+        return [(begin, end, amount) for begin, end, amount in ranges if begin <= end]
+
+    def _in_periods(self, charge: SlotCharge) -> Iterator[tuple[int, int, int, bool, float]]:
+        """Periods that a charge meets: number, first and last of its slots there, whether any is a landmark, amount."""
+        pieces = []
+        for number, low, high in _pieces(charge.first, charge.last):
+            periods, marks = self._facts_of(number)
+            cuts = [low, *(low + 1 + np.flatnonzero(np.diff(periods[low:high]))).tolist(), high]
+            for begin, end in pairwise(cuts):
+                n_marks = int(marks[begin:end].sum())
+                pieces.append((int(periods[begin]), number * CHUNK + begin, number * CHUNK + end - 1, n_marks))
+        joined: list[tuple[int, int, int, int]] = []
+        for piece in pieces:  # a period may go on in the next chunk
+            if joined and joined[-1][0] == piece[0]:
+                _, begin, _, n_marks = joined.pop()
+                piece = (piece[0], begin, piece[2], n_marks + piece[3])
+            joined.append(piece)
+        n_slots = charge.last - charge.first + 1
+        whole = n_slots == 1 or (len(joined) == 1 and joined[0][3] == n_slots)
+        amount = charge.amount if whole else charge.in_part
+        for period, begin, end, n_marks in joined:
+            yield period, begin, end, n_marks > 0, amount
+
+    def _facts_of(self, number: int) -> tuple[Integers, NDArray[np.bool_]]:
+        """Budget period of each slot of a chunk, and which of them are landmarks; remembered."""
+        if (known := self._facts.get(number)) is None:
+            first = number * CHUNK
+            skipped = max(0, 1 - first)  # slots before 1970
+            slots = (first + skipped, max(first + CHUNK - 1, skipped))
+            marks = np.zeros(CHUNK, bool)
+            periods = np.zeros(CHUNK, np.int64)
+            if self.terms.periods is not None:
+                periods[skipped:] = self.terms.periods.index(self.terms.calendar.starts(*slots))
+            if self.terms.kind == "landmarks":
+                marks[skipped:] = self.terms.landmarks.mask(self.terms.calendar, *slots)
+            known = self._facts[number] = periods, marks
+        return known

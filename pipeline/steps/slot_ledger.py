@@ -1,0 +1,544 @@
+"""Ledger of privacy charges: append-only, chained, charged in one transaction and fsynced before a release leaves."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import math
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from penstock.mechanisms.core.plugin import BudgetExceeded, DataError, StateVersionError
+from penstock.pipeline.atomic import write_first
+from penstock.pipeline.steps.charge_table import ChargeTable, SlotCharge, Terms
+
+#: Version of the file; every later version of penstock reads this one.
+VERSION = 1
+#: Sums of shares such as 3 · (ε/3) may pass a budget by rounding alone.
+ROUNDING = 1e-9
+#: Slots whose charges a run remembers behind the one at hand: a bundle is retried soon or never.
+RECENT = 10_000
+
+
+class LedgerExhausted(BudgetExceeded):
+    """A release would spend more than the ledger of its event source has left; nothing was charged or released."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} of the ledger, which all runs over its event source share"
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What one release of a run costs.
+
+    Parameters
+    ----------
+    window, last
+        First and last window that it is about, numbers of the run; in between are those of a block or a period.
+    epsilon, rho
+        Cost of the whole vector under add/remove.
+    data
+        Keyed digest of the input: the same again is a retry, another an error. Empty: nothing was read (refused).
+    at
+        The window that was stepped when it was made: of a block its last one.
+    replaced
+        Whether contribution bounding chooses among a person's events in all of these windows. A unit that holds some of
+        them then counts a replacement: others are counted in place of those that go.
+    part
+        What else tells charges for a window apart: a shard of traces.
+    """
+
+    window: int
+    last: int
+    epsilon: float
+    rho: float
+    data: str = ""
+    at: int = 0
+    replaced: bool = False
+    part: str = ""
+
+    def __post_init__(self) -> None:
+        if not (self.epsilon >= 0 and self.rho >= 0):
+            raise ValueError(f"charges of ε = {self.epsilon} and ρ = {self.rho}: neither is negative, or no number")
+
+    def amounts(self, measure: str) -> tuple[float, float]:
+        """Return what it counts for in a unit that holds all of its windows, and in one that holds some of them."""
+        amount = {"epsilon": self.epsilon, "rho": self.rho, "runs": 1.0}[measure]
+        if not self.replaced or measure == "runs":
+            return amount, amount
+        # A pure ε doubles, and with it a ρ of ε²/2 quadruples; that of Gaussian noise doubles.
+        return amount, amount * (4.0 if measure == "rho" and math.isfinite(self.epsilon) else 2.0)
+
+
+class Posting(NamedTuple):
+    """A charge as it stands in a ledger: of which run, from which slot on, and under which of the run's nonces."""
+
+    run: str
+    slot: int
+    nonce: str
+    charge: Charge
+
+    @property
+    def last_slot(self) -> int:
+        """The last slot that it is about."""
+        return self.slot + self.charge.last - self.charge.window
+
+    def on_slots(self, measure: str) -> SlotCharge:
+        """Return its amount by slot."""
+        return SlotCharge(self.slot, self.last_slot, *self.charge.amounts(measure))
+
+    def values(self) -> dict[str, Any]:
+        """Return it as a line says it, without what is as usual."""
+        values = {"run": self.run, "slot": self.slot, "nonce": self.nonce, **vars(self.charge)}
+        usual = {"last": self.charge.window, "at": self.charge.window, "replaced": False, "part": ""}
+        return {name: value for name, value in values.items() if name not in usual or value != usual[name]}
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Posting:
+        """Read what `values` has returned; what a later version adds is left out."""
+        names = [field.name for field in fields(Charge)]
+        window = {"last": values["window"], "at": values["window"]}
+        charge = Charge(**window | {name: values[name] for name in names if name in values})
+        return cls(values["run"], values["slot"], values["nonce"], charge)
+
+
+class Entry(NamedTuple):
+    """One line of a ledger: what it says, and the head of the chain that it makes."""
+
+    values: dict[str, Any]
+    head: str
+
+    @property
+    def kind(self) -> str:
+        """``ledger`` (the first line), ``run``, ``nonce`` or ``charge``."""
+        return str(self.values.get("entry", "charge"))
+
+
+class Head:
+    """Head of a ledger's chain in a small file of its own, written after the entry: it shows that the end is missing.
+
+    The file has a fixed length and is overwritten in place, since a write of so few bytes happens whole or not at all.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     head = Head(Path(folder) / "ledger.head")
+    ...     head.make(), head.read()
+    ...     head.keep("ab" * 32), head.read() == "ab" * 32
+    (None, '')
+    (None, True)
+    """
+
+    _LENGTH = 64
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> str | None:
+        """Return the head that was kept last, empty before the first entry; None where there is no file."""
+        try:
+            head = self.path.read_text(encoding="utf-8", errors="replace").strip()
+        except FileNotFoundError:
+            return None
+        return "" if head == "0" * self._LENGTH else head
+
+    def make(self) -> None:
+        """Make the file, durably; one that is there stays as it is."""
+        if not self.path.exists():
+            write_first(self.path, self._line(""))
+
+    def keep(self, head: str) -> None:
+        """Keep a head durably, in the file that is there."""
+        if self.read() != head:
+            with self.path.open("r+b") as file:
+                file.write(self._line(head))
+                file.flush()
+                os.fsync(file.fileno())
+
+    def _line(self, head: str) -> bytes:
+        return head.zfill(self._LENGTH).encode() + b"\n"
+
+
+@dataclass
+class _Knowledge:
+    """What a run knows of its ledger, as far as it was read."""
+
+    terms: Terms | None = None
+    identity: str = ""
+    table: ChargeTable | None = None
+    runs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: Nonces of the run itself, the newest last.
+    nonces: list[str] = field(default_factory=list)
+    #: Digest of the input of the run's own charges, by part and slot; and the nonce of its steps, by slot.
+    digests: dict[tuple[str, int], str] = field(default_factory=dict)
+    made_under: dict[int, str] = field(default_factory=dict)
+    head: str = ""
+    read_to: int = 0
+    #: Charges before this slot are forgotten; the latest slot that the run has charged.
+    floor: int = -(2**62)
+    latest: int = -(2**62)
+
+
+class Ledger:
+    """Append-only file of charges, one JSON object a line; several runs, and several workers of one, may write to it.
+
+    The first line states version and `Terms`, which the first run brings; whoever comes later takes them. A torn last
+    line (a killed run) is cut off, since the release it belongs to never left.
+
+    Parameters
+    ----------
+    path
+        The file; made with its folder when first written.
+    terms
+        What a new ledger is about; None: it is only read.
+    run
+        Which run charges.
+    begin
+        First instant of the run's first window.
+    own_head
+        Where the run keeps the head of its last entry, besides the one at the ledger; None: nowhere else.
+
+    Notes
+    -----
+    Every line ends with the head of the chain: SHA-256 over the head before it and the line. A line that was changed
+    or taken out breaks the chain. A missing end does not: it shows by a head that was kept elsewhere (`Head`), beside
+    the ledger, in the folder of the run and in the manifests. A head is kept after its entry is written and before the
+    release leaves, so that a writer that is killed leaves the head of an earlier entry, never of a later one.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> terms = Terms(source="taxis", step=3_600_000, anchor=0, measure="epsilon", budget=1.0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     one, other = (Ledger(Path(folder) / "ledger", terms, run) for run in ("one", "other"))
+    ...     for ledger in (one, one, other):
+    ...         with ledger.transaction() as budget:
+    ...             budget.charge(Charge(1, 1, 0.5, 0.125, "data"))
+    ...     len(list(one.postings()))
+    2
+    """
+
+    def __init__(
+        self, path: Path, terms: Terms | None = None, run: str = "", begin: int = 0, own_head: Path | None = None
+    ) -> None:
+        self.path, self.terms, self.run, self.begin = path, terms, run, begin
+        beside = path.with_name(f"{path.name}.head")
+        self._heads = [Head(beside)] if own_head in (None, beside) else [Head(beside), Head(own_head)]
+        self._known, self._pinned = _Knowledge(), 2**62
+
+    # Reading.
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield all entries from the first; raises `DataError` where the chain is broken."""
+        if self.path.exists():
+            with self.path.open("rb") as file:
+                yield from (entry for entry, _ in self._lines(file, 0, ""))
+
+    def postings(self) -> Iterator[Posting]:
+        """Yield all charges from the first."""
+        return (Posting.of(entry.values) for entry in self.entries() if entry.kind == "charge")
+
+    def whole(self) -> list[Entry]:
+        """Return all entries; raises `DataError` also where the end is missing, by the heads that were kept."""
+        kept = self._read_heads()
+        entries = list(self.entries())
+        self._check_heads(kept, "", entries)
+        return entries
+
+    def heads(self) -> list[str]:
+        """Return the head of the chain after every entry; one that was written down elsewhere must be among them."""
+        return [entry.head for entry in self.entries()]
+
+    def _lines(self, file: BinaryIO, start: int, head: str) -> Iterator[tuple[Entry, int]]:
+        """Yield entries from a byte on, where the chain has a head, and the byte after each."""
+        file.seek(start)
+        end = start
+        for line in file:
+            if not _is_whole(line):
+                return
+            try:
+                values = json.loads(line)
+                stated = values.pop("chain")
+                head = _next_head(head, values)
+                if stated != head:
+                    raise ValueError("the chain is broken: a line before it was changed, added or removed")
+                if end == 0:
+                    _check_version(self.path, values)
+                if "entry" not in values:
+                    Posting.of(values)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                if end == 0:
+                    raise _other_version(self.path) from None
+                file.seek(0)
+                number = file.read(end).count(b"\n") + 1
+                raise DataError(f"{self.path}:{number}: not a ledger line ({error})") from None
+            end += len(line)
+            yield Entry(values, head), end
+
+    # Charging.
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Lock and read the ledger; append, sync and unlock on exit. After an error nothing was charged."""
+        with self._locked() as file:
+            try:
+                learned = self._learn(file)
+                transaction = Transaction(self, file)
+                yield transaction
+                self._append(file, transaction.entries, learned)
+            except BaseException:
+                self._known = _Knowledge()  # it may hold charges that were never written
+                raise
+
+    @contextmanager
+    def _locked(self) -> Iterator[BinaryIO]:
+        """Open the file under an exclusive lock; truncate a torn last record."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # without it a torn line might be one that another run is writing
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    file.seek(0)
+                    data = file.read()
+                    begins = data.rfind(b"\n") + 1
+                    if _is_whole(data[begins:]):
+                        file.write(b"\n")
+                        file.flush()
+                    else:
+                        file.truncate(begins)
+            yield file
+
+    def _learn(self, file: BinaryIO) -> bool:
+        """Read what was appended since the last read; returns whether there was anything."""
+        known, kept = self._known, self._read_heads()
+        size, before = file.seek(0, os.SEEK_END), (known.read_to, known.head)
+        if size < known.read_to:
+            raise DataError(f"{self.path}: is shorter than it was: it was cut, or an older copy was put in its place")
+        heads = []
+        for entry, known.read_to in self._lines(file, *before):
+            known.head = entry.head
+            heads.append(entry)
+            self._take(entry.values, entry.kind)
+        self._check_heads(kept, before[1], heads)
+        if not before[0]:
+            for place in self._heads:  # from here on their absence means that they were lost
+                place.make()
+        return known.read_to > before[0]
+
+    def _take(self, values: dict[str, Any], kind: str) -> None:
+        """Take in one entry."""
+        known = self._known
+        if kind == "ledger":
+            _check_version(self.path, values)
+            known.identity = values["id"]
+            known.terms = Terms.of(values["terms"])
+            known.table = ChargeTable(known.terms)
+        elif kind == "run":
+            known.runs[values["run"]] = values
+        if kind in ("run", "nonce") and values["run"] == self.run and values.get("nonce"):
+            known.nonces.append(values["nonce"])
+        elif kind == "charge":
+            self._post(Posting.of(values))
+
+    def _post(self, posting: Posting) -> None:
+        """Take in one charge."""
+        known, charge = self._known, posting.charge
+        if known.table is not None and math.isfinite(known.table.terms.budget):
+            known.table.add(posting.on_slots(known.table.terms.measure))
+        if posting.run == self.run and posting.slot >= known.floor:
+            known.digests[charge.part, posting.slot] = charge.data
+            known.made_under[posting.slot + charge.at - charge.window] = posting.nonce
+            known.latest = max(known.latest, posting.last_slot)
+            self._forget_old()
+
+    def _forget_old(self) -> None:
+        """Forget charges that are far behind what the run is charging."""
+        known = self._known
+        at_hand = min(known.latest, self._pinned)
+        if at_hand - known.floor <= 2 * RECENT or known.table is None:
+            return
+        known.floor = at_hand - RECENT
+        known.table.forget_before(known.floor)
+        known.digests = {place: data for place, data in known.digests.items() if place[1] >= known.floor}
+        known.made_under = {slot: nonce for slot, nonce in known.made_under.items() if slot >= known.floor}
+
+    def remember_from(self, slot: int, file: BinaryIO) -> None:
+        """Read the ledger again where a run goes back behind what was forgotten."""
+        if slot < self._known.floor:
+            self._known, self._pinned = _Knowledge(), slot
+            self._learn(file)
+        self._pinned = 2**62 if self._known.latest < slot else min(self._pinned, slot)
+
+    def _append(self, file: BinaryIO, entries: list[dict[str, Any]], learned: bool) -> None:
+        """Make entries durable, with one write and one sync, and then the heads."""
+        known = self._known
+        if entries:
+            lines = []
+            for values in entries:
+                known.head = _next_head(known.head, values)
+                lines.append(json.dumps({**values, "chain": known.head}) + "\n")
+            file.seek(0, os.SEEK_END)
+            file.write("".join(lines).encode())
+            file.flush()
+        if entries or learned:  # a release may leave on what was there: its writer may have been killed
+            os.fsync(file.fileno())
+            for place in self._heads:
+                place.keep(known.head)
+        known.read_to = file.seek(0, os.SEEK_END)
+
+    def _read_heads(self) -> dict[Head, str | None]:
+        """Return the heads that were kept; to be read before the entries, which others may add to."""
+        return {place: place.read() for place in self._heads}
+
+    def _check_heads(self, kept: Mapping[Head, str | None], before: str, entries: Iterable[Entry]) -> None:
+        """Raise `DataError` unless every head that was kept is that of an entry, or the one before them."""
+        is_new = not before
+        unmet = set(kept.values()) - {None, "", before}
+        for entry in entries:
+            is_new = False
+            unmet.discard(entry.head)
+        for place, head in kept.items():
+            if head in unmet:
+                raise DataError(
+                    f"{self.path}: lacks entries that it had, by the head of its chain in {place.path}: it was cut, "
+                    "or an older copy was put in its place; put the latest copy back"
+                )
+            if head is None and not is_new and place.path.parent.exists():
+                self._check_lost(place)
+
+    def _check_lost(self, place: Head) -> None:
+        """Raise `DataError` for a head that is gone; a run that has not charged yet has none of its own."""
+        if place is self._heads[0] or self._known.digests:
+            raise DataError(
+                f"{place.path}: is missing, so that it is unknown whether {self.path} is whole; put it back, "
+                "or, if 'penstock ledger show' with the latest run's public manifest finds the ledger whole, "
+                "write the head that it prints into a new one"
+            )
+
+
+class Transaction:
+    """Charges of one run while no other run can charge.
+
+    `check` before a step, `charge` after it. What is charged is written when the transaction ends, unless by an error.
+    """
+
+    def __init__(self, ledger: Ledger, file: BinaryIO) -> None:
+        self._ledger, self._file = ledger, file
+        #: Entries to append.
+        self.entries: list[dict[str, Any]] = []
+        if ledger._known.terms is None:
+            if ledger.terms is None:
+                raise DataError(f"{ledger.path}: no ledger here")
+            first = {"entry": "ledger", "version": VERSION, "id": secrets.token_hex(8), "terms": ledger.terms.values()}
+            self.enter(first)
+        self._offset = self.terms.slot(ledger.begin) - 1
+
+    @property
+    def terms(self) -> Terms:
+        """Terms of the ledger."""
+        terms = self._ledger._known.terms
+        assert terms is not None
+        return terms
+
+    @property
+    def identity(self) -> str:
+        """What tells the ledger from any other."""
+        return self._ledger._known.identity
+
+    @property
+    def runs(self) -> Mapping[str, Mapping[str, Any]]:
+        """Entries of the runs that have begun, by run."""
+        return self._ledger._known.runs
+
+    @property
+    def nonces(self) -> list[str]:
+        """Nonces of the run, the newest last."""
+        return self._ledger._known.nonces
+
+    def enter(self, values: dict[str, Any]) -> None:
+        """Append an entry that is no charge."""
+        values = json.loads(json.dumps(values))
+        self.entries.append(values)
+        self._ledger._take(values, values["entry"])
+
+    def nonce(self, window: int) -> str:
+        """Return the nonce under which a window is stepped: that of its charge, or else the newest one of the run."""
+        known = self._ledger._known
+        return known.made_under.get(window + self._offset) or (known.nonces[-1] if known.nonces else "")
+
+    def check(self, charge: Charge) -> None:
+        """Raise `LedgerExhausted` if the worst that a release can charge is not there; changes nothing.
+
+        A window that was charged before is settled, and so is one that was refused: what is decided of a window is the
+        same whenever it is repeated, whatever others have charged since.
+        """
+        posting, known = self._posting(charge), self._ledger._known
+        if not self.entries:
+            self._ledger.remember_from(posting.slot, self._file)
+            known = self._ledger._known
+        data = known.digests.get((charge.part, posting.slot))
+        if data:
+            return
+        self._check_fits(posting, refused=data is not None)
+
+    def charge(self, charge: Charge) -> None:
+        """Charge a window once; again for the same input is a retry, for other input an error."""
+        posting, known = self._posting(charge), self._ledger._known
+        data = known.digests.get((charge.part, posting.slot))
+        if data is not None:
+            if data != charge.data:
+                raise DataError(
+                    f"the input of window {charge.window} is not what it was when the window was released; "
+                    "a run can only be continued with the input that it began with"
+                )
+            return
+        self._check_fits(posting)
+        self.entries.append(posting.values())
+        self._ledger._post(posting)
+
+    def _posting(self, charge: Charge) -> Posting:
+        return Posting(self._ledger.run, charge.window + self._offset, self.nonce(charge.at or charge.window), charge)
+
+    def _check_fits(self, posting: Posting, refused: bool = False) -> None:
+        terms, table = self.terms, self._ledger._known.table
+        if math.isinf(terms.budget) or table is None:
+            return
+        slots = posting.on_slots(terms.measure)
+        amount = max(slots.amount, slots.in_part)
+        if not (amount or refused):
+            return
+        total = table.total(slots)
+        if refused or not total <= terms.budget * (1 + ROUNDING):  # nor where sums of huge figures are no number
+            raise LedgerExhausted(posting.charge.window, max(0.0, total - amount), amount, terms.budget)
+
+
+def _is_whole(line: bytes) -> bool:
+    """Return whether a line was written whole; an editor may have left out its end of line."""
+    if line.endswith(b"\n"):
+        return True
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _next_head(head: str, values: Mapping[str, Any]) -> str:
+    return hashlib.sha256((head + json.dumps(values)).encode()).hexdigest()
+
+
+def _check_version(path: Path, values: Mapping[str, Any]) -> None:
+    """Raise `DataError` for a first line without a version, `StateVersionError` for a later version."""
+    if values.get("entry") != "ledger" or "version" not in values:
+        raise _other_version(path)
+    if values["version"] > VERSION:
+        raise StateVersionError(f"{path}: a later version of penstock has written this ledger; use that one")
+
+
+def _other_version(path: Path) -> DataError:
+    return DataError(f"{path}: is no ledger of this version of penstock; name another file in output.ledger")
