@@ -17,7 +17,7 @@ from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.events import Block, Event
 from penstock.mechanisms.core.period import costliest
-from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
+from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.schedules import WEventSchedule
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.correlated import Correlated
@@ -40,11 +40,11 @@ class Composition(Accountant):
     w
         Length of the protected stretch in windows; None: that of the mechanism, or no such row.
 
-    **Privacy.** Rows: ``event_epsilon`` (largest loss of a user's events in one window, or of one of them; windows
-    that overlap add), ``w_event_epsilon`` (largest sum over w successive windows), ``user_epsilon`` (sum over all
-    windows), each followed by its ``_rdp``
-    form ((ε, δ) from Rényi DP through the accounting library, online); ``user_rho`` (zCDP), ``user_epsilon_advanced``
-    (Dwork, Rothblum, Vadhan 2010, for comparison), and at the end ``user_epsilon_pld`` (privacy loss distributions,
+    **Privacy.** Rows: ``event_epsilon`` (largest loss of a user's events in one window, or of one of them),
+    ``w_event_epsilon`` (largest sum over w successive windows), ``user_epsilon`` (sum over all windows), each followed
+    by its ``_rdp`` form ((ε, δ) from Rényi DP through the accounting library, online); ``user_rho`` (zCDP),
+    ``user_epsilon_advanced`` (Dwork, Rothblum, Vadhan 2010, for comparison), and at the end ``user_epsilon_pld``
+    (privacy loss distributions,
     tightest) and ``user_epsilon_classical`` (the papers' Gaussian formula). Pure figures are infinite for Gaussian
     noise. Where a mechanism chooses amounts from earlier outputs there are pure figures only: they bound the loss
     along every outcome (Rogers, Roth, Ullman, Vadhan 2016), the others need amounts fixed in advance. What such a
@@ -54,7 +54,7 @@ class Composition(Accountant):
 
     Where bounding chooses among a user's cells (C less than all), what is left of a window may take the place of what
     goes, so that counts move by up to 2·C. Such a *replacement* is charged for every window that a stretch holds only
-    a part of: overlapping windows at its ends, blocks of windows, and with C = 1 one event of a window. Bounds are
+    a part of: blocks of windows, and with C = 1 one event of a window. Bounds are
     compared with brute force over all small neighbours in the tests.
 
     Where a user is bounded over whole budget periods (``max_per_period``), what a stretch leaves makes room for later
@@ -63,11 +63,9 @@ class Composition(Accountant):
     whole; they are priced in the windows of least noise among those that they may be in (`costliest`). Amounts of ε and
     ρ add; the Rényi curve is ρ times the steepest of the run.
 
-    A block counts in every stretch that touches it. Time and state O(n_orders · w) a window, time O(n_orders · w²)
-    where windows overlap.
+    A block counts in every stretch that touches it. Time and state O(n_orders · w) a window.
     """
 
-    overlapping: ClassVar[bool] = True
     bounds_periods: ClassVar[bool] = True
     joins_streams: ClassVar[bool] = True
     version: ClassVar[int] = 3
@@ -83,12 +81,8 @@ class Composition(Accountant):
 
     def start(self, facts: AccountingFacts) -> tuple[Mapping[str, Any], State]:
         """Nothing released yet."""
-        if facts.overlapping and facts.n_overlaps < 2:
-            raise UnsupportedEvent("composition: windows overlap, but not by how many releases one event touches")
         w = self.w or getattr(facts.mechanism, "w", None)
-        # One step's events are in n_overlaps successive releases, hence those of w successive steps in w − 1 more.
-        hops = facts.n_overlaps
-        stretches = {"event": hops} | ({"w_event": w + hops - 1} if w else {})
+        stretches = {"event": 1} | ({"w_event": w} if w else {})
         longest = max(stretches.values())
         chooses = facts.max_cells < facts.n_cells
         bounded = _memberships(facts, w)
@@ -96,13 +90,9 @@ class Composition(Accountant):
         model = {
             "w": w,
             "stretches": stretches,
-            # Releases at either end of a stretch that hold other events, too: what goes may be replaced.
-            "ends": {
-                "event": max(hops - 1, facts.max_cells == 1) if chooses else 0,
-                "w_event": hops - 1 if chooses else 0,
-            },
+            # One event of a window may be replaced by another one, even where a user counts in a single cell.
+            "replaces": facts.max_cells == 1 and chooses,
             "chooses_in_blocks": bool(facts.max_windows or facts.max_block_cells) if over_blocks else chooses,
-            "hops": hops,
             "adaptive": bool(facts.mechanism and facts.mechanism.adaptive),
             "filtered": _filtered(facts, w),
             "bounded": bounded,
@@ -136,12 +126,12 @@ class Composition(Accountant):
         whole = tuple(part) if model["chooses_in_blocks"] else release.charge
         figures = np.array([np.append(pure_epsilon(charge), renyi(charge)) for charge in (whole, anew)])
         ends, recent = _with_newest(window, release, figures, state)
-        so_far = np.array(
-            [
-                self._priced(_costliest(window.index - ends, recent, length, model["ends"][level]))
-                for level, length in model["stretches"].items()
-            ]
-        )
+        age = window.index - ends  # negative where a block ends later than the newest release
+        sums = {
+            level: recent[age < length, int(level == "event" and model["replaces"])].sum(axis=0)
+            for level, length in model["stretches"].items()
+        }
+        so_far = np.array([self._priced(total) for total in sums.values()])
         # Losses of linked windows add up before they are squared: advanced composition says nothing of them.
         beyond = [0.0, 0.0, np.inf if is_linked(release.charge) else 0.0, 0.0]
         state = {
@@ -227,15 +217,15 @@ class Composition(Accountant):
         total, rho, squares, excess = state["sums"].tolist()
         note = ODOMETER if model["adaptive"] else ""
         rows = []
-        for (level, length), (pure, approximate) in zip(model["stretches"].items(), state["largest"].tolist()):
-            adjacency = _stretch(level, length, model) + note
+        for level, (pure, approximate) in zip(model["stretches"], state["largest"].tolist()):
+            adjacency = _stretch(level, model) + note
             rows.append(self._row(index, f"{level}_epsilon", pure, adjacency))
             if level in model["filtered"]:
                 approximate = min(approximate, epsilon_of(model["filtered"][level], self.delta))
             if not model["adaptive"]:
                 rows.append(self._row(index, f"{level}_epsilon_rdp", approximate, adjacency, self._approximate))
         for level, bounded in model["filtered"].items():
-            adjacency = _stretch(level, 0, model) + (FILTER if model["adaptive"] else TOGETHER)
+            adjacency = _stretch(level, model) + (FILTER if model["adaptive"] else TOGETHER)
             rows.append(self._row(index, f"{level}_rho", bounded, adjacency, "zCDP rho"))
             if model["adaptive"]:
                 epsilon = epsilon_of(bounded, self.delta)
@@ -295,8 +285,6 @@ def _memberships(facts: AccountingFacts, w: int | None) -> dict[str, int]:
     bound = facts.period_bound
     if bound is None:
         return {}
-    if facts.overlapping:
-        raise UnsupportedEvent("composition: windows overlap, so a bound on budget periods has no price here")
     found = {"of_window": bound.of_window, "period": bound.whole, "event": bound.stretch(1)}
     found["event reach"] = bound.longest
     if w:
@@ -324,7 +312,7 @@ def _filtered(facts: AccountingFacts, w: int | None) -> dict[str, float]:
     Nothing where sums over them are no more than that.
     """
     one, coarse = facts.mechanism, any(isinstance(step, TemporalGeneralization) for step in facts.steps)
-    if one is None or coarse or facts.n_overlaps > 1:
+    if one is None or coarse:
         return {}
     if isinstance(one, Correlated):
         return {"w_event": one.promised * facts.n_budgets} if w is not None and w <= one.w else {}
@@ -335,32 +323,13 @@ def _filtered(facts: AccountingFacts, w: int | None) -> dict[str, float]:
     return {} if one.period_budget is None else {"period": one.period_budget * facts.n_budgets}
 
 
-def _costliest(age: NDArray[np.int64], recent: NDArray[np.float64], length: int, n_ends: int) -> NDArray[np.float64]:
-    """Largest figures, each by itself, of the stretches that hold the newest release.
-
-    Releases less than ``n_ends`` from either end of a stretch cost what a replacement costs, the others what adding or
-    removing does. Where these differ a stretch may also end after the newest release: then its beginning is dearer.
-    """
-    differ = 0 < n_ends < length / 2
-    sums = []
-    for beyond in range(length if differ else 1):
-        place = np.maximum(age, 0) + beyond  # a block may end later than the newest release
-        is_end = (place < n_ends) | (place >= length - n_ends)
-        some = recent[place < length]
-        sums.append(np.where(is_end[place < length, None], some[:, 1], some[:, 0]).sum(axis=0))
-    return np.asarray(np.max(sums, axis=0))
-
-
 def _person() -> str:
     return "add/remove all of one user's events"
 
 
-def _stretch(level: str, length: int, model: Mapping[str, Any]) -> str:
+def _stretch(level: str, model: Mapping[str, Any]) -> str:
     if level == "period":
         return "add/remove one user's events in one budget period, or in the run where there are none"
     if level == "w_event":
-        steps = "steps of the windows" if model["hops"] > 1 else "windows"
-        return f"add/remove one user's events in any {model['w']} successive {steps}"
-    if length == 1:
-        return "add/remove one user's events in one window, or one of them"
-    return f"add/remove one user's events in one step of the windows, which {length} windows share"
+        return f"add/remove one user's events in any {model['w']} successive windows"
+    return "add/remove one user's events in one window, or one of them"

@@ -101,7 +101,6 @@ class CrowdBlending(Accountant):
     Gehrke, Hay, Lui, Pass 2012. O(1) a window.
     """
 
-    overlapping: ClassVar[bool] = True
     reads: ClassVar[tuple[str, ...]] = ()
 
     epsilon: float | None = parameter(
@@ -113,7 +112,7 @@ class CrowdBlending(Accountant):
         crowd = facts.mechanism.crowd if facts.mechanism else None
         model: dict[str, Any] = {"crowd": crowd, "amplified": None}
         sampling = next((step for step in facts.steps if isinstance(step, Sampling)), None)
-        n_counts = min(facts.max_cells, facts.n_cells) * facts.n_overlaps
+        n_counts = min(facts.max_cells, facts.n_cells)
         if crowd is not None and sampling is not None and (n_counts == 1 or sampling.unit == "membership"):
             threshold, small = crowd
             if sampling.rate < 1:

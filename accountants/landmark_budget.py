@@ -21,7 +21,6 @@ from penstock.mechanisms.core.period import PeriodBound, costliest
 from penstock.mechanisms.core.plugin import (
     BudgetExceeded,
     ParameterError,
-    UnsupportedEvent,
     check_one_of,
     parameter,
 )
@@ -122,10 +121,9 @@ class LandmarkBudget(Accountant):
 
     **Privacy.** Unit: one user's bounded contributions in all landmarks of a period and in any one other window;
     add/remove. By sequential composition the period is (sum of ε over L, plus the largest other ε)-differentially
-    private (Katsomallos et al. 2022). Costs O(1) time and state a window. Overlapping windows are refused: one event
-    would be in several windows. A block of windows is charged once in every period it touches, as a landmark where
-    that period has any; where users are bounded over the block, for a replacement: without the person's events in the
-    unit, bounding may keep others of theirs.
+    private (Katsomallos et al. 2022). Costs O(1) time and state a window. A block of windows is charged once in every
+    period it touches, as a landmark where that period has any; where users are bounded over the block, for a
+    replacement: without the person's events in the unit, bounding may keep others of theirs.
 
     Where a user is bounded over whole periods (``max_per_period``), memberships that the bound left out move up when
     the unit goes. The loss is then that of all memberships which this changes, those of the unit and those that move up
@@ -162,8 +160,6 @@ class LandmarkBudget(Accountant):
 
     def start(self, facts: AccountingFacts) -> tuple[Budget, State]:
         """The budget as model; nothing spent yet."""
-        if facts.overlapping:
-            raise UnsupportedEvent("landmark_budget: windows overlap, so an event is in more than one window")
         state = {"period": np.asarray(-1), "window": np.asarray(0), "block_last": np.asarray(0)}
         amounts = {name: np.asarray(0.0) for name in ("landmarks", "other", "block_epsilon", "largest")}
         if (bound := facts.period_bound) is not None:

@@ -74,8 +74,8 @@ class Membership(Accountant):
 
     Rows, for the operator only: ``window_auc``, from the releases of one window alone, and ``membership_auc``, from the
     sum of all evidence up to it, with 95 % intervals over the challenges; ½ is guessing, 1 always right. People count
-    in one cell a window, the one that training keeps. Refused: overlapping windows, and steps on events or mechanisms
-    over blocks, for which ``penstock attack`` is made. O(targets·samples·(known + n_cells)) time a window, state
+    in one cell a window, the one that training keeps. Refused: steps on events, and mechanisms over blocks, for
+    which ``penstock attack`` is made. O(targets·samples·(known + n_cells)) time a window, state
     O(targets·(n_cells + samples)) and that of the mechanism for each group.
 
     Examples
@@ -217,8 +217,6 @@ class Membership(Accountant):
 
 def _mechanism(facts: AccountingFacts) -> Mechanism:
     """What the run releases through, post-processing included."""
-    if facts.overlapping:
-        raise UnsupportedEvent("membership: windows overlap, so one moment is in more than one release")
     steps = facts.steps or (() if facts.mechanism is None else (facts.mechanism,))
     chain = Chain.of(steps)
     if chain.reshapes or chain.unit_windows > 1:

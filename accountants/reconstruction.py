@@ -114,7 +114,7 @@ class Reconstruction(Accountant):
     provisional, for later releases tell more. ``place_known``: the likeliest place of a window, given all releases up
     to T − 1 windows later. ``visit_frequency``: share of the windows so far in a cell that published; ``spectral_gap``.
 
-    One cell a user and window (``max_cells: 1``) and no overlapping windows, or the counts tell more than is assumed.
+    One cell a user and window (``max_cells: 1``), or the counts tell more than is assumed.
     Any mechanism: noise that is simply added by its likelihood, others as if counts were exact (data processing) or
     by their ε. O(n_targets T s n_places²) time and O(n_targets T n_places) state a window. ``docs/reconstruction.md``
     has definitions and proofs.
@@ -234,7 +234,5 @@ def _check(facts: AccountingFacts, known: KnownTargets) -> None:
             f"reconstruction: a person may count in {facts.max_cells} cells of a window; with more than one the counts "
             "tell more than where a person is, and the bounds would not hold: set bounding.max_cells to 1"
         )
-    if facts.overlapping:
-        raise UnsupportedEvent("reconstruction: windows overlap, so one moment is in more than one release")
     if known.places.n_cells != facts.n_cells:
         raise ParameterError("prior", f"{known.places.n_cells} cells", f"one over the {facts.n_cells} cells of the run")

@@ -100,8 +100,8 @@ class Temporal(Accountant):
     adversary who knows everybody else and the correlation. Rows: ``backward_loss``, ``forward_loss``, ``total_loss``
     of each window (Cao, Yoshikawa, Xiao, Xiong 2017), provisional with the bound ``high`` until no later release can
     change them; ``landmark_loss`` and ``largest_landmark_loss`` (Katsomallos et al. 2022, with a sound gap term).
-    Infinite for Gaussian noise, which has no pure ε. A repeated release costs 0; a block is one timestamp. Overlapping
-    windows are refused. O(open rows) time and state a release. See ``docs/temporal.md``.
+    Infinite for Gaussian noise, which has no pure ε. A repeated release costs 0; a block is one timestamp. O(open
+    rows) time and state a release. See ``docs/temporal.md``.
 
     Examples
     --------
@@ -166,8 +166,6 @@ class Temporal(Accountant):
 
     def start(self, facts: AccountingFacts) -> tuple[tuple[Books, ...], State]:
         """Books of every subject, and nothing released yet."""
-        if facts.overlapping:
-            raise UnsupportedEvent("temporal: windows overlap, so one moment is in more than one release")
         prepared = self.prepare(None) if facts.training is None else facts.training
         settings = BookSettings(
             largest_epsilon=self._largest_epsilon(facts),

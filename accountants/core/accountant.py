@@ -61,10 +61,6 @@ class AccountingFacts:
         Size of the release and contribution bounds, as enforced.
     n_windows
         Windows in the run; None on an endless stream.
-    overlapping
-        Whether windows overlap, so that one event touches several releases.
-    n_overlaps
-        Releases that one event touches.
     mechanism
         The mechanism that sees counts, whose releases are accounted.
     steps
@@ -88,8 +84,6 @@ class AccountingFacts:
     max_cells: int = 1
     max_windows: int | None = None
     n_windows: int | None = None
-    overlapping: bool = False
-    n_overlaps: int = 1
     mechanism: Mechanism | None = None
     steps: tuple[Mechanism, ...] = ()
     max_block_cells: int | None = None
@@ -126,8 +120,6 @@ class Accountant(Checked, ABC):
     #: Names of operator-only facts of a window that `charge` needs in ``private``: ``counts`` (n_cells,), as bounded;
     #: ``target_cells`` (n_targets,), the cell of each person under "targets" in what was prepared, -1 where not seen.
     needs: ClassVar[tuple[str, ...]] = ()
-    #: Whether its theorem holds where windows overlap, so that an event is in more than one.
-    overlapping: ClassVar[bool] = False
     #: Whether it knows what a bound on a user's budget period does: what goes from one window makes room in later ones.
     bounds_periods: ClassVar[bool] = False
     #: Whether it prices releases that read other windows, too (`events.Linked`).

@@ -447,8 +447,6 @@ class Plan(KeyedRun):
             max_cells=self.max_cells,
             max_windows=self.block_bounds.max_windows if self.block_bounds else None,
             n_windows=self.calendar.n_windows,
-            overlapping=self.calendar.overlapping,
-            n_overlaps=self.calendar.n_hops,
             mechanism=self.chain.reader,
             steps=self.config.mechanism,
             max_block_cells=self.block_bounds.max_cells if self.block_bounds else None,

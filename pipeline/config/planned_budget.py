@@ -133,8 +133,6 @@ class _Plan:
         elif values["mode"] == "deployment" and not all(correlation.is_public for correlation in known):
             text = "an ε planned from people's data tells of them; a deployment plans with a public matrix or model"
             self.builder.fail(self.node, (*self.path, "correlation"), text)
-        elif values["windows"].step < values["windows"].size:
-            self.builder.fail(self.node, self.path, "windows that overlap have no temporal loss to plan with")
         return not self.builder.problems
 
     def _largest(self, goal: float, correlation: KnownCorrelation, values: dict[str, Any]) -> float:

@@ -22,7 +22,6 @@ from penstock.mechanisms.core.contract import MECHANISMS, Generalization, Mechan
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.sampling import Sampling
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
-from penstock.mechanisms.temporal_generalization import TemporalGeneralization
 from penstock.pipeline.config.build import A_DURATION, A_TIME, fields_of, format_duration, input_paths
 from penstock.pipeline.config.sections import Output
 from penstock.pipeline.config.yaml import Mapping, Path, Problem, locate, shown
@@ -156,28 +155,19 @@ def windows_can_be_numbered(source: Source, windows: Windows) -> Iterator[Findin
 
 
 def budget_period_holds_a_window(budget_period: int | None, windows: Windows) -> Iterator[Finding]:
-    """A budget period is at least as long as a window's step."""
-    if budget_period is not None and budget_period < windows.step:
-        yield Finding(("budget_period",), budget_period, f"at least one window ({format_duration(windows.step)})")
+    """A budget period is at least as long as a window."""
+    if budget_period is not None and budget_period < windows.size:
+        yield Finding(("budget_period",), budget_period, f"at least one window ({format_duration(windows.size)})")
 
 
 def landmark_mechanisms_have_landmarks(
-    mechanism: tuple[Mechanism, ...], landmarks: Landmarks | None, windows: Windows
+    mechanism: tuple[Mechanism, ...], landmarks: Landmarks | None
 ) -> Iterator[Finding]:
-    """A landmark budget is divided over landmarks, and protects an event that is in one window."""
+    """A landmark budget is divided over landmarks."""
     for i, one in _landmark_mechanisms(mechanism):
         if landmarks is None:
             right = f"a section with windows, times or recurring (mechanism[{i}] is {MECHANISMS.name_of(type(one))})"
             yield Finding(("landmarks",), None, right)
-        if windows.step < windows.size:
-            yield Finding(("mechanism", i, "type"), "", "a mechanism for overlapping windows, such as discrete_laplace")
-
-
-def periods_hold_whole_windows(mechanism: tuple[Mechanism, ...], windows: Windows) -> Iterator[Finding]:
-    """A budget of a period protects events that are in windows of one period."""
-    for i, one in enumerate(mechanism):
-        if one.period_budget is not None and windows.step < windows.size:
-            yield Finding(("mechanism", i, "type"), "", "a mechanism for overlapping windows, such as discrete_laplace")
 
 
 def endless_landmarks_have_a_period(
@@ -282,7 +272,7 @@ def without_days(source: Source, windows: Windows) -> str | None:
         if np.isnat(calendar.whole_days(np.arange(1, calendar.n_windows + 1))).all():
             return f"a metric of windows: no calendar day ({windows.time_zone}) is in the run as a whole"
     except ParameterError:
-        return "a metric of windows: those that overlap or are longer than a day add up to no days"
+        return "a metric of windows: those longer than a day add up to no days"
     return None
 
 
@@ -292,13 +282,6 @@ def days_have_totals(utility: tuple[str, ...], source: Source, windows: Windows)
     if right := without_days(source, windows) if daily else None:
         for i in daily:
             yield Finding(("utility", i), utility[i], right)
-
-
-def overlapping_windows_are_accounted(accountants: tuple[Accountant, ...], windows: Windows) -> Iterator[Finding]:
-    """Some theorems hold only where an event is in one window."""
-    for i, one in enumerate(accountants):
-        if windows.step < windows.size and not one.overlapping:
-            yield Finding(("accountants", i, "type"), "", "an accountant for overlapping windows, such as composition")
 
 
 def output_is_not_an_input(output: Output, source: Source, space: Space, sensors: Sensors) -> Iterator[Finding]:
@@ -339,7 +322,7 @@ def delayed_releases_leave_before_the_next(output: Output, source: Source, windo
         return
     if not isinstance(source, LiveSource):
         yield Finding(("output", "delay"), format_duration(output.delay), "left out where the source is no stream")
-    elif output.delay >= windows.step / (source.factor or 1):
+    elif output.delay >= windows.size / (source.factor or 1):
         right = "shorter than from one window to the next, in the time that passes while the stream runs"
         yield Finding(("output", "delay"), format_duration(output.delay), right)
 
@@ -354,7 +337,7 @@ def loads_keep_to_their_quota(
     """BigQuery takes 1,500 loads a table and day, and each window is one for each of `streams`."""
     n_streams = 1 if streams is None else streams if isinstance(streams, int) else len(streams)
     loads = output.bigquery is not None and output.bigquery.releases is not None
-    if loads and isinstance(source, LiveSource) and windows.step < _FEWEST * n_streams:
+    if loads and isinstance(source, LiveSource) and windows.size < _FEWEST * n_streams:
         least = "a minute" if n_streams == 1 else f"{n_streams} minutes, one for each of streams"
         right = f"left out where windows of a stream are shorter than {least} (pubsub has a subscription to BigQuery)"
         yield Finding(("output", "bigquery", "releases"), "", right)
@@ -391,15 +374,6 @@ def cells_can_be_grouped(mechanism: tuple[Mechanism, ...], space: Space) -> Iter
                 yield Finding(("space",), space, str(error), is_whole=True)
 
 
-def blocks_hold_an_event_once(mechanism: tuple[Mechanism, ...], windows: Windows) -> Iterator[Finding]:
-    """Where windows overlap, an event can be on both sides of a border between blocks."""
-    for i, step in enumerate(mechanism):
-        long = step.unit_windows > 1 or isinstance(step, TemporalGeneralization)
-        if long and windows.step < windows.size:
-            right = "a mechanism for overlapping windows, such as discrete_laplace: an event would be in two blocks"
-            yield Finding(("mechanism", i, "type"), "", right)
-
-
 def block_bounds_have_a_block(mechanism: tuple[Mechanism, ...], bounding: Bounding) -> Iterator[Finding]:
     """A bound over a block is enforced where there are blocks only."""
     if any(step.unit_windows > 1 for step in mechanism):
@@ -423,9 +397,6 @@ def period_bounds_are_priced(
         if not (step.follows if isinstance(step, Transformation) else i == 0 and step.bounds_periods):
             right = "one on counts of single windows, alone or with post-processing, with bounding.max_per_period"
             yield Finding(("mechanism", i, "type"), "", right)
-    if windows.step < windows.size:
-        right = "left out where windows overlap, so that an event is in several"
-        yield Finding(("bounding", "max_per_period"), bounding.max_per_period, right)
     if sensors != Sensors():
         yield Finding(("sensors",), sensors, "left out with bounding.max_per_period")
     if landmarks is not None and landmarks.max_per_period is not None:
@@ -776,7 +747,6 @@ RULES: tuple[Rule, ...] = (
     steps_make_sense,
     generalization_has_all_sensors,
     cells_can_be_grouped,
-    blocks_hold_an_event_once,
     block_bounds_have_a_block,
     period_bounds_are_priced,
     period_bounds_have_a_period,
@@ -787,7 +757,6 @@ RULES: tuple[Rule, ...] = (
     streams_are_priced,
     attacks_can_follow,
     landmark_mechanisms_have_landmarks,
-    periods_hold_whole_windows,
     endless_landmarks_have_a_period,
     landmarks_are_in_the_run,
     keys_are_read,
@@ -796,7 +765,6 @@ RULES: tuple[Rule, ...] = (
     accountants_can_learn,
     metrics_are_different,
     days_have_totals,
-    overlapping_windows_are_accounted,
     output_is_not_an_input,
     outlines_can_be_drawn,
     delayed_releases_leave_before_the_next,

@@ -193,10 +193,10 @@ def suggested_bounds(plan: Plan, n_windows: int, step: Mechanism) -> dict[str, i
     The keys are ``95`` and ``99``, percents of the memberships that it keeps, and, if ``step`` has a budget and knows
     of such bounds, ``for_noise``: `most_for_noise` under noise that spends its whole budget on what the bound leaves.
 
-    None where there can be no such bound: of traces, overlapping windows, an endless source, or switched sensors.
+    None where there can be no such bound: of traces, an endless source, or switched sensors.
     """
     free = replace(plan, config=replace(plan.config, bounding=replace(plan.bounding, max_per_period=None)))
-    if plan.on_points or plan.mode != "simulation" or plan.calendar.overlapping or plan.calendar.n_windows is None:
+    if plan.on_points or plan.mode != "simulation" or plan.calendar.n_windows is None:
         return {}
     if plan.config.sensors != Sensors():
         return {}
@@ -292,17 +292,17 @@ def n_windows(config: RunConfig, protect: str) -> int:
 
     Raises `ParameterError` if it is no duration, or not a whole number of windows.
     """
-    size, step = config.windows.size, config.windows.step
+    size = config.windows.size
     if protect == "window":
-        return -(-size // step)
+        return 1
     try:
         duration = parse_duration(protect)
     except (ParameterError, ValueError):
         duration = 0
-    if duration <= 0 or duration % step:
-        right = f"window, {CALENDAR_DAY}, or a duration that is a multiple of {format_duration(step)}"
+    if duration <= 0 or duration % size:
+        right = f"window, {CALENDAR_DAY}, or a duration that is a multiple of {format_duration(size)}"
         raise ParameterError("--protect", protect, right)
-    return duration // step
+    return duration // size
 
 
 def seconds(experiment: Experiment, n_jobs: int) -> float:

@@ -226,10 +226,9 @@ def terms_of(plan: Plan) -> Terms:
         )
     kept = ReleaseLoop(plan).model
     step, landmarks = plan.calendar.step, np.isfinite(kept.amount)
-    reader, n_hops, together = plan.chain.reader, plan.calendar.n_hops, plan.chain.together
+    reader, together = plan.chain.reader, plan.chain.together
     w = getattr(reader, "w", None)
     measure, n_steps = "epsilon", 1
-    parts = 2 if n_hops > 1 else 1  # of overlapping windows a stretch holds parts (`Terms.cost`)
     if landmarks:
         measure, budget = "rho" if kept.concentrated else "epsilon", kept.amount
     elif (period_budget := plan.chain.reader.period_budget) is not None:
@@ -241,9 +240,9 @@ def terms_of(plan: Plan) -> Terms:
     elif w is not None:
         n_steps = w * together
         measure = "rho" if getattr(reader, "concentrated", False) else "epsilon"
-        budget = -(-(n_steps + n_hops - 1) // n_steps) * float(getattr(reader, "budget", np.inf)) * parts
+        budget = float(getattr(reader, "budget", np.inf))
     else:
-        measure, budget = _of_one_event(plan, parts)
+        measure, budget = _of_one_event(plan)
     if plan.is_split and not landmarks and (w is not None or reader.period_budget is not None):
         budget *= plan.joint_factor
     span = output.ledger_span or n_steps * step
@@ -299,13 +298,13 @@ def own_promise(plan: Plan) -> float:
         return float(reader.period_budget * (3 + max(0, n_inside) // plan.period_bound.shortest))
     if getattr(reader, "w", None) is not None:
         return float(getattr(reader, "promised", getattr(reader, "budget", np.inf)))
-    return _of_one_event(plan, 1)[1]
+    return _of_one_event(plan)[1]
 
 
-def _of_one_event(plan: Plan, parts: int) -> tuple[str, float]:
+def _of_one_event(plan: Plan) -> tuple[str, float]:
     """What the releases that one event touches cost at worst, in ε or, where that is infinite, in ρ."""
     worst = plan.worst_charge()
-    times = plan.calendar.n_hops * (2 if parts == 2 or any(isinstance(event, Block) for event in worst) else 1)
+    times = 2 if any(isinstance(event, Block) for event in worst) else 1
     moved = 1.0 if (bound := plan.period_bound) is None else bound.stretch(1) / bound.of_window
     if np.isinf(epsilon := pure_epsilon(worst)):
         return "rho", times * moved * concentrated_rho(worst)
@@ -659,7 +658,7 @@ class Limit:
         is_steps = span % calendar.step == 0
         reach = calendar.start(charge.window + self.n_steps) if is_steps else charge.window_start + span
         n_windows = int(calendar.index(np.array([charge.window_end - 1]))[0]) - charge.window + 1
-        parts = calendar.overlapping or n_windows * calendar.step > span
+        parts = n_windows * calendar.step > span
         # What leaves a window makes room for as many later memberships where a user's budget period is bounded.
         factor = 2.0 if parts or self._is_alone else 1.0
         return replace(charge, run=self.plan.run_id, reach=reach, factor=factor)

@@ -184,9 +184,7 @@ def row_equation(plan: Plan) -> dict[str, Any]:
     for path in sorted(parts_folder(plan, "row_counts").glob("*.json")):
         total.add(RowCounts(**json.loads(path.read_text(encoding="utf-8"))))
     memberships = sum(json.loads(p.read_text()) for p in parts_folder(plan, "memberships").glob("*.json"))
-    equation = as_equation(total) | {"duplicates": total.used + total.overlaps - memberships}
-    if plan.calendar.overlapping:
-        equation["overlaps"] = total.overlaps  # duplicates are counted in every window, so there may be more than rows
+    equation = as_equation(total) | {"duplicates": total.used - memberships}
     if plan.on_points:
         equation["clamped"] = total.clamped
     check_row_equation(equation)
@@ -203,8 +201,7 @@ def as_equation(total: RowCounts) -> dict[str, Any]:
 def check_row_equation(equation: dict[str, Any]) -> None:
     """Raise `RowEquationError` unless rows = used + late + out of area + out of time + rejected."""
     outcomes = {name: equation[name] for name in ("used", "late", "out_of_area", "out_of_time", "rejected")}
-    most = equation["used"] + equation.get("overlaps", 0)
-    if equation["rows"] != sum(outcomes.values()) or not 0 <= equation["duplicates"] <= most:
+    if equation["rows"] != sum(outcomes.values()) or not 0 <= equation["duplicates"] <= equation["used"]:
         raise RowEquationError(f"{equation['rows']} rows were read, but their outcomes are {outcomes}")
 
 

@@ -294,8 +294,6 @@ def _not_promised(run: Run) -> Html:
         "When a release appears can show how busy the run was; output.delay evens that out.",
         "Anonymity in the sense of the law is not decided here: that is for the person who signs below.",
     ]
-    if (run.configuration.get("windows") or {}).get("type") == "sliding":
-        found.append("Windows overlap: an event is in several of them, and costs as much in each.")
     return element("ul", *(element("li", text) for text in found))
 
 

@@ -210,8 +210,6 @@ def odds(epsilon: float, configuration: dict[str, Any]) -> str:
     """Meaning of an ε for an adversary who sees all releases, and what it leaves open."""
     if epsilon >= HOPELESS:
         return "So large an ε promises next to nothing."
-    if (configuration.get("windows") or {}).get("type") == "sliding":
-        return "Windows overlap: an event is in several of them, and costs as much in each."
     return (
         "For someone who sees everything that was released and knows all other data, the odds that this was in the "
         f"data change by a factor of at most {number(math.exp(epsilon), 3)}. Someone who knows instead how visits "

@@ -112,11 +112,8 @@ def contributions_of(
 ) -> tuple[RowCounts, Iterator[tuple[tuple[int, int], Contributions]]]:
     """Distinct contributions of one block, split by window group and user shard.
 
-    An event is in every window that holds it: one pass for each hop of overlapping windows. It is late only where all
-    of them are closed.
-
     ``closed``, of shape (n_rows,): the last window that was final when each row arrived; None: all windows are still
-    open. ``used_by_group`` is filled with the number of rows used, by the group of their (latest) window. Returns row
+    open. ``used_by_group`` is filled with the number of rows used, by the group of their window. Returns row
     counts of the block, and ((group, shard), contributions) pairs.
     """
     found = located(block, plan, closed)
@@ -124,25 +121,10 @@ def contributions_of(
     frame = block.frame
     if row_counts.used < len(window):
         frame, window, cell = frame.select("user", "time").filter(used), window[used], cell[used]
-        closed = None if closed is None else closed[used]
     if used_by_group is not None:
         groups, n_rows = np.unique((window - 1) // plan.group, return_counts=True)
         used_by_group.update(zip(groups.tolist(), n_rows.tolist()))
-    if not plan.calendar.overlapping:
-        return row_counts, _split(frame, window, cell, plan)
-    first = np.ones(row_counts.used, np.int64) if closed is None else np.maximum(closed, 0) + 1
-    row_counts.overlaps = int(np.minimum(window - first + 1, plan.calendar.n_hops).sum()) - row_counts.used
-    return row_counts, _split_hops(frame, window, cell, first, plan)
-
-
-def _split_hops(
-    frame: Any, window: Integers, cell: Integers, first: Integers, plan: Plan
-) -> Iterator[tuple[tuple[int, int], Contributions]]:
-    """Every row in its latest window and in those before it, down to the first that is open."""
-    for hop in range(plan.calendar.n_hops):
-        here = window - hop >= first
-        if here.any():
-            yield from _split(frame.filter(here), window[here] - hop, cell[here], plan)
+    return row_counts, _split(frame, window, cell, plan)
 
 
 def _split(frame: Any, window: Integers, cell: Integers, plan: Plan) -> Iterator[tuple[tuple[int, int], Contributions]]:

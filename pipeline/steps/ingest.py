@@ -23,13 +23,12 @@ from penstock.pipeline.windows.calendar import Calendar
 class RowCounts:
     """What became of the rows of some input: every row has exactly one outcome.
 
-    ``overlaps`` are the further windows that used rows count in, where windows overlap; ``clamped`` are those of the
-    used rows whose point of a trace was moved to the edge of the area. Neither is an outcome.
+    ``clamped`` are those of the used rows whose point of a trace was moved to the edge of the area: no outcome of its
+    own.
     """
 
     rows: int = 0
     used: int = 0
-    overlaps: int = 0
     late: int = 0
     out_of_area: int = 0
     out_of_time: int = 0
@@ -38,7 +37,7 @@ class RowCounts:
 
     def add(self, other: RowCounts) -> None:
         """Add the rows of another piece."""
-        for name in ("rows", "used", "overlaps", "late", "out_of_area", "out_of_time", "clamped"):
+        for name in ("rows", "used", "late", "out_of_area", "out_of_time", "clamped"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for reason, n in other.rejected.items():
             self.rejected[reason] = self.rejected.get(reason, 0) + n
@@ -196,7 +195,7 @@ def last_final(calendar: Calendar, lateness: int, watermark: int) -> int:
     if instant < calendar.from_ms:
         return 0
     endless = replace(calendar, until_ms=None)
-    last = int(endless.index(np.array([instant]))[0]) - calendar.n_hops
+    last = int(endless.index(np.array([instant]))[0]) - 1
     return max(0, last if calendar.n_windows is None else min(last, calendar.n_windows))
 
 
@@ -214,7 +213,7 @@ def closed_before(piece: MicroBatch, plan: Plan) -> NDArray[np.int64]:
     window = plan.calendar.index(times)
     old = np.flatnonzero((window > 0) & (times < reached))
     if len(old):
-        first, last = max(1, int(window[old].min()) - plan.calendar.n_hops + 1), int(window[old].max())
+        first, last = int(window[old].min()), int(window[old].max())
         ends = plan.calendar.ends(first, last)
         closed[old] = first - 1 + np.searchsorted(ends, reached[old], side="right")
     return closed

@@ -237,7 +237,7 @@ class ReleaseLoop:
         self.ledger_key = plan.key.subkey("ledger")
         self.name = MECHANISMS.name_of(type(self.mechanism))
         guards = [a for a in plan.accountants if isinstance(a, LandmarkBudget)]
-        if not guards and self.mechanism.landmark_budget is not None and not plan.calendar.overlapping:
+        if not guards and self.mechanism.landmark_budget is not None:
             guards = [LandmarkBudget()]
         budgets = [guard.start(plan.accounting_facts())[0] for guard in guards]
         # Where several keep a budget, the smallest is the one that can be exceeded.

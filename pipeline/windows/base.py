@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +18,8 @@ class Windows(Checked, ABC):
     """Base of all kinds of windows.
 
     Windows follow the wall clock of their time zone: one starts at local midnight (plus ``offset``) of the day on
-    which the run begins, and from there one every step. Window 1 is the one that contains the begin of the run, so it
-    starts there whenever the run begins on a boundary.
+    which the run begins, and from there one every ``size``. Window 1 is the one that contains the begin of the run, so
+    it starts there whenever the run begins on a boundary.
     """
 
     size: int = parameter(doc="length of a window", kind="duration", above=0, unit="ms")
@@ -47,11 +47,6 @@ class Windows(Checked, ABC):
     #: Whether every event is a window of its own (traces).
     per_event = False
 
-    @property
-    @abstractmethod
-    def step(self) -> int:
-        """Distance between the starts of two windows, in milliseconds."""
-
     def calendar(self, from_ms: int | None, until_ms: int | None = None) -> Calendar:
         """The numbered windows of a run.
 
@@ -76,14 +71,7 @@ class Windows(Checked, ABC):
         anchor += self.offset
         if from_ms is None:
             from_ms = int(instants(self.time_zone, np.array([anchor]))[0])
-        return Calendar(
-            step=self.step,
-            anchor=anchor,
-            time_zone=self.time_zone,
-            from_ms=from_ms,
-            until_ms=until_ms,
-            n_hops=self.size // self.step,
-        )
+        return Calendar(step=self.size, anchor=anchor, time_zone=self.time_zone, from_ms=from_ms, until_ms=until_ms)
 
 
 WINDOWS: Registry[Windows] = Registry("penstock.pipeline.windows", "window", ("calendar", "landmarks", "sensors"))

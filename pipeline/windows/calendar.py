@@ -178,8 +178,6 @@ class Calendar:
     from_ms, until_ms
         The run: window 1 contains ``from_ms``, the last window is the last one to start before ``until_ms`` (None:
         endless). An event outside is out of time, also where its window is not.
-    n_hops
-        Length of a window in steps; above 1 windows overlap.
 
     Notes
     -----
@@ -201,16 +199,10 @@ class Calendar:
     time_zone: str
     from_ms: int
     until_ms: int | None = None
-    n_hops: int = 1
 
     def __post_init__(self) -> None:
         if self.until_ms is not None and self.until_ms <= self.from_ms:
             raise ParameterError("until", self.until_ms, f"later than from ({self.from_ms})")
-
-    @property
-    def overlapping(self) -> bool:
-        """Whether an event belongs to more than one window."""
-        return self.n_hops > 1
 
     @cached_property
     def n_windows(self) -> int | None:
@@ -246,10 +238,10 @@ class Calendar:
 
     def ends(self, first: int, last: int) -> NDArray[np.int64]:
         """First instants after the windows ``first`` to ``last``, both inclusive; shape (last − first + 1,)."""
-        return self.starts(first + self.n_hops, last + self.n_hops)
+        return self.starts(first + 1, last + 1)
 
     def index(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Number of the window that each instant is in (the latest one, where windows overlap); 0 out of time.
+        """Number of the window that each instant is in; 0 out of time.
 
         `times`: milliseconds since 1970 UTC, shape (n,).
         """
@@ -276,12 +268,6 @@ class Calendar:
             index[times > latest] = 0
         return index
 
-    def indices(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Numbers of all windows that each instant is in, ascending; shape (n, n_hops), 0 where there is none."""
-        latest = self.index(times)[:, None]
-        indices: NDArray[np.int64] = np.maximum(latest - np.arange(self.n_hops)[::-1], 0)
-        return indices
-
     def whole_days(self, windows: NDArray[np.int64]) -> NDArray[np.datetime64]:
         """Local date of each window, NaT unless all windows of that date are in the run and among those given.
 
@@ -290,9 +276,8 @@ class Calendar:
 
         `windows`: different window numbers, ascending, shape (n,).
         """
-        if self.overlapping or self.step > DAY:
-            wrong = "overlapping" if self.overlapping else f"{self.step} ms"
-            raise ParameterError("windows", wrong, "without overlap and at most a day long, to add up to days")
+        if self.step > DAY:
+            raise ParameterError("windows", f"{self.step} ms", "at most a day long, to add up to days")
         if not len(windows):
             return np.array([], "M8[D]")
         # The windows of those days, whether they are in the run or not.

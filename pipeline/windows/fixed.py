@@ -34,8 +34,3 @@ class Fixed(Windows):
         super().__post_init__()
         if self.offset >= self.size:
             raise ParameterError("offset", self.offset, f"below size ({self.size} ms)")
-
-    @property
-    def step(self) -> int:
-        """Distance between the starts of two windows: their size."""
-        return self.size

@@ -40,11 +40,6 @@ class Timestamps(Windows):
     allowed_lateness: int = dataclasses.field(default=0, init=False)
     per_event = True
 
-    @property
-    def step(self) -> int:
-        """A millisecond, the resolution of time."""
-        return 1
-
     def calendar(self, from_ms: int | None, until_ms: int | None = None) -> Calendar:
         """The whole run as one window; raises `ParameterError` where it has no begin or end."""
         if from_ms is None or until_ms is None:

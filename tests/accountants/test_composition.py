@@ -173,41 +173,6 @@ def test_w_event_and_event_figures_are_the_largest_sums():
         assert found["w_event_epsilon_rdp"] <= found["w_event_epsilon"] * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("n_overlaps", [2, 4])
-def test_overlapping_windows_add(n_overlaps):
-    """Where everybody counts in all cells nothing is chosen, hence nothing is replaced."""
-    epsilons = np.arange(1.0, 9.0)
-    facts = AccountingFacts(n_cells=4, max_cells=4, overlapping=True, n_overlaps=n_overlaps)
-    found = figures([(events.PureDP(e),) for e in epsilons], facts=facts, w=3)
-    assert found["event_epsilon"] == epsilons[-n_overlaps:].sum()
-    # Events of three successive steps are in n_overlaps + 2 releases.
-    assert found["w_event_epsilon"] == epsilons[-(n_overlaps + 2) :].sum()
-
-
-@pytest.mark.parametrize(("n_overlaps", "w"), [(2, 1), (2, 3), (3, 2), (4, 9)])
-def test_windows_that_a_stretch_holds_in_part_cost_a_replacement(n_overlaps, w):
-    epsilons = np.random.default_rng(5).uniform(0.1, 1.0, 12)
-    facts = AccountingFacts(n_cells=4, max_cells=2, overlapping=True, n_overlaps=n_overlaps)
-    found = figures([(events.PureDP(e),) for e in epsilons], facts=facts, w=w)
-
-    def worst(n_steps):
-        """By the definition: release i holds steps i − n_overlaps + 1 to i; one that holds others too is replaced."""
-        totals = []
-        for first in range(-n_overlaps, len(epsilons)):
-            steps = range(first, first + n_steps)
-            held = [[step in steps for step in range(i - n_overlaps + 1, i + 1)] for i in range(len(epsilons))]
-            totals.append(sum(e * any(own) * (2 - all(own)) for e, own in zip(epsilons, held)))
-        return max(totals)
-
-    assert found["event_epsilon"] == pytest.approx(worst(1))
-    assert found["w_event_epsilon"] == pytest.approx(worst(w))
-
-
-def test_overlap_of_unknown_extent_is_refused():
-    with pytest.raises(UnsupportedEvent, match="overlap"):
-        Composition().start(AccountingFacts(n_cells=1, overlapping=True))
-
-
 def test_a_block_counts_in_every_stretch_that_touches_it():
     """Blocks of three windows, charged at their first: a stretch of two windows touches two of them at a border."""
     charges = [

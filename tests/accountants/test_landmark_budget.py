@@ -17,7 +17,7 @@ from penstock.mechanisms import get
 from penstock.mechanisms.core.concentrated import rho_of
 from penstock.mechanisms.core.contract import Facts, Release
 from penstock.mechanisms.core.events import Block, DiscreteGaussian, PureDP, Repeated
-from penstock.mechanisms.core.plugin import BudgetExceeded, ParameterError, UnsupportedEvent
+from penstock.mechanisms.core.plugin import BudgetExceeded, ParameterError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
@@ -156,11 +156,6 @@ def test_a_budget_in_rho_is_kept_in_rho_and_said_in_epsilon_and_delta(name):
     # One more regular window with all of it would be too much.
     with pytest.raises(BudgetExceeded):
         accountant.check(facts.windows()[6], (DiscreteGaussian(1.0, 0.1),), model, state)
-
-
-def test_overlapping_windows_are_refused():
-    with pytest.raises(UnsupportedEvent, match="overlap"):
-        LandmarkBudget().start(AccountingFacts(n_cells=1, overlapping=True, n_overlaps=2))
 
 
 def test_a_block_is_charged_once_in_every_period_it_touches():

@@ -172,7 +172,6 @@ def test_after_the_attacked_windows_nothing_is_said():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"overlapping": True},
         {"steps": (get("sampling")(rate=0.5), get("raw")())},
         {"steps": (), "mechanism": get("fpa").examples()[0]},
     ],
@@ -226,7 +225,6 @@ def test_a_run_keeps_the_books_for_the_operator_only(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("windows={type: sliding, size: 2h, period: 1h}", "an accountant for overlapping windows"),
         ("mechanism=[{type: sampling, rate: 0.5}, {type: raw}]", "left to penstock attack"),
         ("mechanism={type: fpa, epsilon: 1.0, coefficients: 3, block: 4}", "left to penstock attack"),
     ],

@@ -279,7 +279,7 @@ def _sensitivity(world: World, one: Change, seen: Seen, moved: np.ndarray[Any, A
     calendar, unit = seen.plan.calendar, seen.plan.chain.unit_windows
     times = np.array([row.time + START for row in one.touched], np.int64) * 1000
     latest = calendar.index(times)
-    hit = {w for window in latest.tolist() if window for w in range(window - calendar.n_hops + 1, window + 1)}
+    hit = {window for window in latest.tolist() if window}
     blocks = {(window - 1) // unit for window in hit}
     if seen.plan.period_bound is not None:
         facts = seen.plan.windows(1, seen.plan.n_windows)

@@ -314,19 +314,6 @@ def periods(random_: random.Random) -> World:
     return World("periods", value, rows, n_windows, landmarks=landmarks, units=units)
 
 
-def sliding(random_: random.Random) -> World:
-    """Windows that overlap."""
-    hops, n_steps = random_.randint(2, 3), random_.randint(3, 6)
-    deployed = random_.random() < 0.3
-    reader = random_.choice(["discrete_laplace", "w_event_uniform"])
-    step = {"type": "raw"} if deployed else {"type": reader, "epsilon": 1.0} | ({"w": 2} if "event" in reader else {})
-    windows = {"type": "sliding", "size": f"{20 * hops}m", "period": "20m"}
-    value = sections(random_, [step], deployed, windows=windows)
-    rows = crowd(random_, n_steps * 1200)
-    units = ("person", "step", "stretch", "event")
-    return World("sliding", value, rows, n_steps, step=1200, named=random_.random() < 0.5, units=units)
-
-
 def _live(random_: random.Random, kind: str, **source: Any) -> World:
     n_windows = random_.randint(2, 5)
     deployed = random_.random() < 0.5
@@ -415,7 +402,6 @@ KINDS: dict[str, Callable[[random.Random], World]] = {
         periods,
         blocks,
         decisions,
-        sliding,
         replays,
         disorder,
         arrivals,

@@ -320,7 +320,6 @@ REFUSED = [
     ([LAPLACE, {"type": "adaptive_ranges", "parts": 2, "block": 4}], {}, "mechanism[1].type", "both read true counts"),
     ([SPATIAL, LAPLACE], {"sensors": {"fixed": ["r00c00"]}}, "sensors", "covers several cells"),
     ([SPATIAL | {"rows": None, "columns": None}, LAPLACE], {}, "mechanism[0].rows", "names no groups"),
-    ([FPA], {"windows": {"type": "sliding", "size": "2h", "period": "1h"}}, "mechanism[0].type", "two blocks"),
     ([LAPLACE], {"bounding": {"max_cells": 1, "max_windows": 3}}, "bounding.max_windows", "fpa"),
 ]
 

@@ -13,7 +13,7 @@ from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, re
 from penstock.mechanisms.core.contract import Facts, Release
 from penstock.mechanisms.core.events import Block, DiscreteLaplace, Gaussian
 from penstock.pipeline.steps.bounding import BlockBounds, bound, bound_block
-from penstock.pipeline.steps.contributions import REMEMBERED, ContributionRows, merge
+from penstock.pipeline.steps.contributions import ContributionRows
 
 KEEPS = ("hash", "first", "last", "most_frequent")
 N_STEPS = 4
@@ -28,8 +28,8 @@ def data_sets(n_cells, n_steps=N_STEPS, most=4096):
     return (numbers[:, None] >> np.arange(size) & 1).astype(bool).reshape(-1, n_steps, n_cells)
 
 
-def bounded(presence, hops, max_cells, keep):
-    """Bounded contribution of every person, shape (people, windows, cells); window i holds steps i − hops + 1 to i."""
+def bounded(presence, max_cells, keep):
+    """Bounded contribution of every person, shape (people, windows, cells)."""
     n_people, n_steps, n_cells = presence.shape
     rng = np.random.default_rng(3)  # the same marks for the neighbour
     marks = rng.integers(1, 4, presence.shape)
@@ -37,68 +37,55 @@ def bounded(presence, hops, max_cells, keep):
         order = rng.permuted(np.tile(np.arange(n_cells), (n_people, n_steps, 1)), axis=2)
         marks = 100 * np.arange(n_steps)[:, None] + order
     user, step, cell = np.nonzero(presence)
-    parts = [
-        ContributionRows(user[:, None], step + 1 + hop, cell, None if keep == "hash" else marks[user, step, cell])
-        for hop in range(hops)
-    ]
-    together = merge(parts, keep if keep in REMEMBERED else "hash")
-    some = together.take(bound(together, max_cells, keep, b"k" * 16))
-    shown = np.zeros((n_people, n_steps + hops - 1, n_cells), np.int64)
+    rows = ContributionRows(user[:, None], step + 1, cell, None if keep == "hash" else marks[user, step, cell])
+    some = rows.take(bound(rows, max_cells, keep, b"k" * 16))
+    shown = np.zeros(presence.shape, np.int64)
     shown[some.user[:, 0], some.window - 1, some.cell] = 1
     return shown
 
 
-def charged(hops, max_cells, n_cells, w):
+def charged(max_cells, n_cells, w):
     """ε of the rows of composition where every unit of L1 costs 1, and ρ of one replacement."""
-    n_windows = N_STEPS + hops - 1
-    facts = AccountingFacts(n_cells=n_cells, max_cells=max_cells, overlapping=hops > 1, n_overlaps=hops)
     accountant = Composition(w=w)
-    model, state = accountant.start(facts)
-    for window in Facts(n_cells=n_cells, n_windows=n_windows).windows():
+    model, state = accountant.start(AccountingFacts(n_cells=n_cells, max_cells=max_cells))
+    for window in Facts(n_cells=n_cells, n_windows=N_STEPS).windows():
         charge = (DiscreteLaplace(l1=float(max_cells), scale=1.0),)
         release = Release(window=window.index, values=np.zeros(n_cells), charge=charge)
         _, state = accountant.charge(release, window, {}, model, state)
     return {row.name: row.value for row in accountant.finish(model, state)}
 
 
-def moves(presence, without, hops, max_cells, keep):
-    apart = bounded(presence, hops, max_cells, keep) - bounded(without, hops, max_cells, keep)
+def moves(presence, without, max_cells, keep):
+    apart = bounded(presence, max_cells, keep) - bounded(without, max_cells, keep)
     return np.abs(apart).sum(axis=2)
 
 
 @pytest.mark.parametrize("keep", KEEPS)
-@pytest.mark.parametrize(
-    ("hops", "max_cells", "n_cells", "w"), [(1, 1, 3, 2), (2, 1, 3, 2), (3, 1, 2, 1), (2, 3, 3, 2)]
-)
-def test_charges_are_the_largest_move_of_any_steps(keep, hops, max_cells, n_cells, w):
+@pytest.mark.parametrize(("max_cells", "n_cells", "w"), [(1, 3, 2), (1, 2, 1), (2, 3, 3), (3, 3, 2)])
+def test_charges_are_the_largest_move_of_any_windows(keep, max_cells, n_cells, w):
     presence = data_sets(n_cells)
-    figures, found = charged(hops, max_cells, n_cells, w), {}
+    figures, found = charged(max_cells, n_cells, w), {}
     for level, n_steps in (("event", 1), ("w_event", w)):
         worst = 0
         for first in range(N_STEPS - n_steps + 1):
             without = presence.copy()
             without[:, first : first + n_steps] = False
-            worst = max(worst, moves(presence, without, hops, max_cells, keep).sum(axis=1).max())
+            worst = max(worst, moves(presence, without, max_cells, keep).sum(axis=1).max())
         found[level] = worst
-    if hops == 1:  # the unit is one of the window's events, too
-        for cell, step in itertools.product(range(n_cells), range(N_STEPS)):
-            without = presence.copy()
-            without[:, step, cell] = False
-            worst = moves(presence, without, hops, max_cells, keep).sum(axis=1).max()
-            found["event"] = max(found["event"], worst)
+    for cell, step in itertools.product(range(n_cells), range(N_STEPS)):  # the unit is one of the window's events, too
+        without = presence.copy()
+        without[:, step, cell] = False
+        found["event"] = max(found["event"], moves(presence, without, max_cells, keep).sum(axis=1).max())
     for level, worst in found.items():
-        # By time a window cannot change at both of its ends; where overlapping windows choose that way less is moved.
-        attained = keep not in ("first", "last") or hops == 1 or max_cells == n_cells
-        assert worst <= figures[f"{level}_epsilon"]
-        assert worst == figures[f"{level}_epsilon"] or not attained
+        assert worst == figures[f"{level}_epsilon"]
 
 
 @pytest.mark.parametrize("keep", KEEPS)
-def test_two_of_four_cells_move_four_in_each_overlapping_window(keep):
+def test_two_of_four_cells_give_way_to_the_two_others(keep):
     presence = data_sets(4, n_steps=3, most=4096)
     without = presence.copy()
-    without[:, 1] = False
-    apart = bounded(presence, 2, 2, keep) - bounded(without, 2, 2, keep)
+    without[:, 1, :2] = False
+    apart = bounded(presence, 2, keep) - bounded(without, 2, keep)
     assert np.abs(apart).sum(axis=2).max() == 4.0 == pure_epsilon([replaced(DiscreteLaplace(2.0, 1.0))])
     # In L2 a replacement is √2 of an addition: the cells that come are others than those that go.
     sigma = 1 / np.sqrt(2)

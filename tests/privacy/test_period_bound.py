@@ -525,7 +525,6 @@ WRONG = {
         {"mechanism": [{"type": "sampling", "rate": 0.5}, MECHANISM]},
         "alone or with post-processing",
     ),
-    "overlap": ({"windows": {"type": "sliding", "size": "2h", "period": "1h"}}, "windows overlap"),
     "sensors": ({"sensors": {"active": "one_random"}}, "left out with bounding.max_per_period"),
     "another accountant": (
         {"accountants": [{"type": "temporal", "correlation": {"laplacian": {"n": 3, "s": 0.1}}}]},

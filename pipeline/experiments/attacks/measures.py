@@ -64,12 +64,9 @@ def plays_membership(name: str) -> bool:
 def check_recoverable(config: RunConfig) -> None:
     """Refuse a run without trajectories of people from cell to cell and window to window."""
     check_one_stream(config)
-    source, windows = config.source, config.windows
-    if not source.has_people:
+    if not config.source.has_people:
         right = "one that tells people apart, to recover trajectories: here every trip is a new person"
-        raise ParameterError("source", type(source).__name__.lower(), right)
-    if windows.step < windows.size:
-        raise ParameterError("windows", type(windows).__name__.lower(), "without overlaps, to recover trajectories")
+        raise ParameterError("source", type(config.source).__name__.lower(), right)
     coarse = [step for step in config.mechanism if isinstance(step, Generalization)]
     if coarse:
         right = "without coarse cells and windows, to recover trajectories"

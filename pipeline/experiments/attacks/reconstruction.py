@@ -181,9 +181,6 @@ def check_applicable(plan: Plan) -> None:
             plan.config.bounding.max_cells,
             "1 for a reconstruction attack: with several cells of a window there is no single trajectory to retrace",
         )
-    if plan.calendar.overlapping:
-        right = "of windows that do not overlap: one moment would be in more than one release"
-        raise ParameterError("windows", plan.config.windows, right)
     steps = plan.config.mechanism
     # PerturbSmall adds noise to small counts only, so the noise depends on the counts
     adds_noise = Releasing(plan.chain.reader, steps).adds_noise_only and not isinstance(plan.chain.reader, PerturbSmall)

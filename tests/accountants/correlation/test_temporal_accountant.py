@@ -157,8 +157,6 @@ def test_classes_have_books_of_their_own():
 
 def test_what_it_cannot_account_is_refused_before_anything_changes():
     accountant = Temporal(correlation=STRONG, largest_epsilon=0.1)
-    with pytest.raises(UnsupportedEvent, match="overlap"):
-        accountant.start(AccountingFacts(n_cells=2, overlapping=True))
     with pytest.raises(UnsupportedEvent, match="PlanarLaplace"):
         account(accountant, [(events.PlanarLaplace(epsilon=1.0),)])
     with pytest.raises(UnsupportedEvent, match=r"window 2 costs 0\.3, above the largest_epsilon of 0\.1"):

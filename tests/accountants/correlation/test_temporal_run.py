@@ -161,13 +161,6 @@ def test_plans_that_cannot_be_made_are_refused(sections):
         sections(mechanism={"type": "gaussian", "rho": {"temporal_goal": 1.0}}),
         "mechanism.rho: a section is not allowed; it must be a number above 0",
     )
-    sliding = {"type": "sliding", "size": "2h", "period": "1h"}
-    refused(
-        sections(mechanism=plan(), windows=sliding),
-        f"{where}: windows that overlap have no temporal loss to plan with",
-        "accountants[0].type: 'temporal' is not allowed; it must be an accountant for overlapping windows, such as "
-        "composition",
-    )
 
 
 def test_an_endless_stream_that_remembers_everything_has_no_plan(sections, tmp_path):

@@ -403,8 +403,6 @@ def test_refusals_say_why():
     accountant, prepared = accountant_of((random_prior(np.random.default_rng(1), 4),))
     with pytest.raises(UnsupportedEvent, match="max_cells"):
         accountant.start(AccountingFacts(n_cells=3, max_cells=2, training=prepared))
-    with pytest.raises(UnsupportedEvent, match="overlap"):
-        accountant.start(AccountingFacts(n_cells=3, overlapping=True, training=prepared))
     with pytest.raises(ParameterError, match="prior"):
         accountant.start(AccountingFacts(n_cells=5, training=prepared))
     model, state = accountant.start(AccountingFacts(n_cells=3, training=prepared))

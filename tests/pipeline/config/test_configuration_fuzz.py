@@ -58,7 +58,7 @@ SOME = st.one_of(
             "1/2",
         ]
     ),
-    st.sampled_from(["raw", "laplace", "sliding", "places", "deployment", "Sat,Sun", "UTC", "*", ".", "env:HOME"]),
+    st.sampled_from(["raw", "laplace", "timestamps", "places", "deployment", "Sat,Sun", "UTC", "*", ".", "env:HOME"]),
     st.text(max_size=8),
     st.lists(st.integers(0, 30), max_size=3),
     st.dictionaries(st.sampled_from(["type", "size", "period", "x"]), st.integers(0, 9), max_size=2),

@@ -155,7 +155,6 @@ def test_a_recovery_that_makes_no_sense_is_refused_before_it_runs(load, text, sa
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("windows={type: sliding, size: 2h, period: 1h}", "sliding.* without overlaps"),
         ("mechanism=[{type: temporal_generalization, windows: 2}, {type: raw}]", "without coarse cells and windows"),
         ("source={type: citibike, path: %s, from: 2024-01-01T00:00:00Z, until: 2024-01-02T00:00:00Z}", "every trip is"),
     ],

@@ -422,7 +422,6 @@ def test_what_is_left_open_comes_from_the_accountant():
         ("{type: raw}", [], {"horizon": 5, "training": 20}, "training: 20 .* 2 to 19"),
         ("{type: raw}", [], {"horizon": 3, "tolerance": 3}, "every guess succeeds"),
         ("{type: raw}", [], {"releases": 10**6}, "releases: 1000000 .* at most"),
-        ("{type: raw}", ["windows={type: sliding, size: 2h, period: 1h}"], {}, "overlap"),
     ],
 )
 def test_what_cannot_be_retraced_is_refused_before_anything_is_read(mechanism, overrides, game, message):

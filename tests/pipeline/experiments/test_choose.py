@@ -6,7 +6,6 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -147,8 +146,6 @@ def test_a_deployment_is_not_chosen_for_and_wrong_wishes_are_refused(configurati
 def test_a_stretch_is_counted_in_windows(configuration):
     config = load(configuration)
     assert [n_windows(config, text) for text in ("window", "1h", "24h", "7d")] == [1, 1, 24, 168]
-    overlapping = SimpleNamespace(windows=SimpleNamespace(size=7_200_000, step=1_800_000))
-    assert n_windows(overlapping, "window") == 4  # an event is in four windows
 
 
 def test_its_time_is_estimated(configuration):

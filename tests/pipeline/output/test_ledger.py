@@ -784,23 +784,6 @@ def test_runs_at_the_same_time_do_not_pass_the_budget_together(tmp_path, value):
     assert set(totals.values()) == {0.75}
 
 
-SLIDING = {"windows": {"type": "sliding", "size": "2h", "period": "1h"}}
-
-
-@pytest.mark.parametrize("mechanism", [PLAIN, W_EVENT, {**W_EVENT, "w": 1}])
-def test_overlapping_windows_count_twice_and_one_run_has_room(tmp_path, value, mechanism):
-    """A stretch holds parts of windows: bounding may keep another event, as the accounts of one run charge it."""
-    result = run(configured(changed(value, **(COMPOSED | SLIDING), mechanism=mechanism)), tmp_path / "one")
-    assert (result.exit_code, set(actions(result))) == (DONE, {"published"})
-    charges = list(Ledger(tmp_path / "ledger"))
-    assert {charge.factor for charge in charges} == {2.0}
-    stretch = [c for c in charges if c.window_start < charges[2].window_end and c.window_end > charges[2].window_start]
-    terms = Terms.of_entry(next(e.values for e in Ledger(tmp_path / "ledger").entries() if not e.is_charge))
-    assert terms.budget >= max(2 * charges[2].epsilon, sum(terms.cost(c) for c in stretch[:2]))
-    again = run(configured(changed(value, **(COMPOSED | SLIDING), mechanism=mechanism)), tmp_path / "two")
-    assert again.exit_code == STOPPED
-
-
 def test_fast_has_the_budget_of_its_period_and_not_of_a_window(tmp_path, value):
     fast = COMPOSED | {"mechanism": {"type": "fast", "epsilon": 1.0, "publications": 4}}
     assert terms_of(make_plan(configured(changed(value, **fast)), nonce=b"a run")).budget == 1.0
@@ -811,5 +794,3 @@ def test_fast_has_the_budget_of_its_period_and_not_of_a_window(tmp_path, value):
         run(configured(changed(value, begin=begin, **fast, on_exhausted="repeat")), tmp_path / str(begin))
         spent.append(charged(tmp_path))
     assert max(spent) <= 1.0
-    with pytest.raises(ConfigError, match="overlapping"):
-        configured(changed(value, **(fast | SLIDING)))

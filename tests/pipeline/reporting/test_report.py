@@ -350,11 +350,6 @@ def test_an_epsilon_is_never_said_to_be_worth_more_than_it_is(tmp_path):
     assert "with ε = 60 nats" in large
     assert "promises next to nothing" in large
     assert "factor" not in large.partition("in plain words")[0]
-    sliding = words_of(
-        tmp_path / "sliding", pure, {"type": "laplace", "epsilon": 1.0}, windows={"type": "sliding", "size": "1h"}
-    )
-    assert "an event is in several of them" in sliding
-    assert "factor" not in sliding.partition("in plain words")[0]
     several = words_of(tmp_path / "w", "w-event " + pure, {"type": "w_event_uniform", "epsilon": 1.0, "w": 24})
     assert "with ε = 1 nats and w = 24 windows" in several
     gaussian = words_of(tmp_path / "rho", "ρ-zero-concentrated", {"type": "gaussian", "rho": 0.1})

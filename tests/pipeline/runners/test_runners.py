@@ -87,12 +87,6 @@ TRACES: dict[str, Any] = {
 #: What is changed in the configuration of a case.
 CASES: dict[str, dict[str, Any]] = {
     "landmarks": {},
-    "sliding": {
-        "windows": {"type": "sliding", "size": "1h", "period": "30m"},
-        "landmarks": None,
-        "mechanism": {"type": "discrete_laplace", "epsilon": 1.0},
-        "accountants": [{"type": "composition"}],
-    },
     "w_event": {"landmarks": None, "mechanism": {"type": "w_event_ba", "epsilon": 1.0, "w": 3}},
     "fpa block": {
         "landmarks": None,
@@ -286,7 +280,6 @@ ON_FLINK = (
     ("fpa block", True, None),
     ("landmarks", True, "behind a checkpoint"),
     ("targets", True, "behind a checkpoint"),
-    ("sliding", True, "at its end"),
     ("bounded by first", True, "at its end"),
     ("streams", False, None),
     ("streams that differ in what they spend", True, "behind a checkpoint"),

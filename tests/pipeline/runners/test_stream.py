@@ -134,19 +134,6 @@ def test_a_stream_with_hardly_any_usable_row_releases_every_window(stream_run):
     assert [json.loads(line)["line"] for line in rejects] == [3]
 
 
-def test_sliding_windows_stream_too(stream_run, small_run):
-    sliding = {
-        "windows": {"type": "sliding", "size": "1h", "period": "15m", "allowed_lateness": "5m"},
-        "landmarks": None,
-        "mechanism": {"type": "discrete_laplace", "epsilon": 1.0},
-        "accountants": [{"type": "composition"}],
-    }
-    events = made_up_events(600)
-    stream, finite = stream_run(events, source={"block_rows": 50}, **sliding), small_run(events, "finite", **sliding)
-    assert released(stream) == released(finite)
-    assert stream.manifest["rows"] == finite.manifest["rows"]
-
-
 @pytest.mark.parametrize("keep", ["first", "most_frequent"])
 def test_bounding_by_marks_survives_merging(stream_run, small_run, monkeypatch, keep):
     monkeypatch.setattr(local, "_MAX_PIECES", 3)

@@ -13,7 +13,6 @@ from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.windows.calendar import Calendar
 from penstock.pipeline.windows.fixed import Fixed
 from penstock.pipeline.windows.landmarks import Landmarks
-from penstock.pipeline.windows.sliding import Sliding
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 NEW_YORK = "America/New_York"
@@ -111,8 +110,6 @@ def test_a_night_that_a_clock_change_cuts_is_one_landmark_range():
 def test_a_window_that_overlaps_a_little_is_a_landmark():
     day = hours("UTC", (2020, 1, 1), 3, size=DAY)
     assert found(Landmarks(times=("2020-01-02T23:59:59.999Z",)), day) == [2]
-    sliding = Sliding(size=HOUR, period=20 * MINUTE).calendar(0, 4 * HOUR)
-    assert found(Landmarks(times=("1970-01-01T02:10Z",)), sliding) == [5, 6, 7]
 
 
 RECURRING = ("07:00-09:00", "Mon-Fri 16:30-18:15", "Sat,Sun", "23:30-00:30", "01:30-02:30", "Sun,Wed 22:00-03:30")

@@ -64,10 +64,9 @@ def test_every_step_equals_a_clock_read_minute_by_minute(zone, change):
     begin=st.integers(utc("1975-01-01T00:00"), utc("2090-01-01T00:00")),
     shift=st.integers(0, 7 * DAY),
     length=st.integers(1, 500 * DAY),
-    n_hops=st.integers(1, 4),
 )
-def test_windows_tile_the_run(zone, step, begin, shift, length, n_hops):
-    parts = {"step": step * MINUTE, "anchor": begin + shift, "time_zone": zone, "from_ms": begin, "n_hops": n_hops}
+def test_windows_tile_the_run(zone, step, begin, shift, length):
+    parts = {"step": step * MINUTE, "anchor": begin + shift, "time_zone": zone, "from_ms": begin}
     calendar = Calendar(until_ms=begin + length, **parts)
     last = calendar.n_windows
     shown = sorted({1, last, *np.linspace(1, last, 50).astype(int).tolist()})
@@ -78,7 +77,7 @@ def test_windows_tile_the_run(zone, step, begin, shift, length, n_hops):
     assert (starts < following).all()
     inside = np.clip(np.concatenate([starts, following - 1]), begin, begin + length - 1)
     assert calendar.index(inside).tolist() == shown * 2
-    assert [calendar.end(i) for i in shown] == [calendar.start(i + n_hops) for i in shown]
+    assert [calendar.end(i) for i in shown] == [calendar.start(i + 1) for i in shown]
     endless = Calendar(**parts)
     assert endless.n_windows is None
     assert endless.index(inside).tolist() == shown * 2
@@ -113,16 +112,6 @@ def test_an_endless_calendar_takes_times_far_in_the_future():
     far = utc("9999-12-31T23:00")
     index = calendar.index(np.array([far]))[0]
     assert calendar.start(index) <= far < calendar.end(index)
-
-
-def test_an_event_is_in_all_windows_that_contain_it():
-    calendar = Calendar(step=10, anchor=0, time_zone="UTC", from_ms=0, until_ms=100, n_hops=3)
-    times = np.arange(-5, 105)
-    indices = calendar.indices(times)
-    for time, row in zip(times.tolist(), indices.tolist()):
-        containing = [i for i in range(1, 11) if calendar.start(i) <= time < calendar.end(i) and 0 <= time < 100]
-        assert [i for i in row if i] == containing
-    assert calendar.overlapping
 
 
 def test_wrong_ranges_name_the_argument():

@@ -153,5 +153,5 @@ def test_a_run_without_begin_is_refused():
 
 
 def test_windows_are_found_by_name():
-    assert {"fixed", "sliding"} <= set(WINDOWS.names())
+    assert {"fixed", "timestamps"} <= set(WINDOWS.names())
     assert WINDOWS.get("fixed") is Fixed

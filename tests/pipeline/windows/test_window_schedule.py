@@ -15,7 +15,6 @@ from penstock.pipeline.windows.calendar import Calendar
 from penstock.pipeline.windows.fixed import Fixed
 from penstock.pipeline.windows.landmarks import Landmarks
 from penstock.pipeline.windows.schedule import WindowSchedule
-from penstock.pipeline.windows.sliding import Sliding
 
 HOUR, DAY = 3_600_000, 86_400_000
 NEW_YORK = "America/New_York"
@@ -119,8 +118,6 @@ def test_a_period_that_is_no_whole_day_begins_with_the_run():
 def test_a_window_belongs_to_the_period_in_which_it_starts():
     calendar = Fixed(size=10 * HOUR, origin=0).calendar(0, 50 * HOUR)
     assert [w.period for w in WindowSchedule(calendar, None, DAY).windows(1, 5)] == [0, 0, 0, 1, 1]
-    sliding = Sliding(size=4 * HOUR, period=HOUR).calendar(0, 2 * DAY)
-    assert [w.period for w in WindowSchedule(sliding, None, DAY).windows(23, 26)] == [0, 0, 1, 1]
 
 
 def test_landmarks_over_the_declared_maximum_stay_landmarks():
