@@ -410,11 +410,9 @@ FAILED = _Failed.FAILED
 
 #: Other systems' names of a key, where they do not resemble its own.
 ALSO_CALLED = {
-    "hop": "period",
-    "slide": "period",
-    "step": "period",
-    "stride": "period",
-    "every": "period",
+    "period": "size",
+    "step": "size",
+    "every": "size",
     "length": "size",
     "duration": "size",
     "width": "size",

@@ -9,7 +9,9 @@ from penstock.pipeline.config.yaml import Node, Path, Scalar
 #: What to use instead, by what was removed: ``section.key`` for a key, ``section.key=value`` for one of its values,
 #: ``kind name`` for a plug-in (``window sliding``), ``kind name.key`` and ``kind name.key=value`` for a key of a
 #: plug-in, ``kind.key`` for a key that all plug-ins of a kind had. Each sentence completes "was removed; ".
-REMOVED: dict[str, str] = {}
+REMOVED: dict[str, str] = {
+    "window sliding": "sums over longer stretches are sums of released windows, or those of mechanism correlated",
+}
 
 
 def replacement(section: Path, plugin: str | None, key: str, value: Node | None = None) -> str | None:

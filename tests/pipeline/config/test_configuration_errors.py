@@ -17,7 +17,7 @@ from penstock.pipeline.spaces.base import SPACES
 from penstock.pipeline.spaces.grid import Grid
 from penstock.pipeline.steps.bounding import Bounding
 from penstock.pipeline.windows.base import WINDOWS
-from penstock.pipeline.windows.sliding import Sliding
+from penstock.pipeline.windows.fixed import Fixed
 
 RIGHT = """\
 name: example
@@ -56,7 +56,7 @@ ROOT_KEYS = keys(RunConfig)
 BOUNDING_KEYS = keys(Bounding)
 WINDOW_TYPES = ", ".join(WINDOWS.names())
 LOOKED = "(looked for from the working directory and beside the configuration)"
-SLIDING_KEYS = keys(Sliding, "type")
+FIXED_KEYS = keys(Fixed, "type")
 GRID_KEYS = keys(Grid, "type")
 
 #: What is replaced, by what, and what is said about it.
@@ -106,16 +106,16 @@ WRONG = {
     ),
     "keys as other systems call them": (
         "type: fixed\n  size: 1h",
-        "type: sliding\n  Length: 1h\n  hop: 10m",
+        "type: fixed\n  Length: 1h\n  tz: UTC",
         [
-            f"13: windows.Length: unknown key; did you mean 'size'? (known: {SLIDING_KEYS})",
-            f"14: windows.hop: unknown key; did you mean 'period'? (known: {SLIDING_KEYS})",
+            f"13: windows.Length: unknown key; did you mean 'size'? (known: {FIXED_KEYS})",
+            f"14: windows.tz: unknown key; did you mean 'time_zone'? (known: {FIXED_KEYS})",
         ],
     ),
     "a key that another section calls so": (
         "keep: hash",
-        "hop: 10m",
-        [f"14: bounding.hop: unknown key (known: {BOUNDING_KEYS})"],
+        "tz: 10m",
+        [f"14: bounding.tz: unknown key (known: {BOUNDING_KEYS})"],
     ),
     "missing key at the top": ("name: example\n", "", ["1: name: missing; it must be text"]),
     "missing section": (
@@ -474,14 +474,12 @@ WRONG = {
         "[{type: landmark_budget}, {type: landmark_budget}]",
         ["20: accountants[1].type: 'landmark_budget' is not allowed; it must be different from accountants[0]"],
     ),
-    "landmarks in overlapping windows": (
+    "windows that were removed": (
         "type: fixed\n  size: 1h",
         "type: sliding\n  size: 1h\n  period: 30m",
         [
-            "19: mechanism[0].type: 'landmark_uniform' is not allowed; "
-            "it must be a mechanism for overlapping windows, such as discrete_laplace",
-            "21: accountants[0].type: 'landmark_budget' is not allowed; "
-            "it must be an accountant for overlapping windows, such as composition",
+            "12: windows.type: 'sliding' was removed; sums over longer stretches are sums of released windows, or "
+            "those of mechanism correlated"
         ],
     ),
     "endless landmarks without a period": (
