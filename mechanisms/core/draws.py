@@ -1,4 +1,4 @@
-"""Noise of one step: every family that mechanisms draw from, in exact integers or fast."""
+"""Noise of one step: every family that mechanisms draw from."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.mechanisms.core.plugin import ParameterError
-from penstock.mechanisms.core.samplers import exact, fast
-from penstock.mechanisms.core.samplers.bits import Bits, bernoulli, integers, permutations
+from penstock.mechanisms.core.samplers import integers, reals
+from penstock.mechanisms.core.samplers.bits import Bits
 
 #: Integer noise of a larger scale is refused: sums with counts must stay far inside 64 bits.
 LARGEST_SCALE = 2.0**40
@@ -40,54 +40,27 @@ class Noise:
     def uniform(self, shape: Any) -> NDArray[np.float64]:
         """Uniform multiples of 2**-53 in [0, 1)."""
         bits, shape, n = self._call(shape)
-        return fast.uniform(bits.words(0, n)).reshape(shape)
-
-    def integers(self, n: int, shape: Any) -> NDArray[np.int64]:
-        """Exactly uniform integers 0, …, n - 1."""
-        if not 1 <= n <= 2**63 - 1:
-            raise ParameterError("n", n, "an integer from 1 to 2**63 - 1")
-        bits, shape, n_per_row = self._call(shape)
-        return integers(bits, n_per_row, n).reshape(shape)
-
-    def bernoulli(self, p: ArrayLike, shape: Any) -> NDArray[np.bool_]:
-        """Trials that succeed with exactly the probability the float `p` stands for."""
-        bits, shape, n = self._call(shape)
-        flat = _flat("p", p, shape)
-        if not ((flat >= 0) & (flat <= 1)).all():
-            raise ParameterError("p", p, "from 0 to 1")
-        return bernoulli(bits, n, flat).reshape(shape)
-
-    def permutation(self, n: int) -> NDArray[np.int64]:
-        """Exactly uniform order of 0, …, n - 1: shape (n,), or (n_replicas, n)."""
-        bits, shape, _ = self._call((n,) if self._n_replicas is None else (self._n_replicas, n))
-        return permutations(bits, n).reshape(shape)
+        return reals.uniform(bits.words(0, n)).reshape(shape)
 
     def discrete_laplace(self, scale: ArrayLike, shape: Any) -> NDArray[np.int64]:
         """Integers with P(z) ∝ exp(-abs(z) / scale): ε-private at scale L1 sensitivity / ε (Ghosh et al. 2009)."""
-        sampler = exact.discrete_laplace if self.exact else fast.discrete_laplace
-        return self._integer("scale", scale, shape, sampler)
+        return self._integer("scale", scale, shape, integers.discrete_laplace)
 
     def discrete_gaussian(self, sigma: ArrayLike, shape: Any) -> NDArray[np.int64]:
         """Integers with P(z) ∝ exp(-z² / (2 sigma²)) (Canonne, Kamath, Steinke 2020)."""
-        sampler = exact.discrete_gaussian if self.exact else fast.discrete_gaussian
-        return self._integer("sigma", sigma, shape, sampler)
+        return self._integer("sigma", sigma, shape, integers.discrete_gaussian)
 
     def laplace(self, scale: ArrayLike, shape: Any) -> NDArray[np.float64]:
         """Reals with density ∝ exp(-abs(z) / scale); refused in exact mode."""
         bits, shape, n, scales = self._real("laplace", "scale", scale, shape)
         words = bits.words(0, n)
         signs = 1.0 - 2.0 * (words.values & np.uint64(1))  # a bit that the magnitude does not use
-        return (scales * signs * fast.exponential(words)).reshape(shape)
+        return (scales * signs * reals.exponential(words)).reshape(shape)
 
     def gaussian(self, sigma: ArrayLike, shape: Any) -> NDArray[np.float64]:
         """Normal variables of standard deviation `sigma`; refused in exact mode."""
         bits, shape, n, sigmas = self._real("gaussian", "sigma", sigma, shape)
-        return (sigmas * fast.gaussian(bits.words(0, n))).reshape(shape)
-
-    def exponential(self, scale: ArrayLike, shape: Any) -> NDArray[np.float64]:
-        """Exponential variables of mean `scale`; refused in exact mode."""
-        bits, shape, n, scales = self._real("exponential", "scale", scale, shape)
-        return (scales * fast.exponential(bits.words(0, n))).reshape(shape)
+        return (sigmas * reals.gaussian(bits.words(0, n))).reshape(shape)
 
     def planar_laplace(self, epsilon: ArrayLike, shape: Any) -> NDArray[np.float64]:
         """Steps (east, north) in metres with density ∝ exp(-epsilon · length), shape (*shape, 2).
@@ -100,8 +73,8 @@ class Noise:
         with np.errstate(divide="ignore"):
             scale = 1.0 / np.asarray(epsilon, dtype=np.float64)
         bits, shape, n, scales = self._real("planar_laplace", "epsilon", scale, shape)
-        radii = scales * (fast.exponential(bits.words(0, n)) + fast.exponential(bits.words(1, n)))
-        angles = 2 * np.pi * fast.uniform(bits.words(2, n))
+        radii = scales * (reals.exponential(bits.words(0, n)) + reals.exponential(bits.words(1, n)))
+        angles = 2 * np.pi * reals.uniform(bits.words(2, n))
         return np.stack([radii * np.cos(angles), radii * np.sin(angles)], axis=-1).reshape(*shape, 2)
 
     def _integer(self, name: str, scale: ArrayLike, shape: Any, sampler: Any) -> NDArray[np.int64]:

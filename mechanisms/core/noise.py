@@ -41,8 +41,8 @@ class NoiseSource:
     stream
         Name of the stream.
     exact
-        Integer arithmetic only, and no real-valued noise. None: in deployment yes, in simulation no. False with a
-        deployment key allows real-valued noise, which is open to floating-point attacks (Mironov, CCS 2012).
+        No real-valued noise. None: in deployment yes, in simulation no. False with a deployment key allows real-valued
+        noise, which is open to floating-point attacks (Mironov, CCS 2012).
 
     Examples
     --------

@@ -77,7 +77,10 @@ def test_epoch_is_chosen_by_window_start(path: Path) -> None:
 def test_noise_changes_with_the_epoch(path: Path) -> None:
     before, after = NoiseKey.from_file(path), add_key_epoch(path, ROTATION)
     draws = [
-        NoiseSource(key, configuration=b"").at(start, start + 1, "step", np.zeros(1), {}).integers(2**60, 4).tolist()
+        NoiseSource(key, configuration=b"")
+        .at(start, start + 1, "step", np.zeros(1), {})
+        .discrete_laplace(2.0**39, 4)
+        .tolist()
         for key in (before, after)
         for start in (ROTATION - 1, ROTATION)
     ]
