@@ -10,7 +10,7 @@ COMPILE = @$(VENV)/bin/python -m compileall -qq -j 0 $(VENV)/lib || true
 # Bytecode that is not written is made again by every process: tests, whose assertions are rewritten, and their commands.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test slow lint types bench docs site experiments clean
+.PHONY: demo test slow lint types bench docs site experiments reproductions clean
 
 demo: $(VENV)/.core
 	$(VENV)/bin/penstock run configs/quickstart.yaml
@@ -30,7 +30,7 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check .
 
 types: $(VENV)/.dev
-	$(VENV)/bin/mypy penstock
+	$(VENV)/bin/mypy penstock reproductions
 
 # The other engines have an environment of their own, so that penstock is measured as it is installed.
 bench: $(VENV)/.core $(VENV)-peers/.bench
@@ -38,15 +38,21 @@ bench: $(VENV)/.core $(VENV)-peers/.bench
 
 docs: $(VENV)/.core
 	$(VENV)/bin/python docs/generate.py
+	$(VENV)/bin/python -m reproductions --page
 
 # In build/site. A link or an anchor that leads nowhere, or a page that the menu lacks, is a failure.
 site: $(VENV)/.docs
 	$(VENV)/bin/mkdocs build --strict
 
-# Every question of configs/experiments/ at its reduced size. In full, with the data sets below data/ or $$PENSTOCK_DATA:
-# python -m penstock.pipeline.experiments configs/experiments --save docs/results
+# Every question of configs/experiments/ at its reduced size.
 experiments: $(VENV)/.plot
 	$(VENV)/bin/python -m penstock.pipeline.experiments configs/experiments --reduced --out runs/experiments/reduced
+
+# What repeats the papers: its tests, and every figure and table at its reduced size.
+reproductions: $(VENV)/.test
+	$(PARALLEL) -m "not slow and not data" reproductions
+	$(VENV)/bin/python -m reproductions --page --check
+	$(VENV)/bin/python -m reproductions --reduced --out runs/reproductions/reduced
 
 clean:
 	rm -rf $(VENV) $(VENV)-peers build *.egg-info

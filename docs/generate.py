@@ -1,4 +1,4 @@
-"""Rewrite the generated parts of the documentation: README's tables, configuration reference, glossary, results.
+"""Rewrite the generated parts of the documentation: README's tables, configuration reference, glossary.
 
 ``python docs/generate.py`` rewrites them, ``python docs/generate.py --check`` fails where they are not current.
 """
@@ -43,18 +43,9 @@ def glossary() -> tuple[Path, str]:
     return path, re.sub(r"<!-- glossary -->.*<!-- end -->", lambda _: block, path.read_text("utf-8"), flags=re.DOTALL)
 
 
-def experiments() -> tuple[Path, str]:
-    """The page of results, from the experiment files and the tables that full runs have left."""
-    from experiments_page import experiments_page
-
-    return ROOT / "docs" / "experiments.md", experiments_page(
-        ROOT / "configs" / "experiments", ROOT / "docs" / "results", ROOT / "docs" / "papers.yaml"
-    )
-
-
 def main() -> int:
     """Write or check all generated parts."""
-    current = (readme(), configuration(), glossary(), experiments())
+    current = (readme(), configuration(), glossary())
     stale = [(path, text) for path, text in current if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path, text in stale:
         if "--check" in sys.argv[1:]:

@@ -36,7 +36,7 @@ class LandmarkAdaptive(LandmarkSchedule):
         As in `BudgetSchedule`.
     decrease, increase
         How far the sampling rate moves towards 0 or 1 after a publication, in [0, 1]. Unset: 0.5 on counts; on traces
-        0.1 and 0.9, which were best on the San Francisco cabs (``docs/experiments_landmark.md``).
+        0.1 and 0.9, which were best on the San Francisco cabs (``reproductions/landmark.md``).
     least_rate
         Sampling rate below which it never falls: only a publication can raise it again, so that at 0 nothing would.
     sampler

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from real_data import data_folder as data_folder
 from small_configuration import small_sections
 
 if TYPE_CHECKING:
@@ -31,22 +32,6 @@ def pytest_configure() -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than processors, since some tests wait."""
     return (os.cpu_count() or 1) + 1
-
-
-@pytest.fixture(scope="session")
-def data_folder():
-    """Folder of an unpacked real data set; the test is skipped where the data is not at hand."""
-
-    def find(name: str) -> Path:
-        root = os.environ.get("PENSTOCK_DATA")
-        if not root:
-            pytest.skip("PENSTOCK_DATA does not say where the real data sets are")
-        folder = Path(root) / name
-        if not folder.is_dir():
-            pytest.skip(f"the data set {name} is not in PENSTOCK_DATA")
-        return folder
-
-    return find
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from checkout import ROOT
 BARRED = ("apache_beam", "pipeline")
 
 #: Each may import those before it.
-PACKAGES = ("mechanisms", "accountants", "evaluation", "pipeline", "penstock")
+PACKAGES = ("mechanisms", "accountants", "evaluation", "pipeline", "penstock", "reproductions")
 #: The entries of pipeline/, in the same order.
 PIPELINE = (
     "atomic",
@@ -103,6 +103,12 @@ def test_the_pipeline_imports_one_way():
     assert not [one for one in imports if one[0] == "pipeline"], "below everything: exit codes"
     wrong = upward(inside, PIPELINE, 1)
     assert not wrong, "\n".join(wrong)
+
+
+def test_what_repeats_papers_is_not_installed():
+    assert any(module.startswith("reproductions") for module, _, _ in imports_of(ROOT))
+    assert not (ROOT / "penstock" / "reproductions").exists(), "what is in penstock/ is in the wheel"
+    assert '"reproductions' not in (ROOT / "setup.py").read_text() + (ROOT / "MANIFEST.in").read_text()
 
 
 def test_no_modules_import_each_other_in_a_circle():

@@ -47,7 +47,7 @@ class KnownPrior(Checked):
     estimate, top, min_windows, smoothing, towards, initial
         A prior for each target from its own cells in the first ``windows`` windows of the run; see `estimate_prior`.
         Smoothing towards places where a person never is understates what a regular person risks
-        (``docs/experiments_reconstruction.md``); ``own`` visits do not.
+        (``reproductions/reconstruction.md``); ``own`` visits do not.
         Not being seen is a place of its own, which with ``top`` holds all but the most visited cells too.
     chain
         A model, the same for every target.

@@ -1,10 +1,9 @@
-"""``penstock experiment``: run a sweep, or a study of an attack, from one YAML file."""
+"""``penstock experiment``: run a sweep from one YAML file."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from penstock.pipeline.cli.command import Command, add_configuration, add_quiet, print_json, progress_bar
 
@@ -13,35 +12,28 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     parser.add_argument("--out", metavar="DIR", help="write here instead of output, or runs/experiments/<name>")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes at a time (default: one a processor)")
-    # Saved tables stand for full runs.
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--reduced", action="store_true", help="at the size that stands under reduced")
-    size.add_argument("--save", metavar="DIR", help="also copy the small tables of a full run there")
+    parser.add_argument("--reduced", action="store_true", help="at the size that stands under reduced")
     add_quiet(parser)
 
 
 def _execute(arguments: argparse.Namespace) -> int:
     from penstock.mechanisms.core.plugin import ParameterError
-    from penstock.pipeline.experiments.results import save
-    from penstock.pipeline.experiments.runner import summary
-    from penstock.pipeline.experiments.study import ready
+    from penstock.pipeline.experiments.load import load_experiment
+    from penstock.pipeline.experiments.runner import run_experiment, summary
 
     if arguments.jobs is not None and arguments.jobs < 1:
         raise ParameterError("--jobs", arguments.jobs, "a number at least 1")
-    experiment = ready(arguments.config, arguments.set, arguments.reduced)
+    experiment = load_experiment(arguments.config, arguments.set, arguments.reduced)
     quiet = arguments.quiet or arguments.json
     with progress_bar("trials", enabled=not quiet and sys.stderr.isatty()) as show:
 
         def listener(done: int, failed: int, counts: int) -> None:
             """Show progress, with what is counted and what failed."""
             numbers = ((counts, "counted"), (failed, "failed"))
-            show(
-                done + failed, experiment.n_steps, " · ".join(f"{number} {what}" for number, what in numbers if number)
-            )
+            details = " · ".join(f"{number} {name}" for number, name in numbers if number)
+            show(done + failed, len(experiment.trials), details)
 
-        outcome = experiment.run(arguments.out, arguments.jobs, listener)
-    if arguments.save:
-        save(outcome.folder, Path(arguments.save))
+        outcome = run_experiment(experiment, arguments.out, arguments.jobs, listener)
     if arguments.json:
         print_json({"exit_code": outcome.exit_code, "folder": str(outcome.folder), **outcome.manifest})
     elif not arguments.quiet:
@@ -51,7 +43,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 EXPERIMENT = Command(
     "experiment",
-    "run a sweep (grid × seeds to one table, figures and advice) or a study of an attack",
+    "run a sweep: grid × seeds to one table, figures and advice",
     _configure,
     _execute,
 )

@@ -11,6 +11,14 @@ from penstock.pipeline.config.yaml import Node, Path, Scalar
 #: plug-in, ``kind.key`` for a key that all plug-ins of a kind had. Each sentence completes "was removed; ".
 REMOVED: dict[str, str] = {
     "window sliding": "sums over longer stretches are sums of released windows, or those of mechanism correlated",
+    "zip": "write keys that vary together as one variant each",
+    "published": "published tables are in reproductions/shown",
+    "differences": "explanations of the papers' figures are in reproductions/shown",
+    "tables": "what pages show is in reproductions/shown",
+    "study": "studies of the papers run by python -m reproductions",
+    "choose.judge_by": "the less favourable end of an interval must keep the limits",
+    "figures.type=heat_map": "line, box and scatter are left",
+    "figures.value": "it was for heat_map alone",
 }
 
 

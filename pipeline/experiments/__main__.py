@@ -6,66 +6,99 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.mechanisms.core.plugin import PenstockError
 from penstock.pipeline.config.build import find
-from penstock.pipeline.experiments.load import input_of
-from penstock.pipeline.experiments.results import save
-from penstock.pipeline.experiments.runner import summary
-from penstock.pipeline.experiments.study import ready
+from penstock.pipeline.experiments.load import READ_FROM as READ_FROM
+from penstock.pipeline.experiments.load import Places, input_of, load_experiment
+from penstock.pipeline.experiments.runner import run_experiment, summary
 
 #: Environment variable: folder of the unpacked data sets, searched if the path in the file does not exist.
 DATA = "PENSTOCK_DATA"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One experiment file to run, and how."""
+
+    path: Path
+    overrides: tuple[str, ...]
+    reduced: bool
+    out: Path
+    n_jobs: int | None
+    save: bool = False
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run all experiments; one that fails, or whose data set is missing, does not stop the others."""
     parser = argparse.ArgumentParser(prog="python -m penstock.pipeline.experiments", description=__doc__)
     parser.add_argument("folder", type=Path, help="folder of experiment files")
+    add_arguments(parser)
+    given = parser.parse_args(arguments)
+    return run_all(sorted(given.folder.glob("*.yaml")), given, lambda request: run_sweep(request)[0])
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of a command that runs several experiments."""
     parser.add_argument(
         "--out", type=Path, default=Path("runs/experiments"), help="folder to write, one below for each"
     )
     parser.add_argument("--jobs", type=int, help="processes at a time (default: one a processor)")
-    # Saved tables stand for full runs.
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--reduced", action="store_true", help="at the size that stands under reduced")
-    size.add_argument("--save", type=Path, metavar="DIR", help="also copy the small tables of full runs there")
-    given = parser.parse_args(arguments)
+    parser.add_argument("--reduced", action="store_true", help="at the size that stands under reduced")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a value of every file")
+
+
+def run_all(
+    paths: Iterable[Path],
+    given: argparse.Namespace,
+    run: Callable[[Request], int],
+    read_from: Places = READ_FROM,
+) -> int:
+    """Run experiments one after the other, and say how each ended; 1 if any failed."""
     ended: dict[str, list[str]] = {"done": [], "skipped": [], "FAILED": []}
-    for path in sorted(given.folder.glob("*.yaml")):
+    for path in paths:
         begun = time.monotonic()
-        ending = _run(path, given)
+        print(f"== {path.stem}", flush=True)
+        try:
+            data = input_of(path, given.reduced, read_from)
+            overrides = _elsewhere(data.key, data.path) if data and not data.there else ()
+            if overrides is None:
+                ending = "skipped"
+            else:
+                request = Request(
+                    path, (*overrides, *given.set), given.reduced, given.out, given.jobs, getattr(given, "save", False)
+                )
+                ending = "FAILED" if run(request) else "done"
+        except PenstockError as error:
+            print(error)
+            ending = "FAILED"
         ended[ending].append(path.stem)
         print(f"{ending}: {path.stem}, {time.monotonic() - begun:.1f} s\n", flush=True)
     print(", ".join(f"{len(names)} {ending}" for ending, names in ended.items()))
     return 1 if ended["FAILED"] else 0
 
 
-def _run(path: Path, given: argparse.Namespace) -> str:
-    print(f"== {path.stem}", flush=True)
-    try:
-        overrides = []
-        data = input_of(path, given.reduced)
-        if data and not data.there:
-            # Written as data/cabspotting/new_e*.txt: what follows data/ is looked up in the other folder.
-            parts = Path(data.path).parts
-            below = parts[parts.index("data") + 1 :] if "data" in parts else parts[-1:]
-            elsewhere = Path(os.environ.get(DATA, "data"), *below)
-            if find(str(elsewhere), None) is None:
-                print(f"its data set is not here: {data.path}; unpack it there, or name the folder above it in {DATA}")
-                return "skipped"
-            overrides = [f"{data.key}={elsewhere}"]
-        experiment = ready(path, overrides, given.reduced)
-        outcome = experiment.run(given.out / experiment.name, given.jobs, lambda done, failed, counts: None)
-        if given.save:
-            save(outcome.folder, given.save)
-    except PenstockError as error:
-        print(error)
-        return "FAILED"
+def _elsewhere(key: str, path: str) -> tuple[str, ...] | None:
+    """The change that names a data set where it is found in the other folder; None where it is not."""
+    # Written as data/cabspotting/new_e*.txt: what follows data/ is looked up there.
+    parts = Path(path).parts
+    below = parts[parts.index("data") + 1 :] if "data" in parts else parts[-1:]
+    elsewhere = Path(os.environ.get(DATA, "data"), *below)
+    if find(str(elsewhere), None) is None:
+        print(f"its data set is not here: {path}; unpack it there, or name the folder above it in {DATA}")
+        return None
+    return (f"{key}={elsewhere}",)
+
+
+def run_sweep(request: Request) -> tuple[int, Path]:
+    """Run one sweep and print its outcome; return the exit code and the folder."""
+    experiment = load_experiment(request.path, request.overrides, request.reduced)
+    outcome = run_experiment(experiment, request.out / experiment.config.name, request.n_jobs)
     print(summary(outcome))
-    return "FAILED" if outcome.exit_code else "done"
+    return outcome.exit_code, outcome.folder
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -14,66 +13,22 @@ from penstock.pipeline.experiments.measures import measure
 
 
 @dataclass(frozen=True, kw_only=True)
-class Range(Checked):
-    """Numbers from one end to the other, both included.
-
-    >>> Range(from_=1, to=10, step=3).values, Range(from_=0.1, to=10.0, count=3, scale="log").values
-    ((1, 4, 7, 10), (0.1, 1.0, 10.0))
-    """
-
-    from_: int | float = parameter(key="from", doc="first value")
-    to: int | float = parameter(doc="last value (with a step: the last that is not beyond it)")
-    step: int | float | None = parameter(None, above=0, doc="distance of neighbours")
-    count: int | None = parameter(None, at_least=1, at_most=100_000, doc="how many values, instead of a step")
-    scale: Literal["linear", "log"] = parameter("linear", doc="with a count: equal distances, or equal ratios")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.to < self.from_:
-            raise ParameterError("to", self.to, f"at least from ({self.from_:g})")
-        if (self.step is None) == (self.count is None):
-            raise ParameterError("step", self.step, "given, unless a count is")
-        if self.scale == "log" and (self.count is None or self.from_ <= 0):
-            raise ParameterError("scale", self.scale, "linear, unless there is a count and from is above 0")
-        if self.step is not None and (self.to - self.from_) / self.step >= 100_000:
-            raise ParameterError("step", self.step, "large enough for at most 100,000 values")
-
-    @property
-    def values(self) -> tuple[int | float, ...]:
-        """Every value; whole numbers where all ends and steps are."""
-        if self.step is not None:
-            n = math.floor((self.to - self.from_) / self.step + 1e-9) + 1
-            return tuple(_rounded(self.from_ + i * self.step) for i in range(n))
-        n = self.count or 1
-        parts = [i / (n - 1) if n > 1 else 0.0 for i in range(n)]
-        if self.scale == "log":
-            return tuple(_rounded(self.from_ * (self.to / self.from_) ** part) for part in parts)
-        return tuple(_rounded(self.from_ + (self.to - self.from_) * part) for part in parts)
-
-
-def _rounded(value: int | float) -> int | float:
-    # 0.1 + 2 · 0.1 shall be 0.3: people read these numbers, and they are part of a configuration's digest.
-    return value if isinstance(value, int) else float(f"{value:.12g}")
-
-
-@dataclass(frozen=True, kw_only=True)
 class Figure(Checked):
     """One picture of the results.
 
     Parameters
     ----------
-    x, y, by, value
+    x, y, by
         Names of measures, or of what varies: key paths as in the grid, ``variant``, ``seed``.
     """
 
     file: str = parameter(doc="file to write into figures/, its end .svg or .png")
-    type: Literal["line", "scatter", "box", "heat_map"] = parameter(
-        doc="means with their interval against x; one point a setting; spread over seeds; one colour a setting"
+    type: Literal["line", "scatter", "box"] = parameter(
+        doc="means with their interval against x; one point a setting; spread over seeds"
     )
     x: str = parameter(doc="what the horizontal axis shows: what varies; in a scatter a measure")
-    y: str = parameter(doc="what the vertical axis shows: a measure; in a heat map what varies")
+    y: str = parameter(doc="the measure that the vertical axis shows")
     by: str | None = parameter(None, doc="what the colours distinguish")
-    value: str | None = parameter(None, doc="heat map: the measure shown as colour")
     where: dict[str, Any] = parameter(factory=dict, doc="only settings with these values")
     title: str | None = parameter(None, doc="heading; unset: none")
     log_x: bool = parameter(False, doc="logarithmic horizontal axis")
@@ -83,23 +38,16 @@ class Figure(Checked):
         super().__post_init__()
         if not self.file.endswith((".svg", ".png")) or "/" in self.file or "\\" in self.file:
             raise ParameterError("file", self.file, "a file name ending in .svg or .png")
-        if (self.type == "heat_map") != (self.value is not None):
-            raise ParameterError("value", self.value, "a measure in a heat map, and unset in other figures")
 
     @property
     def measures(self) -> tuple[str, ...]:
         """The axes that must be measures."""
-        return {
-            "line": (self.y,),
-            "box": (self.y,),
-            "scatter": (self.x, self.y),
-            "heat_map": (self.value or "",),
-        }[self.type]
+        return (self.x, self.y) if self.type == "scatter" else (self.y,)
 
     @property
     def varied(self) -> tuple[str, ...]:
         """The axes that must be something that varies."""
-        axes = {"line": (self.x,), "box": (self.x,), "scatter": (), "heat_map": (self.x, self.y)}[self.type]
+        axes = () if self.type == "scatter" else (self.x,)
         return (*axes, *((self.by,) if self.by else ()), *self.where)
 
 
@@ -126,52 +74,16 @@ class Expectation(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published(Checked):
-    """A published table, shown in the documentation beside the measured one.
-
-    Parameters
-    ----------
-    rows
-        Figures by a value of what varies first, as the tables show it; one for each of ``measures``.
-    """
-
-    source: str = parameter(doc="who published it, and where")
-    measures: tuple[str, ...] = parameter(doc="what its columns are")
-    rows: dict[str, tuple[float, ...]] = parameter(doc="its figures, a list for each setting")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, figures in self.rows.items():
-            if len(figures) != len(self.measures):
-                raise ParameterError("rows", name, f"a list of {len(self.measures)} figures, one for each measure")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Difference(Checked):
-    """Explanation of figures that differ from the published ones, for the documentation."""
-
-    measures: tuple[str, ...] = parameter(doc="what the figures are of")
-    why: str = parameter(doc="the cause, or what was tried, with figures")
-    settings: tuple[str, ...] = parameter((), doc="of what varies first; unset: all whose published figure is not near")
-    paper: str | None = parameter(None, doc="what the paper says, where there is no published table; needs settings")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.paper is not None and not self.settings:
-            raise ParameterError("settings", self.settings, "given with paper")
-
-
-@dataclass(frozen=True, kw_only=True)
 class Choose(Checked):
-    """Limits that a setting must keep to be chosen, and the measure that ranks those that do."""
+    """Limits that a setting must keep to be chosen, and the measure that ranks those that do.
+
+    The less favourable end of a setting's interval over seeds must keep them too.
+    """
 
     at_least: dict[str, float] = parameter(factory=dict, doc="smallest allowed value by measure: what must be useful")
     at_most: dict[str, float] = parameter(factory=dict, doc="largest allowed value by measure: what must be safe")
     prefer: str | None = parameter(
         None, doc="measure that decides among allowed settings; unset: the first of at_least, else of at_most"
-    )
-    judge_by: Literal["interval", "mean"] = parameter(
-        "interval", doc="interval: its less favourable end must keep the limits too"
     )
 
     def __post_init__(self) -> None:
@@ -223,8 +135,8 @@ class ExperimentHeader(Checked):
 class ExperimentConfig(ExperimentHeader):
     """A sweep without its base configuration and grid."""
 
-    seeds: int | tuple[int, ...] | Range = parameter(
-        1, doc="how many seeds (1, 2, …), or a list or range of them; every setting runs with every seed"
+    seeds: int | tuple[int, ...] = parameter(
+        1, doc="how many seeds (1, 2, …), or a list of them; every setting runs with every seed"
     )
     group_size: int | None = parameter(
         None, at_least=1, doc="people of a run: a random group, drawn by the seed among all; unset: everybody"
@@ -234,9 +146,6 @@ class ExperimentConfig(ExperimentHeader):
     labels: dict[str, str] = parameter(factory=dict, doc="what figures and tables call measures and what varies")
     figures: tuple[Figure, ...] = parameter((), doc="pictures of the results; they need the extra penstock[plot]")
     expected: tuple[Expectation, ...] = parameter((), doc="what is expected, and by whom")
-    published: Published | None = parameter(None, doc="table that the documentation shows beside what came out")
-    differences: tuple[Difference, ...] = parameter((), doc="why figures are not the published ones")
-    tables: tuple[str, ...] = parameter((), doc="measures that the documentation shows; unset: the first")
     choose: Choose | None = parameter(None, doc="advice: limits, and what is best within them")
     confidence: float = parameter(0.95, above=0, below=1, doc="level of intervals over seeds")
 
@@ -276,8 +185,6 @@ class ExperimentConfig(ExperimentHeader):
     @property
     def seed_list(self) -> tuple[int, ...]:
         """Every seed."""
-        if isinstance(self.seeds, Range):
-            return tuple(int(value) for value in self.seeds.values)
         return tuple(range(1, self.seeds + 1)) if isinstance(self.seeds, int) else self.seeds
 
     def label(self, name: str) -> str:
@@ -302,8 +209,6 @@ def wrong_names(root: Mapping, config: ExperimentConfig, columns: tuple[str, ...
         except ParameterError as error:
             place, _ = locate(root, ("measures", i))
             problems.append(Problem(place, ("measures", i), f"{name!r} is not allowed; it must be {error.expected}"))
-    for i, name in enumerate(config.tables):
-        check(("tables", i), name, config.measures, "a measure")
     measured, varied = config.measures, (*columns, "seed")
     for i, figure in enumerate(config.figures):
         for name in figure.measures:
@@ -315,11 +220,6 @@ def wrong_names(root: Mapping, config: ExperimentConfig, columns: tuple[str, ...
         for side in ("where", "over"):
             for name in getattr(claim, side) or ():
                 check(("expected", i, side), name, columns, "something that varies")
-    for i, name in enumerate(config.published.measures if config.published else ()):
-        check(("published", "measures", i), name, measured, "a measure")
-    for i, difference in enumerate(config.differences):
-        for name in difference.measures:
-            check(("differences", i, "measures"), name, measured, "a measure")
     for limits in ("at_least", "at_most"):
         for name in getattr(config.choose, limits, ()):
             check(("choose", limits), name, measured, "a measure")

@@ -45,7 +45,7 @@ def write_figures(
         if not installed():
             continue
         draw(figure, config, rows, means, folder / "figures")
-        title = figure.title or f"{config.label(figure.value or figure.y)} by {config.label(figure.x)}"
+        title = figure.title or f"{config.label(figure.y)} by {config.label(figure.x)}"
         written.append({"file": f"figures/{figure.file}", "title": title, "data": data})
     return written
 
@@ -175,27 +175,6 @@ def _box(axes: Any, figure: Figure, config: ExperimentConfig, results: pl.DataFr
     _legend(axes, figure)
 
 
-def _heat_map(
-    axes: Any, figure: Figure, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame
-) -> None:
-    """Means as colours, written into their cells."""
-    frame = summary.filter(pl.col("measure") == figure.value)
-    columns = frame[figure.x].unique(maintain_order=True).to_list()
-    rows = frame[figure.y].unique(maintain_order=True).to_list()
-    values = np.full((len(rows), len(columns)), np.nan)
-    for row in frame.group_by(figure.x, figure.y).agg(pl.col("mean").mean()).iter_rows(named=True):
-        values[rows.index(row[figure.y]), columns.index(row[figure.x])] = row["mean"]
-    image = axes.imshow(values, aspect="auto", cmap="cividis", origin="lower")
-    middle = (np.nanmin(values) + np.nanmax(values)) / 2
-    for (i, j), value in np.ndenumerate(values):
-        if np.isfinite(value):
-            axes.text(j, i, f"{value:.3g}", ha="center", va="center", color="black" if value > middle else "white")
-    axes.set_xticks(np.arange(len(columns)), [config.label(str(value)) for value in columns])
-    axes.set_yticks(np.arange(len(rows)), [config.label(str(value)) for value in rows])
-    axes.grid(visible=False)
-    axes.figure.colorbar(image, label=_axis_label(figure.value or "", config, summary))
-
-
 def draw_frontier(config: ExperimentConfig, summary: pl.DataFrame, table: pl.DataFrame, folder: Path) -> str | None:
     """Draw utility against risk of every setting; None without two measures or without matplotlib."""
     choose = config.choose
@@ -227,4 +206,4 @@ def _legend(axes: Any, figure: Figure) -> None:
         axes.figure.legend(*axes.get_legend_handles_labels(), fontsize=8, frameon=False, loc="outside right upper")
 
 
-_KINDS = {"line": _line, "scatter": _scatter, "box": _box, "heat_map": _heat_map}
+_KINDS = {"line": _line, "scatter": _scatter, "box": _box}

@@ -33,19 +33,20 @@ from penstock.pipeline.config.yaml import (
     write,
 )
 from penstock.pipeline.experiments.attacks.measures import RECOVERY, check_recoverable
-from penstock.pipeline.experiments.config import ExperimentConfig, Range, wrong_names
+from penstock.pipeline.experiments.config import ExperimentConfig, wrong_names
 from penstock.pipeline.experiments.measures import Measure, measure
 
 BASE = "base"
 #: Sections of an experiment that define what varies.
-SECTIONS = ("set", "variants", "zip", "grid")
+SECTIONS = ("set", "variants", "grid")
 VARIANT = "variant"
 #: Columns of the result table; nothing that varies may take their names.
 RESERVED = ("cell", "seed", "measure", "value", "unit", "configuration", "inputs", "counts", "versions")
 MAX_SETTINGS = 100_000
 REDUCED = "reduced"
-#: Keys that name the input: for an override, then where the file may hold them.
-READ_FROM = (("base.source.path", "set", "source"), ("base.source.path", BASE, "source"), ("study.path", "study"))
+#: Keys that name an input: for an override, then the section that may hold ``path``.
+Places = tuple[tuple[str, tuple[str, ...]], ...]
+READ_FROM: Places = (("base.source.path", ("set", "source")), ("base.source.path", (BASE, "source")))
 IS_A_RUN = (
     "{name}: is the configuration of a run, not an experiment: penstock run {name}; an experiment is a file of its own "
     "with name, question, measures, what varies (variants or grid), and base: {file} (docs/experiment_files.md)"
@@ -102,10 +103,9 @@ class Grid:
             self.fixed = tuple(self._changes(node, ("set",)))
         if (node := self._section(root, "variants")) is not None:
             axes.append(self._variants(node))
-        axes += self._zipped(root.items.get("zip"))
         if (node := self._section(root, "grid")) is not None:
-            for key in node.items:
-                axes += self._axis(Mapping(node.place, {key: node.items[key]}, {key: node.keys[key]}), ("grid",))
+            for change in self._changes(node, ("grid",)):
+                axes += self._axis(change)
         self.axes = tuple(axes)
         self.columns = tuple(column for axis in self.axes for column in axis.columns)
         self._check_columns(root)
@@ -147,47 +147,14 @@ class Grid:
                 self._refuse(changes, ("variants", name), "a section of key paths and values")
         return Axis((VARIANT,), tuple(settings))
 
-    def _zipped(self, node: Node | None) -> list[Axis]:
-        """One axis for each group of keys that vary together."""
-        if node is None:
+    def _axis(self, change: Change) -> list[Axis]:
+        """The axis along which one key varies; none where its values are no list."""
+        node = change.node
+        if not isinstance(node, Sequence) or not node.items:
+            self._refuse(node, change.path, "a list of values")
             return []
-        groups = node.items if isinstance(node, Sequence) else [node]
-        axes = []
-        for i, group in enumerate(groups):
-            path: yaml.Path = ("zip", i) if isinstance(node, Sequence) else ("zip",)
-            if isinstance(group, Mapping):
-                axes += self._axis(group, path)
-            else:
-                self._refuse(group, path, "a section of key paths and lists of values")
-        return axes
-
-    def _axis(self, group: Mapping, path: yaml.Path) -> list[Axis]:
-        """The axis along which the keys of a group vary together."""
-        changes = self._changes(group, path)
-        columns = [self._values(change) for change in changes]
-        lengths = [len(nodes) for nodes in columns]
-        if len(changes) < len(group.items) or not all(lengths):
-            return []
-        if len(set(lengths)) != 1:
-            said = ", ".join(f"{change.key} has {n}" for change, n in zip(changes, lengths))
-            self.problems.append(Problem(group.place, path, f"zipped keys need equally many values: {said}"))
-            return []
-        points = [[replace(change, node=node) for change, node in zip(changes, nodes)] for nodes in zip(*columns)]
-        settings = (Setting({one.key: _shown(one.node) for one in point}, tuple(point)) for point in points)
-        return [Axis(tuple(change.key for change in changes), tuple(settings))]
-
-    def _values(self, change: Change) -> list[Node]:
-        """Nodes of the values of one key, from a list or a range."""
-        node, path = change.node, change.path
-        if isinstance(node, Sequence) and node.items:
-            return node.items
-        if isinstance(node, Mapping):
-            builder = Builder({}, None)
-            found = builder.section(node, Range, path)
-            self.problems += builder.problems
-            return [] if found is FAILED else [Scalar(node.place, value, repr(value)) for value in found.values]
-        self._refuse(node, path, "a list of values, or a range {from: …, to: …, step: …}")
-        return []
+        points = [Setting({change.key: _shown(value)}, (replace(change, node=value),)) for value in node.items]
+        return [Axis((change.key,), tuple(points))]
 
     def _refuse(self, node: Node, path: yaml.Path, right: str) -> None:
         self.problems.append(Problem(node.place, path, f"{shown(node)} is not allowed; it must be {right}"))
@@ -366,15 +333,15 @@ class Input(NamedTuple):
     there: bool
 
 
-def input_of(path: str | Path, reduced: bool = False) -> Input | None:
-    """Input of a sweep or a study; None where it reads nothing. Errors are left to `load_experiment`."""
+def input_of(path: str | Path, reduced: bool = False, read_from: Places = READ_FROM) -> Input | None:
+    """Input of an experiment; None where it reads nothing. Errors are left to `load_experiment`."""
     root, problems = parse(read_text(path), str(path))
     if not isinstance(root, Mapping):
         return None
     folder = _include_base(root, Path(path).parent, problems)
     if reduced:
         reduce(root, problems)
-    for key, *steps in READ_FROM:
+    for key, steps in read_from:
         section: Any = plain(root)
         for step in steps:
             section = section.get(step) if isinstance(section, dict) else None

@@ -30,6 +30,7 @@ from penstock.mechanisms.core.schedules import DELTA, BudgetSchedule
 from penstock.mechanisms.core.traces import Traces
 from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.experiments.attacks.measures import (
+    GAIN,
     RECOVERY,
     RECOVERY_FIGURES,
     Attacked,
@@ -332,7 +333,7 @@ def measure(text: str) -> Measure:
             unit, safer = RECOVERY_FIGURES[figure], {"baseline": None, "distance": True}.get(figure, False)
             limits = SHARE if figure in ("accuracy", "baseline") else None
             return Measure(text, partial(_recovered, figure), unit, higher_is_better=safer, limits=limits)
-        return Measure(text, partial(_attacked, attack, figure), "", higher_is_better=False, limits=SHARE)
+        return Measure(text, partial(_attacked, attack, figure), "", higher_is_better=figure == GAIN, limits=SHARE)
     if "/" in text:
         return _account(text)
     if _FUNCTION.fullmatch(text):

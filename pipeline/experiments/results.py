@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -312,7 +311,6 @@ def write_choice(experiment: Experiment, summary: pl.DataFrame, folder: Path) ->
         "at_least": choose.at_least,
         "at_most": choose.at_most,
         "prefer": choose.preferred,
-        "judge_by": choose.judge_by,
         "settings": len(table),
         "allowed": int(table["allowed"].sum()),
         "on_frontier": int(table["frontier"].sum()),
@@ -347,7 +345,7 @@ def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
     ``wide``: one row a setting, columns ``mean x``, ``low x`` and ``high x`` for each measure.
 
     >>> wide = pl.DataFrame({"e": [1, 2, 3], "mean f1": [0.8, 0.9, 0.9], "mean loss": [1.0, 2.0, 3.0]})
-    >>> limits = Choose(at_least={"f1": 0.85}, at_most={"loss": 5}, prefer="loss", judge_by="mean")
+    >>> limits = Choose(at_least={"f1": 0.85}, at_most={"loss": 5}, prefer="loss")
     >>> found = frontier(limits, wide)
     >>> found["allowed"].to_list(), found["frontier"].to_list(), found["best"].to_list()
     ([False, True, True], [True, True, False], [False, True, False])
@@ -368,16 +366,15 @@ def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64
     """By how much of it every setting misses each limit: above 0 where it does.
 
     >>> wide = pl.DataFrame({"mean f1": [1.0, 0.25], "mean loss": [1.0, 3.0]})
-    >>> limits = Choose(at_least={"f1": 0.5}, at_most={"loss": 2}, judge_by="mean")
+    >>> limits = Choose(at_least={"f1": 0.5}, at_most={"loss": 2})
     >>> {name: found.tolist() for name, found in excesses(limits, wide).items()}
     {'f1': [-1.0, 0.5], 'loss': [-0.5, 0.5]}
     """
     found: dict[str, NDArray[np.float64]] = {}
     for limits, side, sign in ((choose.at_least, "low", -1), (choose.at_most, "high", 1)):
         for name, limit in limits.items():
-            end = wide[f"mean {name}"]
-            if choose.judge_by == "interval":
-                end = wide[f"{side} {name}"].fill_null(end)
+            mean = wide[f"mean {name}"]
+            end = wide.get_column(f"{side} {name}", default=mean).fill_null(mean)
             excess = sign * (end.to_numpy().astype(np.float64) - limit) / (abs(limit) or 1.0)
             found[name] = np.maximum(found.get(name, -np.inf), np.where(np.isnan(excess), np.inf, excess))
     return found
@@ -391,9 +388,9 @@ def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
     where no limit makes a difference.
 
     >>> wide = pl.DataFrame({"mean f1": [0.8, 0.9, 0.95], "mean loss": [1.0, 3.0, 5.0]})
-    >>> binding(Choose(at_least={"f1": 0.5}, at_most={"loss": 2}, judge_by="mean"), wide)
+    >>> binding(Choose(at_least={"f1": 0.5}, at_most={"loss": 2}), wide)
     {'limit': 'loss', 'row': 2, 'keeping': 0}
-    >>> binding(Choose(at_least={"f1": 0.88}, at_most={"loss": 2}, judge_by="mean"), wide)
+    >>> binding(Choose(at_least={"f1": 0.88}, at_most={"loss": 2}), wide)
     {'limit': 'f1', 'row': 0, 'keeping': 1}
     """
     if not len(wide):
@@ -457,45 +454,3 @@ def _write_best(experiment: Experiment, best: dict[str, Any], path: Path) -> Non
 
 def _as_shown(value: Any) -> str:
     return f"{value:.12g}" if isinstance(value, int | float) else str(value)
-
-
-#: Digits of a digest that a saved table keeps.
-DIGEST_DIGITS = 16
-
-
-def save(folder: Path, results: Path) -> None:
-    """Copy the small tables of a finished experiment, with its claims and provenance, for the documentation.
-
-    Writes ``<name>.csv``, ``<name>-expected.csv`` and ``<name>.json`` to ``results``.
-    """
-    manifest = json.loads((folder / "experiment.json").read_text(encoding="utf-8"))
-    name = manifest["name"]
-    if "tables" in manifest:
-        copied = {table: table for table in manifest["tables"]}
-    else:
-        _save_summary(folder, results / f"{name}.csv", shown_measures(manifest["configuration"]))
-        copied = {"expected.csv": f"{name}-expected.csv"} if (folder / "expected.csv").exists() else {}
-    for found, saved in copied.items():
-        with files.whole(results / saved) as temporary:
-            temporary.write_bytes((folder / found).read_bytes())
-    kept = {key: manifest[key] for key in ("inputs", "versions", "cells", "confidence", "tables") if key in manifest}
-    files.write_json(results / f"{name}.json", kept | {"failed": len(manifest["failed"])})
-
-
-def _save_summary(folder: Path, path: Path, shown: list[str]) -> None:
-    """Write means and intervals of the shown measures, rounded."""
-    summary = pl.read_parquet(folder / "summary.parquet").filter(pl.col("measure").is_in(shown))
-    summary = summary.drop("versions", "inputs", "standard_deviation", "minimum", "maximum").with_columns(
-        pl.col("configuration").str.slice(0, DIGEST_DIGITS),
-        *(
-            pl.col(column).round_sig_figs(6)
-            for column in ("mean", "low", "high")
-            if summary.schema[column] == pl.Float64  # null without any result
-        ),
-    )
-    _write(summary, path)
-
-
-def shown_measures(experiment: Mapping[str, Any]) -> list[str]:
-    """Measures that saved tables keep: ``tables``, else the first measure."""
-    return list(experiment.get("tables") or experiment["measures"][:1])

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from penstock.mechanisms.core.contract import MECHANISMS
-from penstock.mechanisms.core.plugin import ConfigError, PenstockError
+from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.config.build import input_paths
 from penstock.pipeline.config.canonical import content_digest, resolved
 from penstock.pipeline.config.run import RunConfig
@@ -22,10 +19,10 @@ from penstock.pipeline.experiments import figures, results
 from penstock.pipeline.experiments.attacks.membership import Game
 from penstock.pipeline.experiments.config import ExperimentHeader
 from penstock.pipeline.experiments.load import Experiment, Trial
+from penstock.pipeline.experiments.pieces import Task, Workers, digest_of
 from penstock.pipeline.experiments.trial import (
     counting_config,
     counts_name,
-    digest_of,
     read_counts,
     trial_record,
     write_counts,
@@ -37,92 +34,8 @@ from penstock.pipeline.reporting.page import write_report
 
 #: Folder of the trials' results below that of the experiment; the name marks a folder as an experiment's.
 RECORDS = "cells"
-Task = tuple[Callable[..., None], tuple[Any, ...]]
-DIED = "its process died; was there enough memory?"
 #: Called after every step with (trials done, trials failed, counts done).
 Listener = Callable[[int, int, int], None]
-
-
-class Workers:
-    """A pool of worker processes in which a failing task, or one that kills its process, affects no other.
-
-    With one job tasks run in this process; a process registers ``plugins`` before it unpickles a task.
-
-    >>> workers = Workers(1)
-    >>> workers.submit("six", (int, ("6",)))
-    >>> workers.submit("six in words", (int, ("six",)))
-    >>> list(workers.results())
-    [('six', None), ('six in words', "ValueError: invalid literal for int() with base 10: 'six'")]
-    """
-
-    def __init__(self, n_jobs: int, plugins: Sequence[str] = ()) -> None:
-        self.n_jobs, self.plugins = n_jobs, tuple(plugins)
-        self.waiting: deque[tuple[str, Task]] = deque()
-        self.alone: deque[tuple[str, Task]] = deque()
-
-    def submit(self, name: str, task: Task) -> None:
-        """Add a task: a module-level function and its arguments; allowed between two results."""
-        self.waiting.append((name, task))
-
-    def results(self) -> Iterator[tuple[str, str | None]]:
-        """Name of each finished task, and the reason where it failed."""
-        if self.n_jobs == 1:
-            while self.waiting:
-                name, task = self.waiting.popleft()
-                yield name, attempt(task)
-            return
-        while self.waiting or self.alone:
-            yield from self._together()
-            while self.alone:
-                yield from self._by_itself(*self.alone.popleft())
-
-    def _together(self) -> Iterator[tuple[str, str | None]]:
-        """Run waiting tasks in parallel; when a process dies, its tasks are queued to run alone."""
-        running: dict[Future[str | None], tuple[str, Task]] = {}
-        with self._pool(self.n_jobs) as pool:
-            while self.waiting or running:
-                while self.waiting and len(running) < self.n_jobs:
-                    name, task = self.waiting.popleft()
-                    running[pool.submit(attempt, task)] = (name, task)
-                ended, _ = wait(running, return_when=FIRST_COMPLETED)
-                if any(isinstance(future.exception(), BrokenProcessPool) for future in ended):
-                    self.alone.extend(running.values())
-                    return
-                for future in ended:
-                    name, _ = running.pop(future)
-                    yield name, future.result()
-
-    def _by_itself(self, name: str, task: Task) -> Iterator[tuple[str, str | None]]:
-        with self._pool(1) as pool:
-            try:
-                yield name, pool.submit(attempt, task).result()
-            except BrokenProcessPool:
-                yield name, DIED
-
-    def _pool(self, n_jobs: int) -> ProcessPoolExecutor:
-        # Forking a process that runs threads (Arrow's, Polars') can hang it.
-        context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(n_jobs, context, initializer=prepare, initargs=(self.plugins,))
-
-
-def prepare(plugins: Sequence[str]) -> None:
-    """Initialise a worker process: register the plug-ins of further folders."""
-    from penstock.pipeline.config.sections import add_folder
-
-    for folder in plugins:
-        add_folder(folder)
-
-
-def attempt(task: Task) -> str | None:
-    """Run a task; return the reason if it fails."""
-    function, arguments = task
-    try:
-        function(*arguments)
-    except PenstockError as error:
-        return str(error)
-    except Exception as error:  # a trial may fail in any way; the others go on
-        return f"{type(error).__name__}: {error}"
-    return None
 
 
 def run_trials(experiment: Experiment, folder: Path, n_jobs: int, listener: Listener) -> Schedule:
@@ -336,7 +249,7 @@ def begin(config: ExperimentHeader, folder: str | Path | None) -> Path:
 
 
 def heading(config: ExperimentHeader, written: dict[str, Any], reduced: bool) -> dict[str, Any]:
-    """The first keys of the manifest of every kind of experiment; ``written``: the whole file as plain values."""
+    """The first keys of the manifest; ``written``: the whole file as plain values."""
     return {
         "name": config.name,
         "question": config.question,
@@ -409,7 +322,6 @@ def summary(outcome: ExperimentResult) -> str:
         "expected.csv",
         "frontier.csv",
         "best.yaml",
-        *manifest.get("tables", ()),
         "figures/*",
     ):
         lines += [f"  {path}" for path in sorted(outcome.folder.glob(pattern))]

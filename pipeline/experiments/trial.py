@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 import zipfile
@@ -24,6 +23,7 @@ from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import Output
 from penstock.pipeline.experiments.attacks.membership import Game
 from penstock.pipeline.experiments.measures import TraceRun, TrialRun, measure, unit_of
+from penstock.pipeline.experiments.pieces import digest_of
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import PART_ROWS
 from penstock.pipeline.output.manifest import made_by, versions
@@ -82,12 +82,6 @@ def counts_name(config: RunConfig, inputs: Mapping[str, str], group_size: int | 
     counting = resolved(counting_config(config), secrets=True)
     group = {} if group_size is None else {"group_size": group_size, "seed": config.seed}
     return digest_of({"config": counting, "inputs": inputs} | made_by() | group)
-
-
-def digest_of(value: Any) -> str:
-    """The first 32 hexadecimal digits of the SHA-256 of a value's canonical JSON."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def write_counts(config: RunConfig, path: Path) -> None:

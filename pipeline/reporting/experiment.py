@@ -209,26 +209,6 @@ class Experiment:
         )
 
 
-@dataclass(frozen=True)
-class Study(Experiment):
-    """One study: an experiment whose results are tables of its own."""
-
-    def _ran(self) -> str:
-        n_failed, n_pieces = len(self.manifest["failed"]), self.manifest["cells"]
-        return f"{n_pieces - n_failed:,} of {plural(n_pieces, 'piece')} ended well."
-
-    def results(self) -> Html | None:
-        """Every table."""
-        tables = {name: pl.read_csv(self.folder / name) for name in self.manifest["tables"]}
-        return join(*(frame_table(table, name) for name, table in tables.items())) or None
-
-
-def experiment_in(folder: Path) -> Experiment:
-    """The experiment or study that wrote a folder."""
-    found = Experiment(folder)
-    return Study(folder) if "tables" in found.manifest else found
-
-
 def _text(value: Any) -> str:
     """A value as in a file: not rounded, empty for None."""
     return "" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)
@@ -281,7 +261,7 @@ def _found(experiment: Experiment, choice: dict[str, Any]) -> str:
     limits = "; ".join(f"{experiment.label(name)} {words} {number(limit)}" for name, words, limit in experiment.limits)
     table = experiment.frontier
     has_intervals = table is not None and any(table[n].count() for n in table.columns if n.startswith("low "))
-    judged = " with its whole interval" if choice.get("judge_by") == "interval" and has_intervals else ""
+    judged = " with its whole interval" if has_intervals else ""
     keep = "keeps" if choice["allowed"] == 1 else "keep"
     kept = f"Of {plural(choice['settings'], 'setting')} {choice['allowed']:,} {keep} every limit{judged}: {limits}."
     told = _binding(experiment, choice)

@@ -15,7 +15,7 @@ from penstock.pipeline.output import files
 from penstock.pipeline.output.maps import geometries, read_cells, read_outlines, rings_of
 from penstock.pipeline.reporting.accounts import charts, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import ACTIONS, Counts, Run
-from penstock.pipeline.reporting.experiment import choice_section, experiment_in, frontier, is_experiment
+from penstock.pipeline.reporting.experiment import Experiment, choice_section, frontier, is_experiment
 from penstock.pipeline.reporting.glossary import words
 from penstock.pipeline.reporting.markup import (
     Html,
@@ -263,7 +263,7 @@ def _costs_by_person(accounts: pl.DataFrame, people: pl.Series) -> dict[str, dic
 
 def experiment_page(folder: Path) -> str:
     """The page of an experiment."""
-    experiment = experiment_in(folder)
+    experiment = Experiment(folder)
     name = str(experiment.manifest["name"])
     content = [
         element(

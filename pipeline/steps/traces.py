@@ -28,7 +28,7 @@ from penstock.pipeline.steps import ingest
 from penstock.pipeline.steps.contributions import starts_of, user_codes
 from penstock.pipeline.steps.ingest import RowCounts, rejected_by_reason
 from penstock.pipeline.steps.release import Charge
-from penstock.pipeline.windows.landmarks import DrawnLandmarks, Landmarks
+from penstock.pipeline.windows.landmarks import DrawnLandmarks, Landmarks, landmark_distribution
 from penstock.pipeline.windows.schedule import period_calendar
 
 Integers = NDArray[np.int64]
@@ -73,8 +73,6 @@ def landmark_mask(
 
 
 def _drawn(wanted: DrawnLandmarks, lengths: Integers, users: Integers) -> NDArray[np.bool_]:
-    from penstock.evaluation.papers.katsomallos import landmark_distribution  # experiments only
-
     seeds = [int.from_bytes(np.ascontiguousarray(user).tobytes(), "little") for user in users]
     return np.concatenate(
         [

@@ -51,8 +51,7 @@ question: which?
 base: {name: x}
 set: {bounding.max_cells: 1}
 variants: {a: {mechanism: {type: raw}}, b: }
-grid: {"mechanism[0].epsilon": {from: 1, to: 9, count: 3, scale: log}, seed: [1, 2]}
-zip: [{space.rows: [1, 2], space.columns: [1, 2]}]
+grid: {"mechanism[0].epsilon": [1, 3, 9], seed: [1, 2], space: [{rows: 1}, {rows: 2}]}
 measures: [mae, composition/user_epsilon/max]
 expected: [{says: x, source: y, measure: mae, at_most: 1, where: {variant: a}}]
 """

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.online_attack import area_under_curve
-from penstock.evaluation.attacks.challenge import true_positive_rate
+from penstock.evaluation.attacks.challenge import privacy_gain, true_positive_rate
 from penstock.evaluation.attacks.game import ATTACKS
 from penstock.evaluation.attacks.recovery import Recovery, trajectory_recovery
 from penstock.mechanisms.core.contract import MECHANISMS, Generalization
@@ -25,8 +25,10 @@ from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.steps.individuals import Presence, read_memberships, read_presence
 from penstock.pipeline.windows.calendar import DAY, wall_time
 
-#: Figures of an attack on membership: area under the curve, and who is found at 1 % and at 0.1 % false alarms.
-FIGURES: dict[str, float | None] = {"auc": None, "tpr_1": 0.01, "tpr_01": 0.001}
+#: Figures of an attack on membership: area under the curve, who is found at 1 % and at 0.1 % false alarms, and the
+#: share of the privacy loss of raw counts that the mechanism takes away.
+GAIN = "gain"
+FIGURES: dict[str, float | None] = {"auc": None, "tpr_1": 0.01, "tpr_01": 0.001, GAIN: None}
 #: The attack on everybody's trajectory, and its figures with their units.
 RECOVERY = "recovery"
 RECOVERY_FIGURES = {"accuracy": "", "baseline": "", "gain": "", "distance": "metres"}
@@ -137,26 +139,33 @@ class Attacked:
         return read_presence(self.plan, self.game.periods(self.plan.n_windows)[0][1])
 
     @cached_property
-    def _made(self) -> dict[str, dict[str, float]]:
+    def _made(self) -> dict[tuple[str, bool], list[tuple[NDArray[np.bool_], NDArray[np.float64]]]]:
         return {}
 
     def figure(self, attack: str, figure: str) -> float:
         """One figure of `FIGURES`; NaN where there are too few challenges for a rate.
 
-        The area is the mean over targets; a rate is one threshold's for the challenges of all targets together.
+        The area and the gain are means over targets; a rate is one threshold's for the challenges of all targets
+        together.
         """
-        if attack not in self._made:
-            self._made[attack] = self._attack(attack)
-        return self._made[attack][figure]
+        if figure == GAIN:
+            gains = privacy_gain(self._areas(attack, released=False), self._areas(attack, released=True))
+            return float(np.mean(gains))
+        at = FIGURES[figure]
+        if at is None:
+            return float(np.mean(self._areas(attack, released=True)))
+        labels, scores = (np.concatenate(parts) for parts in zip(*self._scores(attack, released=True)))
+        rate = true_positive_rate(labels, scores, at)
+        return math.nan if rate is None else rate.rate
 
-    def _attack(self, attack: str) -> dict[str, float]:
-        own, defense = membership_game(self.plan, self.presence, replace(self.game, attack=attack), released=True)
-        targets = targets_of(self.presence, self.game, self.plan.config.seed or 0)
-        found = [own.scores(target, defense=defense, attack=attack) for target in targets]
-        labels, scores = (np.concatenate(parts) for parts in zip(*found))
-        figures = {"auc": float(np.mean([area_under_curve(*one) for one in found]))}
-        for name, at in FIGURES.items():
-            if at is not None:
-                rate = true_positive_rate(labels, scores, at)
-                figures[name] = math.nan if rate is None else rate.rate
-        return figures
+    def _scores(self, attack: str, released: bool) -> list[tuple[NDArray[np.bool_], NDArray[np.float64]]]:
+        """Labels and scores of the challenges of every target, on raw or released aggregates."""
+        if (attack, released) not in self._made:
+            game = replace(self.game, attack=attack)
+            own, defense = membership_game(self.plan, self.presence, game, released=released)
+            targets = targets_of(self.presence, self.game, self.plan.config.seed or 0)
+            self._made[attack, released] = [own.scores(one, defense=defense, attack=attack) for one in targets]
+        return self._made[attack, released]
+
+    def _areas(self, attack: str, released: bool) -> NDArray[np.float64]:
+        return np.array([area_under_curve(*one) for one in self._scores(attack, released)])

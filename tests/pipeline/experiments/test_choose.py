@@ -155,7 +155,7 @@ def test_its_time_is_estimated(configuration):
 
 def test_a_limit_that_makes_no_difference_does_not_bind():
     wide = pl.DataFrame({"mean f1": [0.8, 0.9], "mean loss": [1.0, 1.5]})
-    assert binding(Choose(at_least={"f1": 0.5}, at_most={"loss": 2}, judge_by="mean"), wide) is None
+    assert binding(Choose(at_least={"f1": 0.5}, at_most={"loss": 2}), wide) is None
 
 
 def test_the_files_words_about_its_data_are_not_told_of_other_data(tmp_path):

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import polars as pl
 import pytest
 from experiment_cases import BASE, GRID
 
-from penstock.pipeline.cli import main as cli
 from penstock.pipeline.experiments import __main__ as every
 from penstock.pipeline.experiments.load import input_of
 
@@ -50,23 +48,8 @@ def test_one_that_fails_or_has_no_data_does_not_stop_the_others(folder, capsys, 
     assert "1 done, 1 skipped, 1 FAILED" in told
     assert (folder / "out" / "e" / "report.html").exists()
     (folder / "files" / "b_is_wrong.yaml").unlink()
-    assert ran(folder, "--save", str(folder / "saved")) == 0
+    assert ran(folder) == 0
     assert "4 done (2 of them before)" in capsys.readouterr().out
-    assert pl.read_csv(folder / "saved" / "e.csv")["n"].to_list() == [2, 2]
-
-
-def test_a_reduced_run_never_replaces_a_saved_table(folder, capsys):
-    path = write(folder, "c", SMALL)
-    (folder / "saved").mkdir()
-    (folder / "saved" / "e.csv").write_text("of a full run")
-    both = ["--out", str(folder / "out"), "--jobs", "1", "--reduced", "--save", str(folder / "saved")]
-    for main, words in ((cli.main, ["experiment", str(path)]), (every.main, [str(path.parent)])):
-        with pytest.raises(SystemExit) as ended:
-            main(words + both)
-        assert ended.value.code == 2
-        assert "argument --save: not allowed with argument --reduced" in capsys.readouterr().err
-    assert (folder / "saved" / "e.csv").read_text() == "of a full run"
-    assert not (folder / "out").exists()
 
 
 def test_data_sets_are_found_by_their_names(folder, capsys, monkeypatch):

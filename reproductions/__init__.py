@@ -1,0 +1,1 @@
+"""Figures and tables of the papers, made again with penstock; nothing that is installed imports this."""

@@ -1,0 +1,134 @@
+"""Run a study from its file: missing pieces in worker processes, then tables and figures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars.selectors as cs
+
+from penstock.mechanisms.core.plugin import parameter
+from penstock.pipeline.config.build import FAILED, Builder
+from penstock.pipeline.config.canonical import content_digest
+from penstock.pipeline.config.run import read_text
+from penstock.pipeline.config.yaml import apply_override, parse_section, plain
+from penstock.pipeline.experiments import figures
+from penstock.pipeline.experiments.config import ExperimentHeader
+from penstock.pipeline.experiments.load import REDUCED, raise_all, reduce
+from penstock.pipeline.experiments.pieces import Listener, Piece, Record, run_pieces
+from penstock.pipeline.experiments.runner import RECORDS, begin, heading
+from penstock.pipeline.output import files
+from penstock.pipeline.output.manifest import code_digest, made_by
+from reproductions.plots import draw
+from reproductions.study import STUDIES, Figures, Study
+
+DIGITS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyConfig(ExperimentHeader):
+    """Content of the file of a study."""
+
+    study: Study = parameter(doc="figures made of many pieces, and how they are made")
+
+
+class StudyResult(NamedTuple):
+    """Folder of a study that has run, and the content of its ``experiment.json``."""
+
+    folder: Path
+    manifest: dict[str, Any]
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 1 if any piece failed."""
+        return 1 if self.manifest["failed"] else 0
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """A loaded study; ``written`` is its whole file as plain values after all changes."""
+
+    config: StudyConfig
+    written: dict[str, Any]
+    reduced: bool
+
+    @classmethod
+    def load(cls, path: str | Path, overrides: Iterable[str] = (), reduced: bool = False) -> StudyRun:
+        """Load the file of a study; arguments and errors are those of `load_experiment`."""
+        root, problems = parse_section(read_text(path), str(path), "an experiment")
+        if reduced:
+            reduce(root, problems)
+        for override in overrides:
+            problems += apply_override(root, override)
+        builder = Builder({Study: STUDIES}, Path(path).parent)
+        config = builder.construct(root, StudyConfig, builder.values(root, StudyConfig, (), (REDUCED,)), ())
+        problems += builder.problems
+        raise_all(problems)
+        assert config is not FAILED  # or there was a problem
+        return cls(config, plain(root), reduced)
+
+    def pieces(self) -> dict[Any, Piece]:
+        """Every piece of the study with its unit of work; reads the data set."""
+        study = self.config.study
+        inputs = tuple(content_digest(path) for path in study.inputs)
+        made_of = [STUDIES.name_of(type(study)), study.decides, inputs, made_by(), code_digest(Path(__file__).parent)]
+        return {
+            piece: Piece([*made_of, list(piece)], _measure, (study, inputs, piece))
+            for piece in study.pieces(_data(study, inputs))
+        }
+
+    def run(
+        self,
+        folder: str | Path | None = None,
+        n_jobs: int | None = None,
+        listener: Listener = lambda done, failed: None,
+    ) -> StudyResult:
+        """Make every missing piece; then tables and figures, unless one has failed."""
+        config, target = self.config, begin(self.config, folder)
+        pieces = self.pieces()
+        made = run_pieces(list(pieces.values()), target / RECORDS, n_jobs or os.cpu_count() or 1, listener)
+        names = list(pieces)
+        manifest = heading(config, self.written, self.reduced) | {
+            "inputs": [content_digest(path) for path in config.study.inputs],
+            "cells": len(pieces),
+            "resumed": made.n_resumed,
+            "failed": [{"values": names[i]._asdict(), "problem": problem} for i, problem in made.failed.items()],
+            "tables": [],
+            "figures": [],
+        }
+        if not made.failed:
+            manifest |= self._write(target, {names[i]: _arrays(made.records[i]) for i in range(len(names))})
+        files.write_json(target / "experiment.json", manifest)
+        return StudyResult(target, manifest)
+
+    def _write(self, folder: Path, found: Mapping[Any, Figures]) -> dict[str, Any]:
+        """Write tables and figures; return their files for the manifest."""
+        study = self.config.study
+        tables = study.tables(_data(study, tuple(content_digest(path) for path in study.inputs)), found)
+        for name, table in tables.items():
+            with files.whole(folder / f"{name}.csv") as temporary:
+                table.with_columns(cs.float().round_sig_figs(DIGITS)).write_csv(temporary)
+        written: dict[str, Any] = {"tables": [f"{name}.csv" for name in tables]}
+        if not figures.installed():
+            return written | {"not_drawn": figures.NOT_DRAWN}
+        return written | {"figures": [f"figures/{name}.svg" for name in draw(tables, folder / "figures")]}
+
+
+def _measure(study: Study, inputs: tuple[str, ...], piece: Any) -> Record:
+    """Figures of one piece as lists; ``inputs``: digests of the files it reads."""
+    return {name: np.asarray(values).tolist() for name, values in study.measure(_data(study, inputs), piece).items()}
+
+
+def _arrays(record: Record) -> Figures:
+    return {name: np.asarray(values, np.float64) for name, values in record.items()}
+
+
+@lru_cache(maxsize=1)
+def _data(study: Study, inputs: tuple[str, ...]) -> Any:
+    """The data of a study, read once for all pieces of the same ``inputs``."""
+    return study.data()

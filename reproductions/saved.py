@@ -1,0 +1,78 @@
+"""Saved results: the small tables of full runs, for the pages, and how the pages show an experiment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from penstock.pipeline.config.run import read_text
+from penstock.pipeline.config.yaml import parse, plain
+from penstock.pipeline.output import files
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+#: Files beside those of the experiments: ``tables`` (measures that the pages show; without any, the first), and of a
+#: published table ``published`` and ``differences``.
+SHOWN = HERE / "shown"
+
+
+def written(path: Path) -> dict[str, Any]:
+    """The content of an experiment file, with what the pages show of it."""
+    return _content(path) | _shown(path.stem)
+
+
+def _shown(name: str) -> dict[str, Any]:
+    path = SHOWN / f"{name}.yaml"
+    return _content(path) if path.exists() else {}
+
+
+def _content(path: Path) -> dict[str, Any]:
+    root, _ = parse(read_text(path), path.name)
+    return plain(root) if root is not None else {}
+
+
+#: Digits of a digest that a saved table keeps.
+DIGEST_DIGITS = 16
+
+
+def save(folder: Path, results: Path) -> None:
+    """Copy the small tables of a finished experiment, with its claims and provenance, for the documentation.
+
+    Writes ``<name>.csv``, ``<name>-expected.csv`` and ``<name>.json`` to ``results``.
+    """
+    manifest = json.loads((folder / "experiment.json").read_text(encoding="utf-8"))
+    name = manifest["name"]
+    if "tables" in manifest:
+        copied = {table: table for table in manifest["tables"]}
+    else:
+        _save_summary(folder, results / f"{name}.csv", shown_measures(manifest["configuration"] | _shown(name)))
+        copied = {"expected.csv": f"{name}-expected.csv"} if (folder / "expected.csv").exists() else {}
+    for found, saved in copied.items():
+        with files.whole(results / saved) as temporary:
+            temporary.write_bytes((folder / found).read_bytes())
+    kept = {key: manifest[key] for key in ("inputs", "versions", "cells", "confidence", "tables") if key in manifest}
+    files.write_json(results / f"{name}.json", kept | {"failed": len(manifest["failed"])})
+
+
+def _save_summary(folder: Path, path: Path, shown: list[str]) -> None:
+    """Write means and intervals of the shown measures, rounded."""
+    summary = pl.read_parquet(folder / "summary.parquet").filter(pl.col("measure").is_in(shown))
+    summary = summary.drop("versions", "inputs", "standard_deviation", "minimum", "maximum").with_columns(
+        pl.col("configuration").str.slice(0, DIGEST_DIGITS),
+        *(
+            pl.col(column).round_sig_figs(6)
+            for column in ("mean", "low", "high")
+            if summary.schema[column] == pl.Float64  # null without any result
+        ),
+    )
+    with files.whole(path) as temporary:
+        summary.write_csv(temporary)
+
+
+def shown_measures(experiment: Mapping[str, Any]) -> list[str]:
+    """Measures that saved tables keep: ``tables``, else the first measure."""
+    return list(experiment.get("tables") or experiment["measures"][:1])

@@ -1,0 +1,66 @@
+"""Principal components against statistics of cells: figure 1(b)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.evaluation.attacks.game import CLASSIFIERS
+from penstock.mechanisms.core.plugin import parameter
+from reproductions.pyrgelis import (
+    PAST_PRIORS,
+    WEEK,
+    Binary,
+    CabStudy,
+    Piece,
+    comparison_table,
+    past_game,
+    subset_game,
+)
+from reproductions.study import Figures, Tables
+
+PRIORS = ("subset", *PAST_PRIORS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackComparison(CabStudy):
+    """Make both attacks on the same targets, for an adversary who knows locations and for those who know the past."""
+
+    samples: int = parameter(2000, doc="labelled aggregates of each target, where locations are known", at_least=8)
+    group_size: int = parameter(100, doc="people in an aggregate, where locations are known", at_least=1)
+    known: float = parameter(0.2, doc="share of the people whose locations are known", above=0, below=1)
+    past_group_size: int = parameter(500, doc="people in an aggregate, where the past is known", at_least=1)
+    past_groups: int = parameter(800, doc="groups whose past is known", at_least=2)
+
+    def pieces(self, presence: Binary) -> tuple[Piece, ...]:
+        """Every target with every prior and attack before the next."""
+        names = [f"{prior} {attack}" for prior in PRIORS for attack in CLASSIFIERS]
+        return tuple(Piece(int(target), name) for target in self.chosen(presence[:, :WEEK]) for name in names)
+
+    def measure(self, presence: Binary, piece: Piece) -> Figures:
+        """Area under the curve of one target, prior and attack."""
+        prior, _, attack = piece.name.partition(" ")
+        sizes = {"n_components": self.components, "seed": self.seed}
+        if prior == "subset":
+            own = {"group_size": self.group_size, "known": self.known, "n_samples": self.samples}
+            game = subset_game(presence, **own, **sizes)
+        else:
+            game = past_game(presence, prior, group_size=self.past_group_size, groups=self.past_groups, **sizes)
+        return {"area": np.array([game.attack(piece.target, attack=attack).auc])}
+
+    def tables(self, presence: Binary, found: Mapping[Piece, Figures]) -> Tables:
+        """Mean and deciles of the areas: one table for known locations, one for the known past."""
+        areas: dict[str, list[float]] = {}
+        for piece, figures in found.items():
+            areas.setdefault(piece.name, []).append(float(figures["area"][0]))
+        by_name = {name: np.array(own) for name, own in areas.items()}
+        return {
+            "membership_comparison": comparison_table(
+                {name.removeprefix("subset "): own for name, own in by_name.items() if name.startswith("subset ")}
+            ),
+            "membership_past_attacks": comparison_table(
+                {name: own for name, own in by_name.items() if not name.startswith("subset ")}
+            ),
+        }

@@ -1,0 +1,55 @@
+"""Who is exposed to an adversary who knows past participation, and by what: figure 5(b), table 3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.mechanisms.core.plugin import parameter
+from reproductions.pyrgelis import (
+    PAST_PRIORS,
+    WEEK,
+    Binary,
+    CabStudy,
+    Piece,
+    comparison_table,
+    exposure_of,
+    extremes,
+    importance_table,
+    loadings_table,
+    past_game,
+    places_table,
+    study,
+)
+from reproductions.study import Figures, Tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastExposure(CabStudy):
+    """Attack raw counts of a third week in the games of section 3.3, after two weeks of training on known groups."""
+
+    targets: int = parameter(150, doc="people attacked, a third of each mobility group", at_least=3)
+    group_size: int = parameter(500, doc="people in an aggregate", at_least=1)
+    groups: int = parameter(800, doc="groups whose past is known", at_least=2)
+
+    def pieces(self, presence: Binary) -> tuple[Piece, ...]:
+        """One a target: one training serves both priors."""
+        return tuple(Piece(int(target), "past") for target in self.chosen(presence))
+
+    def measure(self, presence: Binary, piece: Piece) -> Figures:
+        """Areas and margins of the attacks on one target, and what the components load."""
+        sizes = {"group_size": self.group_size, "groups": self.groups, "n_components": self.components}
+        games = {prior: past_game(presence, prior, **sizes, seed=self.seed) for prior in PAST_PRIORS}
+        return study(games, piece.target)
+
+    def tables(self, presence: Binary, found: Mapping[Piece, Figures]) -> Tables:
+        """How exposed people are; where, when and by what, with different groups."""
+        exposure, prior = exposure_of(found, PAST_PRIORS), "different_groups"
+        most, least = extremes(exposure.targets, exposure.areas[prior], exposure.margins[prior])
+        last = presence[:, -WEEK:]
+        return {
+            "membership_past_comparison": comparison_table(exposure.areas),
+            "membership_past_loadings": loadings_table(exposure.loadings, last, {"all": exposure.targets}),
+            "membership_past_places": places_table(exposure.loadings),
+            "membership_past_importance": importance_table(presence, most, least, "logistic_regression"),
+        }

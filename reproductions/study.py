@@ -1,0 +1,60 @@
+"""Studies: figures of a paper made of independent pieces."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from penstock.mechanisms.core.plugin import Checked, Registry, parameter
+
+Figures = dict[str, NDArray[np.float64]]
+Tables = dict[str, pl.DataFrame]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study(Checked, ABC):
+    """Pieces of work, and the tables of a paper that are made of their figures.
+
+    A piece is a named tuple of plain values. Pieces are independent of each other, of their order and of how many there
+    are, so that they can be made in parallel, and kept when more are asked for.
+    """
+
+    #: Parameters that do not affect the figures of a piece.
+    aside: ClassVar[tuple[str, ...]] = ()
+
+    seed: int = parameter(1, doc="decides all that is drawn at random", at_least=0)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Files and folders that it reads."""
+        return ()
+
+    def data(self) -> Any:
+        """Data of every piece; None where there is nothing to read."""
+        return None
+
+    @property
+    def decides(self) -> dict[str, Any]:
+        """Every parameter that the figures of a piece depend on."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in self.aside}
+
+    @abstractmethod
+    def pieces(self, data: Any) -> tuple[Any, ...]:
+        """All pieces, in an order whose beginning is worth most."""
+
+    @abstractmethod
+    def measure(self, data: Any, piece: Any) -> Figures:
+        """Make one piece."""
+
+    @abstractmethod
+    def tables(self, data: Any, found: Mapping[Any, Figures]) -> Tables:
+        """Tables by name of all pieces, about no single person."""
+
+
+STUDIES: Registry[Study] = Registry("reproductions.studies", "study")

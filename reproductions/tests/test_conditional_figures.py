@@ -1,0 +1,49 @@
+"""Figure 2 of Meehan and Chaudhuri as tables, against dense linear algebra and the divergence of the releases."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from reproductions.study import STUDIES
+
+TIMES, SECRET = tuple(range(10)), (0, 2, 4, 6, 8)
+
+
+def made():
+    """Both tables of the study."""
+    study = STUDIES.get("conditional_trace")()
+    return study.tables(None, {piece: study.measure(None, piece) for piece in study.pieces(None)})
+
+
+def parts(length_scale):
+    """Prior covariance, indices of secret and of other points, regression of the others on the secret ones."""
+    times = np.array(TIMES, float)
+    prior = np.exp(-(np.subtract.outer(times, times) ** 2) / (2 * length_scale**2))
+    secret, rest = np.array(SECRET), np.setdiff1d(times.astype(int), SECRET)
+    regression = prior[np.ix_(rest, secret)] @ np.linalg.inv(prior[np.ix_(secret, secret)])
+    return prior, secret, rest, regression
+
+
+def test_losses_are_those_of_dense_inverses():
+    table = made()["conditional_losses"]
+    for noise, length_scale, loss, independent, ratio in table.iter_rows():
+        prior, secret, rest, regression = parts(length_scale)
+        left = prior[np.ix_(rest, rest)] - regression @ prior[np.ix_(secret, rest)] + noise * np.eye(len(rest))
+        worst = np.linalg.eigvalsh(regression.T @ np.linalg.inv(left) @ regression).max()
+        assert loss == pytest.approx(len(SECRET) * (worst + 1 / noise), rel=1e-8)
+        assert independent == pytest.approx(len(SECRET) / noise)
+        assert ratio == pytest.approx(loss / independent)
+    # the paper: half as much again at a correlation of 0.6 between neighbours
+    assert table.filter(length_scale=1.0, noise_variance=0.25)["ratio"].item() > 1.5
+
+
+def test_under_the_worst_hypothesis_the_secret_points_are_a_radius_away():
+    points = made()["conditional_hypotheses"]
+    secret = points.filter(pl.col("is_secret"))
+    assert points["time"].to_list() == list(TIMES)
+    assert secret["time"].to_list() == list(SECRET)
+    assert (secret["truth"] == secret["trace"]).all()
+    apart = (secret["hypothesis"] - secret["truth"]).to_numpy()
+    assert np.sqrt((apart**2).mean()) == pytest.approx(1.0)

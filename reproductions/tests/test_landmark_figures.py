@@ -1,0 +1,69 @@
+"""Figures over landmark share and distribution: exact values, and drawing."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
+from penstock.accountants.correlation.matrices import laplacian_smoothing_matrix
+from reproductions.katsomallos import (
+    CORRELATIONS,
+    landmark_distance,
+    main,
+    single_losses,
+    temporal_loss_table,
+)
+
+
+@pytest.fixture(scope="module")
+def losses():
+    return temporal_loss_table(n_repetitions=5, percentages=(0, 20, 60, 100))
+
+
+def chosen(table, **key):
+    """Mean of the rows with these keys."""
+    return table.filter(*(pl.col(name) == value for name, value in key.items()))["mean"].to_numpy()
+
+
+def test_without_landmarks_the_loss_is_the_temporal_one_and_with_nothing_else_the_budget(losses):
+    for name, strength in CORRELATIONS.items():
+        matrix = laplacian_smoothing_matrix(2, strength)
+        total = temporal_privacy_loss(np.ones(100), matrix, matrix)[2]
+        for method in ("sound", "paper"):
+            np.testing.assert_allclose(chosen(losses, correlation=name, method=method, percentage=0), total.max())
+            np.testing.assert_allclose(chosen(losses, correlation=name, method=method, percentage=100), 1.0)
+        np.testing.assert_allclose(chosen(losses, correlation=name, method="single", percentage=0), total.mean())
+        np.testing.assert_allclose(chosen(losses, correlation=name, method="single", percentage=100), 0.01)
+
+
+def test_single_losses_end_at_landmarks():
+    rng = np.random.default_rng(3)
+    matrix = laplacian_smoothing_matrix(2, 0.1)
+    epsilons, landmarks = rng.random(30), rng.random(30) < 0.2
+    found = single_losses(epsilons, landmarks, LeakageFunction(matrix))
+    at = np.flatnonzero(landmarks)
+    for t in range(30):
+        first = max((i + 1 for i in at if i < t), default=0)
+        stop = min((i for i in at if i > t), default=30)
+        total = temporal_privacy_loss(epsilons[first:stop], matrix, matrix)[2]
+        assert found[t] == pytest.approx(total[t - first], rel=1e-12)
+
+
+def test_distances_are_those_of_a_plain_search():
+    rng = np.random.default_rng(4)
+    for share in (0.0, 0.1, 0.5, 1.0):
+        landmarks = rng.random(40) < share
+        anchors = [-1, *np.flatnonzero(landmarks), 40]
+        expected = [0 if landmarks[t] else min(abs(t - a) for a in anchors) for t in range(40)]
+        assert landmark_distance(landmarks).tolist() == expected
+
+
+def test_tables_and_figures_are_written(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    main(["--out", str(tmp_path), "--repetitions", "1"])
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {f"landmark_{n}.{s}" for n in ("loss", "distance") for s in ("csv", "svg", "png")}
+    assert pl.read_csv(tmp_path / "landmark_loss.csv").height == 3 * 3 * 5 * 6
+    assert str(tmp_path) in capsys.readouterr().out

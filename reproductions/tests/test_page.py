@@ -1,0 +1,239 @@
+"""The generated experiments page, and explanations of every figure that differs from its paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from experiment_cases import GRID, experiment_in
+
+from penstock.pipeline.config.yaml import parse, plain
+from penstock.pipeline.experiments.config import Expectation
+from penstock.pipeline.experiments.results import verdict
+from penstock.pipeline.experiments.runner import run_experiment
+from reproductions.__main__ import FOLDERS
+from reproductions.page import (
+    claims_section,
+    claims_table,
+    differences_list,
+    experiments_page,
+    explained,
+    far_figures,
+    main_table,
+    measured,
+    papers_section,
+    published_figures,
+)
+from reproductions.saved import HERE, RESULTS, save, shown_measures, written
+
+FILES = (HERE / "experiments").glob("sfc_*.yaml")
+#: Sweeps; studies have no such tables.
+EXPERIMENTS = sorted(path.stem for path in FILES if (RESULTS / path.with_suffix(".csv").name).exists())
+
+
+def experiment_file(name: str) -> Path:
+    return next(path for folder in FOLDERS if (path := folder / f"{name}.yaml").exists())
+
+
+INDEX = """\
+- paper: A 2022
+  figures:
+    - {figure: 1, shows: this, page: a.md#b, found: so here, verdict: differs}
+    - {figure: 2, shows: that, experiment: table}
+    - {figure: 3, shows: claims, experiment: claims}
+    - {figure: 4, shows: more, experiment: later}
+    - {figure: 5, shows: nothing, found: no data here, verdict: no data}
+"""
+
+
+def test_the_papers_figures_get_the_verdict_of_saved_results(tmp_path):
+    (tmp_path / "papers.yaml").write_text(INDEX)
+    measured = {"variant": ["a", "b"], "measure": ["mae", "mae"], "mean": [1.0, 5.0]}
+    for name in ("table", "claims"):
+        pl.DataFrame(measured).write_csv(tmp_path / f"{name}.csv")
+    pl.DataFrame({"verdict": ["agrees", "agrees"]}).write_csv(tmp_path / "claims-expected.csv")
+    published = {"measures": ["mae"], "rows": {"a": [1.09], "b": [9.0]}}
+    experiments = {"table": {"published": published}, "claims": {}, "later": {}}
+    lines = papers_section(tmp_path / "papers.yaml", experiments, tmp_path).splitlines()
+    assert "| 1 | this | **[differs](a.md#b)**: so here |" in lines
+    assert "| 2 | that | **[in part](#table)**: 1 of 2 figures near |" in lines
+    assert "| 3 | claims | [agrees](#claims): 2 of 2 claims agree |" in lines
+    assert "| 4 | more | [not run in full yet](#later) |" in lines
+    assert "| 5 | nothing | no data: no data here |" in lines
+
+
+def test_a_list_of_differences():
+    summary = pl.DataFrame({"variant": ["a", "b"], "measure": ["mae"] * 2, "mean": [1.0, 3.14159]})
+    experiment = {
+        "labels": {"mae": "error"},
+        "published": {"measures": ["mae"], "rows": {"a": [1.05], "b": [2.0]}},
+        "differences": [
+            {"measures": ["mae"], "why": "nobody\nknows"},
+            {"measures": ["mae"], "settings": ["a"], "paper": "about 9", "why": "|Y| of it"},
+        ],
+    }
+    assert differences_list(summary, experiment)[2:4] == [
+        "* **error: b**. nobody knows",
+        "* **error: a** (the paper about 9, here 1). |Y| of it",
+    ]
+    assert differences_list(summary, {}) == []
+
+
+def test_the_main_table_has_the_published_measures_and_hides_only_narrow_intervals():
+    rows = [("mae", 2.0, 1.95, 2.05), ("mre", 2.0, 1.8, 2.2), ("f1", 0.98, 0.9, 1.0)]
+    summary = pl.DataFrame(
+        [{"variant": "a", "measure": m, "n": 3, "mean": x, "low": low, "high": high} for m, x, low, high in rows]
+    )
+    experiment = {"measures": ["mae"], "tables": ["mae", "mre", "f1"]}
+    assert main_table(summary, experiment)[2] == "| a | 2 | 2 ± 0.2 | 0.98 (0.9 to 1) |"
+    published = {"source": "A 2022", "measures": ["mre"], "rows": {"a": [2.5]}}
+    assert main_table(summary, {**experiment, "published": published})[2] == "| a | 2 ± 0.2 (2.5) |"
+
+
+def test_the_main_table_of_a_sweep_has_the_first_measure():
+    summary = pl.DataFrame(
+        [
+            {"variant": "a", "epsilon": e, "measure": m, "n": 3, "mean": x, "low": None, "high": None}
+            for m, e, x in (("mae", 1, 4.0), ("mae", 2, 2.0), ("f1", 1, 0.5), ("f1", 2, 0.6))
+        ]
+    )
+    experiment = {"measures": ["mae", "f1"], "tables": ["mae", "f1"], "labels": {"mae": "error"}}
+    lines = main_table(summary, experiment)
+    assert lines == ["Error, by epsilon:", "", "| variant | 1 | 2 |", "|---|---|---|", "| a | 4 | 2 |", ""]
+
+
+def test_claims_on_figures_of_the_published_table_are_named_with_their_verdict():
+    source, figures = "A 2022, table 1, within 10 % or 0.02", {"a": [1.0], "b": [2.0]}
+    claim = {"says": "it is so", "source": source, "measure": "mae"}
+    experiment = {
+        "labels": {"mae": "error"},
+        "published": {"source": "A 2022, table 1", "measures": ["mae"], "rows": figures},
+        "expected": [
+            {**claim, "where": {"variant": "a"}},
+            {**claim, "where": {"variant": "b"}},
+            {**claim, "where": {"variant": "b"}, "over": {"variant": "a"}},
+        ],
+    }
+    verdicts = ["agrees", "differs", "agrees"]
+    rows = [
+        {"says": "it is so", "source": source, "at_least": 0.9, "at_most": 1.1, "value": 1.0, "low": 1.0, "high": 1.0}
+        | {"verdict": verdict}
+        for verdict in verdicts
+    ]
+    lines = claims_section(pl.DataFrame(rows), experiment)
+    assert lines[0] == "Claimed within 10 % or 0.02 of the table, agrees: error at a."
+    assert lines[2] == "Claimed within 10 % or 0.02 of the table, **differs**: error at b."
+    assert [line for line in lines if line.startswith("| it is so")] == ["| it is so | 0.9 to 1.1 | 1 | agrees |"]
+
+
+def test_claims_show_their_limits_and_the_interval_of_what_does_not_agree():
+    claims = pl.DataFrame(
+        {
+            "says": ["one", "two", "three"],
+            "source": ["A 2022", "A 2022", "the aim"],
+            "at_least": [0.9, None, 1.0],
+            "at_most": [1.1, 1.0, None],
+            "value": [1.0, 1.01, 1.5],
+            "low": [0.99, 0.99, 1.1],
+            "high": [1.01, 1.03, 1.9],
+            "verdict": ["agrees", "too close to tell", "agrees"],
+        }
+    )
+    lines = claims_table(claims)
+    assert lines[0] == "Claims, by A 2022 unless another is named:"
+    assert lines[4:7] == [
+        "| one | 0.9 to 1.1 | 1 | agrees |",
+        "| two | ≤ 1 | 1.01 (0.99 to 1.03) | **too close to tell** |",
+        "| three (the aim) | ≥ 1 | 1.5 (1.1 to 1.9) | agrees |",
+    ]
+
+
+CLAIMED = sorted(path.name.removesuffix("-expected.csv") for path in RESULTS.glob("*-expected.csv"))
+
+
+@pytest.mark.parametrize("name", CLAIMED)
+def test_saved_claims_are_those_of_the_experiment_files_with_the_verdict_that_follows(name):
+    experiment = written(experiment_file(name))
+    saved = pl.read_csv(RESULTS / f"{name}-expected.csv").to_dicts()
+    page = (HERE / "experiments.md").read_text(encoding="utf-8")
+    section = " ".join(page.partition(f"\n## {name}\n")[2].partition("\n## ")[0].split())
+    labels, published = experiment.get("labels") or {}, experiment.get("published")
+    figures = {pair[:2] for pair in published_figures(published)} if published else set()
+    assert len(saved) == len(experiment["expected"])
+    for row, claim in zip(saved, experiment["expected"], strict=True):
+        stated = Expectation(**claim)
+        assert (row["says"], row["source"]) == (stated.says, stated.source)
+        assert (row["at_least"], row["at_most"]) == (stated.at_least, stated.at_most)
+        assert row["verdict"] == verdict(stated, row["value"], row["low"], row["high"])
+        assert row["verdict"] == "agrees" or f"**{row['verdict']}**" in section
+        if f"| {row['says']} " not in section:  # then it is on a figure that stands in the table
+            setting = str(claim["where"]["variant"])
+            assert (setting, claim["measure"]) in figures
+            assert "over" not in claim
+            assert f"{labels[claim['measure']]} at {setting}" in section
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_experiments_say_why_figures_are_not_the_paper_s(name):
+    experiment, results = written(experiment_file(name)), RESULTS
+    far = far_figures(measured(pl.read_csv(results / f"{name}.csv")), experiment.get("published") or {"rows": {}})
+    told = [explained(difference, far) for difference in experiment.get("differences", ())]
+    assert all(told), "a difference that is none any more"
+    about = {pair for pairs in told for pair in pairs}
+    assert set(far) <= about, "figures that differ without a reason"
+    if (results / f"{name}-expected.csv").exists():
+        verdicts = pl.read_csv(results / f"{name}-expected.csv")["verdict"].to_list()
+        for claim, verdict in zip(experiment["expected"], verdicts):
+            assert verdict == "agrees" or (claim["where"]["variant"], claim["measure"]) in about
+
+
+def test_every_experiment_of_the_index_is_there():
+    papers = plain(parse((HERE / "papers.yaml").read_text(encoding="utf-8"), "papers.yaml")[0])
+    entries = [entry for paper in papers for entry in paper["figures"]]
+    for entry in entries:
+        assert {"figure", "shows"} < set(entry)
+        if "experiment" not in entry:
+            assert {"found", "verdict"} < set(entry)
+        elif (RESULTS / f"{entry['experiment']}.csv").exists():
+            assert experiment_file(entry["experiment"]).exists()
+        if "page" in entry:
+            assert (HERE / entry["page"].partition("#")[0]).exists()
+
+
+EXPECTED = """
+expected:
+  - says: nine times the budget, a smaller error
+    source: arithmetic
+    measure: mae
+    where: {variant: uniform, "mechanism[0].epsilon": 9}
+    over: {"mechanism[0].epsilon": 1}
+    at_most: 0.5
+  - {says: impossible, source: nobody, measure: mae, where: {variant: uniform}, at_most: -1}
+"""
+
+
+def test_saved_results_become_a_section_of_the_page(tmp_path):
+    experiment = experiment_in(tmp_path)(GRID + EXPECTED, "seeds=3")
+    folder = run_experiment(experiment, tmp_path / "out", n_jobs=1).folder
+    save(folder, tmp_path)
+    (tmp_path / "e.yaml").write_text(GRID + EXPECTED)
+    (tmp_path / "f.yaml").write_text(GRID.replace("name: e", "name: f"))
+    page = experiments_page([tmp_path / "e.yaml", tmp_path / "f.yaml"], tmp_path)
+    assert "## e\n\nwhich" in page
+    assert "| variant | 1 | 9 |" in page
+    assert "| impossible (nobody) | ≤ -1 |" in page
+    assert "[e.csv](results/e.csv), [e-expected.csv](results/e-expected.csv)" in " ".join(page.split())
+    assert page.endswith("No full run is saved.\n")
+
+
+def test_what_the_pages_show_is_measured():
+    for folder in FOLDERS:
+        for path in folder.glob("*.yaml"):
+            experiment = written(path)
+            if "base" not in experiment:
+                continue
+            measures = set(experiment["measures"])
+            assert set(shown_measures(experiment)) <= measures, path
+            assert set((experiment.get("published") or {}).get("measures", ())) <= measures, path
+            assert all(set(one["measures"]) <= measures for one in experiment.get("differences") or ()), path
