@@ -11,9 +11,6 @@ import polars as pl
 
 from penstock.accountants.gaussian_process.interpretation import loss_table, worst_hypothesis, worst_pair
 from penstock.accountants.gaussian_process.kernels import GaussianProcess
-from penstock.accountants.gaussian_process.interpretation import loss_table, worst_hypothesis, worst_pair
-from penstock.mechanisms.core.plugin import parameter
-from reproductions.study import Figures, Study, Tables
 from penstock.mechanisms.core.plugin import parameter
 from reproductions.study import Figures, Study, Tables
 

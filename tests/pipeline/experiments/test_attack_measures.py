@@ -10,6 +10,7 @@ import pytest
 from experiment_cases import experiment_in, values
 
 from penstock.accountants.online_attack import area_under_curve
+from penstock.evaluation.attacks.game import MembershipGame
 from penstock.evaluation.attacks.recovery import trajectory_recovery
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config.plan import make_plan
@@ -93,11 +94,13 @@ def test_an_attack_is_made_once_for_all_its_figures(load, monkeypatch):
     [trial, _] = load(HEAD + SETTINGS + "measures: [mae]\n").trials
     attacked = Attacked(make_plan(trial.config), Game(targets=3, samples=40, known=0.5))
     made = []
-    own = Attacked._attack
-    monkeypatch.setattr(Attacked, "_attack", lambda self, attack: made.append(attack) or own(self, attack))
+    scores = MembershipGame.scores
+    monkeypatch.setattr(MembershipGame, "scores", lambda *a, **named: made.append(a[1]) or scores(*a, **named))
     for name in ("auc", "tpr_1", "tpr_01"):
         attacked.figure("statistics", name)
-    assert made == ["statistics"]
+    assert len(made) == 3
+    assert 0 <= attacked.figure("statistics", "gain") <= 1
+    assert len(made) == 6  # and once on raw counts
     assert replace(attacked).presence is not attacked.presence
 
 

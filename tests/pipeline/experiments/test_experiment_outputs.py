@@ -17,7 +17,7 @@ from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.run import load
 from penstock.pipeline.experiments import runner
 from penstock.pipeline.experiments.config import Expectation
-from penstock.pipeline.experiments.results import interval, limits_of, per_seed, save
+from penstock.pipeline.experiments.results import interval, limits_of, per_seed
 from penstock.pipeline.experiments.runner import run_experiment
 from penstock.pipeline.experiments.trial import trial_record
 from penstock.pipeline.run import run
@@ -211,8 +211,6 @@ def test_an_experiment_of_which_nothing_came_out_is_saved_too(experiment, tmp_pa
     monkeypatch.setattr(runner, "trial_record", _broken)
     outcome = run_experiment(made, tmp_path / "out", n_jobs=1)
     assert (outcome.exit_code, len(outcome.manifest["failed"])) == (1, 8)
-    save(outcome.folder, tmp_path / "results")
-    assert len(pl.read_csv(tmp_path / "results" / "e.csv")) == 0
 
 
 @pytest.mark.parametrize("limits", [(0.0, 1.0), (-1.0, 1.0)])

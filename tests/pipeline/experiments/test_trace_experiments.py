@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 import yaml
 
-from penstock.evaluation.papers.katsomallos import SHAPES
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.experiments.load import loads_experiment
@@ -19,7 +18,7 @@ from penstock.pipeline.experiments.runner import run_experiment
 from penstock.pipeline.experiments.trial import read_counts, run_trace_trial, write_counts
 from penstock.pipeline.run import run
 from penstock.pipeline.steps.traces import landmark_mask
-from penstock.pipeline.windows.landmarks import DrawnLandmarks, Landmarks
+from penstock.pipeline.windows.landmarks import SHAPES, DrawnLandmarks, Landmarks
 
 BASE = """\
 name: walks
