@@ -33,7 +33,6 @@ EXTRAS = {
     "docs": ["mkdocs>=1.6.1,<2"],
     "plot": ["matplotlib>=3.9"],
     "pubsub": ["google-cloud-pubsub>=2.21,<3"],
-    "bigquery": ["google-cloud-bigquery>=3.20,<4"],
     "bench": ["duckdb>=1.1", "pandas>=2.2", "pipeline-dp==0.3.1"],
 }
 

@@ -43,18 +43,14 @@ def load(config: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) 
     Traceback (most recent call last):
     mechanisms.core.plugin.ConfigError: <mapping>:1: seed: -1 is not allowed; it must be a number at least 0 ...
     """
-    return _load(config, overrides, accept_unread=False)
-
-
-def _load(config: str | Path | Mapping[str, Any], overrides: Iterable[str], accept_unread: bool) -> RunConfig:
-    from penstock.pipeline.config.run import load, loads
+    from penstock.pipeline.config.run import load as load_file
+    from penstock.pipeline.config.run import loads
 
     if isinstance(config, Mapping):
-        text = json.dumps(config, default=_as_text)
-        return loads(text, name="<mapping>", overrides=overrides, accept_unread=accept_unread)
+        return loads(json.dumps(config, default=_as_text), name="<mapping>", overrides=overrides)
     if isinstance(config, str) and "\n" in config:
-        return loads(config, overrides=overrides, accept_unread=accept_unread)
-    return load(config, overrides, accept_unread)
+        return loads(config, overrides=overrides)
+    return load_file(config, overrides)
 
 
 def _as_text(value: object) -> str:
@@ -127,7 +123,7 @@ def run(
     if isinstance(config, Mapping) and out is not None:
         config = {"output": {"path": str(out)}} | dict(config)
     overrides = [] if source is None else _stored(source, out, config, resume)
-    checked = config if isinstance(config, RunConfig) else _load(config, overrides, accept_unread=resume)
+    checked = config if isinstance(config, RunConfig) else load(config, overrides)
     done = run_configuration(checked, out, runner, beam_options, n_shards, resume)
     return Result(done.folder)
 

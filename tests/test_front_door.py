@@ -38,7 +38,6 @@ from penstock.mechanisms import Facts
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, UnknownPlugin
-from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output.ledger_budget import LedgerExhausted
 
@@ -180,15 +179,11 @@ def test_a_resumed_run_takes_what_resume_takes_on_the_command_line(tmp_path):
         when = {name: recorded.pop(name) for name in times}
         return value | {"source": {"type": "stream", "of": recorded, "speed": speed, **when}}
 
-    # An earlier version accepted a key that nothing reads; it is part of what its run goes on from.
-    old = loads(json.dumps(streamed("max", budget_period="2h")), accept_unread=True)
-    first = penstock.run(old).releases
-    with pytest.raises(ConfigError, match="budget_period: no mechanism"):
-        penstock.run(streamed("max", budget_period="2h"))
-    again = penstock.run(streamed("1000000x", budget_period="2h"), resume=True)
+    first = penstock.run(streamed("max")).releases
+    again = penstock.run(streamed("1000000x"), resume=True)
     assert again.exit_code == 0
     assert again.releases.equals(first)
-    other = streamed("max", budget_period="2h", windows={"type": "fixed", "size": "2h"})
+    other = streamed("max", windows={"type": "fixed", "size": "2h"})
     with pytest.raises(ConfigError, match=r"has another configuration \(windows.size\)"):
         penstock.run(other, resume=True)
 

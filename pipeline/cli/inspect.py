@@ -178,53 +178,48 @@ def _export(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _configure_status(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("place", metavar="DIR|URL", help="folder of the run, or where it serves its metrics")
-
-
 def _status(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from penstock.pipeline.monitoring.status import of_folder, of_server
+    from penstock.pipeline.monitoring.status import of_folder
 
-    place = arguments.place
-    found = of_server(place) if place.startswith(("http://", "https://")) else of_folder(Path(place))
+    status = of_folder(Path(arguments.folder))
     if arguments.json:
-        print_json(asdict(found))
+        print_json(asdict(status))
     else:
-        print("\n".join(status_lines(found, time.time())))
-    return DONE if found.well else FAILED
+        print("\n".join(status_lines(status, time.time())))
+    return DONE if status.well else FAILED
 
 
 def status_lines(status: Status, now: float) -> list[str]:
     """A status in words; ``now`` in seconds since 1970.
 
     >>> from penstock.pipeline.monitoring.status import Status
-    >>> found = Status(state="running", released=7, last_window_end=25_200.0, watermark=25_260.0, rows=1200, late=3)
-    >>> print(*status_lines(found, now=25_290.5), sep="\\n")
+    >>> status = Status(state="running", released=7, last_window_end=25_200.0, watermark=25_260.0, rows=1200, late=3)
+    >>> print(*status_lines(status, now=25_290.5), sep="\\n")
     state      running
     released   7 windows, the latest until 1970-01-01T07:00:00Z (1m30s ago)
     watermark  1970-01-01T07:01:00Z (30s ago)
     rows       1,200 read, 3 late
     """
-    said = [("state", status.state + (f" ({status.detail})" if status.detail else ""))]
+    lines = [("state", status.state + (f" ({status.detail})" if status.detail else ""))]
     of = "" if status.planned is None else f" of {status.planned:,}"
     if status.released is not None:
         end = "" if status.last_window_end is None else f", the latest until {_when(status.last_window_end, now)}"
-        said.append(("released", f"{status.released:,}{of} windows{end}"))
+        lines.append(("released", f"{status.released:,}{of} windows{end}"))
     elif status.state != "ended":
-        said.append(("released", f"nothing yet{of and of + ' windows'}"))
+        lines.append(("released", f"nothing yet{of and of + ' windows'}"))
     if status.due is not None:
-        said.append(("due", f"{status.due:,} windows are final and not released yet"))
+        lines.append(("due", f"{status.due:,} windows are final and not released yet"))
     if status.watermark is not None:
-        said.append(("watermark", _when(status.watermark, now)))
+        lines.append(("watermark", _when(status.watermark, now)))
     if status.budget_left is not None:
-        said.append(("budget", f"ε {status.budget_left:.4g} left in this period"))
+        lines.append(("budget", f"ε {status.budget_left:.4g} left in this period"))
     if status.rows is not None:
-        said.append(("rows", f"{status.rows:,} read, {status.late or 0:,} late"))
+        lines.append(("rows", f"{status.rows:,} read, {status.late or 0:,} late"))
     if status.checkpoint is not None:
-        said.append(("written", f"latest checkpoint at {_when(status.checkpoint, now)}"))
-    return [f"{name:<10} {words}" for name, words in said]
+        lines.append(("written", f"latest checkpoint at {_when(status.checkpoint, now)}"))
+    return [f"{name:<10} {words}" for name, words in lines]
 
 
 def _when(instant: float, now: float) -> str:
@@ -242,4 +237,4 @@ VERIFY = Command("verify", "check a run's folder: row equation, ledger, windows,
 EXPORT = Command(
     "export", "write releases with the geometry of their cells, for maps and tables", _configure_export, _export
 )
-STATUS = Command("status", "how a run is doing: watermark, windows, budget left, late rows", _configure_status, _status)
+STATUS = Command("status", "say how a run is doing: watermark, windows, budget left, late rows", add_folder, _status)

@@ -45,7 +45,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.config.run import load
     from penstock.pipeline.monitoring.logs import logging_to
 
-    config = load(arguments.config, arguments.set, accept_unread=arguments.resume)
+    config = load(arguments.config, arguments.set)
     quiet = arguments.quiet or arguments.json or arguments.log
     with ExitStack() as services:
         services.enter_context(logging_to(style=arguments.log, deployment=config.mode == "deployment"))

@@ -19,6 +19,8 @@ REMOVED: dict[str, str] = {
     "choose.judge_by": "the less favourable end of an interval must keep the limits",
     "figures.type=heat_map": "line, box and scatter are left",
     "figures.value": "it was for heat_map alone",
+    "output.bigquery": "use output.pubsub with a subscription of Pub/Sub that writes to BigQuery, or load the Parquet "
+    "files of output.store",
 }
 
 

@@ -327,22 +327,6 @@ def delayed_releases_leave_before_the_next(output: Output, source: Source, windo
         yield Finding(("output", "delay"), format_duration(output.delay), right)
 
 
-#: Milliseconds from window to window of a stream, for 1,500 loads a table and day.
-_FEWEST = 60_000
-
-
-def loads_keep_to_their_quota(
-    output: Output, source: Source, windows: Windows, streams: int | dict[str, tuple[str, ...]] | None
-) -> Iterator[Finding]:
-    """BigQuery takes 1,500 loads a table and day, and each window is one for each of `streams`."""
-    n_streams = 1 if streams is None else streams if isinstance(streams, int) else len(streams)
-    loads = output.bigquery is not None and output.bigquery.releases is not None
-    if loads and isinstance(source, LiveSource) and windows.size < _FEWEST * n_streams:
-        least = "a minute" if n_streams == 1 else f"{n_streams} minutes, one for each of streams"
-        right = f"left out where windows of a stream are shorter than {least} (pubsub has a subscription to BigQuery)"
-        yield Finding(("output", "bigquery", "releases"), "", right)
-
-
 # Rules about the steps of a release: their order, and what they need of the other sections.
 
 
@@ -768,7 +752,6 @@ RULES: tuple[Rule, ...] = (
     output_is_not_an_input,
     outlines_can_be_drawn,
     delayed_releases_leave_before_the_next,
-    loads_keep_to_their_quota,
     traces_have_timestamps,
     traces_need_positions,
     traces_are_not_counted,

@@ -86,7 +86,7 @@ class RunConfig(Checked):
     )
 
 
-def load(path: str | Path, overrides: Iterable[str] = (), accept_unread: bool = False) -> RunConfig:
+def load(path: str | Path, overrides: Iterable[str] = ()) -> RunConfig:
     """Load a configuration file.
 
     Parameters
@@ -95,18 +95,13 @@ def load(path: str | Path, overrides: Iterable[str] = (), accept_unread: bool = 
         The YAML file.
     overrides
         ``key.path=value`` texts that replace or add values, in order.
-    accept_unread
-        Accept keys that nothing in the configuration reads (`rules.keys_are_read`): of a run that an earlier version
-        began, whose noise is bound to them, and of one trial of many.
 
     Raises
     ------
     ConfigError
         With every problem found, one line each.
     """
-    return loads(
-        read_text(path), name=str(path), folder=Path(path).parent, overrides=overrides, accept_unread=accept_unread
-    )
+    return loads(read_text(path), name=str(path), folder=Path(path).parent, overrides=overrides)
 
 
 def read_text(path: str | Path) -> str:
@@ -128,7 +123,6 @@ def loads(
     name: str = "<string>",
     folder: Path | None = None,
     overrides: Iterable[str] = (),
-    accept_unread: bool = False,
 ) -> RunConfig:
     """Load a configuration from YAML text.
 
@@ -140,7 +134,7 @@ def loads(
         What to call it in messages.
     folder
         Where relative input paths are looked for after the working directory.
-    overrides, accept_unread
+    overrides
         As in `load`.
 
     Raises
@@ -159,11 +153,11 @@ def loads(
         raise ConfigError((f"{name}: is an experiment, not the configuration of a run: penstock experiment {name}",))
     for override in overrides:
         problems += apply_override(root, override)
-    return from_document(root, folder, problems, accept_unread)
+    return from_document(root, folder, problems)
 
 
 def from_document(
-    root: Mapping, folder: Path | None = None, problems: Iterable[Problem] = (), accept_unread: bool = False
+    root: Mapping, folder: Path | None = None, problems: Iterable[Problem] = (), is_trial: bool = False
 ) -> RunConfig:
     """Check a configuration that has been read into nodes.
 
@@ -175,8 +169,8 @@ def from_document(
         As in `loads`.
     problems
         What is known to be wrong already.
-    accept_unread
-        As in `load`.
+    is_trial
+        Accept keys that nothing in the configuration reads (`rules.keys_are_read`): another trial may read them.
 
     Raises
     ------
@@ -189,7 +183,7 @@ def from_document(
     problems += plan_budgets(root, builder, RunConfig)
     values = builder.values(root, RunConfig, ())
     problems += builder.problems
-    rules = [rule for rule in RULES if not (accept_unread and rule is keys_are_read)]
+    rules = [rule for rule in RULES if not (is_trial and rule is keys_are_read)]
     problems += broken_rules(rules, root, _known(values))
     if problems:
         raise ConfigError(tuple(str(problem) for problem in sorted(problems, key=_position)))

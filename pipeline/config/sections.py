@@ -93,6 +93,10 @@ class StoreOutput(Checked):
             raise ParameterError("path", self.path, "a URL such as gs://bucket/folder, or an absolute path")
 
 
+#: Form of the name of a topic of Pub/Sub.
+TOPIC = "projects/PROJECT/topics/TOPIC"
+
+
 @dataclass(frozen=True, kw_only=True)
 class PubSubOutput(Checked):
     """Topics of Pub/Sub that rows are sent to, each row a JSON object with the columns of its file.
@@ -101,7 +105,7 @@ class PubSubOutput(Checked):
     True
     """
 
-    releases: str | None = parameter(None, doc="topic of the releases: projects/PROJECT/topics/TOPIC")
+    releases: str | None = parameter(None, doc=f"topic of the releases: {TOPIC}")
     accounts: str | None = parameter(None, doc="topic of the public accounts")
     endpoint: str | None = parameter(
         None, doc="regional endpoint, which keeps the order of windows, such as europe-west1-pubsub.googleapis.com:443"
@@ -109,33 +113,11 @@ class PubSubOutput(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_names("projects/PROJECT/topics/TOPIC", releases=self.releases, accounts=self.accounts)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BigQueryOutput(Checked):
-    """Tables of BigQuery that rows are loaded into; made if they are not there.
-
-    >>> BigQueryOutput(releases="city-1.open.footfall").location is None
-    True
-    """
-
-    releases: str | None = parameter(None, doc="table of the releases: PROJECT.DATASET.TABLE")
-    accounts: str | None = parameter(None, doc="table of the public accounts")
-    location: str | None = parameter(None, doc="where the data set is, such as EU; unset: as BigQuery finds it")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_names("PROJECT.DATASET.TABLE", releases=self.releases, accounts=self.accounts)
-
-
-def _check_names(form: str, **names: str | None) -> None:
-    """Raise `ParameterError` for a name that is none, and where there is no name at all."""
-    for field, name in names.items():
-        if name is not None and (right := flaw(name, form)):
-            raise ParameterError(field, name, right)
-    if not any(names.values()):
-        raise ParameterError("releases", None, f"{form} (or give accounts)")
+        for field, name in (("releases", self.releases), ("accounts", self.accounts)):
+            if name is not None and (expected := flaw(name, TOPIC)):
+                raise ParameterError(field, name, expected)
+        if self.releases is None and self.accounts is None:
+            raise ParameterError("releases", None, f"{TOPIC} (or give accounts)")
 
 
 def check_local(field: str, path: str) -> None:
@@ -152,7 +134,7 @@ def check_local(field: str, path: str) -> None:
 
 
 #: Keys of the output that name a sink: where something is published says nothing of what it is.
-SINKS = ("kafka", "store", "pubsub", "bigquery")
+SINKS = ("kafka", "store", "pubsub")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +196,6 @@ class Output(Checked):
         None, doc="folder of an object store, or of any file system of Beam, that public files are copied to"
     )
     pubsub: PubSubOutput | None = parameter(None, doc="topics of Pub/Sub that releases and accounts are sent to")
-    bigquery: BigQueryOutput | None = parameter(None, doc="tables of BigQuery that releases and accounts go to")
 
     def __post_init__(self) -> None:
         super().__post_init__()

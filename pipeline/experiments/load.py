@@ -238,7 +238,7 @@ def _checked(
     if "output" not in document.items:
         write(document, ("output", "path"), Scalar(place, "unused", "unused"))  # an experiment has its own folder
     try:
-        return from_document(document, folder, accept_unread=True)  # its neighbours may read them
+        return from_document(document, folder, is_trial=True)
     except ConfigError as error:
         texts += error.problems
         return None

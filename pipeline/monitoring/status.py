@@ -1,48 +1,40 @@
-"""Status of a run, from the files in its folder or from the metrics that it serves."""
+"""Status of a run, read from the files in its folder."""
 
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.monitoring import metrics
-from penstock.pipeline.monitoring.metrics import Measure
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.files import holder_of, read_part, stream_of, windows_of
 
 #: States in which the operator has nothing to do.
-WELL = ("running", "starting", "draining", "ended")
+WELL = ("running", "ended")
 #: Exit codes of a run that has come to its end.
 _ENDED = (0, 3)
-#: Seconds that a server may take to answer.
-_ANSWER = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """What is known of a run from outside; None where the place that was asked does not say it. Times in seconds."""
+    """State of a run and how much of it is done; None where its files do not say it. Times in seconds."""
 
     # ``running``, ``ended``, or ``stopped``: no process works on a run that has not ended; ``--resume`` continues it.
-    # By its server also ``starting``, ``draining`` and ``failed``, and ``stuck``: no sign of life for two minutes.
     state: str
     detail: str | None = None  # which process runs, or why the run has ended
     # Number of the latest window that all streams have on disk, and of the last window of the run
     released: int | None = None
     planned: int | None = None
     last_window_end: float | None = None  # end of the latest window on disk, since 1970
-    watermark: float | None = None  # of a stream on one machine; from a folder: at its latest checkpoint
+    watermark: float | None = None  # of a stream on one machine, at its latest checkpoint
     due: int | None = None  # windows that are final at the watermark and not released yet
     budget_left: float | None = None  # ε that the current budget period has left
-    # Rows read, and how many of them were late; from a folder: at the latest checkpoint, or the end
+    # Rows read, and how many of them were late: at the latest checkpoint, or the end
     rows: int | None = None
     late: int | None = None
     checkpoint: float | None = None  # when a stream was last written down, since 1970
@@ -74,40 +66,6 @@ def of_folder(folder: Path) -> Status:
         released, end = _of_parts(folder / "public" / "parts" / "releases", max(1, len(streams)))
         known = _of_checkpoint(folder / "operator" / "checkpoint" / "latest", released)
     return Status(state=state, detail=detail, released=released, planned=planned, last_window_end=end, **known)
-
-
-def of_server(address: str) -> Status:
-    """Status of the run that serves its metrics (``--metrics-port``) at an address such as ``http://127.0.0.1:9464``.
-
-    Beyond the machine of the run only public measures are served, so that watermark and rows are unknown there.
-
-    Raises `DataError` if nothing answers there, or something else does.
-    """
-    address = address.rstrip("/").removesuffix("/metrics")
-    try:
-        health = json.loads(_get(f"{address}/healthz"))
-        state = "stuck" if health["state"] == "running" and not health["live"] else str(health["state"])
-        families = list(text_string_to_metric_families(_get(f"{address}/metrics")))
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise DataError(f"{address}: no run serves its metrics here ({error})") from None
-    found = {(s.name, "".join(s.labels.values())): s.value for family in families for s in family.samples}
-
-    def value(measure: Measure, label: str = "") -> float | None:
-        """Value of a measure, None where the server has none."""
-        return found.get((f"penstock_{measure.name}", label))
-
-    fates = [count for fate in metrics.ROWS.values if (count := value(metrics.ROWS, fate)) is not None]
-    return Status(
-        state=state,
-        released=_whole(value(metrics.LAST_WINDOW)),
-        last_window_end=value(metrics.LAST_WINDOW_END),
-        watermark=value(metrics.WATERMARK),
-        due=_whole(value(metrics.DUE)),
-        budget_left=value(metrics.BUDGET_LEFT),
-        rows=_whole(sum(fates)) if fates else None,
-        late=_whole(value(metrics.ROWS, "late")),
-        checkpoint=value(metrics.CHECKPOINT),
-    )
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -154,18 +112,3 @@ def _of_checkpoint(path: Path, released: int | None) -> dict[str, Any]:
         if (watermark := int(saved["watermark"])) > 0:
             known["watermark"] = watermark / 1000
     return known
-
-
-def _get(address: str) -> str:
-    try:
-        with urllib.request.urlopen(address, timeout=_ANSWER) as answer:
-            text: bytes = answer.read()
-    except urllib.error.HTTPError as error:
-        if error.code != 503:  # which says that the run is not well, in a page like others
-            raise
-        text = error.read()
-    return text.decode()
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)

@@ -229,7 +229,7 @@ def _configuration(manifest: dict[str, Any], public: dict[str, Any]) -> Check:
 
 def _config(manifest: dict[str, Any]) -> RunConfig:
     # JSON is YAML, so the manifest's configuration loads as it stands.
-    return loads(json.dumps(manifest["configuration"]), name="operator/manifest.json", accept_unread=True)
+    return loads(json.dumps(manifest["configuration"]), name="operator/manifest.json")
 
 
 def _inputs(manifest: dict[str, Any]) -> Check:

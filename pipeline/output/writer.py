@@ -16,7 +16,6 @@ from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
 from penstock.pipeline.output.sinks import Sink
-from penstock.pipeline.output.sinks.bigquery import BigQuery
 from penstock.pipeline.output.sinks.messages import Publisher, PubSub
 from penstock.pipeline.output.sinks.store import Store
 from penstock.pipeline.output.tables import accounts_table, releases_table, traces_table, true_traces_table, truth_table
@@ -38,8 +37,6 @@ def sinks_of(plan: Plan) -> list[Sink]:
         found.append(Store(plan, output.store))
     if output.pubsub is not None:
         found.append(PubSub(output.pubsub))
-    if output.bigquery is not None:
-        found.append(BigQuery(plan, output.bigquery))
     return found
 
 

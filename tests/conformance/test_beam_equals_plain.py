@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import numpy as np
 import polars as pl
 import pytest
 from plugin_checks import examples_of
-from small_configuration import small_sections
+from small_configuration import small_sections, with_what_is_read
 
 from penstock import mechanisms
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
 from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import make_plan
-from penstock.pipeline.config.run import loads
 from penstock.pipeline.run import run
 
 EVENTS = [
@@ -39,8 +37,7 @@ def configuration(tmp_path, name, example, **changes):
         if (value := getattr(example, field.name)) is not None
     }
     own = {"landmarks": {"windows": [2, 5]}, "mechanism": {"type": name, **parameters}}
-    text = json.dumps(small_sections(tmp_path, EVENTS, **(own | changes)))
-    return loads(text, accept_unread=True)  # every mechanism has landmarks
+    return with_what_is_read(small_sections(tmp_path, EVENTS, **(own | changes)))  # every mechanism has landmarks
 
 
 @pytest.mark.parametrize(("name", "example", "runner"), CASES)

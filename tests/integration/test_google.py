@@ -1,21 +1,18 @@
-"""The official clients of Pub/Sub and BigQuery, against Google's fake of the one and a stub of the other's interface.
+"""The official client of Pub/Sub, against Google's fake of the service.
 
-They run where the clients are installed, and with Pub/Sub where ``PUBSUB_EMULATOR_HOST`` names an emulator or a fake of
-it; ``.ci/clouds`` sees to both.
+It runs where the client is installed and ``PUBSUB_EMULATOR_HOST`` names an emulator or a fake; ``.ci/clouds`` sees to
+both.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from bigquery_stub import Stub
 from small_configuration import published
 
 from penstock.mechanisms.core.plugin import DataError
@@ -55,32 +52,3 @@ def test_a_topic_that_is_not_there_ends_the_run(tmp_path):
     config = configured(tmp_path / "run", "pubsub: {releases: projects/city-1/topics/nowhere}")
     with pytest.raises(DataError, match=r"Pub/Sub, topic projects/city-1/topics/nowhere: 404"):
         run(config)
-
-
-@pytest.fixture
-def stub(monkeypatch) -> Iterator[Stub]:
-    pytest.importorskip("google.cloud.bigquery")
-    import google.auth
-    from google.auth.credentials import AnonymousCredentials
-
-    monkeypatch.setattr(google.auth, "default", lambda *_, **__: (AnonymousCredentials(), "city-1"))
-    with Stub() as server:
-        monkeypatch.setenv("BIGQUERY_EMULATOR_HOST", server.address)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
-
-
-def test_every_window_is_loaded_once(tmp_path, stub):
-    config = configured(tmp_path / "run", "bigquery: {releases: city-1.open.footfall, accounts: city-1.open.accounts}")
-    stub.failures = ["quotaExceeded"]
-    with pytest.raises(DataError, match=r"could not be loaded: .*it failed"):
-        run(config)
-    run(config, resume=True)
-    run(config)
-    whole = pq.read_table(tmp_path / "run" / "public" / "releases.parquet").to_pylist()
-    assert stub.rows["city-1.open.footfall"] == whole
-    accounts = pq.read_table(tmp_path / "run" / "public" / "accounts.parquet").to_pylist()
-    assert stub.rows["city-1.open.accounts"] == accounts
-    assert len(stub.jobs) == 8  # six windows, the accounts, and the one that failed
-    assert stub.tables["city-1.open.footfall"]["timePartitioning"]["field"] == "window_start"

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from small_configuration import with_what_is_read
 
 from penstock.mechanisms.core.noise_keys import new_key_file
-from penstock.pipeline.config.run import RunConfig, loads
+from penstock.pipeline.config.run import RunConfig
 
 USER, NUMBER = "planted-user-4711", 4711004711004711
 LATITUDE, LONGITUDE = 37.7654321, -122.4654321
@@ -57,7 +58,7 @@ def sections(folder: Path, user: object = USER, **changes: Any) -> dict[str, Any
 
 
 def configured(value: dict[str, Any]) -> RunConfig:
-    return loads(json.dumps(value), accept_unread=True)  # sections are shared by tests of all mechanisms
+    return with_what_is_read(value)
 
 
 def planted(folder: Path) -> list[bytes]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from penstock.pipeline.config.run import RunConfig, loads
+from penstock.pipeline.config.rules import unread_keys
+from penstock.pipeline.config.run import RunConfig, from_document, loads
+from penstock.pipeline.config.yaml import parse_section
 from penstock.pipeline.run import Result, run
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -18,6 +21,13 @@ SAN_FRANCISCO = {"type": "grid", "south": 37.74, "north": 37.82, "west": -122.47
 def grid(n: int) -> dict[str, Any]:
     """n × n cells."""
     return SAN_FRANCISCO | {"rows": n, "columns": n}
+
+
+def with_what_is_read(value: dict[str, Any]) -> RunConfig:
+    """The configuration without the keys that nothing in it reads: for sections that many tests share."""
+    root, _ = parse_section(json.dumps(value), "shared", "a run")
+    unread = unread_keys(from_document(root, is_trial=True))
+    return loads(json.dumps({key: part for key, part in value.items() if key not in unread}))
 
 
 def made_up_events(n: int, seed: int = 0, n_users: int = 40) -> list[tuple[str, str, str]]:

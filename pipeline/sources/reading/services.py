@@ -73,8 +73,6 @@ _RULES = {
         "a project id: 6 to 30 lower-case letters, digits and hyphens, a letter first and no hyphen last",
     ),
     "TOPIC": (r"[A-Za-z][A-Za-z0-9._~+%-]{2,254}", "3 to 255 letters, digits and . _ ~ + % -, a letter first"),
-    "DATASET": (r"\w{1,1024}", "1 to 1,024 letters, digits and underscores"),
-    "TABLE": (r"[\w-]{1,1024}", "1 to 1,024 letters, digits, underscores and hyphens"),
 }
 _RULES["SUBSCRIPTION"] = _RULES["TOPIC"]
 
@@ -87,8 +85,8 @@ def flaw(name: str, form: str) -> str | None:
     >>> flaw("projects/city-1/topics/footfall", "projects/PROJECT/topics/TOPIC")
     >>> flaw("footfall", "projects/PROJECT/topics/TOPIC")
     'projects/PROJECT/topics/TOPIC'
-    >>> flaw("city.open.footfall", "PROJECT.DATASET.TABLE")
-    "PROJECT.DATASET.TABLE with PROJECT, here 'city', a project id: 6 to 30 lower-case letters, digits and hyphens, ..."
+    >>> flaw("projects/city/topics/footfall", "projects/PROJECT/topics/TOPIC")
+    "projects/PROJECT/topics/TOPIC with PROJECT, here 'city', a project id: 6 to 30 lower-case letters, digits and ..."
     """
     # As much as possible for the first part: a project may have a domain, with dots.
     found = re.fullmatch(re.sub("[A-Z]+", lambda part: f"(?P<{part[0]}>[^/]*)", re.escape(form)), name)

@@ -15,13 +15,11 @@ import yaml
 from checkout import ROOT
 from small_configuration import run_locally as run
 
-from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.cli.inspect import status_lines
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.monitoring import metrics, status
+from penstock.pipeline.monitoring import status
 from penstock.pipeline.monitoring.metrics import MEASURES
-from penstock.pipeline.monitoring.server import HEALTH, serve, serve_metrics
 from penstock.pipeline.output import checkpoint, files
 from penstock.pipeline.output.files import LOCK, alone_in
 from penstock.pipeline.runners import local
@@ -123,44 +121,6 @@ def test_a_run_that_has_ended_says_so(tmp_path, capsys):
     assert main(["status", str(result.folder)]) == 0
     assert main(["status", str(tmp_path)]) == 1
     assert "no run was begun here" in capsys.readouterr().err
-
-
-def test_a_server_says_the_same(tmp_path, capsys):
-    result = run(configured(tmp_path))
-    with serve_metrics(0) as address:
-        found = status.of_server(f"{address}/metrics")
-        assert main(["status", address]) == 0
-    assert (found.state, found.released, found.due, found.planned) == ("ended", 24, 0, None)
-    assert (found.rows, found.late) == (result.manifest["rows"]["rows"], 0)
-    assert found.last_window_end == NINE + 15 * 3600
-    assert found.budget_left == pytest.approx(0.0, abs=1e-9)
-    assert "24 windows, the latest until 2024-01-02T00:00:00Z" in capsys.readouterr().out
-
-
-def test_a_server_beyond_the_machine_says_what_is_public(tmp_path):
-    run(configured(tmp_path))
-    with serve_metrics(0, "0.0.0.0") as address:
-        found = status.of_server(address.replace("0.0.0.0", "127.0.0.1"))
-    assert (found.released, found.rows, found.late, found.watermark, found.checkpoint) == (24, None, None, None, None)
-
-
-def test_a_run_that_has_failed_is_not_well(tmp_path):
-    metrics.begin()
-    with pytest.raises(ZeroDivisionError), HEALTH.watched():
-        _ = 1 / 0
-    try:
-        with serve_metrics(0) as address:
-            found = status.of_server(address)
-    finally:
-        HEALTH.begin()
-    assert (found.state, found.well) == ("failed", False)
-
-
-def test_what_is_no_run_is_an_error():
-    with pytest.raises(DataError, match="no run serves its metrics here"):
-        status.of_server("http://127.0.0.1:9")
-    with serve({}) as address, pytest.raises(DataError, match="no run serves its metrics here"):
-        status.of_server(address)
 
 
 def served() -> set[str]:
