@@ -515,5 +515,5 @@ def outline(config: RunConfig, key: NoiseKey, folder: Path | None = None, **chan
 
 def _schedule(config: RunConfig, calendar: Calendar) -> WindowSchedule:
     if config.windows.per_event:
-        return WindowSchedule(calendar=calendar)  # landmarks and budget periods of traces go by points, not by windows
-    return WindowSchedule(calendar=calendar, landmarks=config.landmarks, budget_period_ms=config.budget_period)
+        return WindowSchedule(calendar)  # landmarks and budget periods of traces go by points, not by windows
+    return WindowSchedule(calendar, config.landmarks, config.budget_period, lateness_ms=config.windows.allowed_lateness)

@@ -44,7 +44,7 @@ from penstock.pipeline.steps.account import AccountLoop, joined
 from penstock.pipeline.steps.bounding import PeriodQuota
 from penstock.pipeline.steps.contributions import Contributions, decoded, merged
 from penstock.pipeline.steps.count import GroupCounts, Visits, contributions_of, count_group, nothing, summarise_users
-from penstock.pipeline.steps.ingest import RowCounts, closed_before, last_final
+from penstock.pipeline.steps.ingest import RowCounts, closed_before
 from penstock.pipeline.steps.release import Batch, ReleaseLoop
 from penstock.pipeline.steps.traces import TraceLoop, gather, points_of
 
@@ -294,7 +294,7 @@ class StreamLoop:
         self.warned = True
 
     def _release_until(self, watermark: int) -> None:
-        self._release(last_final(self.plan.calendar, self.plan.config.windows.allowed_lateness, watermark))
+        self._release(self.plan.schedule.last_final(watermark))
 
     def _release(self, window: int) -> None:
         """Count and release all windows up to one that is final, empty ones included."""

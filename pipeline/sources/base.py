@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, parameter
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.windows.calendar import Calendar, format_time
+from penstock.pipeline.windows.schedule import WindowSchedule
 
 # Blocks of events, in which data moves until it is counted.
 
@@ -237,8 +238,8 @@ class LiveRun(Protocol):
         """Windows of the run."""
 
     @property
-    def lateness(self) -> int:
-        """How long after its end a window accepts events, in milliseconds."""
+    def schedule(self) -> WindowSchedule:
+        """Deadlines of the windows."""
 
     @property
     def spool(self) -> Path:

@@ -332,11 +332,8 @@ class _Reader:
         if "open" in self.start and str(self.start["open"]):
             file = File(int(self.start["open_written"]), str(self.start["open"]), int(self.start["open_size"]))
             self._open(file, int(self.start["block"]))
-        calendar = self.run.calendar
-        self._windows = replace(calendar, until_ms=None)
-        self.end: int | None = None
-        if calendar.n_windows is not None:
-            self.end = calendar.end(calendar.n_windows) + self.run.lateness + self.source.disorder
+        over = self.run.schedule.over
+        self.end = None if over is None else over + self.source.disorder
 
     @property
     def finished(self) -> bool:
@@ -418,12 +415,8 @@ class _Reader:
 
     def _passes(self, clock: int) -> bool:
         """Whether a window, or the run, is over at a clock and was not before."""
-        is_over = self.end is not None and self.clock < self.end <= clock
-        return is_over or self._window(clock) > self._window(self.clock)
-
-    def _window(self, clock: int) -> int:
-        instant = max(clock - self.run.lateness - self.source.disorder, self._windows.from_ms)
-        return int(self._windows.index(np.array([instant]))[0])
+        before, after = (self.run.schedule.last_final(at - self.source.disorder) for at in (self.clock, clock))
+        return after > before
 
     def _opens_next(self) -> bool:
         """Open the file whose turn it is; False where it cannot be read just now."""

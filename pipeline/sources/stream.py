@@ -208,7 +208,8 @@ def _cut(
     clock = block.frame[source.clock or "time"].to_numpy()[first:]
     if source.clock == "arrival":
         # A row is held against its own arrival, and not against what came before it.
-        clock = np.minimum(clock, last_deadline(run) + source.disorder)
+        assert run.schedule.over is not None  # a source in files has an end
+        clock = np.minimum(clock, run.schedule.over + source.disorder)
         latest, reached = np.maximum.accumulate(np.concatenate([[before], clock])), clock
     else:
         latest = latest_before(clock, run.calendar, before)
@@ -235,11 +236,6 @@ def _arriving(source: Source, run: LiveRun, first: int) -> Generator[tuple[int, 
     """Chunks in the order of the source: its spans."""
     for span in source.spans_from(first):
         yield span.index, (run.ingest(block) for block in source.read(span))
-
-
-def last_deadline(run: LiveRun) -> int:
-    """Instant at which the last window of a run with an end is final."""
-    return run.calendar.end(run.calendar.n_windows or 1) + run.lateness
 
 
 def _sorted(source: Stream, run: LiveRun, spool: Path, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:

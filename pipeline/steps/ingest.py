@@ -17,6 +17,7 @@ from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.steps.contributions import with_digests
 from penstock.pipeline.steps.sealing import seal
 from penstock.pipeline.windows.calendar import Calendar
+from penstock.pipeline.windows.schedule import WindowSchedule
 
 
 @dataclass
@@ -76,8 +77,8 @@ class Plan(Protocol):
         """Cells."""
 
     @property
-    def lateness(self) -> int:
-        """How long after its end a window accepts events, in milliseconds."""
+    def schedule(self) -> WindowSchedule:
+        """Deadlines of the windows."""
 
     @property
     def on_points(self) -> bool:
@@ -184,36 +185,10 @@ def rejected_by_reason(block: EventBlock) -> dict[str, int]:
     return dict(Counter(reject.reason for reject in block.rejects))
 
 
-def deadline(calendar: Calendar, lateness: int, window: int) -> int:
-    """Instant at which a window is final: its end plus allowed lateness; all in milliseconds (since 1970)."""
-    return int(calendar.end(window)) + lateness
-
-
-def last_final(calendar: Calendar, lateness: int, watermark: int) -> int:
-    """Last window that is final at a watermark, 0 for none: the inverse of `deadline`."""
-    instant = watermark - lateness
-    if instant < calendar.from_ms:
-        return 0
-    endless = replace(calendar, until_ms=None)
-    last = int(endless.index(np.array([instant]))[0]) - 1
-    return max(0, last if calendar.n_windows is None else min(last, calendar.n_windows))
-
-
 def closed_before(piece: MicroBatch, plan: Plan) -> NDArray[np.int64]:
     """Last window that was final when each row of a micro-batch arrived; shape (n_rows,).
 
     A window is closed to a row once the watermark that the row is held against has reached the window's end plus
     allowed lateness. In a deployment that is the row's own arrival time. Row for row, so that the cuts do not matter.
-
-    O(n) where events are in order; a binary search for each row that is older than the watermark.
     """
-    times = piece.block.frame["time"].to_numpy()
-    reached = piece.reached - plan.lateness
-    closed = np.zeros(len(times), np.int64)
-    window = plan.calendar.index(times)
-    old = np.flatnonzero((window > 0) & (times < reached))
-    if len(old):
-        first, last = int(window[old].min()), int(window[old].max())
-        ends = plan.calendar.ends(first, last)
-        closed[old] = first - 1 + np.searchsorted(ends, reached[old], side="right")
-    return closed
+    return plan.schedule.closed(piece.block.frame["time"].to_numpy(), piece.reached)

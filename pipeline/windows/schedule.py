@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -18,18 +19,8 @@ from penstock.pipeline.windows.landmarks import Landmarks
 _BLOCK = 1024
 
 
-@dataclass(frozen=True)
-class PeriodFacts:
-    """Public facts of some whole budget periods (or of a block of an endless period), as arrays over windows."""
-
-    first: int
-    last: int
-    landmark: NDArray[np.bool_]
-    landmarks_to_come: list[Any]
-    regulars_to_come: list[Any]
-    period: list[int]
-    n_landmarks: list[Any]
-    n_windows: list[Any]
+#: Public facts of successive windows, by field of `Window`, each of shape (n_windows,); None: not known, for ever.
+Facts = dict[str, NDArray[Any] | None]
 
 
 @dataclass(frozen=True)
@@ -52,6 +43,8 @@ class WindowSchedule:
         Length of a budget period in milliseconds, at least one step of the calendar; None: the whole run.
     time_zone
         IANA time zone of periods of whole days; None: that of the windows.
+    lateness_ms
+        How long after its end a window accepts events, in milliseconds.
 
     Raises
     ------
@@ -77,6 +70,7 @@ class WindowSchedule:
     landmarks: Landmarks | None = None
     budget_period_ms: int | None = None
     time_zone: str | None = None
+    lateness_ms: int = 0
 
     def __post_init__(self) -> None:
         if self.landmarks is not None:
@@ -106,24 +100,69 @@ class WindowSchedule:
         n_windows = self.calendar.n_windows
         if first < 1 or (n_windows is not None and last > n_windows):
             raise ParameterError("window", (first, last), f"windows of the run, from 1 to {n_windows or 'no end'}")
-        found: list[Window] = []
+        windows: list[Window] = []
         while first <= last:
-            facts = self._facts_of(first)
-            until = min(last, facts.last)
-            found += self._cut(facts, first, until)
+            begin, end, facts = self._facts_around(first)
+            until = min(last, end)
+            windows += self._cut(facts, begin, first, until)
             first = until + 1
-        return found
+        return windows
 
-    def _cut(self, facts: PeriodFacts, first: int, last: int) -> list[Window]:
-        piece = slice(first - facts.first, last - facts.first + 1)
+    def landmarks_among(self, first: int, last: int) -> NDArray[np.bool_]:
+        """Mask of the landmarks among the windows ``first`` to ``last``, both inclusive; shape (last − first + 1,)."""
+        if self.landmarks is None:
+            return np.zeros(last - first + 1, bool)
+        return self.landmarks.mask(self.calendar, first, last)
+
+    def periods(self, first: int, last: int) -> NDArray[np.int64]:
+        """Numbers of the budget periods, from 0, of the windows ``first`` to ``last``, both inclusive."""
+        if self.budget_period_ms is None:
+            return np.zeros(last - first + 1, np.int64)
+        return self._periods.index(self.calendar.starts(first, last)) - 1
+
+    def deadline(self, window: int) -> int:
+        """Instant at which a window is final: its end plus allowed lateness; milliseconds since 1970."""
+        return self.calendar.end(window) + self.lateness_ms
+
+    @property
+    def over(self) -> int | None:
+        """Instant at which the last window of the run is final; None on an endless stream."""
+        return None if self.calendar.n_windows is None else self.deadline(self.calendar.n_windows)
+
+    def last_final(self, watermark: int) -> int:
+        """Last window that is final at a watermark, 0 for none: the inverse of `deadline`."""
+        last = max(0, int(self._endless_calendar.index(np.array([watermark - self.lateness_ms]))[0]) - 1)
+        return last if self.calendar.n_windows is None else min(last, self.calendar.n_windows)
+
+    def closed(self, times: NDArray[np.int64], watermarks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Last window that was final when each event arrived, by the watermark that it is held against; shape (n,).
+
+        Windows far from those of the events are left out: an event is late if its window is not above its number here.
+        O(n) where events are in order; a binary search for each that is older than its watermark.
+        """
+        instants = watermarks - self.lateness_ms
+        closed = np.zeros(len(times), np.int64)
+        window = self.calendar.index(times)
+        old = np.flatnonzero((window > 0) & (times < instants))
+        if len(old):
+            first, last = int(window[old].min()), int(window[old].max())
+            closed[old] = first - 1 + np.searchsorted(self.calendar.ends(first, last), instants[old], side="right")
+        return closed
+
+    @cached_property
+    def _endless_calendar(self) -> Calendar:
+        return replace(self.calendar, until_ms=None)
+
+    def _cut(self, facts: Facts, begin: int, first: int, last: int) -> list[Window]:
+        """Windows from facts that begin with those of the window ``begin``."""
+        piece = slice(first - begin, last - begin + 1)
         columns: dict[str, Iterable[Any]] = {
             "index": range(first, last + 1),
             "start": self.calendar.starts(first, last).tolist(),
             "end": self.calendar.ends(first, last).tolist(),
-            "landmark": facts.landmark[piece].tolist(),
         }
-        for name in ("landmarks_to_come", "regulars_to_come", "period", "n_landmarks", "n_windows"):
-            columns[name] = getattr(facts, name)[piece]
+        for name, column in facts.items():
+            columns[name] = repeat(None) if column is None else column[piece].tolist()
         return [Window(**dict(zip(columns, row))) for row in zip(*columns.values())]
 
     @cached_property
@@ -158,73 +197,49 @@ class WindowSchedule:
         declared = self.landmarks.max_per_period
         return self.landmarks.count(self.calendar) if declared is None else declared
 
-    def _facts_of(self, index: int) -> PeriodFacts:
-        """Facts of the periods around a window; those of the latest call are cached."""
-        known: PeriodFacts | None = self.__dict__.get("_known")
-        if known is None or not known.first <= index <= known.last:
-            known = self._make_facts(index)
+    def _facts_around(self, index: int) -> tuple[int, int, Facts]:
+        """First and last window of whole periods around a window, and their facts; the latest ones are cached."""
+        known: tuple[int, int, Facts] = self.__dict__.get("_known", (0, -1, {}))
+        if not known[0] <= index <= known[1]:
+            first, last = self._whole_periods(index)
+            known = first, last, self._facts(first, last)
             self.__dict__["_known"] = known
         return known
 
-    def _make_facts(self, index: int) -> PeriodFacts:
+    def _whole_periods(self, index: int) -> tuple[int, int]:
+        """First and last window of some whole periods around a window; of an endless period, those of a block."""
         n_windows = self.calendar.n_windows
         if self.budget_period_ms is None:
-            if n_windows is None:
-                return self._endless(index)
-            return self._whole(np.zeros(n_windows, np.int64), 1)
+            return (index, index + _BLOCK - 1) if n_windows is None else (1, n_windows)
         first = self.calendar.first_from(self._period_bounds(index)[0])
         last = self.calendar.first_from(self._period_bounds(index + _BLOCK - 1)[1]) - 1
-        last = last if n_windows is None else min(last, n_windows)
-        return self._whole(self._periods.index(self.calendar.starts(first, last)) - 1, first)
+        return first, last if n_windows is None else min(last, n_windows)
 
     def _period_bounds(self, index: int) -> tuple[int, int]:
         """Start and end of the budget period of a window."""
         period = int(self._periods.index(self.calendar.starts(index, index))[0])
         return self._periods.start(period), self._periods.end(period)
 
-    def _mask(self, first: int, last: int) -> NDArray[np.bool_]:
-        if self.landmarks is None:
-            return np.zeros(last - first + 1, bool)
-        return self.landmarks.mask(self.calendar, first, last)
-
-    def _whole(self, period: NDArray[np.int64], first: int) -> PeriodFacts:
-        """Facts of whole periods; ``period`` holds the number of each window's."""
+    def _facts(self, first: int, last: int) -> Facts:
+        """Facts of whole periods, or of a block of an endless one, of which nothing is known to come."""
+        landmark, period = self.landmarks_among(first, last), self.periods(first, last)
+        facts: Facts = {"landmark": landmark, "period": period}
+        if self.budget_period_ms is None and self.calendar.n_windows is None:
+            n_landmarks = self._n_landmarks
+            facts["n_landmarks"] = None if n_landmarks is None else np.full(len(period), n_landmarks)
+            return facts | dict.fromkeys(("landmarks_to_come", "regulars_to_come", "n_windows"))
         n = len(period)
-        landmark = self._mask(first, first + n - 1)
         begins = np.flatnonzero(np.diff(period, prepend=-1))
         lengths = np.diff(begins, append=n)
         listed = np.add.reduceat(landmark, begins, dtype=np.int64)
         seen = np.cumsum(landmark) - np.repeat(np.cumsum(listed) - listed, lengths)
         position = np.arange(1, n + 1) - np.repeat(begins, lengths)
         n_windows, left = np.repeat(lengths, lengths), np.repeat(listed, lengths) - seen
-        regulars = n_windows - position - left
+        facts |= {"n_windows": n_windows, "regulars_to_come": n_windows - position - left}
         declared = None if self.landmarks is None else self.landmarks.max_per_period
         if declared is not None:
             listed, left = np.full_like(listed, declared), np.maximum(declared - seen, 0)
-        return PeriodFacts(
-            first=first,
-            last=first + n - 1,
-            landmark=landmark,
-            landmarks_to_come=left.tolist(),
-            regulars_to_come=regulars.tolist(),
-            period=period.tolist(),
-            n_landmarks=np.repeat(listed, lengths).tolist(),
-            n_windows=n_windows.tolist(),
-        )
-
-    def _endless(self, index: int) -> PeriodFacts:
-        """A block of an endless stream without budget periods."""
-        unknown = [None] * _BLOCK
-        return PeriodFacts(
-            first=index,
-            last=index + _BLOCK - 1,
-            landmark=self._mask(index, index + _BLOCK - 1),
-            landmarks_to_come=unknown,
-            regulars_to_come=unknown,
-            period=[0] * _BLOCK,
-            n_landmarks=[self._n_landmarks] * _BLOCK,
-            n_windows=unknown,
-        )
+        return facts | {"landmarks_to_come": left, "n_landmarks": np.repeat(listed, lengths)}
 
 
 def period_calendar(length: int, begin: int, time_zone: str) -> Calendar:

@@ -25,7 +25,6 @@ from penstock.pipeline.runners import local
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.steps import bounding, count
 from penstock.pipeline.steps.bounding import PeriodQuota
-from penstock.pipeline.steps.ingest import last_final
 
 #: Worlds of each kind; `.ci/fuzz` tries many more.
 ROUNDS = {"files": 6, "samples": 1, "nonces": 1}
@@ -91,7 +90,7 @@ def late_by_what_others_sent(patch):
     def closed(piece, plan):
         times = piece.block.frame["time"].to_numpy()
         latest = int(times.max(initial=0))
-        return np.full(len(times), last_final(plan.calendar, plan.lateness, latest))
+        return np.full(len(times), plan.schedule.last_final(latest))
 
     patch.setattr(local, "closed_before", closed)
 

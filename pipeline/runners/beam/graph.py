@@ -72,7 +72,7 @@ from penstock.pipeline.steps.account import AccountLoop, joined
 from penstock.pipeline.steps.bounding import PeriodQuota, periods_of
 from penstock.pipeline.steps.contributions import decoded, merged
 from penstock.pipeline.steps.count import GroupCounts, Visits, contributions_of, count_group, nothing, summarise_users
-from penstock.pipeline.steps.ingest import RowCounts, deadline
+from penstock.pipeline.steps.ingest import RowCounts
 from penstock.pipeline.steps.release import Batch, ReleaseLoop
 from penstock.pipeline.steps.release import Plan as StreamPlan
 
@@ -608,7 +608,7 @@ class WriteBatches(WritingStep):
         """Write a batch, once, and pass it on."""
         plan = self.plan
         last = batch.releases[-1].window if batch.releases else 0
-        final = deadline(plan.calendar, plan.config.windows.allowed_lateness, last) if last and plan.streaming else None
+        final = plan.schedule.deadline(last) if last and plan.streaming else None
         final_at = None if final is None else final / 1000
         self.writer.releases(batch, final_at)
         metrics.written(final_at)

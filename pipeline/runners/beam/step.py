@@ -19,7 +19,6 @@ from penstock.pipeline.monitoring.metrics import REGISTRY, Measure
 from penstock.pipeline.monitoring.redaction import redact
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.failure import is_lasting, note_failure
-from penstock.pipeline.steps.ingest import deadline
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -136,7 +135,7 @@ def _reporting(plan: Plan) -> Iterator[None]:
 def final_at(plan: Plan, group: int) -> int:
     """When the last window of a group is final, in milliseconds since 1970, rounded up to a `whole_second`."""
     last = group * plan.group + plan.group_windows(group)
-    return -whole_second(-deadline(plan.calendar, plan.config.windows.allowed_lateness, last))
+    return -whole_second(-plan.schedule.deadline(last))
 
 
 def last_due(plan: Plan, group: int) -> int:
@@ -146,10 +145,8 @@ def last_due(plan: Plan, group: int) -> int:
 
 def end_of_input(plan: Plan) -> int | None:
     """Where the watermark goes when no more events are expected, in milliseconds; None for a run without an end."""
-    n_windows = plan.calendar.n_windows
-    if n_windows is None:
-        return None
-    return deadline(plan.calendar, plan.config.windows.allowed_lateness, n_windows) + _MARGIN
+    over = plan.schedule.over
+    return None if over is None else over + _MARGIN
 
 
 def whole_second(instant: int) -> int:

@@ -481,10 +481,8 @@ class _Reader:
         #: Time from before which no partition is unknown; None where that decides nothing.
         self.listed: int | None = MIN_EVENT_TIME if source.by_broker else None
         self._asked = self._said = float("-inf")
-        self.end: int | None = None
-        if run.calendar.n_windows is not None:
-            self.end = run.calendar.end(run.calendar.n_windows) + run.lateness + source.disorder
-        self._windows = replace(run.calendar, until_ms=None)
+        over = run.schedule.over
+        self.end = None if over is None else over + source.disorder
         self.progress = Progress(
             reached=latest,
             first=run.calendar.from_ms,
@@ -537,16 +535,12 @@ class _Reader:
 
     def passes(self, time: int | None) -> bool:
         """Whether a window, or the run, is over at a time and was not before."""
-        reached = self.progress.reached
         if time is None:
             return False
-        is_over = self.end is not None and reached < self.end <= time
-        return is_over or self._window(time) > self._window(reached)
-
-    def _window(self, time: int) -> int:
-        """Window that the deadlines of those before it have let begin."""
-        instant = max(time - self.run.lateness - self.source.disorder, self._windows.from_ms)
-        return int(self._windows.index(np.array([instant]))[0])
+        before, after = (
+            self.run.schedule.last_final(at - self.source.disorder) for at in (self.progress.reached, time)
+        )
+        return after > before
 
     def look_around(self) -> dict[int, int]:
         """Hold partitions that are far ahead of one that has more to be read; read new ones, and give where."""
