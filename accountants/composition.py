@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
-from penstock.accountants.core.charges import concentrated_rho, is_linked, of_memberships, pure_epsilon, replaced
-from penstock.accountants.core.privacy_loss import MAX_DISTINCT, classical_gaussian, from_loss_distributions, remember
+from penstock.accountants.core.charges import concentrated_rho, of_memberships, pure_epsilon, replaced
+from penstock.accountants.core.privacy_loss import MAX_DISTINCT, from_loss_distributions, remember
 from penstock.accountants.core.renyi import ORDERS, from_renyi, renyi
 from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import Release, Window
@@ -23,10 +23,10 @@ from penstock.mechanisms.core.state import State
 from penstock.mechanisms.correlated import Correlated
 from penstock.mechanisms.temporal_generalization import TemporalGeneralization
 
+PERSON = "add/remove all of one user's events"
 ODOMETER = "; amounts follow earlier outputs: the loss along the outputs of this run, not a bound fixed in advance"
 FILTER = "; the budget bounded beforehand, by a Rényi filter (Feldman, Zrnic 2021), whatever was spent of it"
 TOGETHER = "; one Gaussian release of all windows, whose noise is correlated (Bun and Steinke 2016, proposition 1.6)"
-CLASSICAL = "; the papers' formula, which holds for values up to 1 only"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +42,12 @@ class Composition(Accountant):
 
     **Privacy.** Rows: ``event_epsilon`` (largest loss of a user's events in one window, or of one of them),
     ``w_event_epsilon`` (largest sum over w successive windows), ``user_epsilon`` (sum over all windows), each followed
-    by its ``_rdp`` form ((ε, δ) from Rényi DP through the accounting library, online); ``user_rho`` (zCDP),
-    ``user_epsilon_advanced`` (Dwork, Rothblum, Vadhan 2010, for comparison), and at the end ``user_epsilon_pld``
-    (privacy loss distributions,
-    tightest) and ``user_epsilon_classical`` (the papers' Gaussian formula). Pure figures are infinite for Gaussian
-    noise. Where a mechanism chooses amounts from earlier outputs there are pure figures only: they bound the loss
-    along every outcome (Rogers, Roth, Ullman, Vadhan 2016), the others need amounts fixed in advance. What such a
-    schedule bounds beforehand in ρ, for its own w windows or for a budget period, is a Rényi filter (Feldman, Zrnic
-    2021): ``w_event_rho`` or ``period_rho``, and ``w_event_epsilon_rdp`` or ``period_epsilon_rdp`` from it. So does
+    by its ``_rdp`` form ((ε, δ) from Rényi DP through the accounting library, online); ``user_rho`` (zCDP), and at the
+    end ``user_epsilon_pld`` (privacy loss distributions, tightest). Pure figures are infinite for Gaussian noise. Where
+    a mechanism chooses amounts from earlier outputs there are pure figures only: they bound the loss along every
+    outcome (Rogers, Roth, Ullman, Vadhan 2016), the others need amounts fixed in advance. What such a schedule bounds
+    beforehand in ρ, for its own w windows or for a budget period, is a Rényi filter (Feldman, Zrnic 2021):
+    ``w_event_rho`` or ``period_rho``, and ``w_event_epsilon_rdp`` or ``period_epsilon_rdp`` from it. So does
     `correlated`, whose windows cost less together than their charges.
 
     Where bounding chooses among a user's cells (C less than all), what is left of a window may take the place of what
@@ -101,7 +99,7 @@ class Composition(Accountant):
             "ends": np.zeros(longest, np.int64),
             "recent": np.zeros((longest, 2, 1 + len(ORDERS))),
             "largest": np.zeros((len(stretches), 2)),
-            "sums": np.zeros(4),
+            "sums": np.zeros(2),
             "rdp": np.zeros(len(ORDERS)),
             "events": np.zeros((MAX_DISTINCT, 5)),
             "n_kinds": np.asarray(0),
@@ -109,7 +107,7 @@ class Composition(Accountant):
         if bounded:
             # Windows that a unit may change, the latest ones: their numbers, ε and ρ.
             state |= {"amounts": np.zeros((bounded["reach"], 3)), "steepest": np.zeros(len(ORDERS))}
-            state |= {"period": np.asarray(-1), "begins": np.asarray(1), "of_period": np.zeros(4)}
+            state |= {"period": np.asarray(-1), "begins": np.asarray(1), "of_period": np.zeros(2)}
             state["booked"] = np.zeros(2)
         return model, state
 
@@ -132,13 +130,11 @@ class Composition(Accountant):
             for level, length in model["stretches"].items()
         }
         so_far = np.array([self._priced(total) for total in sums.values()])
-        # Losses of linked windows add up before they are squared: advanced composition says nothing of them.
-        beyond = [0.0, 0.0, np.inf if is_linked(release.charge) else 0.0, 0.0]
         state = {
             "ends": ends,
             "recent": recent,
             "largest": np.maximum(state["largest"], so_far),
-            "sums": state["sums"] + _sums(epsilon, rho) + beyond,
+            "sums": state["sums"] + [epsilon, rho],
             "rdp": state["rdp"] + curve,
             **remember(release.charge, state["events"], int(state["n_kinds"])),
         }
@@ -170,9 +166,7 @@ class Composition(Accountant):
         # One event may give way to another one in its window: two memberships, though a user has one there at a time.
         units[0] = np.maximum(units[0], amounts[:, 1:].max(axis=0) * (2 / most))
         so_far = np.array([priced(*unit) for unit in units])
-        price = _sums(*costs(begins, bounded["period"]))
-        if is_linked(release.charge):
-            price[2] = np.inf
+        price = costs(begins, bounded["period"])
         before = np.zeros_like(price) if is_new else state["of_period"]
         dearest = np.maximum(before, price)
         sums = state["sums"] + np.where(dearest == before, 0.0, dearest) - np.where(dearest == before, 0.0, before)
@@ -193,17 +187,11 @@ class Composition(Accountant):
         rows = self._rows(None, model, state)
         if model["adaptive"]:
             return rows
-        table, n_kinds = state["events"], int(state["n_kinds"])
-        total = float(state["sums"][0])
-        figures = {
-            "user_epsilon_pld": (from_loss_distributions(table, n_kinds, self.delta), ""),
-            "user_epsilon_classical": (classical_gaussian(table, n_kinds, self.delta), CLASSICAL),
-        }
-        return rows + [
-            self._row(None, name, value if note else min(value, total), _person() + note, self._approximate)
-            for name, (value, note) in figures.items()
-            if value is not None
-        ]
+        epsilon = from_loss_distributions(state["events"], int(state["n_kinds"]), self.delta)
+        if epsilon is None:
+            return rows
+        least = min(epsilon, float(state["sums"][0]))
+        return [*rows, self._row(None, "user_epsilon_pld", least, PERSON, self._approximate)]
 
     def summary(self, model: Mapping[str, Any], state: State) -> dict[str, Any]:
         """The figures so far by name, as in the rows of the whole run."""
@@ -214,7 +202,7 @@ class Composition(Accountant):
         return [float(total[0]), min(float(total[0]), from_renyi(total[1:], self.delta))]
 
     def _rows(self, index: int | None, model: Mapping[str, Any], state: State) -> Rows:
-        total, rho, squares, excess = state["sums"].tolist()
+        total, rho = state["sums"].tolist()
         note = ODOMETER if model["adaptive"] else ""
         rows = []
         for level, (pure, approximate) in zip(model["stretches"], state["largest"].tolist()):
@@ -230,21 +218,14 @@ class Composition(Accountant):
             if model["adaptive"]:
                 epsilon = epsilon_of(bounded, self.delta)
                 rows.append(self._row(index, f"{level}_epsilon_rdp", epsilon, adjacency, self._approximate))
-        rows.append(self._row(index, "user_epsilon", total, _person() + note))
+        rows.append(self._row(index, "user_epsilon", total, PERSON + note))
         if model["adaptive"]:
             return rows
-        advanced = min(total, np.sqrt(2 * squares * np.log(1 / self.delta)) + excess)
+        approximate = min(total, from_renyi(state["rdp"], self.delta))
         return [
             *rows,
-            self._row(index, "user_rho", rho, _person(), "zCDP rho"),
-            self._row(
-                index,
-                "user_epsilon_rdp",
-                min(total, from_renyi(state["rdp"], self.delta)),
-                _person(),
-                self._approximate,
-            ),
-            self._row(index, "user_epsilon_advanced", advanced, _person(), self._approximate),
+            self._row(index, "user_rho", rho, PERSON, "zCDP rho"),
+            self._row(index, "user_epsilon_rdp", approximate, PERSON, self._approximate),
         ]
 
     @property
@@ -255,12 +236,6 @@ class Composition(Accountant):
     def _row(index: int | None, name: str, value: float, adjacency: str, unit: str = "nats") -> AccountRow:
         status = "final" if index is None else "provisional"
         return AccountRow("everybody", index, name, float(value), None, None, unit, adjacency, status)
-
-
-def _sums(epsilon: float, rho: float) -> NDArray[np.float64]:
-    """What is summed of an amount: itself, its ρ, its square, and the second term of advanced composition."""
-    with np.errstate(over="ignore"):
-        return np.array([epsilon, rho, epsilon**2, epsilon * np.expm1(epsilon)])
 
 
 def _steep(rho: float, steepest: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -321,10 +296,6 @@ def _filtered(facts: AccountingFacts, w: int | None) -> dict[str, float]:
     if isinstance(one, WEventSchedule):
         return {"w_event": one.budget * facts.n_budgets} if w is not None and w <= one.w else {}
     return {} if one.period_budget is None else {"period": one.period_budget * facts.n_budgets}
-
-
-def _person() -> str:
-    return "add/remove all of one user's events"
 
 
 def _stretch(level: str, model: Mapping[str, Any]) -> str:

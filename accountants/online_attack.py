@@ -189,9 +189,7 @@ def exact_interval(n_found: int, n: int, confidence: float = 0.95, n_choices: in
     """
     if not 0 < confidence < 1:
         raise ParameterError("confidence", confidence, "between 0 and 1")
-    from scipy.stats import beta
+    from scipy.stats import binomtest
 
-    error = (1 - confidence) / (2 * n_choices)
-    low = float(beta.ppf(error, n_found, n - n_found + 1)) if n_found else 0.0
-    high = float(beta.ppf(1 - error, n_found + 1, n - n_found)) if n_found < n else 1.0
-    return low, high
+    limits = binomtest(n_found, n).proportion_ci(1 - (1 - confidence) / n_choices)
+    return float(limits.low), float(limits.high)

@@ -28,11 +28,10 @@ import numpy as np
 from penstock.accountants.core.accountant import Accountant, AccountingFacts, Rows
 from penstock.accountants.core.charges import pure_epsilon
 from penstock.accountants.core.training import Training
-from penstock.accountants.inference.ball import max_ball_probability
 from penstock.accountants.inference.estimators import attack_success, estimate
 from penstock.accountants.inference.horizon import horizon_bounds
 from penstock.accountants.inference.information import information_bound
-from penstock.accountants.inference.places import Outlook, Releasing
+from penstock.accountants.inference.places import ReleaseForecast, Releasing
 from penstock.accountants.inference.prior import (
     MarkovPrior,
     chain_prior,
@@ -43,18 +42,18 @@ from penstock.accountants.inference.prior import (
     visit_trajectories,
 )
 from penstock.accountants.inference.running import (
-    Costly,
     RowWriter,
-    Step,
-    Watched,
+    TargetFilters,
+    WindowInput,
     coming_prior,
     observe,
     predict,
     realised_risk,
     start_beliefs,
-    watch,
+    target_filters,
 )
 from penstock.accountants.inference.success_bounds import success_upper_bound
+from penstock.accountants.inference.success_prior import max_ball_probability
 from penstock.accountants.inference.targets import KnownPrior, KnownTargets, Line, Targets, known_targets
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
@@ -96,12 +95,8 @@ class Reconstruction(Accountant):
         How many people, drawn from those seen in the training windows, or (in a simulation) their ids.
     prior
         What adversaries know of how each target moves.
-    segment, n_samples
-        Two bounds that cost more: ``segment_bound``, and ``first_moment_bound`` from this many draws (0: none). They
-        are made when the schedule of the coming windows changes (with random sensors in every window), for each place
-        that a target may come from.
     seed
-        Of the choice of targets and of those draws.
+        Of the choice of targets.
     shard
         Targets that are accounted together; others in parallel. Never changes a figure.
 
@@ -109,10 +104,11 @@ class Reconstruction(Accountant):
     target moves, and every release. Unit: one person's places in T windows (Koga, Meehan, Chaudhuri).
 
     Rows, for the operator only. Of the T windows that begin with this one, before its release: ``loose_bound``,
-    ``tight_bound``, ``leakage_bound`` and the smallest, ``best_bound``, on the success of any attack, ``ball`` (without
-    any release) and ``information``. Of the T windows up to this one: ``realised_risk`` between ``low`` and ``high``,
-    provisional, for later releases tell more. ``place_known``: the likeliest place of a window, given all releases up
-    to T − 1 windows later. ``visit_frequency``: share of the windows so far in a cell that published; ``spectral_gap``.
+    ``tight_bound``, ``leakage_bound`` and the smallest, ``best_bound``, on the success of any attack,
+    ``success_prior`` (without any release) and ``information``. Of the T windows up to this one: ``realised_risk``
+    between ``low`` and ``high``, provisional, for later releases tell more. ``place_known``: the likeliest place of a
+    window, given all releases up to T − 1 windows later. ``visit_frequency``: share of the windows so far in a cell
+    that published; ``spectral_gap``.
 
     One cell a user and window (``max_cells: 1``), or the counts tell more than is assumed.
     Any mechanism: noise that is simply added by its likelihood, others as if counts were exact (data processing) or
@@ -137,9 +133,7 @@ class Reconstruction(Accountant):
     tolerance: int = parameter(2, doc="wrong guesses s that still count as a success", at_least=0, unit="windows")
     targets: int | tuple[int | str, ...] = parameter(20, doc="how many people are watched, or (simulation) their ids")
     prior: KnownPrior = parameter(doc="what adversaries know of how each target moves")
-    segment: bool = parameter(False, doc="whether the segment bound is reported too")
-    n_samples: int = parameter(0, doc="observations drawn for the first-moment bound; 0: it is left out", at_least=0)
-    seed: int = parameter(0, doc="seed of the draws", at_least=0)
+    seed: int = parameter(0, doc="seed of the choice of targets", at_least=0)
     shard: int = parameter(256, doc="targets accounted together, others in parallel", at_least=1)
 
     @property
@@ -167,8 +161,6 @@ class Reconstruction(Accountant):
         n_targets = self.targets if isinstance(self.targets, int) else len(self.targets)
         if isinstance(self.targets, bool) or n_targets < 1:
             raise ParameterError("targets", self.targets, "a number of at least 1, or ids")
-        if self.n_samples == 1:
-            raise ParameterError("n_samples", 1, "0, or at least 2")
         if isinstance(self.targets, int) and self.prior.windows is None:
             raise ParameterError("prior.windows", None, "given: in how many first windows people are drawn as targets")
 
@@ -184,42 +176,42 @@ class Reconstruction(Accountant):
         parts = (known.part(first, min(first + self.shard, known.n_targets)) for first in firsts)
         return tuple({"targets": part.users, "known": part} for part in parts)
 
-    def start(self, facts: AccountingFacts) -> tuple[tuple[Watched, Outlook], State]:
+    def start(self, facts: AccountingFacts) -> tuple[tuple[TargetFilters, ReleaseForecast], State]:
         """Nothing released yet."""
         known: KnownTargets = (facts.training or self.prepare(None))["known"]
         _check(facts, known)
-        watched = watch(known, self.horizon, Costly(self.tolerance, self.segment, self.n_samples, self.seed))
+        filters = target_filters(known, self.horizon, self.tolerance)
         releasing = Releasing(facts.mechanism, facts.steps)
-        outlook = Outlook(known.places, self.horizon, releasing, facts.of_mechanism(), facts.windows)
-        return (watched, outlook), watched.start() | nested("outlook", outlook.start())
+        forecast = ReleaseForecast(known.places, self.horizon, releasing, facts.of_mechanism(), facts.windows)
+        return (filters, forecast), filters.start() | nested("forecast", forecast.start())
 
     def charge(
         self,
         release: Release,
         window: Window,
         private: Mapping[str, Any],
-        model: tuple[Watched, Outlook],
+        model: tuple[TargetFilters, ReleaseForecast],
         state: State,
     ) -> tuple[Rows, State]:
         """Bound what the windows from this one on can tell, then take in what this one told."""
-        watched, outlook = model
+        filters, forecast = model
         pure_epsilon(release.charge)  # refuses the unknown
         missing = [name for name in self.needs if name not in private]
         if missing:
             raise UnsupportedEvent(f"reconstruction: window {release.window} comes without {' and '.join(missing)}")
         cells = np.asarray(private["target_cells"], np.intp)
-        cells = np.where(cells < 0, watched.known.places.n_cells, cells)
-        reading, active = outlook.releasing.reading(release, np.asarray(private["counts"], float))
-        planned = part("outlook", state)
-        step = Step(release.window, outlook.coming(release.window, planned), reading, active, cells)
-        rows, new = watched.charge(self._writer(watched.known), step, state)
-        return rows, new | nested("outlook", outlook.after(release.window, planned))
+        cells = np.where(cells < 0, filters.known.places.n_cells, cells)
+        reading, active = forecast.releasing.reading(release, np.asarray(private["counts"], float))
+        before = part("forecast", state)
+        step = WindowInput(release.window, forecast.coming(release.window, before), reading, active, cells)
+        rows, new = filters.charge(self._writer(filters.known), step, state)
+        return rows, new | nested("forecast", forecast.after(release.window, before))
 
-    def finish(self, model: tuple[Watched, Outlook], state: State) -> Rows:
+    def finish(self, model: tuple[TargetFilters, ReleaseForecast], state: State) -> Rows:
         """Nothing comes after the last release: what is known of the last windows is final."""
         return model[0].finish(self._writer(model[0].known), state)
 
-    def summary(self, model: tuple[Watched, Outlook], state: State) -> dict[str, Any]:
+    def summary(self, model: tuple[TargetFilters, ReleaseForecast], state: State) -> dict[str, Any]:
         """What is assumed."""
         return {"prior": model[0].known.assumption, "horizon": self.horizon, "tolerance": self.tolerance}
 

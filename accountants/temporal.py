@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,27 +19,11 @@ from penstock.accountants.core.accountant import Accountant, AccountingFacts, Ro
 from penstock.accountants.core.charges import is_linked, pure_epsilon
 from penstock.accountants.core.training import Training
 from penstock.accountants.correlation.adversary import KnownCorrelation, SmoothedIdentity, UserClass, adversary
-from penstock.accountants.correlation.landmark_losses import LandmarkModel, Method, landmark_temporal_privacy_loss
+from penstock.accountants.correlation.landmark_losses import landmark_temporal_privacy_loss
 from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
-from penstock.accountants.correlation.matrices import (
-    backward_matrix,
-    chain_matrix,
-    count_transitions,
-    estimated_matrix,
-    laplacian_smoothing_matrix,
-    read_matrix,
-    stationary_distribution,
-    transition_matrix,
-)
-from penstock.accountants.correlation.planning import epsilon_schedule, largest_epsilon
-from penstock.accountants.correlation.running import (
-    Books,
-    BookSettings,
-    LandmarkFigures,
-    LossRows,
-    RunningLandmarkLoss,
-    RunningTemporalLoss,
-)
+from penstock.accountants.correlation.matrices import laplacian_smoothing_matrix
+from penstock.accountants.correlation.planning import largest_epsilon
+from penstock.accountants.correlation.running import TemporalLossTracker, TrackerSettings
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
@@ -47,25 +31,12 @@ from penstock.mechanisms.core.schedules import BudgetSchedule
 from penstock.mechanisms.core.state import State, nested, part
 
 __all__ = [
-    "LandmarkFigures",
-    "LandmarkModel",
     "LeakageFunction",
-    "LossRows",
-    "RunningLandmarkLoss",
-    "RunningTemporalLoss",
     "Temporal",
-    "backward_matrix",
-    "chain_matrix",
-    "count_transitions",
-    "epsilon_schedule",
-    "estimated_matrix",
     "landmark_temporal_privacy_loss",
     "laplacian_smoothing_matrix",
     "largest_epsilon",
-    "read_matrix",
-    "stationary_distribution",
     "temporal_privacy_loss",
-    "transition_matrix",
 ]
 
 #: Scales are rounded, so that a release may cost a little more than its mechanism states.
@@ -74,7 +45,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Temporal(Accountant):
-    """Keep the books on what releases tell about one window through the windows before and after it.
+    """Account what releases tell about one window through the windows before and after it.
 
     Parameters
     ----------
@@ -82,8 +53,6 @@ class Temporal(Accountant):
         How people move, as the adversary knows it: the subject "everybody".
     classes
         Further subjects with correlations of their own.
-    method
-        Of the landmark loss, in runs with landmarks: ``sound``, or the ``paper``'s figure, which can be too small.
     lag
         Releases that stay open for revision by later ones at most; bounds state and time.
     largest_epsilon
@@ -117,7 +86,6 @@ class Temporal(Accountant):
 
     correlation: KnownCorrelation | None = parameter(None, doc="how people move, as the adversary knows it")
     classes: tuple[UserClass, ...] = parameter((), doc="classes of people with correlations of their own")
-    method: str = parameter("sound", doc="landmark loss", choices=("sound", "paper"))
     lag: int = parameter(1000, doc="releases open for revision", at_least=1)
     largest_epsilon: float | None = parameter(None, doc="bound on the ε of any release", above=0, unit="nats")
     longest_gap: int = parameter(200, doc="releases after which the next counts as a landmark", at_least=1)
@@ -135,12 +103,12 @@ class Temporal(Accountant):
 
     @classmethod
     def examples(cls) -> tuple[Temporal, ...]:
-        """Both landmark methods, with a class beside everybody."""
+        """One adversary, and one with a class beside everybody."""
         strong, weak = (KnownCorrelation(laplacian=SmoothedIdentity(s=s)) for s in (0.01, 1.0))
         tourists = UserClass(name="tourists", correlation=weak)
         return (
             cls(correlation=strong, lag=12, goal=1.0),
-            cls(correlation=strong, classes=(tourists,), lag=12, method="paper"),
+            cls(correlation=strong, classes=(tourists,), lag=12),
         )
 
     @property
@@ -164,21 +132,21 @@ class Temporal(Accountant):
         made = (adversary(known, training, self.bridged_states, subject) for subject, known in self.known)
         return {"adversaries": tuple(made)}
 
-    def start(self, facts: AccountingFacts) -> tuple[tuple[Books, ...], State]:
-        """Books of every subject, and nothing released yet."""
+    def start(self, facts: AccountingFacts) -> tuple[tuple[TemporalLossTracker, ...], State]:
+        """A tracker of every subject, and nothing released yet."""
         prepared = self.prepare(None) if facts.training is None else facts.training
-        settings = BookSettings(
+        settings = TrackerSettings(
             largest_epsilon=self._largest_epsilon(facts),
             lag=self.lag,
-            landmark=cast(Method, self.method) if facts.landmarks else None,
+            landmarks=facts.landmarks,
             longest_gap=self.longest_gap,
             goal=self.goal,
             horizon=facts.n_windows,
         )
-        model = tuple(Books(known, settings) for known in prepared["adversaries"])
+        model = tuple(TemporalLossTracker(known, settings) for known in prepared["adversaries"])
         state: State = {}
-        for i, books in enumerate(model):
-            state |= nested(f"{i}", books.start())
+        for i, tracker in enumerate(model):
+            state |= nested(f"{i}", tracker.start())
         return model, state | {"block": np.zeros(2, np.int64)}
 
     def _largest_epsilon(self, facts: AccountingFacts) -> float:
@@ -189,9 +157,14 @@ class Temporal(Accountant):
         return math.inf if stated is None else 2 * stated * (1 + ROUNDING)
 
     def charge(
-        self, release: Release, window: Window, private: Mapping[str, Any], model: tuple[Books, ...], state: State
+        self,
+        release: Release,
+        window: Window,
+        private: Mapping[str, Any],
+        model: tuple[TemporalLossTracker, ...],
+        state: State,
     ) -> tuple[Rows, State]:
-        """Enter one release in all books."""
+        """Add one release for every subject."""
         if is_linked(release.charge):
             raise UnsupportedEvent(f"temporal: releases of other windows read window {release.window}, too")
         epsilon = pure_epsilon(release.charge, "replacement")
@@ -208,17 +181,17 @@ class Temporal(Accountant):
             )
         rows: Rows = []
         new: State = {"block": np.array([block.first, block.last]) if block else state["block"]}
-        for i, books in enumerate(model):
+        for i, tracker in enumerate(model):
             landmark = release.landmark or block is not None
-            made, inner = books.step(release.window, epsilon, landmark, part(f"{i}", state))
+            made, inner = tracker.step(release.window, epsilon, landmark, part(f"{i}", state))
             rows += made
             new |= nested(f"{i}", inner)
         return rows, new
 
-    def finish(self, model: tuple[Books, ...], state: State) -> Rows:
+    def finish(self, model: tuple[TemporalLossTracker, ...], state: State) -> Rows:
         """Nothing comes after the last release: all rows become final."""
-        return [row for i, books in enumerate(model) for row in books.finish(part(f"{i}", state))]
+        return [row for i, tracker in enumerate(model) for row in tracker.finish(part(f"{i}", state))]
 
-    def summary(self, model: tuple[Books, ...], state: State) -> dict[str, Any]:
+    def summary(self, model: tuple[TemporalLossTracker, ...], state: State) -> dict[str, Any]:
         """By subject: largest total loss and its window, where it would go, and the ε for the goal."""
-        return {books.subject: books.summary(part(f"{i}", state)) for i, books in enumerate(model)}
+        return {tracker.subject: tracker.summary(part(f"{i}", state)) for i, tracker in enumerate(model)}

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import spearmanr
 
-from penstock.accountants.inference.ball import max_ball_probability
 from penstock.accountants.inference.estimators import Estimator, attack_success
 from penstock.accountants.inference.information import information_bound, log_loose, noisy_information
 from penstock.accountants.inference.observation import schedule
@@ -26,6 +25,7 @@ from penstock.accountants.inference.prior import (
     visit_trajectories,
 )
 from penstock.accountants.inference.success_bounds import Bound, success_upper_bound
+from penstock.accountants.inference.success_prior import max_ball_probability
 from penstock.accountants.online_attack import exact_interval
 from penstock.pipeline.config.sections import SOURCES
 from reproductions.study import Figures

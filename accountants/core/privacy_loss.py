@@ -58,17 +58,6 @@ def from_loss_distributions(table: NDArray[np.float64], n_kinds: int, delta: flo
     return float(accountant.get_epsilon(delta))
 
 
-def classical_gaussian(table: NDArray[np.float64], n_kinds: int, delta: float) -> float | None:
-    """L2·sqrt(2·ln(1.25/δ))/σ over all releases (Dwork and Roth 2014, theorem A.1); None for other noise."""
-    # The theorem holds for values up to 1 only; it is here because papers report it.
-    rows = table[:n_kinds]
-    if not 0 < n_kinds <= MAX_DISTINCT or (rows[:, [0, 3]] != [GAUSSIAN, 1]).any():
-        return None
-    with np.errstate(divide="ignore"):
-        ratio = np.sqrt((rows[:, 4] * (rows[:, 1] / rows[:, 2]) ** 2).sum())
-    return float(ratio * np.sqrt(2 * np.log(1.25 / delta)))
-
-
 def _interval(table: NDArray[np.float64]) -> float:
     """Discretisation interval of losses: any choice is sound, a coarser one overstates by less than it each release."""
     noisy = table[(table[:, 2] > 0) & (table[:, 0] != GAUSSIAN)]

@@ -122,7 +122,7 @@ def _sampled_gaussian(rate: float, multiplier: float) -> NDArray[np.float64]:
     accountant = RdpAccountant(orders=list(ORDERS[whole]))
     accountant.compose(dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(multiplier)))
     curve = np.full(len(ORDERS), np.inf)
-    curve[whole] = accountant._rdp
+    curve[whole] = accountant.rdp
     return curve
 
 
@@ -132,8 +132,7 @@ def _laplace(multiplier: float) -> NDArray[np.float64]:
         return np.full(len(ORDERS), np.inf)
     accountant = RdpAccountant(orders=list(ORDERS))
     accountant.compose(dp_event.LaplaceDpEvent(multiplier))
-    # The library keeps the curve to itself; it is what we need between windows.
-    return np.asarray(accountant._rdp, np.float64)
+    return np.asarray(accountant.rdp, np.float64)
 
 
 @cache

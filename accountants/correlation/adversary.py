@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from penstock.accountants.core.training import Training
 from penstock.accountants.correlation.hull import Array
-from penstock.accountants.correlation.landmark_losses import LandmarkModel, Method, PlainSteps, Unbridged
+from penstock.accountants.correlation.landmark_losses import LandmarkModel, Unbridged
 from penstock.accountants.correlation.leakage import LeakageFunction, leakage_function
 from penstock.accountants.correlation.matrices import (
     backward_matrix,
@@ -136,13 +136,11 @@ class Adversary:
         """Backward and forward leakage functions."""
         return LeakageFunction.of_vertices(self.backward), LeakageFunction.of_vertices(self.forward)
 
-    def landmark_model(self, method: Method) -> LandmarkModel:
+    def landmark_model(self) -> LandmarkModel:
         """The adversary of the landmark loss; bridges are built when first needed."""
-        model = LandmarkModel(method=method)
+        model = LandmarkModel()
         model.head, model.tail = self.leakage
-        if method == "paper":
-            model.adversaries = ((PlainSteps(model.tail), PlainSteps(model.head)),)
-        elif self.pairs:
+        if self.pairs:
             known = [LandmarkModel(*pair).adversaries for pair in self.pairs]
             model.adversaries = tuple(steps for several in known for steps in several)
         else:

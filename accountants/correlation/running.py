@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from penstock.accountants.core.accountant import AccountRow, Rows
 from penstock.accountants.correlation.adversary import Adversary
 from penstock.accountants.correlation.hull import Array
-from penstock.accountants.correlation.landmark_losses import LandmarkModel, Method, to_end
+from penstock.accountants.correlation.landmark_losses import LandmarkModel, to_end
 from penstock.accountants.correlation.leakage import Correlation, LeakageFunction, leakage_function
 from penstock.accountants.correlation.planning import largest_epsilon
 from penstock.mechanisms.core.plugin import ParameterError
@@ -201,13 +201,13 @@ class LandmarkFigures:
 class RunningLandmarkLoss:
     """Landmark loss of a series, one release at a time; equals `landmark_temporal_privacy_loss` at every prefix.
 
-    Call m the open gap's length and n the number of states. A step takes O(m·n) evaluations (O(m) for ``paper``); the
+    Call m the open gap's length and n the number of states. A step takes O(m·n) evaluations; the
     landmark that ends a gap O(m²·n), vectorised. State: O(m + n) numbers.
 
     Examples
     --------
     >>> matrix = [[0.8, 0.2], [0.2, 0.8]]
-    >>> running = RunningLandmarkLoss(backward=matrix, forward=matrix)
+    >>> running = RunningLandmarkLoss(LandmarkModel(matrix, matrix))
     >>> state = running.start()
     >>> for landmark in (True, False, True):
     ...     state, figures = running.step(state, 0.5, landmark)
@@ -215,19 +215,10 @@ class RunningLandmarkLoss:
     (1.487, 1.5)
     """
 
-    def __init__(
-        self,
-        *,
-        backward: Any = None,
-        forward: Any = None,
-        method: Method = "sound",
-        longest_gap: int = 1000,
-        model: LandmarkModel | None = None,
-    ) -> None:
+    def __init__(self, model: LandmarkModel, longest_gap: int = 1000) -> None:
         if isinstance(longest_gap, bool) or not isinstance(longest_gap, int | np.integer) or longest_gap < 1:
             raise ParameterError("longest_gap", longest_gap, "a whole number of at least 1 (releases)")
-        self.model = LandmarkModel(backward, forward, method) if model is None else model
-        self.longest_gap = int(longest_gap)
+        self.model, self.longest_gap = model, int(longest_gap)
 
     def start(self) -> State:
         """State before the first release."""
@@ -317,24 +308,23 @@ STREAM, LANDMARK = "stream", "landmark"
 
 
 @dataclass(frozen=True, kw_only=True)
-class BookSettings:
+class TrackerSettings:
     """Settings that all adversaries of an accountant share; replacement epsilons, in nats."""
 
-    # `landmark` is the method of the landmark loss (None: no landmarks), `horizon` the releases of the run (None:
-    # endless).
+    # `landmarks`: whether the run has any; `horizon`: releases of the run (None: endless).
 
     largest_epsilon: float
     lag: int
-    landmark: Method | None
+    landmarks: bool
     longest_gap: int
     goal: float | None
     horizon: int | None
 
 
-class Books:
+class TemporalLossTracker:
     """Temporal and landmark loss of one adversary as rows; the object is public, the state flat arrays."""
 
-    def __init__(self, adversary: Adversary, settings: BookSettings) -> None:
+    def __init__(self, adversary: Adversary, settings: TrackerSettings) -> None:
         self.subject, self.goal = adversary.subject, settings.goal
         self.backward, self.forward = adversary.leakage
         self.running = RunningTemporalLoss(
@@ -343,12 +333,10 @@ class Books:
         self.landmarks = None
         known = f"replacing one person's cell in one window; adversary knows the correlation ({adversary.assumption})"
         self.adjacency = known
-        if settings.landmark is not None:
-            model = adversary.landmark_model(settings.landmark)
-            self.landmarks = RunningLandmarkLoss(model=model, longest_gap=settings.longest_gap)
+        if settings.landmarks:
+            self.landmarks = RunningLandmarkLoss(adversary.landmark_model(), settings.longest_gap)
             whole = "" if adversary.pairs else "; too many states to follow gaps, whose releases count in full"
-            suffix = whole if settings.landmark == "sound" else "; the published figure, which can be too small"
-            self.landmark_adjacency = known.replace("one window", "all landmarks and one more window") + suffix
+            self.landmark_adjacency = known.replace("one window", "all landmarks and one more window") + whole
         self.planned = self._plan(settings.horizon)
 
     def _plan(self, horizon: int | None) -> float | None:

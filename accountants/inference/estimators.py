@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from penstock.accountants.inference.ball import check_horizon
 from penstock.accountants.inference.observation import (
     CHUNK,
     active_sensors,
@@ -19,6 +18,7 @@ from penstock.accountants.inference.observation import (
     smoothed,
 )
 from penstock.accountants.inference.prior import FloatArray, IntArray, Kernel, MarkovPrior
+from penstock.accountants.inference.success_prior import check_horizon
 from penstock.accountants.online_attack import exact_interval
 from penstock.mechanisms.core.plugin import ParameterError
 

@@ -24,19 +24,23 @@ _RARE = 1e-6
 _GENIE_OPERATIONS = 2e9
 
 
-def first_moment(
-    plan: Schedule, tolerance: int, n_samples: int, seed: int, confidence: float, raw_too: bool = True
-) -> float:
+def first_moment(plan: Schedule, tolerance: int, n_samples: int, seed: int, confidence: float) -> float:
     """E over observations of min(1, Σ_t max_x Pr(X_t = x given y) / (T − s), the posterior's genie ball)."""
     # Exact, or an upper limit of the one-sided confidence level where there are too many observations to go through
     # (noise, or more than 2048 raw histories): then `n_samples` are drawn. A bare guarantee is bounded by the raw
-    # counts; with `raw_too` noise is as well, where their histories can be gone through, since noise tells no more.
-    # O(n_samples T s M²) time, of which the genie balls take most: observations go without one where all of them would
-    # take more than a few seconds.
+    # counts, and so is noise where their histories can be gone through, since noise tells no more. O(n_samples T s M²)
+    # time, of which the genie balls take most: observations go without one where all of them would take more than a few
+    # seconds.
     if tolerance >= plan.n_steps:
         return 1.0
     if plan.noise not in ADDITIVE:
         return _from_raw_counts(plan.raw, tolerance, n_samples, seed, confidence, may_sample=True)
+    raw = _from_raw_counts(plan.raw, tolerance, n_samples, seed, confidence, may_sample=False)
+    return min(raw, noisy_first_moment(plan, tolerance, n_samples, seed, confidence))
+
+
+def noisy_first_moment(plan: Schedule, tolerance: int, n_samples: int, seed: int, confidence: float) -> float:
+    """Upper limit from sampled observations with additive noise."""
     kernel = Kernel(plan.prior.transition)
     rng = np.random.default_rng(seed)
     with_genie = n_samples <= _affordable_genies(plan, tolerance)
@@ -44,10 +48,7 @@ def first_moment(
         _conditional(plan, kernel, scaled(_observe(plan, size, rng)), tolerance, with_genie)
         for size in np.diff(np.append(np.arange(0, n_samples, CHUNK), n_samples))
     ]
-    bound = upper_mean(np.concatenate(values), confidence)
-    if not raw_too:
-        return bound
-    return min(bound, _from_raw_counts(plan.raw, tolerance, n_samples, seed, confidence, may_sample=False))
+    return upper_mean(np.concatenate(values), confidence)
 
 
 def _affordable_genies(plan: Schedule, tolerance: int) -> int:

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr, logsumexp, xlogy
 
-from penstock.accountants.inference.ball import FLOOR, check_horizon, log_binomial
 from penstock.accountants.inference.information import largest_successes
 from penstock.accountants.inference.observation import (
     ADDITIVE,
@@ -25,6 +24,7 @@ from penstock.accountants.inference.observation import (
     noise_scales,
 )
 from penstock.accountants.inference.prior import FloatArray, IntArray
+from penstock.accountants.inference.success_prior import FLOOR, check_horizon, log_binomial
 from penstock.accountants.inference.targets import Targets
 
 _PAIRED_SENSORS = 8

@@ -17,9 +17,9 @@ from scipy import sparse
 from scipy.optimize import brentq
 from scipy.special import entr, logsumexp
 
-from penstock.accountants.inference.ball import log_binomial
 from penstock.accountants.inference.observation import ADDITIVE, Schedule, cell_divergence, log_capacity, schedule
 from penstock.accountants.inference.prior import FloatArray, IntArray, MarkovPrior
+from penstock.accountants.inference.success_prior import log_binomial
 from penstock.mechanisms.core.plugin import ParameterError
 
 _EXACT_OPERATIONS = 5e9

@@ -177,8 +177,8 @@ def tells_nothing(charge: tuple[events.Event, ...]) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Coming:
-    """The coming windows in the terms of `horizon_bounds`."""
+class PlannedWindows:
+    """Sensors and noise of the coming windows, as `horizon_bounds` takes them."""
 
     sensors: tuple[frozenset[int], ...]
     noise: str | None = None
@@ -186,7 +186,7 @@ class Coming:
 
 
 @dataclass(frozen=True, eq=False)
-class Outlook:
+class ReleaseForecast:
     """Public knowledge about ``horizon`` windows from any window on."""
 
     # Where amounts are fixed in advance, the mechanism itself gives them: it is stepped through empty windows, always
@@ -225,7 +225,7 @@ class Outlook:
             return state
         return self._plan(index + self.horizon, state | {"planned": state["planned"][1:]})
 
-    def coming(self, index: int, state: State) -> Coming:
+    def coming(self, index: int, state: State) -> PlannedWindows:
         """The windows from ``index`` on."""
         last = index + self.horizon - 1
         end = last if self.facts.n_windows is None else min(last, self.facts.n_windows)
@@ -239,7 +239,7 @@ class Outlook:
         # After the end of a run nothing is released.
         whole = tuple(sensors + [frozenset[int]()] * (last - max(end, index - 1)))
         noise, scale = self._planned(state["planned"]) if self.is_planned else self._over_all_paths(windows)
-        return Coming(whole, noise, scale)
+        return PlannedWindows(whole, noise, scale)
 
     def _plan(self, index: int, state: State) -> State:
         """Write down one more window."""

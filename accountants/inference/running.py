@@ -1,8 +1,7 @@
-"""Running books of many targets: beliefs, realised risk and bounds on the coming windows."""
+"""Filters of many targets: beliefs, realised risk and bounds on the coming windows."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,18 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import AccountRow, Rows
-from penstock.accountants.inference.first_moment import first_moment
 from penstock.accountants.inference.horizon import GenieAhead, genie_ahead, horizon_bounds
-from penstock.accountants.inference.observation import Schedule, schedule
-from penstock.accountants.inference.places import Coming, Places, Reading
+from penstock.accountants.inference.places import Places, PlannedWindows, Reading
 from penstock.accountants.inference.prior import FloatArray, IntArray, MarkovPrior, spectral_gap
-from penstock.accountants.inference.segment import log_segments
 from penstock.accountants.inference.targets import KnownTargets, Targets
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.state import State, nested, part
-
-Figures = dict[str, FloatArray]
-
 
 #: Targets that are worked on together: their matrices stay in the processor's cache.
 BLOCK = 64
@@ -33,16 +26,12 @@ COMING = {
     "loose": ("loose_bound", "probability"),
     "tight": ("tight_bound", "probability"),
     "leakage": ("leakage_bound", "probability"),
-    "first_moment": ("first_moment_bound", "probability"),
-    "segment": ("segment_bound", "probability"),
     "best": ("best_bound", "probability"),
-    "ball": ("ball", "probability"),
+    "ball": ("success_prior", "probability"),
     "information": ("information", "nats"),
 }
 
 _LEAK = 1e-150
-_ROUNDING = 1 + 1e-12
-_CONFIDENCE = 0.9999
 
 
 # Beliefs and realised risk: a forward filter, and fixed-lag smoothing over the horizon.
@@ -208,99 +197,6 @@ def _rescaled(values: FloatArray) -> FloatArray:
     return np.asarray(values / values[:, -1].max(axis=1)[:, None, None])
 
 
-# Books of targets in blocks.
-
-
-@dataclass(frozen=True)
-class Costly:
-    """Bounds that are recomputed only when the schedule changes: segment and first moment."""
-
-    # What a schedule allows is bounded given the place in the window before it. An adversary who knew that place would
-    # do no worse, so the average over the belief about it bounds the success, in every window that looks ahead on the
-    # same schedule. `segment`: O(T² s M² · sensors) time for each target; first moment with `n_samples` observations
-    # drawn (0: none): O(n_samples T s M³).
-
-    tolerance: int
-    segment: bool = False
-    n_samples: int = 0
-    seed: int = 0
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The bounds by name."""
-        return (("segment",) if self.segment else ()) + (("first_moment",) if self.n_samples else ())
-
-    def start(self, targets: Targets) -> State:
-        """Tables of no schedule yet."""
-        if not self.names:
-            return {}
-        n_targets, n_places = targets.locations.shape
-        tables = {name: np.ones((n_targets, n_places + 1)) for name in self.names}
-        return {"schedule": np.zeros(32, np.uint8)} | tables
-
-    def renewed(self, targets: Targets, state: State, coming: Coming) -> State:
-        """Tables of this schedule: those of the state, or new ones where the schedule has changed."""
-        if not self.names:
-            return {}
-        key = np.frombuffer(hashlib.sha256(_text(coming)).digest(), np.uint8)
-        if np.array_equal(key, state["schedule"]):
-            return {name: state[name] for name in ("schedule", *self.names)}
-        tables = {name: np.zeros((targets.n_targets, targets.locations.shape[1] + 1)) for name in self.names}
-        for target in range(targets.n_targets):
-            if target and _same(targets, target - 1, target):
-                for table in tables.values():
-                    table[target] = table[target - 1]
-                continue
-            for name, row in self._of_target(targets, target, coming).items():
-                tables[name][target] = row
-        return {"schedule": key} | tables
-
-    def bounds(self, state: State, belief: FloatArray | None) -> dict[str, FloatArray]:
-        """The bounds of each target from what is believed about the last window; None: before the first one."""
-        if belief is None:
-            return {name: np.minimum(state[name][:, -1], 1.0) for name in self.names}
-        return {name: np.minimum((belief * state[name][:, :-1]).sum(axis=1) * _ROUNDING, 1.0) for name in self.names}
-
-    def _of_target(self, targets: Targets, target: int, coming: Coming) -> dict[str, FloatArray]:
-        """Bounds of one target from each of its places, and from the start of its prior."""
-        known = np.flatnonzero(targets.locations[target] >= 0)
-        where = targets.locations[target, known]
-        matrix = np.eye(targets.n_locations)
-        own = targets.transition[target if len(targets.transition) > 1 else 0]
-        matrix[np.ix_(where, where)] = own[np.ix_(known, known)]
-        initial = np.zeros(targets.n_locations)
-        initial[where] = targets.initial[target, known]
-        starts = np.vstack([matrix[where], initial])
-        everywhere = MarkovPrior(np.full(targets.n_locations, 1 / targets.n_locations), matrix)
-        plan = schedule(everywhere, coming.sensors, coming.noise, coming.scale)
-        found = {}
-        if self.segment:
-            found["segment"] = np.exp(log_segments(plan, self.tolerance, starts)) * _ROUNDING
-        if self.n_samples:
-            found["first_moment"] = np.array([self._first_moment(plan, coming, start, len(starts)) for start in starts])
-        rows = {name: np.zeros(targets.locations.shape[1] + 1) for name in found}
-        for name, values in found.items():
-            rows[name][np.append(known, -1)] = values
-        return rows
-
-    def _first_moment(self, plan: Schedule, coming: Coming, start: FloatArray, n_starts: int) -> float:
-        own = schedule(MarkovPrior(start, plan.prior.transition), coming.sensors, coming.noise, coming.scale)
-        # all limits of a table hold together
-        confidence = 1 - (1 - _CONFIDENCE) / n_starts
-        return first_moment(own, self.tolerance, self.n_samples, self.seed, confidence, raw_too=False)
-
-
-def _same(targets: Targets, one: int, other: int) -> bool:
-    """Whether two targets have one prior."""
-    alike = (np.array_equal(values[one], values[other]) for values in (targets.locations, targets.initial))
-    return len(targets.transition) == 1 and all(alike)
-
-
-def _text(coming: Coming) -> bytes:
-    scale = b"" if coming.scale is None else np.asarray(coming.scale, float).tobytes()
-    return repr(([sorted(sensors) for sensors in coming.sensors], coming.noise)).encode() + scale
-
-
 @dataclass(frozen=True)
 class RowWriter:
     """Rows of a run; subjects are numbered, since a row must not identify a person."""
@@ -362,35 +258,31 @@ class RowWriter:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
-    """A few targets with everything about them that does not change: priors, places, genie's values, costly bounds."""
+class TargetBlock:
+    """A few targets with everything about them that does not change: priors, places and the genie's values."""
 
     span: slice
     targets: Targets
     places: Places
     horizon: int
+    tolerance: int
     ahead: GenieAhead
-    costly: Costly
 
     def start(self) -> State:
         """Beliefs before the first window."""
-        return start_beliefs(self.targets, self.horizon) | self.costly.start(self.targets)
+        return start_beliefs(self.targets, self.horizon)
 
-    def bounds(self, state: State, coming: Coming) -> tuple[Figures, State]:
-        """Bounds over the coming windows, from what each adversary believes now, and the tables of this schedule."""
-        tables = self.costly.renewed(self.targets, state, coming)
-        bounds = horizon_bounds(
+    def bounds(self, state: State, coming: PlannedWindows) -> dict[str, FloatArray]:
+        """Bounds over the coming windows, from what each adversary believes now."""
+        return horizon_bounds(
             self.targets,
             predict(self.targets, state),
             coming.sensors,
-            self.costly.tolerance,
+            self.tolerance,
             coming.noise,
             coming.scale,
             ahead=self.ahead,
         )
-        bounds |= self.costly.bounds(tables, state["belief"][-1] if state["n_windows"] else None)
-        bounds["best"] = np.min([bounds[name] for name in ("best", *self.costly.names)], axis=0)
-        return bounds, tables
 
     def observe(self, state: State, reading: Reading | None, cells: IntArray) -> State:
         """Beliefs after a release; None where it told nothing."""
@@ -405,26 +297,26 @@ class Block:
 
     def risk(self, state: State) -> dict[str, NDArray[Any]]:
         """Realised risk of the last windows; see `realised_risk`."""
-        return realised_risk(self.targets, state, self.costly.tolerance)
+        return realised_risk(self.targets, state, self.tolerance)
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class WindowInput:
     """One window: its horizon, the reading of its release, the cells it showed and the cells of the targets."""
 
     window: int
-    coming: Coming
+    coming: PlannedWindows
     reading: Reading | None
     active: NDArray[np.bool_]
     cells: IntArray
 
 
 @dataclass(frozen=True, eq=False)
-class Watched:
+class TargetFilters:
     """Targets in blocks. All figures of one target are the same, to the last bit, whichever others it is with."""
 
     known: KnownTargets
-    blocks: tuple[Block, ...]
+    blocks: tuple[TargetBlock, ...]
     gaps: FloatArray
 
     @property
@@ -439,7 +331,7 @@ class Watched:
             state |= nested(f"{number}", block.start())
         return state
 
-    def charge(self, writer: RowWriter, step: Step, state: State) -> tuple[Rows, State]:
+    def charge(self, writer: RowWriter, step: WindowInput, state: State) -> tuple[Rows, State]:
         """Bound what the windows from this one on can tell, then take in what this one told."""
         window = step.window
         rows: Rows = [] if state["window"] else writer.gaps(self.subjects, self.gaps)
@@ -447,8 +339,7 @@ class Watched:
         new: State = {"window": np.asarray(window), "visits": visits}
         for number, (block, before) in enumerate(self._parts(state)):
             subjects = self.subjects[block.span]
-            bounds, tables = block.bounds(before, step.coming)
-            rows += writer.coming(subjects, window, bounds)
+            rows += writer.coming(subjects, window, block.bounds(before, step.coming))
             after = block.observe(before, step.reading, step.cells[block.span])
             risk = block.risk(after)
             if window > writer.tolerance:
@@ -456,7 +347,7 @@ class Watched:
             if window >= writer.horizon:
                 oldest = window - writer.horizon + 1
                 rows += writer.places(subjects, oldest, risk["marginals"][:, 0].max(axis=-1))
-            new |= nested(f"{number}", after | tables)
+            new |= nested(f"{number}", after)
         return rows + writer.visits(self.subjects, window, visits / window), new
 
     def finish(self, writer: RowWriter, state: State) -> Rows:
@@ -473,13 +364,13 @@ class Watched:
                 rows += writer.places(subjects, last - n_steps + 1 + position, likeliest)
         return rows
 
-    def _parts(self, state: State) -> Iterator[tuple[Block, State]]:
+    def _parts(self, state: State) -> Iterator[tuple[TargetBlock, State]]:
         """Each block with its part of a state."""
         for number, block in enumerate(self.blocks):
             yield block, part(f"{number}", state)
 
 
-def watch(known: KnownTargets, horizon: int, costly: Costly) -> Watched:
+def target_filters(known: KnownTargets, horizon: int, tolerance: int) -> TargetFilters:
     """Targets in blocks of at most `BLOCK`, with everything about them that does not change."""
     is_shared = len(known.priors) == 1
     blocks = []
@@ -487,7 +378,7 @@ def watch(known: KnownTargets, horizon: int, costly: Costly) -> Watched:
         last = min(first + BLOCK, known.n_targets)
         priors = known.priors * (last - first) if is_shared else known.priors[first:last]
         targets = Targets.of(priors, n_places=known.places.n_locations)
-        ahead = genie_ahead(targets, horizon, costly.tolerance)
-        blocks.append(Block(slice(first, last), targets, known.places, horizon, ahead, costly))
+        ahead = genie_ahead(targets, horizon, tolerance)
+        blocks.append(TargetBlock(slice(first, last), targets, known.places, horizon, tolerance, ahead))
     gaps = np.array([spectral_gap(prior.transition) for prior in known.priors])
-    return Watched(known, tuple(blocks), np.broadcast_to(gaps, known.n_targets))
+    return TargetFilters(known, tuple(blocks), np.broadcast_to(gaps, known.n_targets))

@@ -33,14 +33,10 @@ def log_segment(plan: Schedule, tolerance: int) -> float:
     """ln of the segment bound on the success against raw counts and anything computed from them; deterministic."""
     # O(T² s M · hidden) time per active sensor, times the sensors again for the convolution. Noise is ignored, which is
     # safe.
-    return float(log_segments(plan, tolerance, plan.prior.initial[None, :])[0])
-
-
-def log_segments(plan: Schedule, tolerance: int, starts: FloatArray) -> FloatArray:
-    """The same from each of several distributions of the first location, (n_starts, M), with little more work."""
     plan = plan.raw
     if tolerance >= plan.n_steps:
-        return np.zeros(len(starts))
+        return 0.0
+    starts = plan.prior.initial[None, :]
     n_moments = affordable_moments(plan)
     segments, end_windows, unseen = _genie_tables(plan, tolerance, starts, keep_unseen=n_moments > 0)
     places = [(part.window, part.starts) for part in segments]
@@ -60,7 +56,7 @@ def log_segments(plan: Schedule, tolerance: int, starts: FloatArray) -> FloatArr
             added[:, misses:] += exactly[..., misses] @ value[:, : tolerance + 1 - misses]
         value = np.concatenate([value, added])
     # what underflowed on the way is far below this floor
-    return np.asarray(np.minimum(0.0, np.log(np.maximum(value[-len(starts) :, -1], _UNDERFLOW))))
+    return float(min(0.0, np.log(max(value[-1, -1], _UNDERFLOW))))
 
 
 @dataclass(frozen=True)

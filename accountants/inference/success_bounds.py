@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from penstock.accountants.inference.ball import BALLS, Ball, check_horizon, log_ball, probability
 from penstock.accountants.inference.first_moment import first_moment
 from penstock.accountants.inference.information import largest_success, log_leakage, log_loose, sharpest_information
 from penstock.accountants.inference.observation import Schedule, schedule
 from penstock.accountants.inference.prior import MarkovPrior, trajectory_entropy
 from penstock.accountants.inference.segment import log_segment, segment_operations
+from penstock.accountants.inference.success_prior import BALLS, Ball, check_horizon, log_ball, probability
 from penstock.mechanisms.core.plugin import ParameterError
 
 Bound = Literal["loose", "tight", "leakage", "first_moment", "segment", "best"]

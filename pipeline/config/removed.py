@@ -10,6 +10,10 @@ from penstock.pipeline.config.yaml import Node, Path, Scalar
 #: ``kind name`` for a plug-in (``window sliding``), ``kind name.key`` and ``kind name.key=value`` for a key of a
 #: plug-in, ``kind.key`` for a key that all plug-ins of a kind had. Each sentence completes "was removed; ".
 REMOVED: dict[str, str] = {
+    "accountant temporal.method": "the accountant has the sound bound only; the published figure is that of "
+    "landmark_temporal_privacy_loss(…, method='paper')",
+    "accountant reconstruction.segment": "penstock attack reports the sharper bounds",
+    "accountant reconstruction.n_samples": "penstock attack reports the sharper bounds",
     "window sliding": "sums over longer stretches are sums of released windows, or those of mechanism correlated",
     "zip": "write keys that vary together as one variant each",
     "published": "published tables are in reproductions/shown",

@@ -64,7 +64,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "loss distribution": (
             "How likely each size of the loss is. Adding up whole distributions gives the tightest ε at a δ."
         ),
-        "composition": "How losses add up over releases: plainly (ε + ε), or with a δ more slowly (advanced).",
+        "composition": "How losses add up over releases: plainly (ε + ε), or with a δ more slowly.",
         "budget": (
             "The most that may be lost in all. A release that would exceed it is not made, or an earlier one is "
             "repeated."

@@ -123,9 +123,7 @@ def test_a_person_in_all_windows_loses_what_groups_lose():
     groups = 100 * (4 * 0.002) ** 2 / 2
     assert rows["user_rho"] == pytest.approx(groups + 400 * 0.008**2 / 2)
     assert epsilon_of(groups, 1e-6) < rows["user_epsilon_rdp"] < rows["user_epsilon"]
-    assert rows["user_epsilon_advanced"] == rows["user_epsilon"] == pytest.approx(4.0), (
-        "it is not for windows that are linked"
-    )
+    assert rows["user_epsilon"] == pytest.approx(4.0)
     assert "user_epsilon_pld" not in rows
 
 

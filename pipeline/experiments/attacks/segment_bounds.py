@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from penstock.accountants.inference.estimators import Estimator, attack_success
 from penstock.accountants.inference.horizon import GenieAhead, genie_ahead, horizon_bounds
 from penstock.accountants.inference.observation import ADDITIVE
-from penstock.accountants.inference.places import Coming, Outlook, Places, Releasing
+from penstock.accountants.inference.places import Places, PlannedWindows, ReleaseForecast, Releasing
 from penstock.accountants.inference.prior import MarkovPrior
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.targets import Targets
@@ -108,7 +108,7 @@ class SuccessBounds:
         window = self.training + segment * self.horizon
         return MarkovPrior(prior.marginals(window)[-1], prior.transition), window
 
-    def _bound(self, prior: MarkovPrior, segment: int, coming: Coming) -> float:
+    def _bound(self, prior: MarkovPrior, segment: int, coming: PlannedWindows) -> float:
         if coming.noise is None and all(len(window) >= prior.n_locations - 1 for window in coming.sensors):
             return 1.0  # exact counts of all places but one reveal the trajectory
         before, window = self._before(prior, segment)
@@ -140,7 +140,13 @@ class SuccessBounds:
         return self._bounds[key]
 
     def _simulate(
-        self, kind: Estimator, prior: MarkovPrior, segment: int, coming: Coming, n: int, rng: np.random.Generator
+        self,
+        kind: Estimator,
+        prior: MarkovPrior,
+        segment: int,
+        coming: PlannedWindows,
+        n: int,
+        rng: np.random.Generator,
     ) -> float:
         elsewhere = {self.places.n_locations - 1}  # not observed: it may be many cells
         coming = replace(coming, sensors=tuple(window - elsewhere for window in coming.sensors))
@@ -151,41 +157,41 @@ class SuccessBounds:
             before = MarkovPrior(before.initial @ before.transition, before.transition)
         return attack_success(kind, before, coming.sensors, self.tolerance, n, rng, coming.noise, coming.scale)[0]
 
-    def _revealed(self, trajectory: NDArray[np.intp]) -> tuple[Coming, ...]:
+    def _revealed(self, trajectory: NDArray[np.intp]) -> tuple[PlannedWindows, ...]:
         """Segments of a release without noise: the sensors whose values depend on the person."""
         revealed = ~np.isnan(self.observed.without_others(trajectory)[0, self.training :])
         sensors = [frozenset(self.places.sensors(window)) for window in revealed]
         step = self.horizon
-        return tuple(Coming(tuple(sensors[first : first + step])) for first in range(0, len(sensors), step))
+        return tuple(PlannedWindows(tuple(sensors[first : first + step])) for first in range(0, len(sensors), step))
 
 
-def told_before(coming: Coming, n_locations: int) -> Coming:
+def told_before(coming: PlannedWindows, n_locations: int) -> PlannedWindows:
     """The coming windows with one in front that reveals the place.
 
     In that window all sensors are active with negligible noise. Where a guarantee stands for the noise, its ε or ρ is
     worth at least ln n_locations, both in the sum of information (ε tanh(ε/2), ρ) and in the product of capacities
     (e^ε).
 
-    >>> told_before(Coming((frozenset({1}),), "laplace", np.array([2.0])), 2).scale.tolist()
+    >>> told_before(PlannedWindows((frozenset({1}),), "laplace", np.array([2.0])), 2).scale.tolist()
     [0.001, 2.0]
     """
     sensors = (frozenset(range(n_locations)), *coming.sensors)
     if coming.scale is None:
-        return Coming(sensors, coming.noise)
+        return PlannedWindows(sensors, coming.noise)
     # (ln n + 1) tanh((ln n + 1) / 2) is above ln n for every n
     guarantees = {"pure_dp": math.log(n_locations) + 1, "zcdp": math.log(n_locations)}
     front = guarantees.get(str(coming.noise), _NEXT_TO_NONE)
-    return Coming(sensors, coming.noise, np.append(front, coming.scale))
+    return PlannedWindows(sensors, coming.noise, np.append(front, coming.scale))
 
 
-def from_each_place(before: MarkovPrior, coming: Coming, tolerance: int) -> float:
+def from_each_place(before: MarkovPrior, coming: PlannedWindows, tolerance: int) -> float:
     """Bound on an adversary who knows the place before a segment: the mean over places of the bound from each.
 
     The cheap bounds of `horizon_bounds`; tight where releases reveal little, because the known place itself does not
     count as information. O(n_steps n_locations³) time.
 
     >>> stay = MarkovPrior([0.5, 0.5], np.eye(2))
-    >>> from_each_place(stay, Coming((frozenset(),)), 0)
+    >>> from_each_place(stay, PlannedWindows((frozenset(),)), 0)
     1.0
     """
     own, _ = before.reduced
@@ -197,10 +203,10 @@ def from_each_place(before: MarkovPrior, coming: Coming, tolerance: int) -> floa
     return min(1.0, float(own.initial @ found["best"]) * (1 + _ROUNDED_UP))
 
 
-def _planned(plan: Plan, places: Places, training: int, horizon: int, n_segments: int) -> tuple[Coming, ...]:
+def _planned(plan: Plan, places: Places, training: int, horizon: int, n_segments: int) -> tuple[PlannedWindows, ...]:
     """The sensors and noise of each segment, as known before its first window."""
     releasing = Releasing(plan.chain.reader, plan.config.mechanism)
-    outlook = Outlook(places, horizon, releasing, plan.facts(), plan.windows)
+    outlook = ReleaseForecast(places, horizon, releasing, plan.facts(), plan.windows)
     state, found = outlook.start(), []
     for index in range(1, training + n_segments * horizon + 1):
         if index > training and (index - training - 1) % horizon == 0:

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from penstock.accountants.correlation.landmark_losses import landmark_temporal_privacy_loss
+from penstock.accountants.correlation.landmark_losses import LandmarkModel, landmark_temporal_privacy_loss
 from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
 from penstock.accountants.correlation.matrices import (
     backward_matrix,
@@ -207,7 +207,7 @@ def test_running_equals_the_batch_at_every_prefix(method, n_states, share):
     chain = random_chain(rng, n_states)
     backward = backward_matrix(chain)
     epsilons, landmarks = rng.random(30) * rng.integers(0, 2, 30), rng.random(30) < share
-    running = RunningLandmarkLoss(backward=backward, forward=chain, method=method)
+    running = RunningLandmarkLoss(LandmarkModel(backward, chain, method))
     state, offsets = running.start(), np.zeros(30)
     for t in range(1, 31):
         state, figures = running.step(state, float(epsilons[t - 1]), bool(landmarks[t - 1]))
@@ -229,7 +229,7 @@ def test_a_gap_that_grows_too_long_is_cut_on_the_safe_side():
     rng = np.random.default_rng(6)
     chain = random_chain(rng, 2)
     epsilons, landmarks = rng.random(40), np.arange(40) == 3
-    state = (running := RunningLandmarkLoss(backward=chain, forward=chain, longest_gap=5)).start()
+    state = (running := RunningLandmarkLoss(LandmarkModel(chain, chain), longest_gap=5)).start()
     for t in range(1, 41):
         state, figures = running.step(state, float(epsilons[t - 1]), bool(landmarks[t - 1]))
         batch = landmark_temporal_privacy_loss(epsilons[:t], landmarks[:t], chain, chain)
@@ -248,8 +248,8 @@ def test_a_gap_that_grows_too_long_is_cut_on_the_safe_side():
         (lambda: landmark_temporal_privacy_loss([1.0], [True], forward=LeakageFunction([[1.0]])), "forward"),
         (lambda: landmark_temporal_privacy_loss([1.0], [True], np.eye(2), np.eye(3)), "shape of forward"),
         (lambda: landmark_temporal_privacy_loss([1.0], [True], backward=[[0.5]]), "row 0 with sum 0.5"),
-        (lambda: RunningLandmarkLoss(longest_gap=0), "longest_gap"),
-        (lambda: (running := RunningLandmarkLoss()).step(running.start(), math.nan, True), "epsilon"),
+        (lambda: RunningLandmarkLoss(LandmarkModel(), longest_gap=0), "longest_gap"),
+        (lambda: (running := RunningLandmarkLoss(LandmarkModel())).step(running.start(), math.nan, True), "epsilon"),
     ],
 )
 def test_bad_input_is_named(call, message):

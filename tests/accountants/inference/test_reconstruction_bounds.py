@@ -10,13 +10,13 @@ import pytest
 from scipy import sparse
 from test_reconstruction_oracle import Enumeration, random_prior, random_sensors
 
-from penstock.accountants.inference.ball import max_ball_probability
-from penstock.accountants.inference.first_moment import first_moment, upper_mean
+from penstock.accountants.inference.first_moment import noisy_first_moment, upper_mean
 from penstock.accountants.inference.information import information_bound, largest_success, log_loose
 from penstock.accountants.inference.observation import schedule
 from penstock.accountants.inference.prior import MarkovPrior, chain_prior, trajectory_entropy
 from penstock.accountants.inference.segment import log_segment
 from penstock.accountants.inference.success_bounds import success_upper_bound
+from penstock.accountants.inference.success_prior import max_ball_probability
 from penstock.mechanisms.core.plugin import ParameterError
 
 BOUNDS = ("loose", "tight", "leakage", "first_moment", "segment", "best")
@@ -125,8 +125,8 @@ def test_a_sampled_first_moment_is_above_the_exact_one() -> None:
     # noise this small hides nothing, but without the raw counts its first moment has to be sampled
     plan = schedule(prior, sensors, "gaussian", 0.01)
     for seed in range(5):
-        assert exact <= first_moment(plan, 1, 1000, seed, 0.9999, raw_too=False) <= exact + 0.1
-    assert exact <= first_moment(plan, 1, 8000, 0, 0.9999, raw_too=False) <= exact + 0.02
+        assert exact <= noisy_first_moment(plan, 1, 1000, seed, 0.9999) <= exact + 0.1
+    assert exact <= noisy_first_moment(plan, 1, 8000, 0, 0.9999) <= exact + 0.02
     # noise never tells more than the raw counts, so their figure holds for it too
     for scale in (0.01, 0.5, 5.0):
         noisy = success_upper_bound(prior, sensors, 1, "gaussian", scale, bound="first_moment", n_samples=50)

@@ -13,7 +13,7 @@ from scipy.stats import beta, norm
 
 from penstock.accountants.core.training import Training
 from penstock.accountants.inference.estimators import estimate
-from penstock.accountants.inference.places import Coming, Places
+from penstock.accountants.inference.places import Places, PlannedWindows
 from penstock.accountants.inference.prior import MarkovPrior, chain_prior
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.targets import KnownPrior
@@ -147,7 +147,7 @@ def test_what_earlier_releases_told_beats_a_stretch_by_itself_and_stays_below_th
         seen = Observed(counts[begin:], residual[:, begin:], np.zeros((1, 30 - begin, 19)))
         guesses = retrace(["map"], prior, seen, ways[:, begin:], Places.of_cells(19), 10, 20 - begin)["map"]
         rates[begin] = (right(guesses, ways[:, 20:], Places.of_cells(19)) >= 8).mean()
-    coming = Coming(tuple(frozenset({int(sensor)}) for sensor in sensors[20:]))
+    coming = PlannedWindows(tuple(frozenset({int(sensor)}) for sensor in sensors[20:]))
     alone = success_upper_bound(prior, coming.sensors, 2, n_samples=200)
     told = success_upper_bound(prior, told_before(coming, 20).sensors, 2, n_samples=200)
     reach = 4.5 * np.sqrt(0.25 / n)
@@ -183,10 +183,10 @@ def test_the_bound_covers_the_best_attack_from_all_releases(start):
     carried, told = best(readings), best(np.column_stack([ways[:, 2], readings[:, 3:]]))
     assert carried <= told + 1e-12
     assert told <= bound + 1e-12
-    coming = Coming(tuple(frozenset(np.flatnonzero(window).tolist()) for window in active[3:]))
+    coming = PlannedWindows(tuple(frozenset(np.flatnonzero(window).tolist()) for window in active[3:]))
     before = MarkovPrior(prior.marginals(3)[-1], prior.transition)
     assert told <= from_each_place(before, coming, 1) + 1e-12
-    silent = from_each_place(before, Coming(coming.sensors, "pure_dp", np.zeros(3)), 1)
+    silent = from_each_place(before, PlannedWindows(coming.sensors, "pure_dp", np.zeros(3)), 1)
     assert best(ways[:, [2]]) <= silent + 1e-12 < bound
     assert best(readings[:, 3:]) < carried
 
@@ -194,12 +194,12 @@ def test_the_bound_covers_the_best_attack_from_all_releases(start):
 @pytest.mark.parametrize("n_locations", [1, 2, 3, 10, 1000])
 def test_a_guarantee_in_front_is_worth_the_place(n_locations):
     sensors = (frozenset({0}),)
-    epsilon = told_before(Coming(sensors, "pure_dp", np.array([0.5])), n_locations).scale
+    epsilon = told_before(PlannedWindows(sensors, "pure_dp", np.array([0.5])), n_locations).scale
     assert epsilon[0] * np.tanh(epsilon[0] / 2) >= np.log(n_locations)
     assert np.exp(epsilon[0]) >= n_locations
-    rho = told_before(Coming(sensors, "zcdp", np.array([0.5])), n_locations).scale
+    rho = told_before(PlannedWindows(sensors, "zcdp", np.array([0.5])), n_locations).scale
     assert rho.tolist() == [np.log(n_locations), 0.5]
-    assert told_before(Coming(sensors), n_locations).sensors == (frozenset(range(n_locations)), *sensors)
+    assert told_before(PlannedWindows(sensors), n_locations).sensors == (frozenset(range(n_locations)), *sensors)
 
 
 def test_what_suppression_hides_is_not_seen():

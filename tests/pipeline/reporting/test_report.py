@@ -304,7 +304,7 @@ def test_a_final_figure_replaces_the_provisional_one(tmp_path):
 
 def test_risks_stand_beside_what_an_adversary_has_without_the_release(tmp_path):
     rows = (
-        account("reconstruction", "ball", 1, 0.25),
+        account("reconstruction", "success_prior", 1, 0.25),
         account("reconstruction", "best_bound", 1, 0.75),
         account("membership", "membership_auc", 1, 0.625),
         account("temporal", "largest_total_loss", None, 0.875),

@@ -1,4 +1,4 @@
-"""Best guess without any release: the largest prior probability of a ball of trajectories.
+"""Success of the best guess without any release: the largest prior probability of a ball of trajectories.
 
 B = max over guesses x̂ of Pr[at most ``tolerance`` of ``n_steps`` locations differ from x̂]. All in logarithms.
 """
