@@ -1,4 +1,4 @@
-"""PeGaSus: noisy counts, and beside them which windows have much the same count."""
+"""PeGaSus: noisy counts, grouped with the windows before them that have much the same count, and smoothed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MOVED = 2 * GRID
 
 @dataclass(frozen=True, kw_only=True)
 class Pegasus(Mechanism):
-    """Add Laplace noise to every count, and say how many windows before it are much the same.
+    """Add Laplace noise to every count, group windows with much the same count, and smooth over each group.
 
     Parameters
     ----------
@@ -52,6 +52,9 @@ class Pegasus(Mechanism):
         Most windows that can be alike; the paper has no such bound, and state without one.
     noise
         ``discrete_laplace`` (integers, the default) or ``laplace``.
+    smoothing
+        ``median`` (which the paper found best) or ``mean`` of the noisy counts that are alike; ``none``: each noisy
+        count as it is.
 
     **Privacy.** ε-differential privacy for any w successive windows: unit all of one user's bounded contributions in
     them, neighbours add or remove it. Each window has ε/w: the perturber adds noise for (1 − grouping) of it. The
@@ -67,15 +70,17 @@ class Pegasus(Mechanism):
 
     Notes
     -----
-    Time and state O(longest · n_cells) a window. `smooth` after it makes PeGaSus of it: it takes the median, or the
-    mean, of the noisy counts that are alike. Groups are those of single cells: the paper's hierarchies are not there.
+    Time and state O(longest · n_cells) a window. ``noise`` and ``scale`` of a release are those of the noisy counts;
+    smoothing is post-processing (the paper, section 4.3). Groups are those of single cells: the paper's hierarchies are
+    not there.
 
     Examples
     --------
     >>> from penstock.mechanisms.core.run import run_mechanism
     >>> counts = np.repeat([[400], [900]], 4, axis=0)
-    >>> [int(release.alike[0]) for release in run_mechanism(Pegasus(epsilon=1.0, threshold=30.0), counts, seed=1)]
-    [1, 2, 3, 4, 1, 1, 2, 3]
+    >>> pegasus = Pegasus(epsilon=1.0, threshold=30.0, smoothing="median")
+    >>> [float(release.values[0]) for release in run_mechanism(pegasus, counts, seed=1)]
+    [400.0, 398.5, 400.0, 399.5, 904.0, 899.0, 899.5, 900.0]
     """
 
     epsilon: float = parameter(doc="budget of any w successive windows", above=0, unit="nats")
@@ -84,6 +89,9 @@ class Pegasus(Mechanism):
     threshold: float = parameter(5.0, doc="deviation up to which windows are alike, in units of C/ε", at_least=0)
     longest: int = parameter(24, doc="most windows that can be alike", at_least=2, unit="windows")
     noise: str = parameter("discrete_laplace", doc="noise family", choices=PURE_FAMILIES)
+    smoothing: str = parameter(
+        "none", doc="what is released of the noisy counts that are alike", choices=("none", "median", "mean")
+    )
     may_be_sampled: ClassVar[bool] = False
     bounds_periods: ClassVar[bool] = True
     linked: ClassVar[bool] = True
@@ -96,8 +104,13 @@ class Pegasus(Mechanism):
 
     @classmethod
     def examples(cls) -> tuple[Pegasus, ...]:
-        """Both families of noise, one window and several."""
+        """Both families of noise, one window and several; without smoothing, which hides the noise of single counts."""
         return cls(epsilon=1.0, w=3), cls(epsilon=1.0, noise="laplace", longest=2)
+
+    @property
+    def releases_single_counts(self) -> bool:
+        """A smoothed count is made of several."""
+        return self.smoothing == "none"
 
     @property
     def budget(self) -> float:
@@ -109,13 +122,16 @@ class Pegasus(Mechanism):
         shape = (*facts.shape, facts.n_cells)
         bound = facts.period_bound
         most = {} if bound is None else {"memberships": facts.constant(bound.part_of_stretch(self.w), np.int64)}
-        return most | {
+        state: State = most | {
             "max_cells": facts.constant(facts.sensitivity, np.int64),
             # The counts of each cell's open group, how many there are (0: none is open), and its noisy threshold.
             "group": np.zeros((*facts.shape, self.longest, facts.n_cells), np.int64),
             "size": np.zeros(shape, np.int64),
             "limit": np.zeros(shape),
         }
+        if self.smoothing != "none":
+            state["recent"] = np.full((*facts.shape, self.longest, facts.n_cells), np.nan)
+        return state
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish one window, and let it join the open groups or end them."""
@@ -135,15 +151,21 @@ class Pegasus(Mechanism):
         if window.active is not None:
             after, limit = np.where(window.active, after, size), np.where(window.active, limit, state["limit"])
         kept = np.where(place < after[..., None, :], group, 0)
-        release = Release.of(
-            window,
-            values,
-            self.worst_charge(window, state),
-            noise=self.noise,
-            scale=scale,
-            alike=np.where(joins, size + 1, 1),
-        )
-        return [release], state | {"group": kept, "size": after, "limit": np.asarray(limit, np.float64)}
+        values, smoothed = self._smoothed(window, values, np.where(joins, size + 1, 1), state)
+        release = Release.of(window, values, self.worst_charge(window, state), noise=self.noise, scale=scale)
+        grouped = {"group": kept, "size": after, "limit": np.asarray(limit, np.float64)}
+        return [release], state | grouped | smoothed
+
+    def _smoothed(
+        self, window: Window, noisy: NDArray[Any], n_alike: NDArray[np.int64], state: State
+    ) -> tuple[NDArray[Any], State]:
+        """Values to release, of the last ``n_alike`` noisy counts of each cell, and the latest ones, newest first."""
+        if self.smoothing == "none":
+            return noisy, {}
+        latest = np.concatenate([noisy[..., None, :], state["recent"][..., :-1, :]], axis=-2)
+        if window.active is not None:
+            latest = np.where(window.active, latest, state["recent"])
+        return middle(latest, n_alike, self.smoothing), {"recent": latest}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """The same in every window: the noise, a threshold, and one question that says no."""
@@ -183,3 +205,18 @@ def _deviation(group: NDArray[np.int64], inside: NDArray[np.bool_]) -> NDArray[n
     total = group.sum(-2)
     apart = np.abs(n[..., None, :] * group - total[..., None, :]) * inside
     return np.asarray(GRID * apart.sum(-2) // n)
+
+
+def middle(recent: NDArray[np.float64], n_alike: NDArray[np.int64], by: str) -> NDArray[np.float64]:
+    """Median or mean of the first ``n_alike`` rows of each cell.
+
+    >>> middle(np.array([[11.0], [16.0], [10.0], [90.0]]), np.array([3]), "median").tolist()
+    [11.0]
+    """
+    n = np.minimum(n_alike, recent.shape[-2])[..., None, :]
+    inside = np.arange(recent.shape[-2])[:, None] < n
+    if by == "mean":
+        return np.asarray(np.where(inside, recent, 0.0).sum(-2) / n[..., 0, :])
+    ordered = np.sort(np.where(inside, recent, np.inf), axis=-2)
+    low, high = (np.take_along_axis(ordered, place, -2)[..., 0, :] for place in ((n - 1) // 2, n // 2))
+    return np.asarray((low + high) / 2)

@@ -59,10 +59,11 @@ def plain_fourier() -> NDArray[np.float64]:
 def rows(settings: Settings) -> list[Row]:
     """Milliseconds a window of every mechanism, beside the peer's."""
     laplace, fourier = least(plain_laplace), least(plain_fourier)
+    apart = ("adaptive_ranges", "fpa", "suppress_unpopular", "filter", "kalman")
     cases = {
         name: (get(name).examples()[0], laplace)
         for name in names()
-        if "counts" in get(name).stages and name not in ("fpa", "suppress_unpopular", "filter", "kalman")
+        if "counts" in get(name).stages and name not in apart
     }
     # Alone they hand on what they get: they work on noise.
     cases[FILTERED] = (Chain.of([DiscreteGaussian(sigma=10.0), Filter()]), laplace)

@@ -250,9 +250,11 @@ def misplaced(steps: Sequence[Mechanism]) -> Iterator[tuple[int, str]]:
             yield position, f"directly after {_name(reader)}: it has to know the noise of what it reads"
         elif isinstance(step, Transformation) and step.reads_noise and reader.unit_windows > 1:
             yield position, f"left out: the noise of {_name(reader)} is that of a block, not of single counts"
+        elif isinstance(step, Transformation) and step.reads_noise and getattr(reader, "smoothing", "none") != "none":
+            yield position, f"left out, or with smoothing: none before it: {_name(reader)} releases smoothed counts"
         elif isinstance(step, Transformation) and step.reads_noise and not reader.independent:
             yield position, f"left out: the noise of {_name(reader)} is not independent from window to window"
-        elif not isinstance(step, Transformation) or not step.follows:
+        elif not isinstance(step, Transformation):
             yield (
                 position,
                 (

@@ -255,9 +255,6 @@ class Release:
         Mask of active sensors; None: all.
     standard_deviation
         Standard deviation of each value as a guess of the count, shape of ``values``; None: not estimated.
-    alike
-        Shape of ``values``: how many of the cell's last windows, this one included, have much the same count, as far as
-        the mechanism tells (and has paid for telling); None: it does not tell.
     """
 
     window: int
@@ -271,7 +268,6 @@ class Release:
     available_at: int | None = None
     active: NDArray[np.bool_] | None = None
     standard_deviation: NDArray[np.float64] | None = None
-    alike: NDArray[np.int64] | None = None
 
     @classmethod
     def of(cls, window: Window, values: NDArray[Any], charge: tuple[Event, ...], **further: Any) -> Release:
@@ -291,10 +287,8 @@ class Release:
             return value[number] if np.ndim(value) else value
 
         changes: dict[str, Any] = {"values": self.values[number], "action": str(own(self.action))}
-        for name in ("standard_deviation", "alike"):
-            own_values = getattr(self, name)
-            if own_values is not None:
-                changes[name] = own_values[number]
+        if self.standard_deviation is not None:
+            changes["standard_deviation"] = self.standard_deviation[number]
         changes["charge"] = tuple(own(event) for event in self.charge)
         scale = own(self.scale)
         changes["scale"] = float(scale[0]) if np.shape(scale) == (1,) else scale
@@ -565,11 +559,6 @@ class Transformation(Mechanism):
     bounds_periods: ClassVar[bool] = True
     #: Whether it must stand directly after the step that releases, whose noise it has to know.
     reads_noise: ClassVar[bool] = False
-
-    @property
-    def follows(self) -> bool:
-        """Whether it may stand after a step that releases: it then works on private values, as post-processing."""
-        return True
 
     @abstractmethod
     def transform(self, values: NDArray[np.float64], state: State) -> tuple[NDArray[np.float64], State]:

@@ -14,6 +14,7 @@ REMOVED: dict[str, str] = {
     "landmark_temporal_privacy_loss(…, method='paper')",
     "accountant reconstruction.segment": "penstock attack reports the sharper bounds",
     "accountant reconstruction.n_samples": "penstock attack reports the sharper bounds",
+    "mechanism smooth": "use smoothing: median or mean of mechanism pegasus",
     "window sliding": "sums over longer stretches are sums of released windows, or those of mechanism correlated",
     "zip": "write keys that vary together as one variant each",
     "published": "published tables are in reproductions/shown",

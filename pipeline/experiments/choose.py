@@ -41,8 +41,12 @@ from penstock.pipeline.steps.bounding import most_for_noise, most_for_share, per
 from penstock.pipeline.steps.individuals import read_memberships
 from penstock.pipeline.windows.sensors import Sensors
 
-#: The step after it that a mechanism was published with.
-PUBLISHED_WITH = {"fast": "kalman", "pegasus": "smooth", "rescue_dp": "kalman"}
+#: Parameters that a mechanism was published with, and the step after it.
+PUBLISHED_WITH: dict[str, tuple[dict[str, str], str | None]] = {
+    "fast": ({}, "kalman"),
+    "pegasus": ({"smoothing": "median"}, None),
+    "rescue_dp": ({}, "kalman"),
+}
 #: Asked for: all that a person contributes in a calendar day, as against any stretch of that length.
 CALENDAR_DAY = "day"
 #: Every window is a landmark, so that a landmark mechanism protects the whole of its budget period.
@@ -181,9 +185,10 @@ def candidates(w: int | None, asked: Asked, bounds: Iterable[int] = ()) -> dict[
             for n in (None, *(bounds if kind.bounds_periods and kind is not LandmarkSkip else ())):
                 # Of a bounded period no further bound on its windows makes the noise any smaller.
                 bound = {} if n is None else {"bounding.max_per_period": n, "bounding.max_cells": None}
-                for after in dict.fromkeys((PUBLISHED_WITH.get(name), *(["filter"] if kind.independent else []))):
-                    title = ", ".join(filter(None, (name, noise, f"n = {n}" if n else None, after)))
-                    found[title] = setting | bound | {"mechanism": [step, *([{"type": after}] if after else [])]}
+                forms = [PUBLISHED_WITH.get(name, ({}, None)), *([({}, "filter")] if kind.independent else [])]
+                for own, after in forms:
+                    title = ", ".join(filter(None, (name, noise, f"n = {n}" if n else None, *own.values(), after)))
+                    found[title] = setting | bound | {"mechanism": [step | own, *([{"type": after}] if after else [])]}
     return found
 
 

@@ -49,7 +49,8 @@ def chains():
         (ba, learned),
         (adaptive, learned),
         (fast, walk),
-        (pegasus, mechanisms.get("smooth")(longest=3)),
+        (replace(pegasus, smoothing="median"), ranges),
+        (replace(pegasus, smoothing="mean"),),
     )
     groups = np.array([0, 0, 1, 1, 1])
     return [Chain.of(some, groups if coarse in some else None) for some in steps]

@@ -184,7 +184,6 @@ BEFORE: tuple[dict[str, Any], ...] = (
 AFTER: tuple[dict[str, Any], ...] = (
     {"type": "suppress_small", "threshold": 2},
     {"type": "fixed_ranges", "width": 3},
-    {"type": "adaptive_ranges", "parts": 2},
     {"type": "filter"},
     {"type": "kalman"},
 )

@@ -213,7 +213,7 @@ CHAINS = [
     [SPATIAL, {"type": "discrete_laplace", "epsilon": 1.0}, {"type": "suppress_small", "threshold": 3}],
     [TEMPORAL, {"type": "sampling", "rate": 0.5}],
     [TEMPORAL | {"spread": "even"}, {"type": "laplace", "epsilon": 1.0}, {"type": "fixed_ranges", "width": 5}],
-    [{"type": "discrete_laplace", "epsilon": 1.0}, {"type": "adaptive_ranges", "parts": 3}],
+    [{"type": "discrete_laplace", "epsilon": 1.0}, {"type": "fixed_ranges", "width": 3}],
 ]
 
 
@@ -265,7 +265,7 @@ def test_an_even_spread_adds_up_to_the_coarse_count():
 
 
 def test_a_chain_resumes_from_encoded_state():
-    steps = [get("temporal_generalization")(windows=2), get("laplace")(epsilon=1.0), get("adaptive_ranges")(parts=2)]
+    steps = [get("temporal_generalization")(windows=2), get("laplace")(epsilon=1.0), get("kalman")()]
     from penstock.mechanisms.core.noise import NoiseSource
     from penstock.mechanisms.core.noise_keys import NoiseKey
     from penstock.mechanisms.core.run import step_through

@@ -83,13 +83,6 @@ def test_adaptive_ranges_of_a_block_are_the_papers(parts):
     np.testing.assert_allclose(shown(mechanism, counts), adaptive(counts, parts))
 
 
-def test_running_ranges_are_those_of_the_windows_so_far():
-    counts = np.random.default_rng(1).poisson(30, (20, 5))
-    values = shown(get("adaptive_ranges")(parts=4), counts)
-    for t in range(20):
-        np.testing.assert_allclose(values[t], adaptive(counts[: t + 1], 4)[t])
-
-
 @pytest.mark.parametrize("fraction", [0.0, 0.2, 0.4, 0.8, 1.0])
 def test_least_popular_cells_and_windows_are_suppressed(fraction):
     counts = np.random.default_rng(1).permutation(200).reshape(10, 20)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,15 +14,33 @@ from penstock.accountants.core.renyi import ORDERS, renyi
 from penstock.mechanisms import get
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.concentrated import epsilon_of
-from penstock.mechanisms.core.contract import Facts, Release
+from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.events import Linked
+from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent
 from penstock.mechanisms.core.run import run_mechanism
-from penstock.mechanisms.core.state import decode_state, encode_state
-from penstock.mechanisms.pegasus import GRID, Pegasus, _deviation
-from penstock.mechanisms.smooth import Smooth
+from penstock.mechanisms.pegasus import GRID, Pegasus, _deviation, middle
 
 EPSILON = 2.0  # of the grouping
+
+
+class Recorded(Pegasus):
+    """Notes how many windows each one is grouped with, itself among them."""
+
+    def _smoothed(self, window, noisy, n_alike, state):
+        GROUPED.append(n_alike)
+        return super()._smoothed(window, noisy, n_alike, state)
+
+
+GROUPED: list[np.ndarray] = []
+
+
+def grouped_by(counts, seed, **parameters):
+    """Sizes of the groups so far, a row for each window, as the mechanism smooths by them."""
+    GROUPED.clear()
+    run_mechanism(Recorded(**parameters), counts, seed=seed)
+    return np.stack(GROUPED)
 
 
 def deviations(counts):
@@ -50,9 +70,8 @@ def group_lengths(counts, threshold_scale=2 * 2 * GRID / EPSILON, question_scale
 
 def test_groups_end_as_often_as_the_exact_distribution_says():
     counts, n = [10, 12, 10, 16, 11], 40_000
-    pegasus = Pegasus(epsilon=10 * EPSILON, grouping=0.1)
-    releases = run_mechanism(pegasus, np.broadcast_to(np.array(counts)[:, None], (n, 5, 1)), seed=3)
-    alike = np.stack([release.alike[:, 0] for release in releases])
+    every = np.broadcast_to(np.array(counts)[:, None], (n, 5, 1))
+    alike = grouped_by(every, 3, epsilon=10 * EPSILON, grouping=0.1)[..., 0]
     goes_on = np.cumprod(alike == np.arange(1, 6)[:, None], axis=0)
     seen = np.append(-np.diff(goes_on.mean(1)), goes_on[-1].mean())
     expected = group_lengths(counts)
@@ -87,14 +106,12 @@ def test_a_group_tells_no_more_of_a_person_than_is_charged():
 
 def test_a_window_is_read_by_one_group_only():
     counts = np.array([[10], [10], [500], [10], [10], [10]])
-    [*_, third, fourth, fifth, _] = run_mechanism(Pegasus(epsilon=1e6), counts, seed=1)
     # The window that ends a group is one by itself, so that the next begins a new one.
-    assert [int(release.alike[0]) for release in (third, fourth, fifth)] == [1, 1, 2]
+    assert grouped_by(counts, 1, epsilon=1e6)[2:5, 0].tolist() == [1, 1, 2]
 
 
 def test_groups_are_no_longer_than_the_longest():
-    releases = run_mechanism(Pegasus(epsilon=1e6, longest=3), np.full((8, 2), 7), seed=1)
-    assert [release.alike[0] for release in releases] == [1, 2, 3, 1, 2, 3, 1, 2]
+    assert grouped_by(np.full((8, 2), 7), 1, epsilon=1e6, longest=3)[:, 0].tolist() == [1, 2, 3, 1, 2, 3, 1, 2]
 
 
 def test_a_person_in_many_windows_of_a_group_is_covered():
@@ -139,39 +156,59 @@ def test_who_follows_single_windows_refuses_linked_ones():
 
 @pytest.mark.parametrize("by", ["median", "mean"])
 def test_smoothing_takes_the_windows_that_are_alike(by):
-    rng = np.random.default_rng(2)
-    values, step = rng.normal(50, 20, (10, 4)), Smooth(by=by, longest=5)
-    values[6, 1] = np.nan  # its sensor is not active
-    alike = rng.integers(1, 7, (10, 4))
-    state, own = step.start(Facts(n_cells=4)), {"median": np.median, "mean": np.mean}[by]
-    for t in range(10):
-        release, state = step.process(Release(window=t + 1, values=values[t], alike=alike[t]), state)
-        state = decode_state(encode_state("smooth", 1, state), "smooth", 1)
-        for cell in range(4):
-            past = values[: t + 1, cell][~np.isnan(values[: t + 1, cell])]
-            n = min(alike[t, cell], 5, len(past)) if t >= 6 else min(alike[t, cell], 5, t + 1)
-            if np.isnan(values[t, cell]):
-                assert np.isnan(release.values[cell])
-            elif alike[t, cell] <= len(past):
-                assert release.values[cell] == pytest.approx(own(past[-n:]))
+    """Released values against those of the noisy counts of the same run; one sensor is off in a window."""
+    facts, counts = Facts(n_cells=4, n_windows=10), np.random.default_rng(2).poisson(50, (10, 4))
+    windows = facts.windows()
+    windows[6] = replace(windows[6], active=np.array([True, False, True, True]))
+    parameters = {"epsilon": 2.0, "threshold": 30.0, "longest": 5}
+
+    def values(pegasus):
+        """Every release; the same noise is drawn whatever the state holds."""
+        GROUPED.clear()
+        return np.array([r.values for r in run_mechanism(pegasus, counts, facts, windows=windows, source=SameNoise())])
+
+    noisy, alike = values(Recorded(**parameters)), np.array(GROUPED)
+    smooth, middle_of = values(Recorded(**parameters, smoothing=by)), {"median": np.median, "mean": np.mean}[by]
+    assert (np.array(GROUPED) == alike).all()
+    assert (alike.max(), np.isnan(smooth).sum()) == (5, 1)
+    for t, cell in np.ndindex(10, 4):
+        past = noisy[: t + 1, cell][~np.isnan(noisy[: t + 1, cell])]
+        if not np.isnan(noisy[t, cell]):
+            assert smooth[t, cell] == pytest.approx(middle_of(past[-alike[t, cell] :]))
+
+
+class SameNoise:
+    """A source whose noise depends on the window alone."""
+
+    def at(self, start, end, step, counts, state, n_replicas=None):
+        source = NoiseSource(NoiseKey.from_seed(1), configuration=b"")
+        return source.at(start, end, step, np.zeros_like(counts), {}, n_replicas)
+
+
+def test_the_middle_is_of_the_newest_that_are_alike():
+    newest_first = np.array([[11.0, 1.0], [16.0, 2.0], [10.0, 3.0], [90.0, 4.0]])
+    assert middle(newest_first, np.array([3, 9]), "median").tolist() == [11.0, 2.5]
+    assert middle(newest_first, np.array([2, 1]), "mean").tolist() == [13.5, 1.0]
 
 
 def test_smoothing_helps_where_counts_hardly_change():
     counts = np.full((60, 200), 300)
-    pegasus = Pegasus(epsilon=0.5, threshold=20.0)
+    pegasus = Pegasus(epsilon=0.5, threshold=20.0, smoothing="median")
     errors = [
         np.mean(
             [np.abs(release.values - 300).mean() for release in run_mechanism(one, counts, Facts(n_cells=200), seed=5)]
         )
-        for one in (get("discrete_laplace")(epsilon=0.5), Chain.of([pegasus, Smooth()]))
+        for one in (get("discrete_laplace")(epsilon=0.5), pegasus)
     ]
     assert errors[1] < 0.7 * errors[0]
 
 
-def test_smoothing_wants_groups_directly_before_it():
-    with pytest.raises(ParameterError, match="directly after pegasus"):
-        run_mechanism(Chain.of([get("laplace")(epsilon=1.0), Smooth()]), np.zeros((2, 2), int))
-    with pytest.raises(ParameterError, match="directly after pegasus"):
-        Chain.of([Pegasus(epsilon=1.0), get("suppress_small")(threshold=2), Smooth()])
+def test_smoothed_counts_are_not_filtered_as_noisy_ones():
+    with pytest.raises(ParameterError, match="smoothing: none before it"):
+        Chain.of([Pegasus(epsilon=1.0, smoothing="mean"), get("filter")()])
+    assert Chain.of([Pegasus(epsilon=1.0), get("filter")()]).after
+
+
+def test_one_membership_is_in_several_questions():
     with pytest.raises(ParameterError, match="without sampling before it"):
         Chain.of([get("sampling")(rate=0.1), Pegasus(epsilon=1.0)])

@@ -49,7 +49,7 @@ REFUSED = [
             {"type": "perturb_small", "threshold": 5, "epsilon": 1.0},
             {"type": "crowd_blending", "threshold": 5},
             {"type": "fixed_ranges", "width": 5},
-            {"type": "adaptive_ranges", "parts": 5},
+            {"type": "adaptive_ranges", "parts": 5, "block": 3},
             {"type": "suppress_unpopular", "fraction": 0.2, "block": 3},
             [{"type": "sampling", "rate": 0.5}],
             [{"type": "spatial_generalization", "rows": 1, "columns": 1}],
