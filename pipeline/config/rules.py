@@ -378,7 +378,7 @@ def period_bounds_are_priced(
     if bounding.max_per_period is None:
         return
     for i, step in enumerate(mechanism):
-        if not (step.follows if isinstance(step, Transformation) else i == 0 and step.bounds_periods):
+        if not (isinstance(step, Transformation) or (i == 0 and step.bounds_periods)):
             right = "one on counts of single windows, alone or with post-processing, with bounding.max_per_period"
             yield Finding(("mechanism", i, "type"), "", right)
     if sensors != Sensors():

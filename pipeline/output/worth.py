@@ -322,7 +322,7 @@ def expected_in_words(config: RunConfig) -> str | None:
     if (typical := config.typical_count) is None:
         return f"{said}: counts that are not well above that are lost in it (typical_count sets yours beside it)."
     given = f"{said}; {_short(typical)} are typical (typical_count)"
-    later = any(isinstance(step, Transformation) and step.follows for step in config.mechanism)
+    later = any(isinstance(step, Transformation) or not step.releases_single_counts for step in config.mechanism)
     if mean < typical:
         return f"{given}: by {100 * mean / typical:.0f} % of a count{', before it is smoothed' if later else ''}."
     unless = ", unless smoothing mends it" if later else ""
