@@ -17,6 +17,7 @@ from penstock.pipeline.cli.experiment import EXPERIMENT
 from penstock.pipeline.cli.inspect import EXPORT, LIST, REPORT, SCHEMA, STATUS, VALIDATE, VERIFY
 from penstock.pipeline.cli.key import KEY
 from penstock.pipeline.cli.ledger import LEDGER
+from penstock.pipeline.cli.plan import PLAN
 from penstock.pipeline.cli.run import RUN
 
 #: Subcommands by name, in the order of ``--help``.
@@ -28,6 +29,7 @@ COMMANDS: dict[str, Command] = {
         VALIDATE,
         EXPERIMENT,
         CHOOSE,
+        PLAN,
         ATTACK,
         AUDIT,
         LIST,

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.pipeline.config.yaml import Node, Path, Scalar
+from penstock.pipeline.config.yaml import Mapping, Node, Path, Scalar
 
-#: What to use instead, by what was removed: ``section.key`` for a key, ``section.key=value`` for one of its values,
-#: ``kind name`` for a plug-in (``window sliding``), ``kind name.key`` and ``kind name.key=value`` for a key of a
-#: plug-in, ``kind.key`` for a key that all plug-ins of a kind had. Each sentence completes "was removed; ".
+#: What to use instead, by what was removed. In a section: ``section.key`` for a key, ``section.key=value`` for a value.
+#: Plug-ins: ``kind name`` for a plug-in, ``kind name.key`` and ``kind name.key=value`` for a key of one, ``kind.key``
+#: for a key that all of a kind had; ``.key`` behind that for a key of a section that was its value.
+#: Each sentence completes "was removed; ".
 REMOVED: dict[str, str] = {
     "accountant temporal.method": "the accountant has the sound bound only; the published figure is that of "
     "landmark_temporal_privacy_loss(…, method='paper')",
     "accountant reconstruction.segment": "penstock attack reports the sharper bounds",
     "accountant reconstruction.n_samples": "penstock attack reports the sharper bounds",
     "mechanism smooth": "use smoothing: median or mean of mechanism pegasus",
+    "mechanism.epsilon.temporal_goal": "write the number that 'penstock plan CONFIG --temporal GOAL' prints",
     "window sliding": "sums over longer stretches are sums of released windows, or those of mechanism correlated",
     "zip": "write keys that vary together as one variant each",
     "published": "published tables are in reproductions/shown",
@@ -47,8 +49,10 @@ def replacement(section: Path, plugin: str | None, key: str, value: Node | None 
     if value is None:
         return _sentence(section, plugin, key)
     if isinstance(value, Scalar):
-        return _sentence(section, plugin, f"{key}={value.text}")
-    return None
+        return _sentence(section, plugin, f"{key}={value.text}", repr(value.text))
+    names = value.items if plugin is not None and isinstance(value, Mapping) else ()
+    sentences = (_sentence(section, plugin, f"{key}.{name}", name) for name in names)
+    return next(filter(None, sentences), None)
 
 
 def replaced_plugin(kind: str, name: str) -> str | None:
@@ -57,11 +61,10 @@ def replaced_plugin(kind: str, name: str) -> str | None:
     return sentence and f"{name!r} was removed; {sentence}"
 
 
-def _sentence(section: Path, plugin: str | None, key: str) -> str | None:
+def _sentence(section: Path, plugin: str | None, key: str, what: str = "") -> str | None:
     sentences = (REMOVED.get(f"{place}{key}") for place in _places(section, plugin))
     sentence = next(filter(None, sentences), None)
-    value = key.partition("=")[2]
-    return sentence and f"{f'{value!r} ' if value else ''}was removed; {sentence}"
+    return sentence and f"{what} was removed; {sentence}".lstrip()
 
 
 def _places(section: Path, plugin: str | None) -> Iterator[str]:

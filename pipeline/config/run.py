@@ -12,7 +12,6 @@ from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import Mechanism
 from penstock.mechanisms.core.plugin import Checked, ConfigError, parameter
 from penstock.pipeline.config.build import FAILED, Builder, defaults_of, fields_of
-from penstock.pipeline.config.planned_budget import plan_budgets
 from penstock.pipeline.config.rules import METRIC, RULES, broken_rules, keys_are_read, on_points
 from penstock.pipeline.config.sections import UNIONS, Output, add_folder
 from penstock.pipeline.config.yaml import Mapping, Problem, apply_override, parse_section
@@ -164,7 +163,7 @@ def from_document(
     Parameters
     ----------
     root
-        The document; planned budgets in it are replaced by their numbers.
+        The document.
     folder
         As in `loads`.
     problems
@@ -180,7 +179,6 @@ def from_document(
     problems = list(problems)
     builder = Builder(UNIONS, folder)
     _add_plugins(root, builder)
-    problems += plan_budgets(root, builder, RunConfig)
     values = builder.values(root, RunConfig, ())
     problems += builder.problems
     rules = [rule for rule in RULES if not (is_trial and rule is keys_are_read)]

@@ -22,7 +22,6 @@ from penstock.pipeline.config.build import (
     is_section,
     is_tuple,
 )
-from penstock.pipeline.config.planned_budget import Planned, is_plannable
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import UNIONS, plugins_of
 from penstock.pipeline.windows.calendar import format_time
@@ -61,7 +60,6 @@ def reference_markdown() -> str:
                 if section not in known:
                     parts.append(f"#### `{key}`\n\n{_summary(section)}\n\n{_table(section)}")
                     known.add(section)
-    parts.append(f"### A planned `epsilon`\n\n{_summary(Planned)}\n\n{_table(Planned)}")
     return "\n".join(parts)
 
 
@@ -159,11 +157,6 @@ def json_schema() -> dict[str, Any]:
     for registry in UNIONS.values():
         for name, plugin in plugins_of(registry).items():
             defs[f"{registry.kind}.{name}"] = _section(plugin, {"type": {"const": name}})
-            if is_plannable(plugin):
-                properties = defs[f"{registry.kind}.{name}"]["properties"]
-                number = properties["epsilon"]
-                choices = {"anyOf": [number, _section(Planned, {})]}
-                properties["epsilon"] = {"description": number["description"]} | choices
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A run of penstock"}
     return schema | _section(RunConfig, {}) | {"$defs": defs}
 

@@ -12,20 +12,12 @@ from penstock.pipeline.config.rules import deployed_calibration_is_sound
 TRACES = {"windows": {"type": "timestamps"}, "mechanism": {"type": "planar_laplace", "epsilon": 1.0, "radius": 50}}
 
 
-def planned(correlation: dict) -> dict:
-    return {"type": "w_event_uniform", "w": 3, "epsilon": {"temporal_goal": 1.0, "correlation": correlation}}
-
-
 REFUSED = [
     # whoever knows the seed removes the noise
     ({"seed": 3}, "seed: 3"),
     ({"noise_key": None}, "noise_key: missing"),
     # public facts from private data
     ({"space": {"type": "places", "top": 2, "elsewhere": True}}, "space"),
-    (
-        {"mechanism": planned({"estimate": "first", "windows": 3})},
-        "correlation: .*a deployment plans with a public matrix",
-    ),
     # noise that is none, or can be taken off
     ({"mechanism": {"type": "laplace", "epsilon": 1.0}}, "discrete_laplace in a deployment"),
     ({"mechanism": {"type": "gaussian", "rho": 1.0}}, "discrete_gaussian in a deployment"),

@@ -7,14 +7,15 @@ import json
 import numpy as np
 import polars as pl
 import pytest
+import yaml
 from small_configuration import run_locally as run
 
 from penstock.accountants.correlation.landmark_losses import landmark_temporal_privacy_loss
 from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
-from penstock.mechanisms.core.plugin import ConfigError
+from penstock.mechanisms.core.plugin import ConfigError, PenstockError
 from penstock.pipeline.cli.main import main
-from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.config.temporal_goal import plan_epsilon
 
 MATRIX = np.array([[0.8, 0.2], [0.0, 1.0]])
 
@@ -115,25 +116,27 @@ def test_an_estimated_account_is_for_the_operator_only(sections):
     assert [books["accountant"] for books in manifest(result, "operator")["accounts"]] == ["temporal", "composition"]
 
 
-@pytest.mark.parametrize("correlation", [None, {"laplacian": {"s": 0.1}}, {"estimate": "first", "windows": 6}])
-def test_a_planned_epsilon_reaches_the_goal_and_never_passes_it(sections, correlation):
-    given = sections(accountants=[{"type": "temporal", "correlation": correlation or {"chain": {"n": 5}}}])
-    epsilon = {"temporal_goal": 0.7} | ({"correlation": correlation} if correlation else {})
-    config = load(given | {"mechanism": {"type": "laplace", "epsilon": epsilon}})
-    result = run(config)
-    written = manifest(result, "public")["configuration"]["mechanism"][0]["epsilon"]
-    assert written == config.mechanism[0].epsilon
+@pytest.mark.parametrize(
+    "correlation", [{"chain": {"n": 5}}, {"laplacian": {"s": 0.1}}, {"estimate": "first", "windows": 6}]
+)
+def test_a_planned_epsilon_reaches_the_goal_and_never_passes_it(sections, correlation, tmp_path, capsys):
+    given = sections(
+        accountants=[{"type": "temporal", "correlation": correlation}], mechanism={"type": "laplace", "epsilon": 1.0}
+    )
+    (tmp_path / "run.yaml").write_text(json.dumps(given))
+    assert main(["plan", str(tmp_path / "run.yaml"), "--temporal", "0.7"]) == 0
+    line = capsys.readouterr().out
+    assert line.endswith("  # of mechanism[0]: no window has a total temporal loss above 0.7\n")
+    result = run(load(given | {"mechanism": {"type": "laplace"} | yaml.safe_load(line)}))
     (books,) = manifest(result, "operator")["accounts"]
     assert 0.7 * (1 - 1e-9) < books["everybody"]["largest_total_loss"] <= 0.7
 
 
 def test_a_plan_holds_for_every_class_and_every_accountant(sections):
     classes = [{"name": name, "correlation": {"laplacian": {"s": s}}} for name, s in (("a", 1.0), ("b", 0.01))]
-    given = sections(accountants=[{"type": "temporal", "classes": classes}])
-    together = load(given | {"mechanism": {"type": "laplace", "epsilon": {"temporal_goal": 1.0}}})
-    strong = {"temporal_goal": 1.0, "correlation": {"laplacian": {"s": 0.01}}}
-    alone = load(given | {"mechanism": {"type": "laplace", "epsilon": strong}})
-    assert together.mechanism[0].epsilon == alone.mechanism[0].epsilon
+    together = plan_epsilon(load(sections(accountants=[{"type": "temporal", "classes": classes}])), 1.0)
+    alone = plan_epsilon(load(sections(accountants=[{"type": "temporal", "classes": classes[1:]}])), 1.0)
+    assert together == alone
 
 
 def refused(given, *expected):
@@ -142,24 +145,24 @@ def refused(given, *expected):
     assert list(caught.value.problems) == [f"<string>:1: {text}" for text in expected]
 
 
-def test_plans_that_cannot_be_made_are_refused(sections):
-    def plan(**changes):
-        return {"type": "laplace", "epsilon": {"temporal_goal": 1.0} | changes}
+def not_planned(given, expected, goal=1.0):
+    with pytest.raises(PenstockError) as caught:
+        plan_epsilon(load(given), goal)
+    assert str(caught.value) == expected
 
-    where = "mechanism[0].epsilon"
-    missing = f"{where}.correlation: missing; it must be given here, or in a temporal accountant of the run"
-    refused(sections(mechanism=plan(), accountants=[]), missing)
-    refused(
-        sections(mechanism=plan(temporal_goal=0)),
-        f"{where}.temporal_goal: 0 is not allowed; it must be a number above 0 (nats)",
+
+def test_plans_that_cannot_be_made_are_refused(sections):
+    missing = "accountants: a plan needs a temporal accountant, whose correlation says what the adversary knows"
+    not_planned(sections(accountants=[]), missing)
+    not_planned(sections(), "goal: 0.0 is not allowed; it must be a finite number above 0 (nats)", goal=0.0)
+    not_planned(
+        sections(mechanism={"type": "gaussian", "rho": 1.0}),
+        "mechanism: gaussian cannot be planned; it must be one that spends epsilon, such as laplace",
     )
     refused(
-        sections(mechanism=plan(correlation={"estimate": "first", "windows": 11})),
-        f"{where}: windows: 11 is not allowed; it must be at most the 10 windows of the run",
-    )
-    refused(
-        sections(mechanism={"type": "gaussian", "rho": {"temporal_goal": 1.0}}),
-        "mechanism.rho: a section is not allowed; it must be a number above 0",
+        sections(mechanism={"type": "laplace", "epsilon": {"temporal_goal": 1.0}}),
+        "mechanism.epsilon: temporal_goal was removed; write the number that 'penstock plan CONFIG --temporal GOAL' "
+        "prints",
     )
 
 
@@ -167,11 +170,10 @@ def test_an_endless_stream_that_remembers_everything_has_no_plan(sections, tmp_p
     np.save(tmp_path / "identity.npy", np.eye(2))
     identity = {"forward": str(tmp_path / "identity.npy"), "stationary": False}
     source = {"type": "synthetic", "endless": True}
-    planned = {"type": "laplace", "epsilon": {"temporal_goal": 1.0, "correlation": identity}}
-    refused(
-        sections(mechanism=planned, source=source, accountants=[]),
-        "mechanism[0].epsilon: no ε keeps an endless stream under the goal: with this correlation one window reveals "
-        "the next",
+    not_planned(
+        sections(source=source, accountants=[{"type": "temporal", "correlation": identity}]),
+        "accountants[0].correlation: no ε keeps an endless stream under the goal: with this correlation one window "
+        "reveals the next",
     )
 
 
@@ -193,19 +195,12 @@ def test_a_deployment_plans_with_public_knowledge_only(sections, tmp_path):
     key = tmp_path / "key"
     assert main(["key", "new", str(key)]) == 0
     deployed = sections(mode="deployment", noise_key=str(key))
-    estimate = {"estimate": "first", "windows": 6}
-
-    def plan(correlation):
-        return {"type": "discrete_laplace", "epsilon": {"temporal_goal": 1.0, "correlation": correlation}}
-
+    estimated = [{"type": "temporal", "correlation": {"estimate": "first", "windows": 6}}]
     text = "an ε planned from people's data tells of them; a deployment plans with a public matrix or model"
-    refused(deployed | {"mechanism": plan(estimate)}, f"mechanism[0].epsilon.correlation: {text}")
-    by_accountant = {"type": "discrete_laplace", "epsilon": {"temporal_goal": 1.0}}
-    estimated = [{"type": "temporal", "correlation": estimate}]
-    given = deployed | {"mechanism": by_accountant, "accountants": estimated}
-    refused(given, f"mechanism[0].epsilon.correlation: {text}")
+    not_planned(deployed | {"accountants": estimated}, f"accountants[0].correlation: {text}")
+    assert plan_epsilon(load(deployed), 1.0).epsilon > 0
     # An estimated account of a budget that was chosen otherwise is allowed, for the operator.
-    config = load(deployed | {"mechanism": plan({"laplacian": {"s": 0.1}}), "accountants": estimated})
+    config = load(deployed | {"accountants": estimated})
     result = run(config)
     assert accounts(result, "public").is_empty()
     assert set(accounts(result, "operator")["accountant"]) == {"temporal"}
@@ -223,12 +218,6 @@ def test_what_is_learned_can_be_used_by_another_run(sections, tmp_path, capsys):
     result = run(load(sections(accountants=[estimate, learned])))
     one, other = manifest(result, "operator")["accounts"]
     assert one["everybody"]["largest_total_loss"] == other["everybody"]["largest_total_loss"]
-    planned = {"type": "laplace", "epsilon": {"temporal_goal": 1.0, "correlation": {"learned": str(out)}}}
-    assert 0 < load(sections(mechanism=planned)).mechanism[0].epsilon < 0.5
+    assert 0 < plan_epsilon(load(sections(accountants=[learned])), 1.0).epsilon < 0.5
     assert main(["learn", str(config), "--out", str(tmp_path / "learned.txt")]) == 2
     assert "out: " in capsys.readouterr().err
-
-
-def test_a_planned_configuration_can_be_loaded_from_its_manifest(sections):
-    planned = load(sections(mechanism={"type": "laplace", "epsilon": {"temporal_goal": 1.0}}))
-    assert load(resolved(planned)).mechanism == planned.mechanism
