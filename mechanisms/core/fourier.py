@@ -1,16 +1,20 @@
-"""Fourier transforms of a block of windows: sensitivity, noise calibration and private choice of coefficients."""
+"""Fourier transforms of a block of windows: their sensitivity, noise on their coefficients, and release."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core import events
-from penstock.mechanisms.core.contract import pure_scale
+from penstock.mechanisms.core.blocks import BlockMechanism
+from penstock.mechanisms.core.contract import Facts, pure_scale
+from penstock.mechanisms.core.portable import in_order
+from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
     from penstock.mechanisms.core.draws import Noise
@@ -31,18 +35,15 @@ MAX_SIGNS = 12
 RESOLUTION = 2.0**-20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Scale and charge of the noise on the coefficients of one block."""
+    """Transform of one block, and scale and charge of the noise on its coefficients."""
 
     budget: float  # ε in nats, or ρ with Gaussian noise
     n_coefficients: int  # k, as configured; a shorter block has fewer
     # ``laplace``, ``gaussian``, ``discrete_laplace`` or ``discrete_gaussian``; discrete noise is on a lattice of
     # 2⁻²⁰, and its scale counts steps of it
     noise: str
-    paper: bool = False  # scale √k·Δ₂/ε on complex coefficients in place of the sound one
-    unnormalised: bool = False  # with ``paper``: √n less noise, as if the transform were not orthonormal
-    measured: float | None = None  # with ``paper``: Δ₂ as measured from the data; None: √(C·W)
 
     @property
     def gaussian(self) -> bool:
@@ -61,7 +62,7 @@ class Calibration:
 
     def matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
         """Transform, in steps, and inverse of a block of ``n_windows``."""
-        return matrices(*self._basis(n_windows))
+        return matrices(n_windows, self.n_coefficients, RESOLUTION if self.lattice else None)
 
     def coefficients(self, block: NDArray[Any]) -> Matrix:
         """The kept coefficients, in counts, of each cell over a block: (n_windows, n_cells) to (n_kept, n_cells)."""
@@ -75,32 +76,14 @@ class Calibration:
         shown: Matrix = inverse @ (basis @ block) * self.unit
         return shown
 
-    def scale(self, n_windows: int, bounds: Bounds, n_rows: int | None = None) -> float:
-        """Scale of the noise, in steps, on each of the first ``n_rows`` coefficients (None: all)."""
-        cells, windows, _ = bounds
+    def scale(self, n_windows: int, bounds: Bounds) -> float:
+        """Scale of the noise on each coefficient, in steps."""
         if self.gaussian:
             return float(self._l2(n_windows, bounds) / np.sqrt(2 * self.budget))
-        if not self.paper:
-            return float(pure_scale(self.budget, self._l1(n_windows, bounds, n_rows)))
-        delta_2 = self.measured or np.sqrt(float(cells) * min(windows, n_windows))
-        k = min(self.n_coefficients, n_windows // 2 + 1)
-        return float(np.sqrt(k) * delta_2 / self.budget / (np.sqrt(n_windows) if self.unnormalised else 1.0))
-
-    def scales(self, n_windows: int, bounds: Bounds, n_rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """`scale` for every number of coefficients in an array."""
-        scales = [self.scale(n_windows, bounds, k) for k in n_rows.ravel().tolist()]
-        return np.array(scales).reshape(n_rows.shape)
-
-    def spread(self, n_windows: int, bounds: Bounds, n_rows: NDArray[np.int64], n_cells: int) -> NDArray[np.float64]:
-        """Root mean square norm of the noise on the first ``n_rows`` coefficients of all cells, in steps."""
-        variance = 1.0 if self.gaussian else 2.0
-        norm: NDArray[np.float64] = np.sqrt(variance * n_rows * n_cells) * self.scales(n_windows, bounds, n_rows)
-        return norm
+        return float(pure_scale(self.budget, self._l1(n_windows, bounds)))
 
     def charge(self, n_windows: int, bounds: Bounds) -> events.Event:
-        """Privacy event of the noise on all coefficients, at its true price."""
-        if self.measured is not None:
-            return events.Exact()
+        """Privacy event of the noise on all coefficients."""
         if self.gaussian:
             kind = events.DiscreteGaussian if self.lattice else events.Gaussian
             return kind(self._l2(n_windows, bounds), self.scale(n_windows, bounds))
@@ -109,46 +92,79 @@ class Calibration:
             return events.PureDP(self.budget)
         return events.Laplace(self._l1(n_windows, bounds), self.scale(n_windows, bounds))
 
-    def _l1(self, n_windows: int, bounds: Bounds, n_rows: int | None = None) -> float:
-        return l1_of(self._basis(n_windows), n_rows, bounds)
+    def _l1(self, n_windows: int, bounds: Bounds) -> float:
+        return sensitivity_of(n_windows, self.n_coefficients, RESOLUTION if self.lattice else None, bounds)
 
     def _l2(self, n_windows: int, bounds: Bounds) -> float:
         return l2_sensitivity(self.matrices(n_windows)[0], *bounds[:2])
 
-    def _basis(self, n_windows: int) -> tuple[int, int, bool, float | None]:
-        return n_windows, self.n_coefficients, self.paper, RESOLUTION if self.lattice else None
+
+@dataclass(frozen=True, kw_only=True)
+class FourierMechanism(BlockMechanism):
+    """Base of mechanisms that add noise to the low frequencies of each cell over a block."""
+
+    ideal: ClassVar[str] = "projection of each cell's block onto its low frequencies"
+    kept: ClassVar[tuple[str, ...]] = ("n_windows", "bounds")
+
+    @property
+    @abstractmethod
+    def calibration(self) -> Calibration:
+        """Transform and noise of a block."""
+
+    @property
+    def unit_windows(self) -> int:
+        """Users are bounded over the block."""
+        return self.length
+
+    def empty(self, facts: Facts) -> State:
+        """No coefficient yet; the bounds C, W and U."""
+        windows = min(facts.max_windows or self.length, self.length)
+        cells = min(facts.max_block_cells or facts.n_cells, facts.n_cells)
+        bounds = np.broadcast_to(np.array([facts.sensitivity, windows, cells]), (*facts.shape, 3)).copy()
+        n_rows = len(self.calibration.matrices(self.length)[0])
+        kind = np.int64 if self.calibration.lattice else np.float64
+        return {"bounds": bounds, "coefficients": np.zeros((*facts.shape, n_rows, facts.n_cells), kind)}
+
+    def gather(self, row: int, n_windows: int, counts: NDArray[Any], state: State) -> State:
+        """Add one window's part to every coefficient."""
+        basis = self.calibration.matrices(n_windows)[0]
+        if self.calibration.lattice:
+            basis = basis.astype(np.int64)
+        part = basis[:, row, None] * counts[..., None, :]
+        if len(basis) < state["coefficients"].shape[-2]:  # a short block has fewer
+            part = np.concatenate([part, np.zeros_like(state["coefficients"][..., len(basis) :, :])], axis=-2)
+        return {"coefficients": np.add(part, state["coefficients"], out=part)}
+
+    def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
+        """Noise on the coefficients, and back."""
+        calibration = self.calibration
+        basis, inverse = calibration.matrices(n_windows)
+        exact, scale = state["coefficients"][..., : len(basis), :], calibration.scale(n_windows, _bounds(state))
+        noisy = np.asarray(exact + getattr(noise, calibration.noise)(scale, exact.shape), np.float64)
+        values = in_order(inverse, noisy) * calibration.unit
+        family = "gaussian" if calibration.gaussian else "laplace"
+        return values, {"noise": family, "scale": scale * calibration.unit}
+
+    def block_charge(self, n_windows: int, state: State) -> tuple[events.Event, ...]:
+        """The same for every block of one length."""
+        return (self.calibration.charge(n_windows, _bounds(state)),)
+
+    def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
+        """The low-pass projection, block by block."""
+        return np.concatenate([self.calibration.projection(block) for block in self.blocks(counts)])
+
+    def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
+        """Noise of the coefficients, repeated where there are fewer of them than windows."""
+        parts = []
+        for block in self.blocks(published - self.without_noise(counts)):
+            noise = self.calibration.coefficients(block)
+            parts.append(noise[np.arange(len(block)) % len(noise)])
+        return np.concatenate(parts)
 
 
-def candidates(n_coefficients: int) -> NDArray[np.int64]:
-    """Numbers of coefficients to choose from: the odd ones, which keep sine and cosine together, and all."""
-    return np.unique([*range(1, n_coefficients + 1, 2), n_coefficients])
-
-
-def choose_number(
-    numbers: NDArray[np.int64],
-    *,
-    power: NDArray[np.float64],
-    energy: NDArray[np.float64],
-    spread: NDArray[np.float64],
-    sensitivity: float,
-    epsilon: float,
-    noise: Noise,
-) -> NDArray[np.int64]:
-    """Number of coefficients chosen by the exponential mechanism, shape (...) (McSherry, Talwar 2007, theorem 6)."""
-    # The cost is the norm of what is cut off (`power`: sum of squares over cells of each coefficient, shape (..., k);
-    # `energy`: sum of squares of all counts of the block, shape (...)) plus `spread`, the public norm of the noise for
-    # each number, shape (m,). A projection moves by no more than what it projects, so one user moves the cost by at
-    # most `sensitivity`, the largest L2 norm of one user's block. With an infinite `epsilon` all coefficients are kept,
-    # which cuts off least. One uniform number is drawn for each candidate (Gumbel's form).
-    leading: Any = energy.shape
-    if np.isinf(epsilon):
-        return np.full(leading, numbers[-1])
-    kept = power.cumsum(axis=-1)[..., numbers - 1]
-    cut_off = np.sqrt(np.maximum(energy[..., None] - kept, 0.0))
-    score = -(cut_off + spread) * epsilon / (2 * sensitivity)
-    with np.errstate(divide="ignore"):
-        gumbel = -np.log(-np.log(noise.uniform(score.shape)))
-    return np.asarray(numbers[np.argmax(score + gumbel, axis=-1)])
+def _bounds(state: State) -> Bounds:
+    cells, windows, block_cells = state["bounds"].reshape(-1, 3)[0].tolist()
+    return cells, windows, block_cells
 
 
 # Transforms of a block and their sensitivity to one user.
@@ -166,42 +182,21 @@ def real_basis(n_windows: int, n_coefficients: int) -> Matrix:
             rows.append((-1.0) ** np.arange(n_windows) / np.sqrt(n_windows))
         else:
             rows += [np.sqrt(2 / n_windows) * wave(frequency * time) for wave in (np.cos, np.sin)]
-    return _frozen(np.array(rows[:n_coefficients]))
+    return frozen(np.array(rows[:n_coefficients]))
 
 
 @lru_cache(maxsize=64)
-def complex_basis(n_windows: int, n_coefficients: int) -> tuple[Matrix, Matrix]:
-    """Parts (p, n) of the first k complex coefficients, k at most n // 2 + 1, and the inverse (n, p)."""
-    # Unitary transform (factor 1/√n); frequencies 0 and n / 2 have no imaginary part. The inverse adds the conjugate
-    # half of the spectrum that public code forgets.
-    time = 2 * np.pi * np.arange(n_windows) / n_windows
-    rows, weights = [], []
-    for frequency in range(n_coefficients):
-        alone = frequency == 0 or 2 * frequency == n_windows
-        rows.append(np.cos(frequency * time) / np.sqrt(n_windows))
-        weights.append(1.0 if alone else 2.0)
-        if not alone:
-            rows.append(-np.sin(frequency * time) / np.sqrt(n_windows))
-            weights.append(2.0)
-    basis = np.array(rows)
-    return _frozen(basis), _frozen((basis * np.array(weights)[:, None]).T)
-
-
-@lru_cache(maxsize=64)
-def matrices(n_windows: int, n_coefficients: int, paper: bool, resolution: float | None) -> tuple[Matrix, Matrix]:
+def matrices(n_windows: int, n_coefficients: int, resolution: float | None) -> tuple[Matrix, Matrix]:
     """Transform and inverse of a block, with at most as many coefficients as it has windows."""
-    # `paper`: complex coefficients in place of real ones. `resolution`: rows are rounded to whole multiples of it, so
-    # that coefficients of counts are whole numbers.
-    if paper:
-        return complex_basis(n_windows, min(n_coefficients, n_windows // 2 + 1))
+    # `resolution`: rows are rounded to whole multiples of it, so that coefficients of counts are whole numbers.
     basis = real_basis(n_windows, min(n_coefficients, n_windows))
-    return (basis if resolution is None else _frozen(np.rint(basis / resolution))), basis.T
+    return (basis if resolution is None else frozen(np.rint(basis / resolution))), basis.T
 
 
 @lru_cache(maxsize=256)
-def l1_of(basis: tuple[int, int, bool, float | None], n_rows: int | None, bounds: tuple[int, int, int]) -> float:
-    """Cached `l1_sensitivity` of the first rows of `matrices`; ``bounds`` are C, W and U."""
-    return l1_sensitivity(matrices(*basis)[0][:n_rows], *bounds)
+def sensitivity_of(n_windows: int, n_coefficients: int, resolution: float | None, bounds: Bounds) -> float:
+    """Cached `l1_sensitivity` of `matrices`."""
+    return l1_sensitivity(matrices(n_windows, n_coefficients, resolution)[0], *bounds)
 
 
 def l1_sensitivity(basis: Matrix, max_cells: int, max_windows: int, max_block_cells: int) -> float:
@@ -242,6 +237,7 @@ def _largest(values: Matrix, n: int) -> Matrix:
     return np.sort(values, axis=-1)[..., -n:]
 
 
-def _frozen(matrix: Matrix) -> Matrix:
+def frozen(matrix: Matrix) -> Matrix:
+    """The matrix, which nobody can change."""
     matrix.setflags(write=False)
     return matrix

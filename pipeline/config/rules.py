@@ -673,15 +673,6 @@ def deployed_noise_is_there(mode: str, mechanism: tuple[Mechanism, ...]) -> Iter
                 yield Finding(("mechanism", i, name), nothing, right)
 
 
-def deployed_calibration_is_sound(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
-    """A calibration of noise that takes the guarantee away is for comparison."""
-    for i, one in enumerate(mechanism):
-        calibrated = mode == "deployment" and getattr(one, "calibration", None) == "paper"
-        if calibrated and type(one).guarantee.exists and not one.stated_guarantee.exists:
-            right = "left to its default in a deployment (the paper's is for comparison)"
-            yield Finding(("mechanism", i, "calibration"), "paper", right)
-
-
 def deployment_keeps_no_truth(mode: str, utility: tuple[str, ...]) -> Iterator[Finding]:
     """Utility compares with the truth, which a deployment does not keep."""
     if mode == "deployment" and utility:
@@ -766,7 +757,6 @@ RULES: tuple[Rule, ...] = (
     deployed_lateness_is_the_rows_own,
     deployed_noise_is_exact,
     deployed_noise_is_there,
-    deployed_calibration_is_sound,
     deployment_keeps_no_truth,
     deployed_rejects_are_not_kept,
     rejects_can_be_sealed,

@@ -6,13 +6,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
 from penstock.mechanisms import get
-from penstock.mechanisms.core import events
 from penstock.mechanisms.core.contract import Facts
-from penstock.mechanisms.core.fourier import complex_basis, l1_sensitivity, l2_sensitivity, real_basis
+from penstock.mechanisms.core.fourier import l1_sensitivity, l2_sensitivity, real_basis
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
@@ -38,21 +36,11 @@ def test_rows_are_orthonormal(n):
         np.testing.assert_allclose(basis @ basis.T, np.eye(k), atol=1e-12)
 
 
-@pytest.mark.parametrize("n", [5, 8, 24])
-def test_complex_coefficients_invert_to_the_low_pass(n):
-    block = counts_of(n)
-    for k in range(1, n // 2 + 2):
-        basis, inverse = complex_basis(n, k)
-        np.testing.assert_allclose(inverse @ (basis @ block), low_pass(block, k), atol=1e-9)
-
-
 @pytest.mark.parametrize(
     "parameters",
     [
         {"epsilon": np.inf, "coefficients": 7},
         {"rho": np.inf, "coefficients": 7, "noise": "gaussian"},
-        {"epsilon": np.inf, "coefficients": 4, "calibration": "paper"},
-        {"epsilon": np.inf, "coefficients": 7, "choice": 0.5},
     ],
 )
 def test_without_noise_it_is_the_low_pass_projection(parameters):
@@ -130,37 +118,6 @@ def test_the_second_bound_halves_the_first_on_a_week():
     assert l1_sensitivity(real_basis(168, 24), 1, 168, 78) == pytest.approx(281, abs=0.5)
 
 
-def worth(parameters, facts):
-    [first, *_] = run_mechanism(Fpa(**parameters), np.zeros((facts.n_windows, facts.n_cells), int), facts)
-    return pure_epsilon(first.charge)
-
-
-def test_the_papers_calibration_is_priced_at_what_it_is_worth():
-    facts = Facts(n_cells=1, n_windows=168)
-    paper = {"epsilon": 0.7, "coefficients": 12, "block": 168, "calibration": "paper"}
-    assert worth(paper, facts) <= 0.7 * (1 + 1e-12)
-    # One coefficient of one cell: its bound is met by a user who is there all the time.
-    one = {"epsilon": 0.7, "coefficients": 1, "block": 168, "calibration": "paper"}
-    assert worth(one, facts) == pytest.approx(0.7)
-    assert worth(one | {"transform": "unnormalised"}, facts) == pytest.approx(0.7 * np.sqrt(168))
-    assert worth(paper | {"transform": "unnormalised"}, facts) == pytest.approx(worth(paper, facts) * np.sqrt(168))
-    assert worth(paper | {"measured_sensitivity": 3.0}, facts) == np.inf
-
-
-def test_only_the_sound_calibration_states_a_guarantee():
-    parameters = {"epsilon": 0.7, "coefficients": 12, "block": 168}
-    assert Fpa(**parameters).stated_guarantee == Fpa.guarantee
-    assert not Fpa(**parameters, calibration="paper").stated_guarantee.exists
-
-
-def test_many_cells_make_the_papers_calibration_worth_less():
-    paper = {"epsilon": 0.7, "coefficients": 1, "block": 8, "calibration": "paper"}
-    wide = Facts(n_cells=4, max_cells=4, n_windows=8)
-    exact = np.abs(complex_basis(8, 1)[0] @ np.ones((8, 4))).sum() * 0.7 / np.sqrt(4 * 8)
-    assert worth(paper, wide) == pytest.approx(exact)
-    assert exact > 0.7
-
-
 def test_a_block_is_charged_once_and_available_when_it_is_over():
     facts = Facts(n_cells=3, n_windows=12, max_windows=4, landmarks=(2, 7))
     releases = run_mechanism(Fpa(epsilon=1.0, coefficients=3, block=5), counts_of(12), facts)
@@ -219,46 +176,6 @@ def test_noise_shrinks_with_enforced_bounds():
     assert scale(max_windows=3, max_block_cells=2) < scale(max_windows=3) < scale()
 
 
-def test_the_number_of_coefficients_is_chosen_by_the_exponential_mechanism():
-    """Frequencies of the choice against the probabilities that its definition gives."""
-    n, n_replicas = 8, 4000
-    counts = np.rint(30 + 6 * np.cos(2 * np.pi * np.arange(n) / n)).astype(int)[:, None]
-    mechanism, facts = Fpa(epsilon=6.0, coefficients=5, block=n, choice=0.5), Facts(n_cells=1)
-    releases = run_mechanism(mechanism, np.broadcast_to(counts, (n_replicas, n, 1)).copy(), facts, seed=4)
-    scales = np.asarray(releases[0].scale)[:, 0]
-    numbers = [1, 3, 5]
-    each = np.array([l1_sensitivity(real_basis(n, k), 1, n, 1) / 3.0 for k in numbers])
-    cut_off = [np.linalg.norm(counts - real_basis(n, k).T @ (real_basis(n, k) @ counts)) for k in numbers]
-    score = -(np.array(cut_off) + np.sqrt(2 * np.array(numbers)) * each) / np.sqrt(n)
-    probabilities = np.exp(3.0 * score / 2)
-    found = [(np.isclose(scales, scale)).sum() for scale in each]
-    assert sum(found) == n_replicas
-    assert stats.chisquare(found, n_replicas * probabilities / probabilities.sum()).pvalue > 1e-6
-    assert stats.chisquare(found, n_replicas * probabilities**2 / (probabilities**2).sum()).pvalue < 1e-6
-    assert releases[0].charge[0] == events.Block(events.PureDP(3.0), 1, 8)
-    assert pure_epsilon(releases[0].charge) == pytest.approx(6.0)
-
-
-def test_the_choice_is_paid_for_in_either_currency():
-    for parameters, price, budget in (
-        ({"epsilon": 2.0}, pure_epsilon, 2.0),
-        ({"rho": 0.3, "noise": "gaussian"}, concentrated_rho, 0.3),
-    ):
-        mechanism = Fpa(coefficients=3, block=4, choice=0.2, **parameters)
-        releases = run_mechanism(mechanism, counts_of(4))
-        assert price(releases[0].charge) == pytest.approx(budget)
-
-
-def test_one_user_moves_the_score_by_no_more_than_it_is_divided_by():
-    rng = np.random.default_rng(5)
-    for block in blocks(4, 2, 1, 3, 2):
-        base = rng.integers(0, 6, (4, 2))
-        for k in (1, 3):
-            rest = np.eye(4) - real_basis(4, k).T @ real_basis(4, k)
-            moved = abs(np.linalg.norm(rest @ (base + block)) - np.linalg.norm(rest @ base))
-            assert moved <= np.sqrt(1 * 3) + 1e-12
-
-
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
@@ -266,11 +183,6 @@ def test_one_user_moves_the_score_by_no_more_than_it_is_divided_by():
         ({"rho": 1.0}, "rho"),
         ({"noise": "gaussian"}, "rho"),
         ({"coefficients": 9}, "coefficients"),
-        ({"noise": "discrete_laplace", "choice": 0.1}, "choice"),
-        ({"calibration": "paper", "coefficients": 6}, "coefficients"),
-        ({"calibration": "paper", "epsilon": None, "rho": 1.0, "noise": "gaussian"}, "noise"),
-        ({"transform": "unnormalised"}, "transform"),
-        ({"measured_sensitivity": 1.0}, "measured_sensitivity"),
     ],
 )
 def test_parameters_that_contradict_each_other_are_refused(changes, field):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 from deployments import configured, sections
 
-from penstock.mechanisms import get
 from penstock.mechanisms.core.plugin import ConfigError
-from penstock.pipeline.config.rules import deployed_calibration_is_sound
 
 TRACES = {"windows": {"type": "timestamps"}, "mechanism": {"type": "planar_laplace", "epsilon": 1.0, "radius": 50}}
 
@@ -27,11 +25,6 @@ REFUSED = [
     ),
     ({"mechanism": {"type": "fpa", "epsilon": 1.0, "coefficients": 1, "block": 3}}, "discrete_laplace in a deployment"),
     ({"mechanism": {"type": "discrete_laplace", "epsilon": "inf"}}, "finite in a deployment"),
-    # the papers' calibrations
-    (
-        {"mechanism": {"type": "fpa", "epsilon": 1.0, "coefficients": 1, "block": 3, "calibration": "paper"}},
-        "calibration: 'paper'",
-    ),
     # no guarantee
     *(
         ({"mechanism": mechanism}, "a mechanism with a guarantee in a deployment .or set allow_no_guarantee: true")
@@ -45,8 +38,6 @@ REFUSED = [
             {"type": "suppress_unpopular", "fraction": 0.2, "block": 3},
             [{"type": "sampling", "rate": 0.5}],
             [{"type": "spatial_generalization", "rows": 1, "columns": 1}],
-            # One that has a guarantee, but not with these parameters.
-            {"type": "fpa", "epsilon": 1.0, "coefficients": 1, "block": 3, "calibration": "paper"},
         )
     ),
     # truth, labels, rejected rows
@@ -99,11 +90,3 @@ def test_a_key_in_the_output_folder_is_refused(tmp_path):
 def test_no_guarantee_can_be_waived_in_so_many_words(tmp_path):
     value = sections(tmp_path) | {"mechanism": {"type": "raw"}, "allow_no_guarantee": True}
     assert configured(value).allow_no_guarantee
-
-
-def test_a_calibration_of_what_is_post_processing_is_not_refused():
-    """The paper's threshold of Adaptive compares releases, which costs nothing; the paper's noise of FPA does not."""
-    adaptive = get("landmark_adaptive")(epsilon=1.0, calibration="paper")
-    fpa = get("fpa")(epsilon=1.0, coefficients=1, block=3, calibration="paper")
-    assert not list(deployed_calibration_is_sound("deployment", (adaptive,)))
-    assert list(deployed_calibration_is_sound("deployment", (fpa,)))

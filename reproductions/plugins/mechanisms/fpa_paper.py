@@ -1,0 +1,161 @@
+"""Fourier perturbation as papers calibrate it: less noise than its epsilon asks for, priced at what it is worth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.mechanisms.core import events
+from penstock.mechanisms.core.contract import Guarantee
+from penstock.mechanisms.core.fourier import Bounds, Calibration, FourierMechanism, Matrix, frozen, l1_sensitivity
+from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.state import State
+
+if TYPE_CHECKING:
+    from penstock.mechanisms.core.draws import Noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class FpaPaper(FourierMechanism):
+    """Keep the first complex Fourier coefficients of each cell over a block, with noise of scale √k·Δ₂/ε on them.
+
+    Parameters
+    ----------
+    epsilon
+        What the paper claims for one block, in nats.
+    coefficients
+        k: complex coefficients that are kept, from the constant on.
+    block
+        n: windows of a block; the last one of a run may be shorter.
+    transform
+        ``orthonormal`` or, with √n less noise, ``unnormalised``.
+    measured_sensitivity
+        Δ₂ as measured from the data, which leaves no guarantee; unset: √(C·W).
+    inverse
+        ``whole``: with the conjugate half of the spectrum. ``one_sided``: the real part of the inverse of the first k
+        coefficients of the full transform, all others 0, as public code has it: every frequency but the mean is halved,
+        a bias where there is little noise and a shrinkage where there is much.
+    most
+        m: counts are rounded and held in [0, m]; unset: shown as they come.
+
+    **Privacy.** None that it states: no guarantee, since its ε is that of a single series and transform. It is charged
+    at what it is worth by the L1 sensitivity of the complex transform under C, W and U (`core.fourier`): ε for one
+    cell, up to √U times as much over U cells, √n times as much unnormalised; infinite where Δ₂ was measured.
+
+    Notes
+    -----
+    For comparison with Rastogi and Nath 2010 and with Pyrgelis, Troncoso, De Cristofaro 2020, whose tables 22 and 26
+    are those of ``inverse: one_sided`` with k = 20 and Δ₂ = 51.43, unnormalised, counts held in [0, m], m people.
+    Delay: n windows. Time O(k · n_cells) a window, state the same.
+
+    Examples
+    --------
+    >>> paper = FpaPaper(epsilon=np.inf, coefficients=3, block=4, inverse="one_sided")
+    >>> paper.without_noise(np.array([[4.0], [0.0], [4.0], [0.0]])).ravel().round(9).tolist()
+    [4.0, 0.0, 4.0, 0.0]
+    """
+
+    epsilon: float = parameter(doc="what the paper claims for one block", above=0, unit="nats")
+    coefficients: int = parameter(doc="complex coefficients that are kept", at_least=1)
+    block: int = parameter(doc="windows of a block", at_least=1)
+    transform: str = parameter("orthonormal", doc="transform", choices=("orthonormal", "unnormalised"))
+    measured_sensitivity: float | None = parameter(None, doc="L2 sensitivity measured from the data", above=0)
+    inverse: str = parameter("whole", doc="what becomes of the conjugate half", choices=("whole", "one_sided"))
+    most: int | None = parameter(None, doc="counts are rounded and held in [0, most]", at_least=0)
+    guarantee: ClassVar[Guarantee] = Guarantee(
+        unit="all of one user's events in one block of windows",
+        neighbours="add or remove the unit",
+        statement="none",
+        theorem="Rastogi and Nath 2010, theorem 4.1, whose sensitivity is that of one series",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.coefficients > self.block // 2 + 1:
+            raise ParameterError("coefficients", self.coefficients, f"at most block // 2 + 1 ({self.block // 2 + 1})")
+
+    @classmethod
+    def examples(cls) -> tuple[FpaPaper, ...]:
+        """Both transforms, and a sensitivity as measured."""
+        common: dict[str, Any] = {"epsilon": 1.0, "coefficients": 2, "block": 5}
+        return cls(**common), cls(**common, transform="unnormalised"), cls(**common, measured_sensitivity=1.5)
+
+    @property
+    def length(self) -> int:
+        """Windows of a block."""
+        return self.block
+
+    @cached_property
+    def calibration(self) -> PaperCalibration:
+        """Noise as the paper has it."""
+        return PaperCalibration(
+            budget=self.epsilon,
+            n_coefficients=self.coefficients,
+            noise="laplace",
+            unnormalised=self.transform == "unnormalised",
+            one_sided=self.inverse == "one_sided",
+            measured=self.measured_sensitivity,
+        )
+
+    def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
+        """Noise on the coefficients, and back."""
+        values, further = super().publish(n_windows, state, noise)
+        return self._held(values), further
+
+    def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
+        """What is shown of the coefficients, block by block."""
+        return self._held(super().without_noise(counts))
+
+    def _held(self, values: NDArray[Any]) -> NDArray[Any]:
+        return values if self.most is None else np.clip(np.rint(values), 0, self.most)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperCalibration(Calibration):
+    """Scale √k·Δ₂/ε on the real and on the imaginary part of k complex coefficients."""
+
+    unnormalised: bool = False  # √n less noise, as if the transform were not orthonormal
+    one_sided: bool = False  # the inverse leaves out the conjugate half
+    measured: float | None = None  # Δ₂ as measured from the data; None: √(C·W)
+
+    def matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
+        """Transform and inverse of a block of ``n_windows``."""
+        return complex_basis(n_windows, self._kept(n_windows), self.one_sided)
+
+    def scale(self, n_windows: int, bounds: Bounds) -> float:
+        """Scale of the noise on each part of a coefficient."""
+        cells, windows, _ = bounds
+        delta_2 = self.measured or np.sqrt(float(cells) * min(windows, n_windows))
+        scale = np.sqrt(self._kept(n_windows)) * delta_2 / self.budget
+        return float(scale / (np.sqrt(n_windows) if self.unnormalised else 1.0))
+
+    def charge(self, n_windows: int, bounds: Bounds) -> events.Event:
+        """Privacy event of the noise on all coefficients, at its true price."""
+        if self.measured is not None:
+            return events.Exact()
+        return events.Laplace(l1_sensitivity(self.matrices(n_windows)[0], *bounds), self.scale(n_windows, bounds))
+
+    def _kept(self, n_windows: int) -> int:
+        return min(self.n_coefficients, n_windows // 2 + 1)
+
+
+@lru_cache(maxsize=64)
+def complex_basis(n_windows: int, n_coefficients: int, one_sided: bool = False) -> tuple[Matrix, Matrix]:
+    """Parts (p, n) of the first k complex coefficients, k at most n // 2 + 1, and the inverse (n, p)."""
+    # Unitary transform (factor 1/√n); frequencies 0 and n / 2 have no imaginary part. The inverse adds the conjugate
+    # half of the spectrum; ``one_sided`` leaves it out, as public code does, and takes the real part.
+    time = 2 * np.pi * np.arange(n_windows) / n_windows
+    rows, weights = [], []
+    for frequency in range(n_coefficients):
+        alone = frequency == 0 or 2 * frequency == n_windows
+        rows.append(np.cos(frequency * time) / np.sqrt(n_windows))
+        weights.append(1.0 if alone or one_sided else 2.0)
+        if not alone:
+            rows.append(-np.sin(frequency * time) / np.sqrt(n_windows))
+            weights.append(weights[-1])
+    basis = np.array(rows)
+    return frozen(basis), frozen((basis * np.array(weights)[:, None]).T)
