@@ -18,6 +18,7 @@ CORE = [
     "river>=0.22,<1",
     "scikit-learn>=1.5,<2",
     "scipy>=1.14,<2",
+    "shapely>=2,<3",
     "tzdata",
 ]
 TEST = ["hypothesis>=6.100", "jsonschema>=4.20", "pytest>=8", "pytest-xdist>=3.6"]

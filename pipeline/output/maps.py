@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import polars as pl
 import polars.selectors as cs
 import pyarrow as pa
 import pyarrow.parquet as pq
+import shapely
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
@@ -163,7 +163,7 @@ def simplified(lines: list[Line], least: NDArray[np.float64], most: NDArray[np.f
     pieces = [piece for line in lines for piece in _near(line, least, most)]
     tolerance = extent * _COARSE
     while True:
-        kept = [piece[_needed(piece * squeeze, tolerance)] for piece in pieces]
+        kept = [_coarse(piece, squeeze, tolerance) for piece in pieces]
         kept = [piece for piece in kept if (np.ptp(piece * squeeze, axis=0) > tolerance).any()]
         if sum(map(len, kept)) <= MOST_POSITIONS:
             return kept
@@ -177,26 +177,10 @@ def _near(line: Line, least: NDArray[np.float64], most: NDArray[np.float64]) -> 
     return [line[first : end + 1] for first, end in edges.reshape(-1, 2)]
 
 
-def _needed(line: Line, tolerance: float) -> NDArray[np.bool_]:
-    """Positions of a line without which it would be further off than the tolerance; its ends are."""
-    needed = np.zeros(len(line), np.bool_)
-    needed[[0, -1]] = True
-    waiting = [(0, len(line) - 1)]
-    while waiting:
-        first, last = waiting.pop()
-        if last - first < 2:
-            continue
-        between, along = line[first + 1 : last] - line[first], line[last] - line[first]
-        length = float(along @ along)
-        # Of the side itself, not of the line through it: a ring ends where it begins.
-        share = np.clip(between @ along / length, 0.0, 1.0) if length > 0 else np.zeros(len(between))
-        distance = np.linalg.norm(between - share[:, None] * along, axis=1)
-        farthest = int(distance.argmax())
-        if distance[farthest] > tolerance:
-            middle = first + 1 + farthest
-            needed[middle] = True
-            waiting += [(first, middle), (middle, last)]
-    return needed
+def _coarse(line: Line, squeeze: NDArray[np.float64], tolerance: float) -> Line:
+    """A line without the positions that are no farther than the tolerance from it without them; its ends stay."""
+    shape = shapely.simplify(shapely.LineString(line * squeeze), tolerance, preserve_topology=False)
+    return shapely.get_coordinates(shape) / squeeze
 
 
 # Releases, written on demand from the public files alone.
@@ -296,7 +280,7 @@ def _write_geojson(path: Path, rows: Iterator[pl.DataFrame], cells: Geometries) 
 
 
 def _write_csv(path: Path, rows: Iterator[pl.DataFrame], cells: Geometries) -> None:
-    texts = {cell: _well_known_text(geometry) for cell, geometry in cells.items()}
+    texts = dict(zip(cells, shapely.to_wkt(_shapes(cells), rounding_precision=-1).tolist()))
     header = True
     with path.open("wb") as file:
         for frame in rows:
@@ -306,15 +290,12 @@ def _write_csv(path: Path, rows: Iterator[pl.DataFrame], cells: Geometries) -> N
 
 
 def _write_geoparquet(path: Path, rows: Iterator[pl.DataFrame], cells: Geometries) -> None:
-    binary = {cell: _well_known_binary(geometry) for cell, geometry in cells.items()}
-    places = [geometry for geometry in cells.values() if geometry is not None]
-    points = [point for geometry in places for ring in rings_of(geometry) for point in ring]
-    west, south = (min(point[i] for point in points) for i in (0, 1))
-    east, north = (max(point[i] for point in points) for i in (0, 1))
+    shapes = _shapes(cells)
+    binary = dict(zip(cells, shapely.to_wkb(shapes, byte_order=1).tolist()))
     column = {
         "encoding": "WKB",
-        "geometry_types": sorted({geometry["type"] for geometry in places}),
-        "bbox": [west, south, east, north],
+        "geometry_types": sorted({geometry["type"] for geometry in cells.values() if geometry is not None}),
+        "bbox": shapely.total_bounds(shapes).tolist(),
     }
     geo = {"version": _GEOPARQUET, "primary_column": "geometry", "columns": {"geometry": column}}
     writer: pq.ParquetWriter | None = None
@@ -334,40 +315,7 @@ def _looked_up(values: dict[str, Any], kind: type[pl.DataType]) -> pl.Expr:
     return pl.col("cell").replace_strict(values, default=None, return_dtype=kind).alias("geometry")
 
 
-def _well_known_text(geometry: dict[str, Any] | None) -> str | None:
-    """Geometry as text (OGC Simple Features).
-
-    >>> _well_known_text({"type": "Point", "coordinates": [8.5, 47.4]})
-    'POINT (8.5 47.4)'
-    """
-    if geometry is None:
-        return None
-    kind = geometry["type"]
-    if kind == "Point":
-        return f"POINT ({_positions_as_text(rings_of(geometry)[0])})"
-    polygons = [f"({', '.join(f'({_positions_as_text(ring)})' for ring in rings)})" for rings in _polygons(geometry)]
-    return f"POLYGON {polygons[0]}" if kind == "Polygon" else f"MULTIPOLYGON ({', '.join(polygons)})"
-
-
-def _positions_as_text(positions: list[list[float]]) -> str:
-    return ", ".join(f"{longitude!r} {latitude!r}" for longitude, latitude in positions)
-
-
-def _well_known_binary(geometry: dict[str, Any] | None) -> bytes | None:
-    """Geometry as little-endian binary (OGC Simple Features)."""
-    if geometry is None:
-        return None
-    if geometry["type"] == "Point":
-        return struct.pack("<BI2d", 1, 1, *map(float, geometry["coordinates"]))
-    polygons = [_binary_polygon(rings) for rings in _polygons(geometry)]
-    return (
-        polygons[0] if geometry["type"] == "Polygon" else struct.pack("<BII", 1, 6, len(polygons)) + b"".join(polygons)
-    )
-
-
-def _binary_polygon(rings: list[list[list[float]]]) -> bytes:
-    packed = struct.pack("<BII", 1, 3, len(rings))
-    for ring in rings:
-        flat = [float(number) for position in ring for number in position]
-        packed += struct.pack(f"<I{len(flat)}d", len(ring), *flat)
-    return packed
+def _shapes(cells: Geometries) -> NDArray[Any]:
+    """Geometry of every cell, shape (n_cells,); None where it has no place."""
+    texts = [None if geometry is None else json.dumps(geometry) for geometry in cells.values()]
+    return np.asarray(shapely.from_geojson(texts), object)

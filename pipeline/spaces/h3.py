@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ from penstock.mechanisms.core.plugin import DataError, ParameterError, PenstockE
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.spaces.tables import read_table, unit_vectors
 
+#: Degrees of longitude of a box that the library is asked about at a time.
+_WIDEST = 90
 _BOX = ("south", "north", "west", "east")
 
 
@@ -75,23 +79,26 @@ class H3(Space):
 
     def _checked(self, names: tuple[str, ...]) -> tuple[str, ...]:
         library = _library()
-        if len(set(names)) < len(names):
-            raise ParameterError("list", next(n for n in names if names.count(n) > 1), "listed once only")
         for name in names:
             if not library.is_valid_cell(name) or library.get_resolution(name) != self.resolution:
                 raise ParameterError("list", name, f"an H3 cell of resolution {self.resolution}")
-        return names
+        cells: dict[str, str] = {}  # the spelling given, by the library's own
+        for name in names:
+            if (cell := library.int_to_str(library.str_to_int(name))) in cells:
+                raise ParameterError("list", name, f"listed once only (it is {cells[cell]!r})")
+            cells[cell] = name
+        return tuple(cells)
 
     def _cells_of_box(self) -> tuple[str, ...]:
         library = _library()
-        corners = [
-            (self.south, self.west),
-            (self.south, self.east),
-            (self.north, self.east),
-            (self.north, self.west),
-        ]
-        box = library.LatLngPoly(corners)
-        return tuple(sorted(library.h3shape_to_cells_experimental(box, self.resolution, contain="overlap")))
+        # The library takes a polygon that is wider than 180 degrees for the other side of the world.
+        pieces = np.linspace(self.west, self.east, 1 + math.ceil((self.east - self.west) / _WIDEST)).tolist()
+        cells: set[str] = set()
+        for west, east in pairwise(pieces):
+            corners = [(self.south, west), (self.south, east), (self.north, east), (self.north, west)]
+            box = library.LatLngPoly(corners)
+            cells.update(library.h3shape_to_cells_experimental(box, self.resolution, contain="overlap"))
+        return tuple(sorted(cells))
 
     @cached_property
     def _positions(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:

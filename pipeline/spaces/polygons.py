@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import shapely
 from numpy.typing import NDArray
+from shapely.errors import ShapelyError
+from shapely.geometry import mapping
 
 from penstock.mechanisms.core.plugin import DataError
 
@@ -18,19 +20,19 @@ from penstock.mechanisms.core.plugin import DataError
 Rings = list[NDArray[np.float64]]
 
 CONVERT = "ogr2ogr -f GeoJSON -t_srs EPSG:4326 zones.geojson FILE makes such a file of most others"
-_WGS84 = ("CRS84", "EPSG:4326", "EPSG::4326")
-_MOST_PAIRS = 1 << 21
+#: Names of coordinate systems in longitude and latitude, in capitals without what is between letters and digits.
+_WGS84 = ("CRS84", "EPSG4326", "WGS84", "WGS1984")
 #: How far a map goes beyond the cells, as a share of their extent.
 _MARGIN = 0.05
-#: Geometries of well-known binary, by their numbers.
-_KINDS = {2: "LineString", 3: "Polygon", 5: "MultiLineString", 6: "MultiPolygon"}
+#: How much of its area a polygon may gain or lose where it is repaired: rings that touch themselves keep it.
+_SAME_AREA = 1e-9
 
 
 class Zone(NamedTuple):
     """A named feature of a file; its polygons as (longitude, latitude)."""
 
     name: str
-    polygons: list[Rings]
+    polygons: list[shapely.Polygon]
 
 
 class WrongName(DataError):
@@ -156,7 +158,7 @@ def _of_geojson(path: str, content: bytes, name: str | None) -> Iterator[tuple[A
     if not isinstance(root, dict) or root.get("type") != "FeatureCollection":
         found = root.get("type") if isinstance(root, dict) else type(root).__name__
         raise DataError(f"{path}: not a GeoJSON FeatureCollection, but {found!r}; {CONVERT}")
-    if (stated := root.get("crs")) is not None and not any(known in json.dumps(stated) for known in _WGS84):
+    if (stated := root.get("crs")) is not None and not _is_wgs84(stated):
         raise DataError(f"{path}: crs is {json.dumps(stated)}; it must be longitude and latitude (WGS 84): {CONVERT}")
     features = root.get("features")
     if not isinstance(features, list) or not all(isinstance(one, dict) for one in features):
@@ -170,9 +172,9 @@ def _of_geojson(path: str, content: bytes, name: str | None) -> Iterator[tuple[A
 
 
 def _polygons(geometry: Any) -> list[Rings]:
-    """Rings of every polygon of a geometry: of GeoJSON, or of well-known binary."""
-    if isinstance(geometry, bytes):
-        geometry = _of_binary(geometry)
+    """Rings of every polygon of a geometry: of GeoJSON, or well-known binary or text."""
+    if isinstance(geometry, bytes | str):
+        geometry = _of_well_known(geometry)
     kind = geometry.get("type") if isinstance(geometry, dict) else None
     if kind not in ("Polygon", "MultiPolygon"):
         raise _Wrong(f"its geometry is {kind or 'missing'}; it must be a Polygon or a MultiPolygon")
@@ -188,8 +190,8 @@ def _polygons(geometry: Any) -> list[Rings]:
 
 def _lines(geometry: Any) -> list[NDArray[np.float64]]:
     """Lines, or rings of polygons, of a geometry."""
-    if isinstance(geometry, bytes):
-        geometry = _of_binary(geometry)
+    if isinstance(geometry, bytes | str):
+        geometry = _of_well_known(geometry)
     kind = geometry.get("type") if isinstance(geometry, dict) else None
     if kind == "GeometryCollection":
         several = geometry.get("geometries")
@@ -223,7 +225,7 @@ def _of_geoparquet(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
         with pq.ParquetFile(path) as file:
             column, described = _geometry_column((file.schema_arrow.metadata or {}).get(b"geo", b"{}"))
             columns = file.schema_arrow.names
-            if described.get("encoding") != "WKB" or column not in columns:
+            if described.get("encoding") not in ("WKB", "WKT") or column not in columns:
                 raise DataError(f"{path}: Parquet, but not GeoParquet with geometry as WKB; {CONVERT}")
             if "crs" in described and not _is_wgs84(described["crs"]):
                 raise DataError(f"{path}: its crs must be longitude and latitude (WGS 84); {CONVERT}")
@@ -246,62 +248,45 @@ def _geometry_column(metadata: bytes) -> tuple[str, dict[str, Any]]:
 
 
 def _is_wgs84(crs: Any) -> bool:
-    identity = (crs.get("id") if isinstance(crs, dict) else None) or {}
-    return (str(identity.get("authority")), str(identity.get("code"))) in {("OGC", "CRS84"), ("EPSG", "4326")}
+    """Whether a coordinate system, by its identifier or else its name, is longitude and latitude of WGS 84.
+
+    >>> _is_wgs84({"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::4326"}}), _is_wgs84("EPSG:25832")
+    (True, False)
+    >>> _is_wgs84({"type": "GeographicCRS", "name": "WGS 84"}), _is_wgs84({"name": "WGS 84 / UTM zone 32N"})
+    (True, False)
+    """
+    if isinstance(crs, dict):
+        identity = crs.get("id")
+        if isinstance(identity, dict):
+            return _is_wgs84(f"{identity.get('authority')}:{identity.get('code')}")
+        properties = crs.get("properties")
+        return _is_wgs84(properties.get("name") if isinstance(properties, dict) else crs.get("name"))
+    letters = "".join(filter(str.isalnum, str(crs).upper()))
+    return letters.endswith(_WGS84) or letters in ("WGS84CRS84", "OGCCRS84")
 
 
-def _of_binary(data: bytes) -> dict[str, Any]:
-    """Well-known binary (OGC Simple Features) of a polygon, a line, or several, as GeoJSON.
+def _of_well_known(data: bytes | str) -> dict[str, Any]:
+    """Well-known binary (ISO or extended) or text of OGC Simple Features, as GeoJSON without heights.
 
-    >>> triangle = struct.pack("<BIII8d", 1, 3, 1, 4, 0, 0, 1, 0, 0, 1, 0, 0)
-    >>> _of_binary(triangle)["coordinates"]
-    [[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]]
+    >>> _of_well_known("POINT (8.5 47.4)")
+    {'type': 'Point', 'coordinates': (8.5, 47.4)}
     """
     try:
-        kind, coordinates, _ = _geometry_at(data, 0)
-    except struct.error as error:
-        raise _Wrong("its geometry is cut off; well-known binary is needed") from error
-    return {"type": kind, "coordinates": coordinates}
-
-
-def _geometry_at(data: bytes, at: int) -> tuple[str, list[Any], int]:
-    """Type and coordinates of the geometry at a place, and where it ends."""
-    order = "<" if data[at : at + 1] == b"\x01" else ">"
-    code, (n,) = _code_at(data, at), struct.unpack_from(f"{order}I", data, at + 5)
-    kind = _KINDS.get(code % 1000)
-    if kind is None or code >= 4000:
-        raise _Wrong("its geometry must be a Polygon or a MultiPolygon")
-    width, at, coordinates = (2, 3, 3, 4)[code // 1000], at + 9, []
-
-    def positions(n_points: int, at: int) -> tuple[list[Any], int]:
-        """Read points, and where they end."""
-        flat = struct.unpack_from(f"{order}{width * n_points}d", data, at)
-        return [list(flat[i : i + 2]) for i in range(0, len(flat), width)], at + 8 * len(flat)
-
-    if kind == "LineString":
-        return kind, *positions(n, at)
-    for _ in range(n):
-        if kind == "Polygon":
-            part, at = positions(struct.unpack_from(f"{order}I", data, at)[0], at + 4)
-        else:
-            if f"Multi{_KINDS.get(_code_at(data, at) % 1000)}" != kind:
-                raise _Wrong(f"a part of its geometry is no {kind.removeprefix('Multi')}")
-            _, part, at = _geometry_at(data, at)
-        coordinates.append(part)
-    return kind, coordinates, at
-
-
-def _code_at(data: bytes, at: int) -> int:
-    """Type of the geometry at a place, as well-known binary numbers it."""
-    code: int = struct.unpack_from("<I" if data[at : at + 1] == b"\x01" else ">I", data, at + 1)[0]
-    return code
+        shape = shapely.from_wkb(data) if isinstance(data, bytes) else shapely.from_wkt(data)
+    except ShapelyError as error:
+        if "closed" in str(error):
+            raise _Wrong("a ring is open; repeat its first position") from error
+        raise _Wrong(f"its geometry is neither well-known binary nor text ({error})") from error
+    if (srid := int(shapely.get_srid(shape))) not in (0, 4326):
+        raise _Wrong(f"its coordinates are those of EPSG:{srid}, not longitude and latitude (WGS 84): {CONVERT}")
+    return dict(mapping(shapely.force_2d(shape)))
 
 
 # Checks.
 
 
-def _checked(rings: Rings) -> Rings:
-    """The rings of one polygon; raises `_Wrong` unless they bound an area without doubt."""
+def _checked(rings: Rings) -> shapely.Polygon:
+    """Make one polygon of its rings; raises `_Wrong` unless they bound an area without doubt."""
     for ring in rings:
         if len(ring) < 4:
             raise _Wrong(f"a ring has {len(ring)} positions; at least 4 are needed, the last one equal to the first")
@@ -310,18 +295,22 @@ def _checked(rings: Rings) -> Rings:
             raise _Wrong(
                 f"a ring is open: it begins at {_at(ring[0])} and ends at {_at(ring[-1])}; repeat its first position"
             )
-        x, y = (ring - ring[0]).T
-        if x[:-1] @ y[1:] == x[1:] @ y[:-1]:
+        if not shapely.Polygon(ring).area:
             raise _Wrong(f"the ring that begins at {_at(ring[0])} bounds no area")
-    if (crossing := _crossing(sides_of(rings))) is not None:
-        raise _Wrong(f"its sides cross near {_at(crossing)}; cut it there into a MultiPolygon, or repair it in a GIS")
-    outline = sides_of(rings[:1])
+    outline, polygon = shapely.Polygon(rings[0]), shapely.Polygon(rings[0], rings[1:])
     for hole in rings[1:]:
-        if not holds(outline, hole[:, 1], hole[:, 0]).all():
+        if not shapely.intersects_xy(outline, hole).all():
             raise _Wrong(
                 f"the hole that begins at {_at(hole[0])} is not inside its outline; a polygon's first ring is that"
             )
-    return rings
+    # Rings may touch themselves and each other: repairing moves no area then. Where sides cross it does.
+    if (
+        not polygon.is_valid
+        and abs(shapely.make_valid(polygon, method="structure").area - polygon.area) > _SAME_AREA * polygon.area
+    ):
+        where = shapely.is_valid_reason(polygon).rpartition("[")[2].rstrip("]").replace(" ", ", ")
+        raise _Wrong(f"its sides cross near [{where}]; cut it there into a MultiPolygon, or repair it in a GIS")
+    return polygon
 
 
 def _check_degrees(line: NDArray[np.float64]) -> None:
@@ -332,105 +321,16 @@ def _check_degrees(line: NDArray[np.float64]) -> None:
             f"[{longitude:g}, {latitude:g}] is no longitude and latitude in degrees (WGS 84): {CONVERT}; zones "
             "across the 180th meridian are cut there"
         )
+    longitude = line[:, 0]
+    # A side from −180 to 180 is the border of a map of the world.
+    long = (np.abs(np.diff(longitude)) > 180) & ~((np.abs(longitude[1:]) == 180) & (np.abs(longitude[:-1]) == 180))
+    if long.any():
+        at = int(long.argmax())
+        raise _Wrong(
+            f"its side from {_at(line[at])} to {_at(line[at + 1])} is more than 180 degrees long: cut it at the 180th "
+            "meridian into a MultiPolygon, or put a position halfway along it"
+        )
 
 
 def _at(position: NDArray[np.float64]) -> str:
     return f"[{position[0]:.6g}, {position[1]:.6g}]"
-
-
-def _crossing(sides: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """An end of a side that goes through another one, if any; sides may touch."""
-    sides = sides[np.argsort(sides[:, 0])]
-    last = np.searchsorted(sides[:, 0], sides[:, 2], "right")
-    first = np.arange(1, len(sides) + 1)
-    counts = np.maximum(last - first, 0)
-    begin = 0
-    for end in _chunks(counts):
-        one, other = _pairs(first[begin:end], counts[begin:end])
-        a, b = sides[begin + one], sides[other]
-        wide = (np.minimum(a[:, 1], a[:, 3]) <= np.maximum(b[:, 1], b[:, 3])) & (
-            np.minimum(b[:, 1], b[:, 3]) <= np.maximum(a[:, 1], a[:, 3])
-        )
-        a, b = a[wide], b[wide]
-        through = (_turn(a, b[:, 0], b[:, 1]) * _turn(a, b[:, 2], b[:, 3]) < 0) & (
-            _turn(b, a[:, 0], a[:, 1]) * _turn(b, a[:, 2], a[:, 3]) < 0
-        )
-        if through.any():
-            return a[through][0, [1, 0]]
-        begin = end
-    return None
-
-
-# Points in polygons.
-
-
-def sides_of(rings: Rings) -> NDArray[np.float64]:
-    """Sides of some rings, shape (n, 4): latitude and longitude of the southern end, then of the northern one.
-
-    Two zones that share a border so have the very same side, whichever way round their rings go.
-    """
-    ends = [np.concatenate([ring[:-1, ::-1], ring[1:, ::-1]], axis=1) for ring in rings]
-    sides = np.concatenate(ends)
-    turned = (sides[:, 0] > sides[:, 2]) | ((sides[:, 0] == sides[:, 2]) & (sides[:, 1] > sides[:, 3]))
-    sides[turned] = sides[turned][:, [2, 3, 0, 1]]
-    return sides
-
-
-def holds(
-    sides: NDArray[np.float64], latitude: NDArray[np.float64], longitude: NDArray[np.float64]
-) -> NDArray[np.bool_]:
-    """Whether rings hold each point: it is on a side, or a ray to the east crosses an odd number of sides.
-
-    `latitude`, `longitude`: of the points, shape (n_points,).
-
-    For each point only the sides at its latitude are looked at. Memory: some two million pairs of both at a time.
-
-    >>> square = sides_of([np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [0.0, 0.0]])])
-    >>> holds(square, np.array([0.5, 0.5, 0.5, 1.0]), np.array([0.5, 1.0, 1.1, 1.0])).tolist()
-    [True, True, False, True]
-    """
-    order = np.argsort(latitude)
-    y, x = latitude[order], longitude[order]
-    first = np.searchsorted(y, sides[:, 0], "left")
-    counts = np.searchsorted(y, sides[:, 2], "right") - first
-    odd, on = np.zeros(len(y), np.bool_), np.zeros(len(y), np.bool_)
-    begin = 0
-    for end in _chunks(counts):
-        which, point = _pairs(first[begin:end], counts[begin:end])
-        side = sides[begin + which]
-        turn = _turn(side, y[point], x[point])
-        crosses = point[(turn > 0) & (y[point] < side[:, 2])]
-        odd ^= np.bincount(crosses, minlength=len(y)) % 2 == 1
-        touches = turn == 0
-        west, east = np.minimum(side[:, 1], side[:, 3]), np.maximum(side[:, 1], side[:, 3])
-        on[point[touches & (x[point] >= west) & (x[point] <= east)]] = True
-        begin = end
-    held = np.empty(len(y), np.bool_)
-    held[order] = odd | on
-    return held
-
-
-def _turn(sides: NDArray[np.float64], y: NDArray[np.float64], x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Above 0 where a point is to the west of its side, 0 on the line through it."""
-    return (sides[:, 3] - sides[:, 1]) * (y - sides[:, 0]) - (x - sides[:, 1]) * (sides[:, 2] - sides[:, 0])
-
-
-def _pairs(first: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Every row with each of its ``counts`` positions from ``first`` on.
-
-    >>> [found.tolist() for found in _pairs(np.array([5, 9]), np.array([2, 1]))]
-    [[0, 0, 1], [5, 6, 9]]
-    """
-    row = np.repeat(np.arange(len(first)), counts)
-    begins = np.cumsum(counts) - counts
-    return row, np.arange(len(row)) - np.repeat(begins, counts) + np.repeat(first, counts)
-
-
-def _chunks(counts: NDArray[np.int64]) -> Iterator[int]:
-    """Ends of stretches of rows that together have a bounded number of pairs, at least one row each."""
-    total = np.cumsum(counts)
-    begin = 0
-    while begin < len(counts):
-        before = int(total[begin - 1]) if begin else 0
-        begin = max(begin + 1, int(np.searchsorted(total, before + _MOST_PAIRS, "right")))
-        yield begin

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import struct
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.output.maps import export
 from penstock.pipeline.reporting.page import write_report
-from penstock.pipeline.spaces import polygons
 from penstock.pipeline.spaces.zones import Zones
 from penstock.pipeline.steps.traces import area_of
 
@@ -98,6 +98,13 @@ def test_the_first_zone_of_the_file_has_shared_borders_and_corners(tmp_path):
     assert placed(zones(tmp_path, a), [[2, 0.5], [0.5, 1.0000001], [-0.0000001, 0.5]]) == [-1, -1, -1]
 
 
+def test_a_zone_may_be_the_whole_world(tmp_path):
+    world = [[-180, -90], [180, -90], [180, 90], [-180, 90], [-180, -90]]
+    across = [[[[170, 0], [180, 0], [180, 9], [170, 9], [170, 0]]], [[[-180, 0], [-170, 0], [-170, 9], [-180, 0]]]]
+    space = zones(tmp_path, feature("fiji", across, kind="MultiPolygon"), feature("elsewhere", world))
+    assert placed(space, [[179, 1], [-179, 0.1], [0, 1], [180, 5], [-180, 90]]) == [0, 0, 1, 0, 1]
+
+
 def test_no_point_falls_between_zones_that_share_their_border(tmp_path):
     """Slanted borders that no double lies on, points along them, and rings of either direction."""
     rng = np.random.default_rng(3)
@@ -129,15 +136,61 @@ def test_parts_that_overlap_are_both_inside(tmp_path):
     assert placed(space, [[1.5, 1.5], [0.5, 0.5], [2.5, 2.5], [0.5, 2.5]]) == [0, 0, 0, -1]
 
 
-def test_points_are_compared_in_bounded_memory(tmp_path, monkeypatch):
+def test_blocks_do_not_matter(tmp_path, monkeypatch):
     rng = np.random.default_rng(1)
     space = zones(tmp_path, *(feature(f"{i}", star(rng, (i, 0), 0.5, 1.0, 90)) for i in range(4)))
     points = rng.uniform(-2, 5, (3000, 2))
     expected = placed(space, points)
-    monkeypatch.setattr(polygons, "_MOST_PAIRS", 50)
     monkeypatch.setattr("penstock.pipeline.spaces.zones._CHUNK", 700)
-    assert placed(zones(tmp_path, *json.loads(Path(space.path).read_text())["features"]), points) == expected
+    assert placed(space, points) == expected
     assert placed(space, []) == []
+
+
+def is_held(point: tuple[Fraction, Fraction], rings: list[list[list[float]]]) -> bool:
+    """By the definition in rational numbers: on a side, or to the west of an odd number of them."""
+    x, y = point
+    odd = False
+    for ring in rings:
+        for ends in itertools.pairwise(ring):
+            (x0, y0), (x1, y1) = ((Fraction(a), Fraction(b)) for a, b in ends)
+            turn = (x1 - x0) * (y - y0) - (y1 - y0) * (x - x0)
+            if turn == 0 and min(x0, x1) <= x <= max(x0, x1) and min(y0, y1) <= y <= max(y0, y1):
+                return True
+            if (y0 > y) != (y1 > y):
+                odd ^= x < x0 + (x1 - x0) * (y - y0) / (y1 - y0)
+    return odd
+
+
+SLIVER = [[0, 0], [5, 1e-9], [10, 0], [5, 2e-9], [0, 0]]
+#: Its outline meets itself at (2, 2), its holes meet the outline and each other in a corner.
+TOUCHING = [
+    [[0, 0], [6, 0], [6, 6], [2, 2], [0, 6], [0, 4], [2, 2], [0, 1], [0, 0]],
+    [[3, 0], [4, 1], [3, 2], [2, 1], [3, 0]],
+    [[4, 1], [5, 1], [5, 2], [4, 1]],
+]
+
+
+@pytest.mark.parametrize(
+    "rings",
+    [
+        [SLIVER],
+        TOUCHING,
+        [[[0, 0], [0.1, 0.3], [0.7, 0.9], [1.1, 0.2], [0, 0]]],
+        [square(0, 0, 6), square(1, 1, 2), square(3, 3, 2)],
+        [square(0, 0, 6), [[0, 2], [3, 2], [3, 4], [0, 4], [0, 2]]],  # a hole along a side
+    ],
+    ids=["sliver", "touching itself", "slanted", "holes", "notch"],
+)
+def test_thin_holed_and_touching_zones_hold_what_rational_numbers_say(tmp_path, rings):
+    rng = np.random.default_rng(7)
+    corners = np.concatenate([np.asarray(ring, float) for ring in rings])
+    ends = np.array([side for ring in rings for side in itertools.pairwise(ring)], float)
+    along = ends[:, 0] + rng.choice([0.25, 0.5, 0.3, 0.7], (20, len(ends), 1)) * (ends[:, 1] - ends[:, 0])
+    inside = rng.uniform(corners.min(axis=0), corners.max(axis=0), (400, 2))
+    points = np.concatenate([corners, along.reshape(-1, 2), inside, np.round(inside)])
+    expected = [is_held((Fraction(x), Fraction(y)), rings) - 1 for x, y in points.tolist()]
+    assert placed(zones(tmp_path, feature("a", *rings)), points) == expected
+    assert set(expected) == {0, -1}
 
 
 # What the file says.
@@ -174,6 +227,7 @@ SHARP = [[0, 0], [1, 1], [1, 0], [0, 1], [0, 0]]
         ((feature("a", square(0, 0), square(5, 5)),), r"the hole that begins at \[5, 5\] is not inside"),
         ((feature("a", square(0, 0, 3), square(2, 2, 2)),), "its sides cross|is not inside its outline"),
         ((feature("a", square(583960, 4507523, 900)),), r"\[583960, 4.50752e\+06\] is no longitude and latitude"),
+        ((feature("a", [[179, 0], [-179, 0], [-179, 1], [179, 1], [179, 0]]),), "more than 180 degrees long: cut it"),
         ((feature("a"),), "it has no ring"),
         ((feature("a", [[0, "x"], [1, 1], [2, 2], [0, 0]]),), "its coordinates are not those of a Polygon"),
         ((feature("a", [[0, 10**400], [1, 1], [2, 2], [0, 0]]),), "its coordinates are not those of a Polygon"),
@@ -234,6 +288,19 @@ def test_geoparquet_gives_the_same_zones(tmp_path):
     parts = feature("b", [[square(5, 0)], [square(7, 0)]], kind="MultiPolygon")
     expected = zones(tmp_path, feature("a", ring, hole), parts, feature("c", square(9, 0)))
     assert read.geometry() == expected.geometry()
+    extended = struct.pack("<BII", 1, 0x20000003, 4326) + binary([ring, hole])[5:]
+    for name in ("WGS 84", "WGS 84 (CRS84)", "WGS_1984"):
+        again = geoparquet(tmp_path / "e.parquet", ["a", "b", "c"], [extended, many, high], crs={"name": name})
+        assert again.geometry() == expected.geometry()
+
+
+def test_geometry_as_text_is_read_too(tmp_path):
+    text = "POLYGON ((0 0, 3 0, 3 3, 0 3, 0 0))"
+    geo = {"version": "1.1.0", "primary_column": "geom", "columns": {"geom": {"encoding": "WKT"}}}
+    table = pa.table({"zone": ["a"], "geom": [text]}).replace_schema_metadata({"geo": json.dumps(geo)})
+    pq.write_table(table, tmp_path / "z.parquet")
+    read = Zones(path=str(tmp_path / "z.parquet"), name="zone")
+    assert read.geometry() == zones(tmp_path, feature("a", square(0, 0, 3))).geometry()
 
 
 @pytest.mark.parametrize(
@@ -242,6 +309,7 @@ def test_geoparquet_gives_the_same_zones(tmp_path):
         ({"encoding": "point"}, "not GeoParquet with geometry as WKB"),
         ({"crs": {"id": {"authority": "EPSG", "code": 2263}}}, "its crs must be longitude and latitude"),
         ({"crs": None}, "its crs must be longitude and latitude"),
+        ({"crs": {"name": "WGS 84 / UTM zone 32N"}}, "its crs must be longitude and latitude"),
     ],
 )
 def test_other_parquet_is_refused(tmp_path, changes, message):
@@ -263,10 +331,12 @@ def test_wrong_geometries_and_columns_of_geoparquet_are_named(tmp_path):
     path = tmp_path / "z.parquet"
     shape = binary([square(0, 0)])
     for shapes, message in (
-        ([shape, shape[:-4]], "feature 2: its geometry is cut off"),
-        ([shape, struct.pack("<BI2d", 1, 1, 0, 0)], "feature 2: its geometry must be a Polygon"),
+        ([shape, shape[:-4]], "feature 2: its geometry is neither well-known binary nor text .*smaller"),
+        ([shape, struct.pack("<BI2d", 1, 1, 0, 0)], "feature 2: its geometry is Point; it must be a Polygon"),
+        ([shape, binary([square(0, 0)[:-1]])], "feature 2: a ring is open"),
+        ([shape, struct.pack("<BII", 1, 0x20000003, 25832) + binary([square(0, 0)])[5:]], "feature 2: .*EPSG:25832"),
         ([shape, None], "feature 2: its geometry is missing"),
-        ([shape, struct.pack("<BII", 1, 6, 1) * 5000], "feature 2: a part of its geometry is no Polygon"),
+        ([shape, struct.pack("<BII", 1, 6, 1) * 5000], "feature 2: its geometry is neither"),
     ):
         with pytest.raises(DataError, match=message):
             _ = geoparquet(path, ["a", "b"], shapes).cells
