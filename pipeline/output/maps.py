@@ -180,7 +180,7 @@ def _near(line: Line, least: NDArray[np.float64], most: NDArray[np.float64]) -> 
 def _coarse(line: Line, squeeze: NDArray[np.float64], tolerance: float) -> Line:
     """A line without the positions that are no farther than the tolerance from it without them; its ends stay."""
     shape = shapely.simplify(shapely.LineString(line * squeeze), tolerance, preserve_topology=False)
-    return shapely.get_coordinates(shape) / squeeze
+    return np.asarray(shapely.get_coordinates(shape) / squeeze)
 
 
 # Releases, written on demand from the public files alone.

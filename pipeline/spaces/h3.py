@@ -92,7 +92,8 @@ class H3(Space):
     def _cells_of_box(self) -> tuple[str, ...]:
         library = _library()
         # The library takes a polygon that is wider than 180 degrees for the other side of the world.
-        pieces = np.linspace(self.west, self.east, 1 + math.ceil((self.east - self.west) / _WIDEST)).tolist()
+        begin, end = float(self.west or 0), float(self.east or 0)
+        pieces = np.linspace(begin, end, 1 + math.ceil((end - begin) / _WIDEST)).tolist()
         cells: set[str] = set()
         for west, east in pairwise(pieces):
             corners = [(self.south, west), (self.south, east), (self.north, east), (self.north, west)]
