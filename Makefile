@@ -30,7 +30,7 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check .
 
 types: $(VENV)/.dev
-	$(VENV)/bin/mypy penstock reproductions
+	$(VENV)/bin/mypy penstock reproductions --exclude reproductions/tests
 
 # The other engines have an environment of their own, so that penstock is measured as it is installed.
 bench: $(VENV)/.core $(VENV)-peers/.bench

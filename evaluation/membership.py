@@ -1,46 +1,24 @@
 """Membership inference on released counts: does an aggregate include a given person?
 
-The public names of `penstock.evaluation.attacks`, and the one-call form of the game.
+The one-call form of the game of `penstock.evaluation.attacks`, the privacy gain, and statistics of movements.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from penstock.accountants.online_attack import area_under_curve, auc_interval
-from penstock.evaluation.attacks.challenge import AttackResult, privacy_gain, privacy_loss
+from penstock.evaluation.attacks.challenge import privacy_gain as privacy_gain
 from penstock.evaluation.attacks.defenses import Defense
-from penstock.evaluation.attacks.exposure import (
-    component_loadings,
-    feature_importance,
-    mobility_features,
-    sort_by_popularity,
-    unicity,
-)
 from penstock.evaluation.attacks.game import MembershipGame
 from penstock.evaluation.attacks.priors import Known, Period
-from penstock.evaluation.attacks.targets import activity_profile, extreme_targets, mobility_groups, sample_targets
+from penstock.evaluation.attacks.user_space import checked_binary
+from penstock.evaluation.metrics import Axes, turned
+from penstock.mechanisms.core.plugin import ParameterError
 
-__all__ = [
-    "AttackResult",
-    "MembershipGame",
-    "activity_profile",
-    "area_under_curve",
-    "auc_interval",
-    "component_loadings",
-    "extreme_targets",
-    "feature_importance",
-    "membership_auc",
-    "mobility_features",
-    "mobility_groups",
-    "privacy_gain",
-    "privacy_loss",
-    "sample_targets",
-    "sort_by_popularity",
-    "unicity",
-]
+Array = NDArray[np.float64]
 
 
 def membership_auc(
@@ -59,7 +37,7 @@ def membership_auc(
     defense: Defense | None = None,
     attack: str = "pca",
     seed: int,
-    axes: str | None = None,
+    axes: Axes = "cells_windows",
 ) -> float:
     """Area under the curve of a membership attack on one target.
 
@@ -69,8 +47,10 @@ def membership_auc(
         Whether a user was in a cell during a window.
     target
         Index of the user under attack.
-    prior, group_size, known, challenges, groups, observation, inference, n_samples, n_components, seed, axes
+    prior, group_size, known, challenges, groups, observation, inference, n_samples, n_components, seed
         The game, as in `MembershipGame`.
+    axes
+        ``cells_windows`` for a binary array (n_users, n_cells, n_windows), as it is taken unless it says otherwise.
     defense
         Callable of (counts (replicas, n_windows, n_cells), seed) returning released values of the same shape; the
         adversary trains on released values too. None: raw counts.
@@ -102,7 +82,7 @@ def membership_auc(
     True
     """
     game = MembershipGame(
-        binary,
+        *turned(axes, binary),
         prior=prior,
         group_size=group_size,
         known=known,
@@ -113,6 +93,87 @@ def membership_auc(
         n_samples=n_samples,
         n_components=n_components,
         seed=seed,
-        axes=axes,
     )
     return game.attack(target, defense=defense, attack=attack).auc
+
+
+def mobility_features(binary: NDArray[Any], weekend: NDArray[Any], *, axes: Axes = "cells_windows") -> dict[str, Array]:
+    """Eleven statistics of every user's movements.
+
+    Parameters
+    ----------
+    binary (n_users, n_windows, n_cells)
+        Whether a user was in a cell during a window; an event is one True.
+    weekend (n_windows,)
+        Whether a window belongs to a weekend.
+    axes
+        ``cells_windows`` for a binary array (n_users, n_cells, n_windows), as it is taken unless it says otherwise.
+
+    Returns
+    -------
+    features
+        Arrays (n_users,) by name: ``events``, ``unique_cells``, ``active_windows``; ``cells_per_window``, the mean
+        over active windows; ``active_windows_weekday``, ``active_windows_weekend``, ``events_weekday``,
+        ``events_weekend``, means over all windows of the kind; ``spatial_entropy``, ``temporal_entropy`` of the
+        events over cells and over windows, in nats; ``unicity``. A mean over nothing is 0.
+
+    Notes
+    -----
+    Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1 and tables 2 and 3.
+
+    Examples
+    --------
+    >>> binary = np.array([[[1, 1], [1, 0], [0, 0]], [[1, 0], [0, 0], [0, 0]]], dtype=bool)
+    >>> features = mobility_features(binary, np.array([False, False, True]), axes="windows_cells")
+    >>> features["events"], features["cells_per_window"], features["unicity"]
+    (array([3., 1.]), array([1.5, 1. ]), array([0.66666667, 0.33333333]))
+    """
+    presence = checked_binary(*turned(axes, binary))
+    weekend = np.asarray(weekend)
+    if weekend.shape != presence.shape[1:2] or weekend.dtype != bool:
+        raise ParameterError("weekend", weekend.shape, f"a boolean mask over the {presence.shape[1]} windows")
+    by_cell = presence.sum(axis=1, dtype=float)
+    by_window = presence.sum(axis=2, dtype=float)
+    events, active = by_cell.sum(axis=1), by_window > 0
+    return {
+        "events": events,
+        "unique_cells": (by_cell > 0).sum(axis=1).astype(float),
+        "active_windows": active.sum(axis=1).astype(float),
+        "cells_per_window": events / np.maximum(active.sum(axis=1), 1),
+        "active_windows_weekday": _mean(active[:, ~weekend]),
+        "active_windows_weekend": _mean(active[:, weekend]),
+        "events_weekday": _mean(by_window[:, ~weekend]),
+        "events_weekend": _mean(by_window[:, weekend]),
+        "spatial_entropy": _entropy(by_cell),
+        "temporal_entropy": _entropy(by_window),
+        "unicity": _unicity(presence),
+    }
+
+
+def _unicity(presence: NDArray[np.bool_]) -> Array:
+    """Share of the windows in which a user's set of cells is unique.
+
+    The order of the cells within a window is not in the binary matrix, so sets are compared where the source
+    compares sequences: this never exceeds its figure.
+
+    """
+    n_users, n_windows, _ = presence.shape
+    unique = np.zeros(n_users)
+    for window in range(n_windows):
+        cells = np.packbits(presence[:, window], axis=1)
+        patterns = np.ascontiguousarray(cells).view(np.dtype((np.void, cells.shape[1]))).ravel()
+        _, pattern, sharing = np.unique(patterns, return_inverse=True, return_counts=True)
+        unique += (sharing[pattern] == 1) & cells.any(axis=1)
+    share: Array = unique / n_windows
+    return share
+
+
+def _mean(values: NDArray[Any]) -> Array:
+    mean: Array = values.sum(axis=1) / max(values.shape[1], 1)
+    return mean
+
+
+def _entropy(counts: Array) -> Array:
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    entropy: Array = -(shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=1)
+    return np.abs(entropy)  # no negative zero

@@ -1,19 +1,21 @@
-"""What a release is still worth: utility metrics of released against true counts.
+"""Utility of a release: metrics of released against true counts.
 
 Errors in people and as shares, and skill scores against releases that cost nothing; the metrics of Pyrgelis, Troncoso,
-De Cristofaro, *Measuring Membership Privacy on Aggregate Location Time-Series*, 2020, section 5. The conventions for
-ties, constant series and empty cells or windows are in ``docs/utility.md``. Every function takes ``axes``, the
-orientation of both arrays: ``windows_cells``, as everywhere else, or ``cells_windows``. Without it arrays are taken
-as (n_cells, n_windows), as in earlier versions, with a `FutureWarning`: a square array does not show which it is.
-Every function returns the mean over its cells or windows, and is never NaN; `METRICS` gives the values behind that mean
-one by one, and takes ``axes`` too.
+De Cristofaro, *Measuring Membership Privacy on Aggregate Location Time-Series*, 2020, section 5: errors (5.1), hotspots
+and ranks (5.2), distributions over cells (5.3), correlations in time (5.4); forecasts and anomalies are the tasks
+behind sections 5.1 and 5.4. The conventions for ties, constant series and empty cells or windows are in
+``docs/utility.md``.
+
+Each function is written for checked counts (n_windows, n_cells) and returns a value for each cell or window; `metric`
+makes of it a function of any two arrays (n_cells, n_windows), or (n_windows, n_cells) with ``axes="windows_cells"``,
+that returns their mean and is never NaN. `METRICS` gives the values behind the mean, of windows × cells.
 
 Examples
 --------
 >>> truth = np.array([[9.0, 1.0], [4.0, 8.0]])
->>> kendall_tau(truth, truth, axes="windows_cells"), mean_absolute_error(truth, truth + 1.0, axes="windows_cells")
+>>> kendall_tau(truth, truth), mean_absolute_error(truth, truth + 1.0)
 (1.0, 1.0)
->>> cells, errors = METRICS["mae"].scores(truth, truth + [[1.0, 3.0]], axes="windows_cells")
+>>> cells, errors = METRICS["mae"].scores(truth, truth + [[1.0, 3.0]])
 >>> cells, errors
 (array([0, 1]), array([1., 3.]))
 """
@@ -21,115 +23,28 @@ Examples
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial, wraps
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from penstock.evaluation.metrics import (
-    PERIOD,
-    Array,
-    Indices,
-    Metric,
-    Scope,
-    absolute_errors,
-    anomaly_agreements,
-    busiest,
-    by_day,
-    checked_pair,
-    explained_shares,
-    forecast_errors,
-    hotspot_rank_taus,
-    hotspot_scores,
-    js_divergences,
-    kendall_taus,
-    pearson_correlations,
-    relative_errors,
-    relative_shares,
-    skills,
-    sum_shares,
-    turned,
-)
-
-__all__ = [
-    "DEFAULT",
-    "METRICS",
-    "Metric",
-    "anomaly_agreement",
-    "daily_city_error",
-    "daily_mean_absolute_error",
-    "daily_relative_mean_absolute_error",
-    "forecast_error",
-    "hotspot_f1",
-    "hotspot_rank_tau",
-    "js_distance",
-    "js_divergence",
-    "kendall_tau",
-    "mean_absolute_error",
-    "mean_relative_error",
-    "pearson",
-    "relative_mean_absolute_error",
-    "skill",
-    "skill_last",
-    "top_mean_relative_error",
-    "variance_explained",
-]
+from penstock.evaluation.metrics import METRICS as METRICS
+from penstock.evaluation.metrics import PERIOD, Array, Indices, busiest, by_day, metric
+from penstock.evaluation.metrics import Metric as Metric
+from penstock.mechanisms.core.plugin import ParameterError
 
 FRACTION = 0.1
 UNUSUAL = 0.05
 PAPER = "Pyrgelis et al. 2020"
-METRICS: dict[str, Metric] = {}
-"""Every utility metric by the name that a configuration gives it."""
 
 
-def _metric(
-    name: str, values: Callable[[Array, Array], Array], scope: Scope, unit: str = "", **facts: Any
-) -> Callable[[Callable[..., float]], Callable[..., float]]:
-    """Enter a mean of ``values`` over arrays (n_windows, n_cells) as a metric, and give it the keyword ``axes``."""
-
-    def enter(mean: Callable[..., float]) -> Callable[..., float]:
-        """Register a metric under its name."""
-
-        @wraps(mean)
-        def oriented(
-            truth: ArrayLike, released: ArrayLike, *others: Any, axes: str | None = None, **named: Any
-        ) -> float:
-            """Turn the arrays to windows × cells first."""
-            return mean(*turned(mean.__name__, axes, truth, released), *others, **named)
-
-        METRICS[name] = Metric(name, oriented, values, scope, unit, **facts)
-        return oriented
-
-    return enter
-
-
-def _skills(truth: Array, released: Array) -> Array:
-    return skills(truth, released, np.zeros_like(truth))
-
-
-def _skills_last(truth: Array, released: Array) -> Array:
-    return skills(truth, released, np.concatenate([np.zeros((1, truth.shape[1])), released[:-1]]))
-
-
-def _js_distances(truth: Array, released: Array) -> Array:
-    return np.sqrt(js_divergences(truth, released))
-
-
-def _top_cells(truth: Array) -> Indices:
-    return busiest(truth.sum(axis=0), FRACTION)
-
-
-@_metric("mae", absolute_errors, "cell", "people", higher_is_better=False)
-def mean_absolute_error(truth: ArrayLike, released: ArrayLike) -> float:
+@metric("mae", "cell", "people", higher_is_better=False)
+def mean_absolute_error(truth: Array, released: Array) -> Array:
     """Absolute error in people, mean over cells and windows (0 is best).
 
     Parameters
     ----------
     truth, released
-        Counts of people, shape (n_windows, n_cells) with ``axes="windows_cells"``; the truth at least 0. So for every
-        metric here.
+        Counts of people of one shape; the truth at least 0. So for every metric here.
 
     Raises
     ------
@@ -138,151 +53,291 @@ def mean_absolute_error(truth: ArrayLike, released: ArrayLike) -> float:
 
     Examples
     --------
-    >>> mean_absolute_error([[10, 0]], [[8, 1]], axes="cells_windows")
+    >>> mean_absolute_error([[10, 0]], [[8, 1]])
     1.5
     """
-    return float(absolute_errors(*checked_pair(truth, released)).mean())
+    errors: Array = np.abs(released - truth).mean(axis=0)
+    return errors
 
 
-@_metric("relative_mae", relative_shares, "cell", higher_is_better=False)
-def relative_mean_absolute_error(truth: ArrayLike, released: ArrayLike) -> float:
+@metric("relative_mae", "cell", higher_is_better=False)
+def relative_mean_absolute_error(truth: Array, released: Array) -> Array:
     """Mean absolute error as a share of the mean count (0 is best; a release of zeros has 1).
 
-    >>> relative_mean_absolute_error([[10, 0]], [[8, 1]], axes="cells_windows")
+    Of a cell, its own error over the mean count of all cells and windows. Where no one was counted at all, as if one
+    person had been there once.
+
+    >>> relative_mean_absolute_error([[10, 0]], [[8, 1]])
     0.3
     """
-    return float(relative_shares(*checked_pair(truth, released)).mean())
+    return _shares_of_mean(truth, released)
 
 
-@_metric("variance_explained", explained_shares, "cell", higher_is_better=True)
-def variance_explained(truth: ArrayLike, released: ArrayLike) -> float:
+def _shares_of_mean(truth: Array, released: Array) -> Array:
+    shares: Array = np.abs(released - truth).sum(axis=0) * truth.shape[1] / max(float(truth.sum()), 1.0)
+    return shares
+
+
+@metric("variance_explained", "cell", higher_is_better=True)
+def variance_explained(truth: Array, released: Array) -> Array:
     """Share of the variance in time explained: 1 − squared error over variance within the cells (1 is best).
 
-    0 is what every cell's own true mean would have; a release whose noise is larger than what it shows is below.
+    1 − Σ(Y′ − Y)² / Σ(Y − Ȳ_c)² over all cells and windows. 0 is what every cell's own true mean would have; a release
+    whose noise is larger than what it shows is below. Where no cell varies, as if they did by 1 in all.
 
-    >>> variance_explained([[10, 0]], [[9, 1]], axes="cells_windows")
+    >>> variance_explained([[10, 0]], [[9, 1]])
     0.96
     """
-    return float(explained_shares(*checked_pair(truth, released)).mean())
+    deviation = float(((truth - truth.mean(axis=0)) ** 2).sum())
+    error = ((released - truth) ** 2).sum(axis=0)
+    shares: Array = 1.0 - error * truth.shape[1] / (deviation if deviation > 0 else 1.0)
+    return shares
 
 
-@_metric("skill", _skills, "cell", higher_is_better=True)
-def skill(truth: ArrayLike, released: ArrayLike) -> float:
+def skills(truth: Array, released: Array, instead: Array) -> Array:
+    """Each cell's absolute error saved against another release, as a share of a cell's error there, shape (n_cells,).
+
+    Their mean is the skill score 1 − Σ|Y′ − Y| / Σ|instead − Y|: 1 is perfect, 0 no better, below 0 worse. Against a
+    perfect one it is minus the mean error.
+
+    >>> truth = np.array([[4.0], [0.0]])
+    >>> skills(truth, np.array([[3.0], [0.0]]), np.zeros((2, 1)))
+    array([0.75])
+    """
+    error, reference = (np.abs(side - truth).sum(axis=0) for side in (released, instead))
+    scale = reference.sum() if reference.any() else truth.size
+    saved: Array = (reference - error) * truth.shape[1] / scale
+    return saved
+
+
+@metric("skill", "cell", higher_is_better=True)
+def skill(truth: Array, released: Array) -> Array:
     """Share of the absolute error of a release of zeros that is avoided (1 is best; below 0 zeros are nearer).
 
-    >>> skill([[10, 0]], [[8, 1]], axes="cells_windows"), skill([[1, 0]], [[5, 3]], axes="cells_windows")
+    >>> skill([[10, 0]], [[8, 1]]), skill([[1, 0]], [[5, 3]])
     (0.7, -6.0)
     """
-    return float(_skills(*checked_pair(truth, released)).mean())
+    return skills(truth, released, np.zeros_like(truth))
 
 
-@_metric("skill_last", _skills_last, "cell", higher_is_better=True)
-def skill_last(truth: ArrayLike, released: ArrayLike) -> float:
+@metric("skill_last", "cell", higher_is_better=True)
+def skill_last(truth: Array, released: Array) -> Array:
     """Share of the absolute error of showing the last release again that is avoided (1 is best; below 0: worse).
 
     The first window has no release before it: zeros. 0 means that new releases tell no more than old ones.
 
-    >>> skill_last([[10, 20, 10]], [[10, 10, 10]], axes="cells_windows")
+    >>> skill_last([[10, 20, 10]], [[10, 10, 10]])
     0.5
     """
-    return float(_skills_last(*checked_pair(truth, released)).mean())
+    return skills(truth, released, np.concatenate([np.zeros((1, truth.shape[1])), released[:-1]]))
 
 
-@_metric("mre", relative_errors, "cell", higher_is_better=False, source=PAPER)
-def mean_relative_error(truth: ArrayLike, released: ArrayLike) -> float:
+SANITY_SHARE = 0.1
+
+
+@metric("mre", "cell", higher_is_better=False, source=PAPER)
+def mean_relative_error(truth: Array, released: Array) -> Array:
     """Relative error of Pyrgelis et al. 2020, over at least a tenth of a cell's *total*, mean over cells (0 is best).
 
-    The longer the series, the smaller the figure of the same release: it is for comparison with the paper's tables.
+    Mean over t of |Y'[t] − Y[t]| / max(γ, Y[t]) with the sanity bound γ = 0.1·Σ_t Y[t] of the cell. A cell without any
+    visit is measured as if it had one (γ = 0.1): its error is neither infinite nor hidden. The longer the series, the
+    smaller the figure of the same release: it is for comparison with the paper's tables.
     `relative_mean_absolute_error` is the error as a share of what is counted.
 
-    >>> mean_relative_error([[10, 0]], [[8, 1]], axes="cells_windows")
+    >>> mean_relative_error([[10, 0]], [[8, 1]])
     0.6
     """
-    return float(relative_errors(*checked_pair(truth, released)).mean())
+    return _relative_errors(truth, released)
 
 
-@_metric("mre_top", relative_errors, "cell", higher_is_better=False, covered=_top_cells, source=PAPER)
-def top_mean_relative_error(truth: ArrayLike, released: ArrayLike, fraction: float = FRACTION) -> float:
+def _relative_errors(truth: Array, released: Array) -> Array:
+    bound = SANITY_SHARE * np.maximum(truth.sum(axis=0), 1.0)
+    errors: Array = (np.abs(released - truth) / np.maximum(bound, truth)).mean(axis=0)
+    return errors
+
+
+@metric("mre_top", "cell", higher_is_better=False, source=PAPER)
+def top_mean_relative_error(truth: Array, released: Array, fraction: float = FRACTION) -> Array:
     """`mean_relative_error` over the ``fraction`` of cells with the largest true totals.
 
-    >>> top_mean_relative_error([[10, 10], [1, 0]], [[5, 10], [9, 9]], axes="cells_windows")
+    >>> top_mean_relative_error([[10, 10], [1, 0]], [[5, 10], [9, 9]])
     0.25
     """
-    pair = checked_pair(truth, released)
-    return float(relative_errors(*pair)[busiest(pair[0].sum(axis=0), fraction)].mean())
+    top = busiest(truth.sum(axis=0), fraction)
+    errors = np.full(truth.shape[1], np.nan)
+    errors[top] = _relative_errors(truth, released)[top]
+    return errors
 
 
-@_metric("hotspot_f1", partial(hotspot_scores, fraction=FRACTION), "window", higher_is_better=True, bounds=(0.0, 1.0))
-def hotspot_f1(truth: ArrayLike, released: ArrayLike, fraction: float = FRACTION) -> float:
+@metric("hotspot_f1", "window", higher_is_better=True, bounds=(0.0, 1.0))
+def hotspot_f1(truth: Array, released: Array, fraction: float = FRACTION) -> Array:
     """F1 score of the busiest ``fraction`` of cells of each window, mean over windows (1 is best).
 
-    >>> hotspot_f1([[9], [8], [1], [0]], [[9], [0], [1], [0]], fraction=0.5, axes="cells_windows")
+    Both sides name equally many hotspots, so precision, recall and F1 are one number: the share they have in common.
+
+    >>> hotspot_f1([[9], [8], [1], [0]], [[9], [0], [1], [0]], fraction=0.5)
     0.5
     """
-    return float(hotspot_scores(*checked_pair(truth, released), fraction).mean())
+    return _share_in_common(busiest(truth, fraction), busiest(released, fraction), truth.shape[1])
 
 
-@_metric("kendall_tau", kendall_taus, "window", higher_is_better=True, bounds=(-1.0, 1.0))
-def kendall_tau(truth: ArrayLike, released: ArrayLike) -> float:
+def _share_in_common(first: Indices, second: Indices, n: int) -> Array:
+    """Share of the indices below ``n`` in each row of one list that are in the other's."""
+    is_named = np.zeros((len(first), n), dtype=bool)
+    np.put_along_axis(is_named, first, True, axis=1)
+    shares: Array = np.take_along_axis(is_named, second, axis=1).mean(axis=1)
+    return shares
+
+
+@metric("kendall_tau", "window", higher_is_better=True, bounds=(-1.0, 1.0))
+def kendall_tau(truth: Array, released: Array) -> Array:
     """Kendall's τ-b over all cells of each window, mean over windows (1 is best).
 
-    >>> kendall_tau([[3], [2], [1]], [[30], [10], [20]], axes="cells_windows")
-    0.3333333333333333
+    0 where a side is constant.
+
+    >>> round(kendall_tau([[3], [2], [1]], [[30], [10], [20]]), 6)
+    0.333333
     """
-    return float(kendall_taus(*checked_pair(truth, released)).mean())
+    return _taus(truth, released)
 
 
-@_metric(
-    "hotspot_rank_tau",
-    partial(hotspot_rank_taus, fraction=FRACTION),
-    "window",
-    higher_is_better=True,
-    bounds=(-1.0, 1.0),
-)
-def hotspot_rank_tau(truth: ArrayLike, released: ArrayLike, fraction: float = FRACTION) -> float:
+def _taus(first: NDArray[np.generic], second: NDArray[np.generic]) -> Array:
+    from scipy.stats import kendalltau  # half a second that only those who rank need
+
+    if first.shape[1] == 1:
+        return np.zeros(len(first))
+    # A window with a constant side has no τ.
+    taus: Array = np.nan_to_num([kendalltau(*window).statistic for window in zip(first, second)], nan=0.0)
+    return taus
+
+
+@metric("hotspot_rank_tau", "window", higher_is_better=True, bounds=(-1.0, 1.0))
+def hotspot_rank_tau(truth: Array, released: Array, fraction: float = FRACTION) -> Array:
     """Kendall's τ between the ordered lists of indices of each window's hotspots, mean over windows (1 is best).
 
-    The τ of the paper's tables; `kendall_tau` is the measure of rank agreement.
+    The τ of the paper's tables: a cell's index is compared as if it were a score, so the figure says whether the lists
+    are equal (1) and little else. `kendall_tau` is the measure of rank agreement. With a single hotspot, 1 where it is
+    the same cell and 0 elsewhere.
 
-    >>> hotspot_rank_tau([[9], [8], [7], [0]], [[0], [7], [8], [9]], fraction=0.75, axes="cells_windows")
+    >>> hotspot_rank_tau([[9], [8], [7], [0]], [[0], [7], [8], [9]], fraction=0.75)
     -1.0
     """
-    return float(hotspot_rank_taus(*checked_pair(truth, released), fraction).mean())
+    lists = busiest(truth, fraction), busiest(released, fraction)
+    if lists[0].shape[1] == 1:
+        same: Array = (lists[0] == lists[1])[:, 0].astype(np.float64)
+        return same
+    return _taus(*lists)
 
 
-@_metric("js_distance", _js_distances, "window", "sqrt(nats)", higher_is_better=False, bounds=(0.0, math.log(2) ** 0.5))
-def js_distance(truth: ArrayLike, released: ArrayLike) -> float:
+@metric("js_distance", "window", "sqrt(nats)", higher_is_better=False, bounds=(0.0, math.log(2) ** 0.5))
+def js_distance(truth: Array, released: Array) -> Array:
     """Square root of each window's Jensen–Shannon divergence, mean over windows: the JS of the paper's tables.
 
-    >>> round(js_distance([[1], [0]], [[0], [1]], axes="cells_windows"), 6)
+    >>> round(js_distance([[1], [0]], [[0], [1]]), 6)
     0.832555
     """
-    return float(_js_distances(*checked_pair(truth, released)).mean())
+    return np.sqrt(_divergences(truth, released))
 
 
-@_metric("js_divergence", js_divergences, "window", "nats", higher_is_better=False, bounds=(0.0, math.log(2)))
-def js_divergence(truth: ArrayLike, released: ArrayLike) -> float:
+@metric("js_divergence", "window", "nats", higher_is_better=False, bounds=(0.0, math.log(2)))
+def js_divergence(truth: Array, released: Array) -> Array:
     """Jensen–Shannon divergence of the distribution over cells, nats, mean over windows (0 is best, ln 2 worst).
 
-    >>> round(js_divergence([[1], [0]], [[0], [1]], axes="cells_windows"), 6)
+    ½·KL(V‖Z) + ½·KL(W‖Z) with Z = (V + W)/2. Negative released counts are taken as 0. A window without any count has no
+    distribution: two such windows are equal (0), and against any other the formula is left with one of its terms,
+    ½·ln 2 (which is how the paper's tables treat fully suppressed windows).
+
+    >>> round(js_divergence([[1], [0]], [[0], [1]]), 6)
     0.693147
     """
-    return float(js_divergences(*checked_pair(truth, released)).mean())
+    return _divergences(truth, released)
 
 
-@_metric("pearson", pearson_correlations, "cell", higher_is_better=True, bounds=(-1.0, 1.0))
-def pearson(truth: ArrayLike, released: ArrayLike) -> float:
+def _divergences(truth: Array, released: Array) -> Array:
+    from scipy.special import rel_entr  # not for those who only read which metrics there are
+
+    first, second = _shares_of_window(truth), _shares_of_window(np.maximum(released, 0.0))
+    middle = 0.5 * (first + second)
+    terms = rel_entr(first, middle) + rel_entr(second, middle)
+    divergences: Array = np.maximum(0.5 * terms.sum(axis=1), 0.0)
+    return divergences
+
+
+def _shares_of_window(counts: Array) -> Array:
+    totals = counts.sum(axis=1, keepdims=True)
+    shares: Array = np.divide(counts, totals, out=np.zeros_like(counts), where=totals > 0)
+    return shares
+
+
+@metric("pearson", "cell", higher_is_better=True, bounds=(-1.0, 1.0))
+def pearson(truth: Array, released: Array) -> Array:
     """Pearson's r of each cell's two series, 0 where a side is constant, mean over cells (1 is best).
 
-    >>> pearson([[1, 2, 3], [4, 4, 4]], [[2, 4, 6], [1, 2, 3]], axes="cells_windows")
+    >>> pearson([[1, 2, 3], [4, 4, 4]], [[2, 4, 6], [1, 2, 3]])
     0.5
     """
-    return float(pearson_correlations(*checked_pair(truth, released)).mean())
+    first, second = _standardised(truth), _standardised(released)
+    correlations: Array = np.clip(np.einsum("tc,tc->c", first, second), -1.0, 1.0)
+    return correlations
 
 
-@_metric("forecast_error", forecast_errors, "cell", "people", higher_is_better=False)
-def forecast_error(truth: ArrayLike, released: ArrayLike, period: int = PERIOD) -> float:
+def _standardised(series: Array) -> Array:
+    """Each column less its mean and divided by its norm; zero where it is constant, whatever the mean rounds to."""
+    varies = (series != series[0]).any(axis=0)
+    largest = np.abs(series).max(axis=0)
+    scaled = np.divide(series, largest, out=np.zeros_like(series), where=varies)
+    centred = scaled - scaled.mean(axis=0)
+    norms = np.linalg.norm(centred, axis=0)
+    standardised: Array = np.divide(centred, norms, out=np.zeros_like(series), where=varies & (norms > 0))
+    return standardised
+
+
+SMOOTHING = 0.3
+"""Weight of the newest value in the level of its place in the season."""
+PERSISTENCE = 0.5
+"""How much of the last deviation from its level is expected again."""
+
+
+def seasonal_forecasts(series: Array, period: int = PERIOD) -> Array:
+    """Forecast of every value from the values before it, shape (n_windows, n_series); 0 where nothing is known.
+
+    One level for each place in the season, exponentially smoothed, plus a share of the last deviation. A series
+    shorter than two seasons has none: its only level is that of the last values. O(n_series) a window.
+
+    >>> seasonal_forecasts(np.array([[4.0], [8.0], [4.0], [8.0], [4.0], [10.0], [4.0]]), 2).ravel()
+    array([0., 0., 4., 8., 4., 8., 5.])
+    """
+    n_windows, n_series = series.shape
+    period = _season(n_windows, period)
+    forecasts = np.zeros(series.shape)
+    levels, deviation = np.zeros((period, n_series)), np.zeros(n_series)
+    for window in range(n_windows):
+        place, value = window % period, series[window]
+        if window < period:
+            levels[place] = value
+            continue
+        forecasts[window] = levels[place] + PERSISTENCE * deviation
+        deviation = value - levels[place]
+        levels[place] += SMOOTHING * deviation
+    return forecasts
+
+
+def _season(n_windows: int, period: int) -> int:
+    """The period, or 1 for a series shorter than two of it."""
+    if not isinstance(period, int | np.integer) or period < 1:
+        raise ParameterError("period", period, "a whole number at least 1")
+    return period if n_windows >= 2 * period else 1
+
+
+def _first_scored(n_windows: int, period: int) -> int:
+    return min(_season(n_windows, period), n_windows - 1)
+
+
+@metric("forecast_error", "cell", "people", higher_is_better=False)
+def forecast_error(truth: Array, released: Array, period: int = PERIOD) -> Array:
     """Error in people of a seasonal forecaster that learns from the release, mean over cells and windows (0 is best).
+
+    Windows of the first season are not scored (a single window is).
 
     Parameters
     ----------
@@ -293,28 +348,37 @@ def forecast_error(truth: ArrayLike, released: ArrayLike, period: int = PERIOD) 
 
     Examples
     --------
-    >>> forecast_error([[4, 8, 4, 8]], [[5, 9, 5, 9]], period=2, axes="cells_windows")
+    >>> forecast_error([[4, 8, 4, 8]], [[5, 9, 5, 9]], period=2)
     1.0
     """
-    return float(forecast_errors(*checked_pair(truth, released), period).mean())
+    first = _first_scored(len(truth), period)
+    errors: Array = np.abs(seasonal_forecasts(released, period) - truth)[first:].mean(axis=0)
+    return errors
 
 
-@_metric(
-    "anomaly_agreement", partial(anomaly_agreements, fraction=UNUSUAL), "cell", higher_is_better=True, bounds=(0.0, 1.0)
-)
-def anomaly_agreement(truth: ArrayLike, released: ArrayLike, fraction: float = UNUSUAL, period: int = PERIOD) -> float:
+@metric("anomaly_agreement", "cell", higher_is_better=True, bounds=(0.0, 1.0))
+def anomaly_agreement(truth: Array, released: Array, fraction: float = UNUSUAL, period: int = PERIOD) -> Array:
     """F1 score of each cell's ``fraction`` of most unusual windows, mean over cells (1 is best).
 
-    Unusual is what the forecaster of `forecast_error` does not expect, on each side from its own past.
+    Unusual is what the forecaster of `forecast_error` does not expect, on each side from its own past. Both sides name
+    equally many, so the score is the share in common; of equals the earlier one is named.
 
-    >>> anomaly_agreement([[4, 4, 9, 4]], [[2, 3, 8, 2]], axes="cells_windows")
+    >>> anomaly_agreement([[4, 4, 9, 4]], [[2, 3, 8, 2]])
     1.0
     """
-    return float(anomaly_agreements(*checked_pair(truth, released), fraction, period).mean())
+    first = _first_scored(len(truth), period)
+
+    def most_unusual(side: Array) -> Indices:
+        """Return the windows furthest from their forecast, of those that are scored."""
+        distances: Array = np.abs(side - seasonal_forecasts(side, period))[first:].T
+        # Distances that are equal but for rounding are equal, so that sums in another order name the same windows.
+        return busiest(distances.round(9), fraction)
+
+    return _share_in_common(most_unusual(truth), most_unusual(released), len(truth) - first)
 
 
-@_metric("daily_mae", absolute_errors, "cell", "visits", higher_is_better=False, daily=True)
-def daily_mean_absolute_error(truth: ArrayLike, released: ArrayLike, days: ArrayLike | None = None) -> float:
+@metric("daily_mae", "cell", "visits", higher_is_better=False, daily=True)
+def daily_mean_absolute_error(truth: Array, released: Array, days: ArrayLike | None = None) -> Array:
     """Absolute error of a cell's total of a day, in visits, mean over cells and days (0 is best).
 
     A visit is one person counted in one window: a total is the sum of the counts of a day's windows, *not* the number
@@ -337,40 +401,38 @@ def daily_mean_absolute_error(truth: ArrayLike, released: ArrayLike, days: Array
     Examples
     --------
     >>> days = ["2020-03-07", "2020-03-07", "2020-03-08", "NaT"]
-    >>> daily_mean_absolute_error([[4, 4, 6, 9]], [[5, 2, 9, 0]], days, axes="cells_windows")
+    >>> daily_mean_absolute_error([[4, 4, 6, 9]], [[5, 2, 9, 0]], days)
     2.0
     """
-    return float(absolute_errors(*_daily(truth, released, days)).mean())
+    errors: Array = np.abs(by_day(released, days) - by_day(truth, days)).mean(axis=0)
+    return errors
 
 
-@_metric("daily_relative_mae", relative_shares, "cell", higher_is_better=False, daily=True)
-def daily_relative_mean_absolute_error(truth: ArrayLike, released: ArrayLike, days: ArrayLike | None = None) -> float:
+@metric("daily_relative_mae", "cell", higher_is_better=False, daily=True)
+def daily_relative_mean_absolute_error(truth: Array, released: Array, days: ArrayLike | None = None) -> Array:
     """Error of a cell's total of a day as a share of the mean such total (0 is best; a release of zeros has 1).
 
     Totals and ``days`` are those of `daily_mean_absolute_error`.
 
-    >>> daily_relative_mean_absolute_error([[4, 4, 6]], [[5, 2, 9]], ["2020-03-07"] * 3, axes="cells_windows")
+    >>> daily_relative_mean_absolute_error([[4, 4, 6]], [[5, 2, 9]], ["2020-03-07"] * 3)
     0.14285714285714285
     """
-    return float(relative_shares(*_daily(truth, released, days)).mean())
+    return _shares_of_mean(by_day(truth, days), by_day(released, days))
 
 
-@_metric("daily_city_error", sum_shares, "day", higher_is_better=False, daily=True)
-def daily_city_error(truth: ArrayLike, released: ArrayLike, days: ArrayLike | None = None) -> float:
+@metric("daily_city_error", "day", higher_is_better=False, daily=True)
+def daily_city_error(truth: Array, released: Array, days: ArrayLike | None = None) -> Array:
     """Error of all cells' common total of a day as a share of the mean such total (0 is best).
 
     Totals and ``days`` are those of `daily_mean_absolute_error`. Errors of cells cancel in it: it says whether the
-    release is too large or too small as a whole.
+    release is too large or too small as a whole. Where no one was counted at all, as if one person had been there once.
 
-    >>> daily_city_error([[4, 4], [6, 6]], [[5, 5], [5, 4]], ["2020-03-07"] * 2, axes="cells_windows")
+    >>> daily_city_error([[4, 4], [6, 6]], [[5, 5], [5, 4]], ["2020-03-07"] * 2)
     0.05
     """
-    return float(sum_shares(*_daily(truth, released, days)).mean())
-
-
-def _daily(truth: ArrayLike, released: ArrayLike, days: ArrayLike | None) -> tuple[Array, Array]:
-    pair = checked_pair(truth, released)
-    return by_day(pair[0], days), by_day(pair[1], days)
+    totals = by_day(truth, days)
+    errors: Array = np.abs((by_day(released, days) - totals).sum(axis=1)) * len(totals) / max(float(totals.sum()), 1.0)
+    return errors
 
 
 DEFAULT = ("mae", "relative_mae", "variance_explained", "skill", "skill_last")

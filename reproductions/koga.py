@@ -27,7 +27,7 @@ from penstock.accountants.inference.prior import (
 from penstock.accountants.inference.success_bounds import Bound, success_upper_bound
 from penstock.accountants.inference.success_prior import max_ball_probability
 from penstock.accountants.online_attack import exact_interval
-from penstock.pipeline.config.sections import SOURCES
+from penstock.pipeline.sources.base import SOURCES, Source
 from reproductions.study import Figures
 
 BOUNDS: tuple[Bound, ...] = ("loose", "tight", "leakage", "first_moment", "segment")
@@ -226,7 +226,7 @@ CHECKINS = ("gowalla", "foursquare")
 
 def read_checkins(data_set: str, path: str) -> pl.DataFrame:
     """Check-ins of a data set, each once: ``user``, ``time`` and ``place``."""
-    source = SOURCES.get(data_set)(path=path)
+    source: Source = SOURCES.get(data_set)(path=path)  # type: ignore[call-arg]  # every one of `CHECKINS` has a path
     frames = [block.frame.select("user", "place", "time") for span in source.spans() for block in source.read(span)]
     return pl.concat(frames).unique(maintain_order=True).with_columns(pl.col("time").cast(pl.Datetime("ms")))
 

@@ -14,20 +14,22 @@ from numpy.typing import NDArray
 from penstock.accountants.online_attack import area_under_curve
 from penstock.evaluation.attacks.challenge import privacy_gain
 from penstock.evaluation.attacks.defenses import mechanism_defense
-from penstock.evaluation.attacks.exposure import (
-    component_loadings,
-    feature_importance,
-    mobility_features,
-    sort_by_popularity,
-)
 from penstock.evaluation.attacks.game import Adversary, MembershipGame
-from penstock.evaluation.attacks.targets import activity_profile, draw_targets, extreme_targets
+from penstock.evaluation.attacks.targets import draw_targets
+from penstock.evaluation.membership import mobility_features
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.sampling import Sampling
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import load
 from penstock.pipeline.experiments.attacks.membership import membership_game, targets_of
 from penstock.pipeline.experiments.measures import TrialRun
+from reproductions.exposure import (
+    activity_profile,
+    component_loadings,
+    extreme_targets,
+    feature_importance,
+    sort_by_popularity,
+)
 from reproductions.study import Study
 
 #: Presence of people, shape (n_people, n_windows, n_cells).
@@ -205,13 +207,12 @@ N_BANDS = 10
 def subset_game(presence: Binary, **sizes: Any) -> MembershipGame:
     """The game of section 3.2 over the first week: the adversary knows where some people are."""
     week = presence[:, :WEEK]
-    return MembershipGame(week, challenges="others", observation=WEEK, inference=WEEK, axes="windows_cells", **sizes)
+    return MembershipGame(week, challenges="others", observation=WEEK, inference=WEEK, **sizes)
 
 
 def past_game(presence: Binary, prior: str, *, groups: int, **sizes: Any) -> MembershipGame:
     """A game of section 3.3: the adversary knows two weeks of groups, and is challenged with the third."""
     periods: dict[str, Any] = {"observation": (0, 2 * WEEK), "inference": (2 * WEEK, 3 * WEEK)}
-    periods["axes"] = "windows_cells"
     return MembershipGame(presence, prior=prior, groups=groups, n_samples=3 * groups, **periods, **sizes)
 
 
@@ -239,7 +240,7 @@ def study(games: Mapping[str, MembershipGame], target: int) -> dict[str, NDArray
     return {
         "areas": np.array([game.challenge(target, adversary).auc for game in games.values()]),
         "margins": np.array([_margin(game, target, adversary) for game in games.values()]),
-        "loadings": component_loadings(first, target, TOP_COMPONENTS, adversary=adversary, axes="windows_cells"),
+        "loadings": component_loadings(first, target, TOP_COMPONENTS, adversary=adversary),
     }
 
 
@@ -285,7 +286,7 @@ def loadings_table(
     rows = []
     for name, targets in groups.items():
         total = np.sum([loadings[int(target)] for target in targets], axis=0)
-        ordered = sort_by_popularity(total, binary, axes="windows_cells")[0].T
+        ordered = sort_by_popularity(total, binary)[0].T
         bands = [np.array_split(np.arange(size), N_BANDS) for size in ordered.shape]
         means = np.array([[ordered[np.ix_(cells, windows)].mean() for windows in bands[1]] for cells in bands[0]])
         for (i, j), value in np.ndenumerate(means / means.max()):
@@ -314,9 +315,7 @@ def activity_table(binary: Binary, most: Targets, least: Targets) -> pl.DataFram
     >>> activity_table(binary, np.array([1]), np.array([0])).rows()
     [(0, 1.0, 1.0), (1, 1.0, 0.0)]
     """
-    profiles = {
-        name: activity_profile(binary, own, axes="windows_cells") for name, own in (("most", most), ("least", least))
-    }
+    profiles = {name: activity_profile(binary, own) for name, own in (("most", most), ("least", least))}
     return pl.DataFrame({"hour": np.arange(binary.shape[1])} | profiles)
 
 

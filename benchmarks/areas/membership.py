@@ -20,7 +20,7 @@ from sklearn.metrics import roc_auc_score
 from benchmarks.measure import Row, Settings
 from penstock.evaluation.attacks.challenge import standardize_in_place
 from penstock.evaluation.attacks.game import MembershipGame
-from penstock.evaluation.attacks.targets import sample_targets
+from penstock.evaluation.attacks.targets import draw_targets
 from penstock.evaluation.utility import METRICS
 
 N_USERS, N_CELLS, N_WINDOWS = 534, 100, 168
@@ -55,14 +55,14 @@ def utility_seconds(binary: np.ndarray) -> float:
     released = truth + np.random.default_rng(0).laplace(scale=5.0, size=truth.shape)
     start = time.perf_counter()
     for metric in METRICS.values():
-        metric.function(truth, released, axes="windows_cells")
+        metric.mean(truth, released)
     return time.perf_counter() - start
 
 
 def rows(settings: Settings) -> list[Row]:
     """The whole attack on 150 people, the dense route for some of them, and all utility metrics."""
     binary = synthetic_city(0)
-    targets = sample_targets(binary, 10 if settings.quick else 50, seed=0).tolist()
+    targets = draw_targets(binary, 30 if settings.quick else 150, seed=0).tolist()
     game = MembershipGame(
         binary,
         group_size=100,
@@ -71,10 +71,9 @@ def rows(settings: Settings) -> list[Row]:
         inference=N_WINDOWS,
         n_samples=2000,
         n_components=600,
-        axes="windows_cells",
     )
     start = time.perf_counter()
-    results = {result.target: result for result in game.attack_targets(targets)}
+    results = {target: game.attack(target) for target in targets}
     total = time.perf_counter() - start
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     dense = {target: dense_attack(game, target) for target in targets[:: -(-len(targets) // 3)]}

@@ -23,6 +23,7 @@ Array = NDArray[np.float64]
 
 #: False-positive rate at which single targets are looked for.
 FALSE_ALARMS = 0.01
+CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -194,16 +195,6 @@ def distinguish(
     return features[n_train:] @ weights + intercept, weights.size
 
 
-def privacy_loss(auc: ArrayLike) -> NDArray[np.float64] | float:
-    """Privacy loss, the advantage over guessing: AUC − ½.
-
-    >>> privacy_loss(0.75)
-    0.25
-    """
-    loss = np.asarray(auc, dtype=float) - 0.5
-    return float(loss) if loss.ndim == 0 else loss
-
-
 def privacy_gain(auc: ArrayLike, auc_defended: ArrayLike) -> NDArray[np.float64] | float:
     """Privacy gain: the share of the privacy loss that a defense removes.
 
@@ -309,19 +300,12 @@ class AttackResult:
     # where there are fewer than 100 of the latter
     found: int | None = None
 
-    @property
-    def privacy_loss(self) -> float:
-        """AUC − ½."""
-        return self.auc - 0.5
 
-
-def judge(
-    target: int, samples: Samples, scores: NDArray[np.float64], n_features: int, confidence: float
-) -> AttackResult:
-    """Area under the curve of the scores of the challenges, with its confidence interval."""
+def judge(target: int, samples: Samples, scores: NDArray[np.float64], n_features: int) -> AttackResult:
+    """Area under the curve of the scores of the challenges, with its 95 % interval."""
     hidden = samples.labels[samples.n_train :]
     auc, n_positive = area_under_curve(hidden, scores), int(hidden.sum())
-    limits = auc_interval(auc, n_positive, hidden.size - n_positive, confidence)
-    rate = true_positive_rate(hidden, scores, FALSE_ALARMS, confidence)
+    limits = auc_interval(auc, n_positive, hidden.size - n_positive, CONFIDENCE)
+    rate = true_positive_rate(hidden, scores, FALSE_ALARMS, CONFIDENCE)
     found = None if rate is None else rate.n_found
     return AttackResult(target, auc, *limits, samples.n_train, hidden.size, n_features, found)

@@ -10,17 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.evaluation.attacks.priors import Samples
-from penstock.evaluation.attacks.user_space import UserSpace, checked_binary
+from penstock.evaluation.attacks.user_space import UserSpace
 from penstock.mechanisms.core.chain import Chain
-from penstock.mechanisms.core.contract import Facts, Generalization, Mechanism, Window
+from penstock.mechanisms.core.contract import Facts, Mechanism, Window
 from penstock.mechanisms.core.draws import Noise
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import run_mechanism
-from penstock.mechanisms.core.samplers.siphash import keyed_hash
 from penstock.mechanisms.raw import Raw
-from penstock.mechanisms.sampling import Sampling
 
 SAMPLES_AT_ONCE = 256
 #: Values of all samples together, of which three copies of 8 bytes are held: 12 GB.
@@ -35,7 +33,6 @@ def released_features(
     summary: Callable[[NDArray[Any]], NDArray[Any]],
     *,
     defense: Defense | None,
-    strategic: bool,
     seed: list[int],
 ) -> NDArray[np.float64]:
     """Summary of the released aggregate of every sample.
@@ -48,13 +45,13 @@ def released_features(
     """
     every = np.arange(samples.labels.size)
     # A batch holds training samples or challenges, never both.
-    parts = ((every[: samples.n_train], strategic), (every[samples.n_train :], True))
-    batches = [(part[i : i + SAMPLES_AT_ONCE], on) for part, on in parts for i in range(0, part.size, SAMPLES_AT_ONCE)]
+    parts = (every[: samples.n_train], every[samples.n_train :])
+    batches = [part[i : i + SAMPLES_AT_ONCE] for part in parts for i in range(0, part.size, SAMPLES_AT_ONCE)]
     seeds = np.random.SeedSequence(seed).generate_state(len(batches))
     features = np.empty((0, 0))
-    for (chosen, defended), batch_seed in zip(batches, seeds, strict=True):
+    for chosen, batch_seed in zip(batches, seeds, strict=True):
         released: NDArray[Any] = space.counts(samples, chosen)
-        if defense is not None and defended:
+        if defense is not None:
             released = _defended(defense, released, int(batch_seed))
         rows = summary(released)
         if features.size == 0:
@@ -101,7 +98,6 @@ def mechanism_defense(
     facts: Facts | None = None,
     windows: Sequence[Window] | None = None,
     groups: NDArray[np.int64] | None = None,
-    resample: bool = False,
     counts_at_once: int = COUNTS_AT_ONCE,
 ) -> Release | None:
     """A mechanism as a ``defense`` of `penstock.evaluation.membership.MembershipGame`.
@@ -110,16 +106,13 @@ def mechanism_defense(
     ----------
     mechanism
         A mechanism that reads counts, or the steps of a chain in the order of a configuration. Steps on events change
-        who is counted: give the game the memberships of `defended_presence`.
+        who is counted: give the game the memberships that they leave.
     facts
         Public facts that the mechanism starts from; None: one cell per user and window, no landmarks.
     windows
         Public facts of each window; None: those of `facts`. Every sample is a run of its own over these windows.
     groups (n_cells,)
         Coarse cell of every cell, where a step generalizes space.
-    resample
-        Whether `sampling` of memberships is redrawn for every sample, by thinning its counts: the adversary knows
-        its rate, but not which memberships are kept. False: the memberships were sampled before.
     counts_at_once
         Bound on the counts, hence on memory: about 8·counts_at_once bytes for each array of a mechanism's state.
 
@@ -149,17 +142,12 @@ def mechanism_defense(
         arranged = chain.reader if chain.simple else chain
     # Sampling and copies of coarse counts leave counts as they are; equal shares do not.
     unchanged = isinstance(arranged, Raw) or (isinstance(arranged, Chain) and _copies(arranged))
-    rate = _rate(steps) if resample else 1.0
-    if unchanged and rate == 1:
+    if unchanged:
         return None
 
     def defense(counts: NDArray[Any], seed: int) -> NDArray[np.float64]:
         """Release counts (replicas × windows × cells) through the mechanism."""
         n_replicas, n_windows, n_cells = counts.shape
-        if rate < 1:
-            counts = np.random.default_rng([seed, 1]).binomial(counts, rate)
-        if unchanged:
-            return counts.astype(np.float64)
         at_once = max(1, counts_at_once // (n_windows * n_cells))
         begins = range(0, n_replicas, at_once)
         released = np.empty(counts.shape)
@@ -170,15 +158,6 @@ def mechanism_defense(
         return released
 
     return defense
-
-
-def _rate(steps: Sequence[Mechanism]) -> float:
-    """Sampling rate of memberships; thinning a count is one binomial draw."""
-    samplings = [step for step in steps if isinstance(step, Sampling)]
-    coarse = [step for step in steps if isinstance(step, Generalization)]
-    if samplings and (coarse or samplings[0].unit != "membership"):
-        raise ParameterError("resample", True, "used where single memberships are sampled and none is generalized")
-    return samplings[0].rate if samplings else 1.0
 
 
 def _copies(chain: Chain) -> bool:
@@ -224,74 +203,6 @@ def _released(
     for row, release in enumerate(releases):
         values[:, row] = release.values
     return np.where(np.isnan(values), 0.0, values)
-
-
-def defended_presence(
-    binary: NDArray[Any],
-    steps: Sequence[Mechanism],
-    *,
-    groups: NDArray[np.int64] | None = None,
-    seed: int = 0,
-    axes: str | None = None,
-) -> NDArray[np.bool_]:
-    """Memberships as the steps on events leave them: coarse ones in every cell and window covered, then sampled.
-
-    Parameters
-    ----------
-    binary (n_users, n_windows, n_cells)
-        Whether a user was in a cell during a window.
-    steps
-        Steps of a configuration; those that read counts are for `mechanism_defense`.
-    groups (n_cells,)
-        Coarse cell of every cell (`SpatialGeneralization.groups` of the space); needed where space is generalized.
-    seed
-        Of the hashes that sampling decides by.
-    axes
-        ``windows_cells``, the orientation of the last two axes; ``cells_windows`` for arrays the other way round, as
-        they are also taken, with a `FutureWarning`, where this is left out.
-
-    Returns
-    -------
-    binary
-        In the orientation given. A game on it counts what the defense lets through, and undefended attacks stay fast.
-        Sampling is one fixed choice, as in one run: an adversary who trains on these memberships knows it, so that her
-        success is not understated.
-
-    Notes
-    -----
-    Who is in two cells of a group counts once. Sampling acts on coarse memberships. One byte an entry.
-    Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 4.1.
-
-    Examples
-    --------
-    >>> from penstock.mechanisms import get
-    >>> binary = np.array([[[1], [0], [0]], [[0], [0], [1]]], dtype=bool)
-    >>> longer = get("temporal_generalization")(windows=2)
-    >>> defended_presence(binary, [longer], axes="windows_cells").astype(int).tolist()
-    [[[1], [1], [0]], [[0], [0], [1]]]
-    """
-    presence, chain = checked_binary(binary, "defended_presence", axes), Chain.of(steps, groups)
-    n_users, n_windows, n_cells = presence.shape
-    if chain.spatial is not None and (groups is None or np.shape(groups) != (n_cells,)):
-        raise ParameterError("groups", None if groups is None else np.shape(groups), f"one coarse cell for {n_cells}")
-    codes = np.arange(n_cells) if groups is None or chain.spatial is None else np.unique(groups, return_inverse=True)[1]
-    block_of_window = np.arange(n_windows) // chain.together
-    coarse = np.zeros((n_users, block_of_window[-1] + 1, codes.max() + 1), bool)
-    user, window, cell = np.nonzero(presence)
-    coarse[user, block_of_window[window], codes[cell]] = True
-    if chain.keepers:
-        user, window, cell = np.nonzero(coarse)
-        key = NoiseKey.from_seed(seed).subkey("sampling")
-        for step in chain.keepers:
-            block = window * chain.together // chain.unit_windows
-            by_user = getattr(step, "unit", "membership") == "user"
-            hashes = keyed_hash(key, user, block) if by_user else keyed_hash(key, user, window, cell)
-            first = Window(index=1, start=0, end=1)
-            kept = step.keep(user, cell.astype(np.int64), first, hashes)
-            coarse[user[~kept], window[~kept], cell[~kept]] = False
-            user, cell, window = user[kept], cell[kept], window[kept]
-    fine: NDArray[np.bool_] = coarse[:, block_of_window][:, :, codes]
-    return fine if axes == "windows_cells" else fine.swapaxes(1, 2)
 
 
 def random_guess(counts: NDArray[Any], seed: int, largest: int | None = None) -> NDArray[np.float64]:

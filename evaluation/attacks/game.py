@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -58,7 +57,7 @@ class Adversary:
     distinguisher: PcaAttack  # the components and the regression, in these coordinates
 
     @classmethod
-    def train(cls, space: UserSpace, samples: Samples, n_components: int, *, standardize: bool) -> Adversary:
+    def train(cls, space: UserSpace, samples: Samples, n_components: int) -> Adversary:
         """Learn from the training part of a game's samples.
 
         O(n_rows²·n_windows·n_cells + n_rows³ + n_train·n_rows²), where n_rows is the number of (past block, user in a
@@ -67,14 +66,14 @@ class Adversary:
         >>> from penstock.evaluation.attacks.game import MembershipGame
         >>> binary = np.random.default_rng(0).random((30, 24, 5)) < 0.2
         >>> sizes = {"group_size": 10, "observation": 24, "inference": 24, "n_samples": 400}
-        >>> game = MembershipGame(binary, **sizes, seed=1, axes="windows_cells")
-        >>> adversary = Adversary.train(game.space, game.samples(3), 600, standardize=True)
+        >>> game = MembershipGame(binary, **sizes, seed=1)
+        >>> adversary = Adversary.train(game.space, game.samples(3), 600)
         >>> adversary.scores(game.samples(3)).shape
         (80,)
         """
         training = samples.training
-        scale = inverse_scale(space.deviations(training)) if standardize else np.ones(np.prod(space.shape))
-        embedding = space.embedding(training.users, scale if standardize else None)
+        scale = inverse_scale(space.deviations(training))
+        embedding = space.embedding(training.users, scale)
         distinguisher = PcaAttack.fit(embedding.coordinates(training), training.labels, n_components)
         return cls(space, training, scale, embedding, distinguisher)
 
@@ -109,9 +108,6 @@ class MembershipGame:
     ----------
     binary (n_users, n_windows, n_cells)
         Whether a user was in a cell during a window.
-    axes
-        ``windows_cells``, the orientation of the last two axes; ``cells_windows`` for arrays the other way round, as
-        they are also taken, with a `FutureWarning`, where this is left out.
     prior
         What the adversary knows. ``subset``: the locations of the `known` users, her target among them.
         ``same_groups``: whether the target was in each of the `groups` groups released in the past, which are
@@ -133,10 +129,6 @@ class MembershipGame:
         gives one for each past block and one challenge; not used if `groups` is given.
     n_components
         Most principal components to extract; the rank of the training samples may allow fewer.
-    standardize
-        Divide every count by its deviation over the training samples before the components are extracted (always
-        done for ``statistics``): a stronger attack wherever a defense adds noise to some of them. False shares
-        the inner products of all users, U·Uᵀ, between targets; standardised ones are each target's own.
     seed
         Fixes every group and every defense. A target's game depends on the seed and the target only: not on the
         order of targets or the number of jobs, so that an interrupted run goes on with the targets that are left.
@@ -145,15 +137,14 @@ class MembershipGame:
     -----
     Memory: the presence (one byte an entry, by reference, and another in the order of aggregates), and for each target
     attacked at one time about 8·n_known·n_past·(n_windows·n_cells + 4·n_known·n_past + 3·n_samples) bytes undefended
-    and 24·n_samples·n_windows·n_cells defended, where more than 12 GB are refused; 8·(n_past·n_users)² once if U·Uᵀ
-    is shared.
+    and 24·n_samples·n_windows·n_cells defended, where more than 12 GB are refused.
     Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 2.2.
 
     Examples
     --------
     >>> binary = np.random.default_rng(0).random((30, 24, 5)) < 0.2
     >>> sizes = {"group_size": 10, "observation": 24, "inference": 24, "n_samples": 400}
-    >>> game = MembershipGame(binary, **sizes, seed=1, axes="windows_cells")
+    >>> game = MembershipGame(binary, **sizes, seed=1)
     >>> game.attack(3).auc > 0.95
     True
     >>> game.attack(3, defense=lambda counts, seed: np.zeros(counts.shape)).auc
@@ -173,9 +164,7 @@ class MembershipGame:
         inference: Period,
         n_samples: int,
         n_components: int = 600,
-        standardize: bool = True,
         seed: int = 0,
-        axes: str | None = None,
     ) -> None:
         if prior not in PRIORS:
             raise ParameterError("prior", prior, "one of " + ", ".join(PRIORS))
@@ -187,7 +176,7 @@ class MembershipGame:
             raise ParameterError("n_components", n_components, "at least 1")
         if seed < 0:
             raise ParameterError("seed", seed, "at least 0")
-        presence = checked_binary(binary, type(self).__name__, axes)
+        presence = checked_binary(binary)
         blocks = game_blocks(observation, inference, presence.shape[1], prior)
         if groups is None:
             groups = n_samples // len(blocks)
@@ -196,7 +185,7 @@ class MembershipGame:
         self.prior, self.group_size, self.known, self.groups = prior, group_size, known, groups
         self.challenges = challenges
         self.n_samples, self.n_components = n_samples, n_components
-        self.standardize, self.seed = standardize, seed
+        self.seed = seed
         self.space = UserSpace(presence, blocks)
 
     def samples(self, target: int) -> Samples:
@@ -220,8 +209,6 @@ class MembershipGame:
         *,
         defense: Defense | None = None,
         attack: str = "pca",
-        strategic: bool = True,
-        confidence: float = 0.95,
     ) -> AttackResult:
         """Train the adversary on one target and challenge her.
 
@@ -236,16 +223,12 @@ class MembershipGame:
             ``pca`` or ``statistics``: a classifier of labelled groups. ``lira``: the likelihood ratio of the release
             with and without the target, whose trace she knows. ``zero_knowledge``: by synthetic people made from the
             release; of all that the prior gives her she uses the target's trace and the size of a group.
-        strategic
-            Whether the adversary trains on defended aggregates (she knows the mechanism), or on raw ones.
-        confidence
-            Of the interval of the area under the curve.
         """
         samples = self.samples(target)
-        return judge(target, samples, *self._scores(target, samples, defense, attack, strategic), confidence)
+        return judge(target, samples, *self._scores(target, samples, defense, attack))
 
     def scores(
-        self, target: int, *, defense: Defense | None = None, attack: str = "pca", strategic: bool = True
+        self, target: int, *, defense: Defense | None = None, attack: str = "pca"
     ) -> tuple[NDArray[np.bool_], Array]:
         """Whether the target is in each challenge, and the adversary's score of it.
 
@@ -256,13 +239,13 @@ class MembershipGame:
         --------
         >>> binary = np.random.default_rng(0).random((30, 24, 5)) < 0.2
         >>> sizes = {"group_size": 10, "observation": 24, "inference": 24, "n_samples": 400}
-        >>> game = MembershipGame(binary, **sizes, seed=1, axes="windows_cells")
+        >>> game = MembershipGame(binary, **sizes, seed=1)
         >>> labels, scores = game.scores(3, attack="lira")
         >>> bool(scores[labels].min() > scores[~labels].max())
         True
         """
         samples = self.samples(target)
-        found, _ = self._scores(target, samples, defense, attack, strategic)
+        found, _ = self._scores(target, samples, defense, attack)
         return samples.labels[samples.n_train :], found
 
     def _fewer_people(self, samples: Samples) -> bool:
@@ -270,9 +253,7 @@ class MembershipGame:
         n_values = samples.labels.size * int(np.prod(self.space.shape))
         return self.space.n_past * samples.training.users.size <= samples.n_train or n_values > MAX_VALUES
 
-    def _scores(
-        self, target: int, samples: Samples, defense: Defense | None, attack: str, strategic: bool
-    ) -> tuple[Array, int]:
+    def _scores(self, target: int, samples: Samples, defense: Defense | None, attack: str) -> tuple[Array, int]:
         """Score of every challenge, and how many features it is made from."""
         if attack not in ATTACKS:
             raise ParameterError("attack", attack, "one of " + ", ".join(ATTACKS))
@@ -283,10 +264,9 @@ class MembershipGame:
         summary = cell_statistics if attack == "statistics" else flat
         played = samples.challenges if attack == "zero_knowledge" else samples
         seed = [self.seed, target, 1]  # the groups come from [seed, target]
-        features = released_features(self.space, played, summary, defense=defense, strategic=strategic, seed=seed)
+        features = released_features(self.space, played, summary, defense=defense, seed=seed)
         if attack in CLASSIFIERS:
-            if self.standardize or attack == "statistics":
-                standardize_in_place(features, samples.n_train)
+            standardize_in_place(features, samples.n_train)
             return distinguish(samples, features, attack=attack, n_components=self.n_components)
         if len(self.space.blocks) > 1:
             raise ParameterError(
@@ -300,7 +280,7 @@ class MembershipGame:
             released,
             trace.reshape(self.space.shape),
             self.group_size,
-            defense=defense if strategic else None,
+            defense=defense,
             exact=defense is None,
             n_trainings=ZERO_KNOWLEDGE_TRAININGS,
             seed=[self.seed, target, 2],
@@ -314,24 +294,14 @@ class MembershipGame:
         """
         # Matrices of known users are so small that more threads cost more than they bring.
         with BLAS.limit(limits=1):
-            return Adversary.train(self.space, self.samples(target), self.n_components, standardize=self.standardize)
+            return Adversary.train(self.space, self.samples(target), self.n_components)
 
-    def challenge(self, target: int, adversary: Adversary, confidence: float = 0.95) -> AttackResult:
+    def challenge(self, target: int, adversary: Adversary) -> AttackResult:
         """Challenge an adversary who was trained on the same target, in this game or in one with other challenges."""
         samples = self.samples(target)
         with BLAS.limit(limits=1):
             scores = adversary.scores(samples)
-        return judge(target, samples, scores, adversary.n_components, confidence)
-
-    def attack_targets(self, targets: Iterable[int], *, n_jobs: int = 1, **options: Any) -> Iterator[AttackResult]:
-        """Attack several targets, each result as soon as it is there (hence in no fixed order if `n_jobs` > 1)."""
-        check_whole(n_jobs=n_jobs)
-        if n_jobs < 1:
-            raise ParameterError("n_jobs", n_jobs, "at least 1")
-        waiting = list(targets)
-        if waiting and n_jobs > 1 and not self.standardize:
-            self.space.gram(self.samples(waiting[0]).users)  # shared: not to be computed by every thread
-        yield from in_threads(partial(self.attack, **options), waiting, n_jobs)
+        return judge(target, samples, scores, adversary.n_components)
 
 
 def in_threads(function: Callable[[Item], Done], items: Iterable[Item], n_jobs: int) -> Iterator[Done]:

@@ -28,23 +28,6 @@ def mobility_groups(binary: NDArray[Any]) -> NDArray[np.intp]:
     return groups
 
 
-def sample_targets(binary: NDArray[Any], n_per_group: int, seed: int) -> NDArray[np.intp]:
-    """Equally many random targets of each mobility group.
-
-    `binary` (n_users, n_windows, n_cells): whether a user was in a cell during a window.
-
-    Returns targets (3·n_per_group,): user indices: barely, somewhat, then highly mobile ones.
-
-    >>> binary = np.tril(np.ones((6, 6), dtype=bool))[:, None, :]
-    >>> sample_targets(binary, 2, seed=0)
-    array([0, 1, 2, 3, 4, 5])
-    """
-    smallest = np.count_nonzero(mobility_groups(binary) >= 0) // len(MOBILITY_GROUPS)
-    if not 1 <= n_per_group <= smallest:
-        raise ParameterError("n_per_group", n_per_group, f"1 to {smallest}, the users of the smallest group")
-    return draw_targets(binary, n_per_group * len(MOBILITY_GROUPS), seed)
-
-
 def draw_targets(binary: NDArray[Any], n_targets: int, seed: int) -> NDArray[np.intp]:
     """Random targets, a third of each mobility group; what three do not divide goes to the less mobile ones.
 
@@ -64,32 +47,3 @@ def draw_targets(binary: NDArray[Any], n_targets: int, seed: int) -> NDArray[np.
     sizes = [share + (group < rest) for group in range(len(MOBILITY_GROUPS))]
     chosen = [rng.choice(np.flatnonzero(groups == group), size, replace=False) for group, size in enumerate(sizes)]
     return np.concatenate([np.sort(own) for own in chosen])
-
-
-def extreme_targets(auc: NDArray[Any], share: float = 0.1) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Positions of the most and of the least exposed targets, each the given share (at least one).
-
-    `auc` (n_targets,): how well each was attacked; ties go by position.
-
-    >>> extreme_targets(np.array([0.5, 0.9, 0.7, 0.6]), 0.25)
-    (array([1]), array([0]))
-    """
-    if not 0 < share <= 0.5:
-        raise ParameterError("share", share, "above 0 and at most 0.5")
-    order = np.argsort(-np.asarray(auc, dtype=float), kind="stable")
-    n = max(1, round(share * order.size))
-    return order[:n], order[order.size - n :]
-
-
-def activity_profile(binary: NDArray[Any], users: NDArray[Any], *, axes: str | None = None) -> NDArray[np.float64]:
-    """Events of some users over the windows, as a share of the busiest window (all 0 without events).
-
-    `binary` (n_users, n_windows, n_cells): whether a user was in a cell during a window. `users` (n,): indices of the
-    users.
-
-    >>> activity_profile(np.array([[[1, 1], [0, 1]]], dtype=bool), np.array([0]), axes="windows_cells")
-    array([1. , 0.5])
-    """
-    events = checked_binary(binary, "activity_profile", axes)[np.asarray(users)].sum(axis=(0, 2), dtype=float)
-    profile: NDArray[np.float64] = events / max(events.max(), 1)
-    return profile

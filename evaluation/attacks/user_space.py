@@ -16,19 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.evaluation.attacks.priors import Samples
-from penstock.evaluation.metrics import turned
 from penstock.mechanisms.core.plugin import ParameterError
 
 COLUMNS_AT_ONCE = 1 << 13
 EXACT_IN_SINGLE = 1 << 24  # integers below have exact single-precision sums
 
 
-def checked_binary(binary: NDArray[Any], name: str = "binary", axes: str | None = "windows_cells") -> NDArray[np.bool_]:
-    """Presence of users as a boolean array (n_users, n_windows, n_cells), or an error saying what is wrong.
-
-    ``axes`` is the orientation of what is given, as in `penstock.evaluation.metrics.turned`; ``name`` says whose it is.
-    """
-    (array,) = turned(name, axes, binary, stacklevel=4)
+def checked_binary(binary: NDArray[Any]) -> NDArray[np.bool_]:
+    """Presence of users as a boolean array (n_users, n_windows, n_cells), or an error naming the flaw."""
+    array = np.asarray(binary)
     if array.ndim != 3 or 0 in array.shape:
         raise ParameterError("binary", array.shape, "a non-empty array (n_users, n_windows, n_cells)")
     if array.dtype != bool:
@@ -78,11 +74,8 @@ class UserSpace:
     more in the order of aggregates: two bytes an entry. `blocks` (n_blocks, n_block_windows): window indices of each
     block. Adversaries train on the past ones, all but the last if there are several.
 
-    The first use of unscaled inner products computes U·Uᵀ of all users, once for all targets:
-    O((n_past_blocks·n_users)²·n_cells·n_block_windows) time and 8·(n_past_blocks·n_users)² bytes.
-
     >>> binary = np.array([[[1], [0]], [[1], [1]]], dtype=bool)
-    >>> UserSpace(binary, np.array([[0, 1]])).gram(np.array([0, 1]))
+    >>> UserSpace(binary, np.array([[0, 1]])).gram(np.array([0, 1]), np.ones(2))
     array([[1., 1.],
            [1., 2.]])
     """
@@ -105,21 +98,21 @@ class UserSpace:
         rows: NDArray[np.float32] = self._rows[block][users].astype(np.float32)
         return rows
 
-    def gram(self, users: NDArray[np.intp], scale: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """Inner products between the rows of (past block, user), of columns times `scale` if given.
+    def gram(self, users: NDArray[np.intp], scale: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Inner products between the rows of (past block, user), of columns times `scale`.
 
-        The result is (n_past_blocks·n_users)²; with a scale nothing is shared between targets.
+        The result is (n_past_blocks·n_users)².
         """
-        if scale is not None:
-            return self._gram(users, scale)
-        rows = (np.arange(self.n_past)[:, None] * len(self.binary) + users).ravel()
-        products: NDArray[np.float64] = self._everybody[np.ix_(rows, rows)]
+        rows = np.concatenate([self.presence(users, block) for block in range(self.n_past)])
+        products = np.zeros((len(rows), len(rows)))
+        for start in range(0, rows.shape[1], COLUMNS_AT_ONCE):
+            columns = slice(start, start + COLUMNS_AT_ONCE)
+            part = rows[:, columns] * scale[columns]
+            products += part @ part.T
         return products
 
-    def embedding(self, users: NDArray[np.intp], scale: NDArray[np.float64] | None = None) -> Embedding:
-        """Coordinates for aggregates of these users over past blocks, their counts times `scale` if given."""
-        if scale is None and users.size == len(self.binary):
-            return self._whole
+    def embedding(self, users: NDArray[np.intp], scale: NDArray[np.float64]) -> Embedding:
+        """Coordinates for aggregates of these users over past blocks, their counts times `scale`."""
         return Embedding.of(self.gram(users, scale), self.n_past)
 
     def deviations(self, samples: Samples) -> NDArray[np.float64]:
@@ -164,25 +157,8 @@ class UserSpace:
             found[here] = samples.members[here].astype(float) @ (self.presence(samples.users, int(block)) @ direction)
         return found
 
-    def _gram(self, users: NDArray[np.intp], scale: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        rows = np.concatenate([self.presence(users, block) for block in range(self.n_past)])
-        products = np.zeros((len(rows), len(rows)))
-        for start in range(0, rows.shape[1], COLUMNS_AT_ONCE):
-            columns = slice(start, start + COLUMNS_AT_ONCE)
-            part = rows[:, columns] if scale is None else rows[:, columns] * scale[columns]
-            products += part @ part.T
-        return products
-
     @cached_property
     def _rows(self) -> list[NDArray[np.bool_]]:
         """For each block, what every user adds to an aggregate: (n_users, n_windows·n_cells)."""
         shape = len(self.binary), self.shape[0] * self.shape[1]
         return [self.binary[:, windows].reshape(shape) for windows in self.blocks]
-
-    @cached_property
-    def _everybody(self) -> NDArray[np.float64]:
-        return self._gram(np.arange(len(self.binary)))
-
-    @cached_property
-    def _whole(self) -> Embedding:
-        return Embedding.of(self._everybody, self.n_past)

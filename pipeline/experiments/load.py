@@ -86,13 +86,13 @@ class Axis:
 
 
 class Grid:
-    """The axes in an experiment's ``set``, ``variants``, ``zip`` and ``grid``; ``problems`` collects every error.
+    """The axes in an experiment's ``set``, ``variants`` and ``grid``; ``problems`` collects every error.
 
     >>> from penstock.pipeline.config.yaml import parse
-    >>> root, _ = parse("grid: {a: [1, 2], b.c: {from: 0, to: 1, step: 1}}\\nzip: {d: [3, 4], e: [x, y]}", "e.yaml")
+    >>> root, _ = parse("grid: {a: [1, 2], b.c: [x, y]}", "e.yaml")
     >>> grid = Grid(root)
     >>> [tuple(setting.values.values()) for setting in grid.settings()][:3], grid.columns
-    ([(3, 'x', 1, 0), (3, 'x', 1, 1), (3, 'x', 2, 0)], ('d', 'e', 'a', 'b.c'))
+    ([(1, 'x'), (1, 'y'), (2, 'x')], ('a', 'b.c'))
     """
 
     def __init__(self, root: Mapping) -> None:

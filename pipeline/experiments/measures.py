@@ -194,10 +194,10 @@ def _worth_of_guess(metric: Metric, run: Finished) -> float:
 
 def _score(metric: Metric, run: TrialRun, values: NDArray[np.float64]) -> float:
     if not metric.daily:
-        return float(metric.function(run.true_counts, values, axes="windows_cells"))
+        return metric.mean(run.true_counts, values)
     if np.isnat(run.days).all():
         raise DataError(f"measure {metric.name}: no calendar day ({run.plan.time_zone}) is released as a whole")
-    return float(metric.function(run.true_counts, values, days=run.days, axes="windows_cells"))
+    return metric.mean(run.true_counts, values, days=run.days)
 
 
 def _of_intervals(name: str, run: Finished) -> float:

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from penstock.accountants.correlation.adversary import Learned
-from penstock.evaluation.metrics import absolute_errors, skills
-from penstock.evaluation.utility import METRICS
+from penstock.evaluation.utility import METRICS, skills
 from penstock.mechanisms.core.geometry import distance
 from penstock.pipeline.config.build import parse_time
 from penstock.pipeline.config.plan import STREAM
@@ -82,7 +81,7 @@ def _count_scores(
         metric = METRICS[name]
         if metric.daily and np.isnat(days).all():
             continue  # of a run that was stopped within its first day
-        places, values = metric.scores(truth, released, axes="windows_cells", days=days)
+        places, values = metric.scores(truth, released, **({"days": days} if metric.daily else {}))
         scores.append(_Score(name, "run", None, float(values.mean())))
         if metric.scope == "window":
             scores += [_Score(name, "window", int(windows[i]), float(v)) for i, v in zip(places, values)]
@@ -114,10 +113,10 @@ def _prior_scores(
     else:
         return {}, []
     truth, released, prior = truth[later], released[later], prior[later]
-    found = about | {"error_of_prior": float(absolute_errors(truth, prior).mean())}
+    found = about | {"error_of_prior": float(np.abs(truth - prior).mean())}
     if n_training:
         found["training_windows"] = n_training
-        found["error_after_training"] = float(absolute_errors(truth, released).mean())
+        found["error_after_training"] = float(np.abs(truth - released).mean())
     values = skills(truth, released, prior)
     by_cell = [_Score("skill_prior", f"cell:{cell}", None, float(v)) for cell, v in zip(plan.space.cells, values)]
     return found, [_Score("skill_prior", "run", None, float(values.mean())), *by_cell]

@@ -79,7 +79,7 @@ def test_the_gain_is_of_sampling_drawn_anew(tmp_path):
 
 def test_loadings_and_importance(binary):
     day = binary[:, :24, :10]
-    game = MembershipGame(day, group_size=12, observation=24, inference=24, n_samples=60, seed=1, axes="windows_cells")
+    game = MembershipGame(day, group_size=12, observation=24, inference=24, n_samples=60, seed=1)
     found = exposure_of({Piece(target, "a"): study({"subset": game}, target) for target in (0, 1)}, ("subset",))
     table_of_loadings = loadings_table(found.loadings, day, {"all": np.array([0, 1]), "one": np.array([1])})
     assert len(table_of_loadings) == 200
@@ -95,7 +95,5 @@ def test_loadings_and_importance(binary):
 def test_where_no_count_ever_varies_nobody_is_told_from_anybody(binary):
     everywhere = np.ones_like(binary[:, :6, :5])
     for attack in ("pca", "statistics"):
-        game = MembershipGame(
-            everywhere, group_size=12, observation=6, inference=6, n_samples=60, seed=1, axes="windows_cells"
-        )
+        game = MembershipGame(everywhere, group_size=12, observation=6, inference=6, n_samples=60, seed=1)
         assert game.attack(0, attack=attack).auc == 0.5

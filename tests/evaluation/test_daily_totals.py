@@ -78,7 +78,7 @@ def test_errors_equal_a_plain_loop(n_windows, n_cells, seed):
         metric = METRICS[name]
         assert metric.function(truth, released, days, axes="windows_cells") == pytest.approx(expected)
         assert metric.function(truth.T, released.T, days=days, axes="cells_windows") == pytest.approx(expected)
-        where, values = metric.scores(truth, released, axes="windows_cells", days=days)
+        where, values = metric.scores(truth, released, days=days)
         assert values.mean() == pytest.approx(expected)
         assert len(where) == (len(set(named) - {None}) if metric.scope == "day" else n_cells)
 
@@ -112,7 +112,7 @@ def test_dates_that_do_not_fit_are_named(days):
         with pytest.raises(ParameterError, match=r"^days: "):
             METRICS[name].function(np.ones((2, 3)), np.ones((2, 3)), days, axes="windows_cells")
         with pytest.raises(ParameterError, match=r"^days: "):
-            METRICS[name].scores(np.ones((2, 3)), np.ones((2, 3)), axes="windows_cells", days=days)
+            METRICS[name].scores(np.ones((2, 3)), np.ones((2, 3)), days=days)
 
 
 def test_days_have_23_and_25_hours_where_the_clocks_change():

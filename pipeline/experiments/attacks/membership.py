@@ -334,7 +334,6 @@ def membership_game(
         n_samples=game.samples,
         n_components=game.components,
         seed=plan.config.seed or 0,
-        axes="windows_cells",
     )
     return own, _defense(plan, own) if released else None
 

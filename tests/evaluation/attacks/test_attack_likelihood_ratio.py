@@ -29,7 +29,7 @@ def binary():
     presence = rng.random((30, 6, 12)) < rng.gamma(0.5, 0.3, (30, 6, 1))
     presence[:, 5] = False
     presence[0, 5] = True
-    return presence
+    return presence.swapaxes(1, 2)
 
 
 def test_the_ratio_is_that_of_two_gaussians():

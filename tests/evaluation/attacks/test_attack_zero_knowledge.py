@@ -31,7 +31,7 @@ def binary():
     presence = rng.random((30, 6, 12)) < rng.gamma(0.5, 0.3, (30, 6, 1))
     presence[:, 5] = rng.random((30, 12)) < 0.02
     presence[0, 5] = True
-    return presence
+    return presence.swapaxes(1, 2)
 
 
 def laplace(scale):

@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from penstock.accountants.online_attack import area_under_curve, auc_interval
-from penstock.evaluation.attacks.challenge import privacy_gain, privacy_loss
+from penstock.evaluation.attacks.challenge import privacy_gain
 from penstock.mechanisms.core.plugin import ParameterError
 
 
@@ -71,7 +71,3 @@ def test_privacy_gain_is_the_published_formula():
 def test_privacy_gain_refuses_what_is_no_area():
     with pytest.raises(ParameterError, match="auc_defended"):
         privacy_gain(0.9, 1.5)
-
-
-def test_privacy_loss_is_the_advantage_over_guessing():
-    np.testing.assert_allclose(privacy_loss([0.5, 1.0]), [0.0, 0.5])
