@@ -65,7 +65,6 @@ class Composition(Accountant):
     """
 
     bounds_periods: ClassVar[bool] = True
-    joins_streams: ClassVar[bool] = True
     version: ClassVar[int] = 3
     reads: ClassVar[tuple[str, ...]] = ()
 
@@ -290,12 +289,12 @@ def _filtered(facts: AccountingFacts, w: int | None) -> dict[str, float]:
     if one is None or coarse:
         return {}
     if isinstance(one, Correlated):
-        return {"w_event": one.promised * facts.n_budgets} if w is not None and w <= one.w else {}
+        return {"w_event": one.promised} if w is not None and w <= one.w else {}
     if not (one.adaptive and one.concentrated):
         return {}
     if isinstance(one, WEventSchedule):
-        return {"w_event": one.budget * facts.n_budgets} if w is not None and w <= one.w else {}
-    return {} if one.period_budget is None else {"period": one.period_budget * facts.n_budgets}
+        return {"w_event": one.budget} if w is not None and w <= one.w else {}
+    return {} if one.period_budget is None else {"period": one.period_budget}
 
 
 def _stretch(level: str, model: Mapping[str, Any]) -> str:

@@ -151,7 +151,6 @@ class LandmarkBudget(Accountant):
 
     stages: ClassVar[tuple[str, ...]] = ("counts", "points")
     bounds_periods: ClassVar[bool] = True
-    joins_streams: ClassVar[bool] = True
     version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
@@ -167,8 +166,6 @@ class LandmarkBudget(Accountant):
             n = min(bound.longest, -(-bound.most // bound.of_window) + 1)
             amounts |= {name: np.zeros(n) for name in ("dear_landmarks", "dear_others")}
         budget = self._budget(facts.mechanism)
-        if self.budget is None and self.rho is None:
-            budget = replace(budget, amount=budget.amount * facts.n_budgets)
         in_blocks = facts.max_windows is not None or facts.max_block_cells is not None
         return replace(budget, bound=bound, bounded_in_blocks=in_blocks), state | amounts
 

@@ -81,7 +81,6 @@ class Temporal(Accountant):
     """
 
     prices_links: ClassVar[bool] = False
-    joins_streams: ClassVar[bool] = True
     reads: ClassVar[tuple[str, ...]] = ("landmarks",)
 
     correlation: KnownCorrelation | None = parameter(None, doc="how people move, as the adversary knows it")
@@ -153,7 +152,7 @@ class Temporal(Accountant):
         """Bound on the replacement ε of a release; a hair above, for scales are rounded."""
         stated = self.largest_epsilon
         if stated is None and isinstance(facts.mechanism, BudgetSchedule) and not facts.mechanism.concentrated:
-            stated = facts.mechanism.budget * facts.n_budgets
+            stated = facts.mechanism.budget
         return math.inf if stated is None else 2 * stated * (1 + ROUNDING)
 
     def charge(

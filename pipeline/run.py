@@ -89,8 +89,7 @@ def run(
         row can be used, `RowEquationError` if a row was lost, and the rest of the family.
     """
     if config.on_exhausted is None:
-        stops = runner in (DIRECT, LOCAL) and config.streams is None  # a stream that stopped would leave the others
-        config = replace(config, on_exhausted="stop" if stops else "repeat")
+        config = replace(config, on_exhausted="stop" if runner in (DIRECT, LOCAL) else "repeat")
     with redact_errors(config.mode == "deployment"), explained():
         return _run(config, folder, runner, beam_options, n_shards, resume)
 

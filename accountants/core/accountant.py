@@ -74,8 +74,6 @@ class AccountingFacts:
         Whether the run has landmarks.
     period_bound
         Bound on the memberships of one user in a budget period; None: no such bound.
-    n_budgets
-        How often all streams of the run together may spend the budget of the mechanism, which each has to itself.
     training
         Operator-only: result of the accountant's `Accountant.prepare`.
     """
@@ -90,7 +88,6 @@ class AccountingFacts:
     windows: Callable[[int, int], Sequence[Window]] | None = None
     landmarks: bool = False
     period_bound: PeriodBound | None = None
-    n_budgets: float = 1.0
     training: Mapping[str, Any] | None = None
 
     def of_mechanism(self, n_replicas: int | None = None) -> Facts:
@@ -124,8 +121,6 @@ class Accountant(Checked, ABC):
     bounds_periods: ClassVar[bool] = False
     #: Whether it prices releases that read other windows, too (`events.Linked`).
     prices_links: ClassVar[bool] = True
-    #: Whether it prices releases by their charges alone, and so those of several streams together.
-    joins_streams: ClassVar[bool] = False
     #: Whether it needs to know more than a deployment does, such as who is in a group.
     simulation_only: ClassVar[bool] = False
     #: Whether it sends made-up users through the mechanism window by window, which blocks and steps on events break.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import singledispatch
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.plugin import UnsupportedEvent
@@ -178,8 +177,6 @@ def links(charge: Iterable[events.Event]) -> float:
             found = max(found, event.times)
         elif isinstance(event, events.Block | events.Sampled):
             found = max(found, links([event.inner]))
-        elif isinstance(event, events.Streams):
-            found = max(found, *map(links, event.parts))
     return found
 
 
@@ -255,98 +252,3 @@ def _(event: events.Linked) -> float:
 def _(event: events.Sampled) -> float:
     # No amplification is known for ρ; a pure figure that was amplified can still be the smaller one.
     return min(_rho(event.inner), _pure(event) ** 2 / 2)
-
-
-# Streams: releases of one window that have cells of their own, and share a bound on each person's cells.
-
-
-def together(
-    charges: Sequence[tuple[events.Event, ...]], n_cells: Sequence[int], most: int
-) -> tuple[events.Event, ...]:
-    """The charge of one window's releases of several streams together.
-
-    A person is in at most ``most`` cells of the window, whichever streams they are in, and in at most so many of a
-    stream as ``n_cells`` says. The loss is at most the largest sum of what ``most`` memberships cost, each in its
-    stream: the losses of independent noise add, and a stream that the person is not in adds nothing. Charges may
-    follow earlier releases: which streams a person is in does not.
-
-    Examples
-    --------
-    >>> noisy = (events.DiscreteLaplace(l1=2, scale=4.0),)
-    >>> together([noisy, noisy], [2, 2], 2)  # as if it were one vector
-    (DiscreteLaplace(l1=2, scale=4.0),)
-    >>> pure_epsilon(together([noisy, (events.PureDP(0.1),)], [2, 2], 2))  # 0.5, or 0.25 and 0.1
-    0.5
-    """
-    parts = tuple(tuple(_unsampled(event) for event in charge) for charge in charges)
-    shares = tuple(shares_of(charge, n) for charge, n in zip(parts, n_cells))
-    if len(set(charges)) == 1 and all(n == most and n == own for n, own in zip(shares, n_cells)):
-        return charges[0]
-    if not any(pure_epsilon(part) for part in parts):
-        return ()
-    return (events.Streams(parts, shares, most),)
-
-
-def shares_of(charge: Iterable[events.Event], n_cells: int) -> int:
-    """Memberships that share a charge evenly: as many as cells, or 1 where one membership may cost all of it."""
-    costly = [event for event in charge if _pure(event) > 0]
-    return n_cells if costly and all(_parts_of(event) == n_cells for event in costly) else 1
-
-
-def most_of(amounts: ArrayLike, shares: ArrayLike, most: int) -> NDArray[np.float64]:
-    """Most that ``most`` memberships cost: amounts of shape (n_streams, ...), each in equal ``shares``.
-
-    >>> float(most_of([2.0, 3.0, 1.0], [2, 1, 1], 2))
-    4.0
-    """
-    amounts, shares = np.asarray(amounts, np.float64), np.asarray(shares)
-    shares = np.broadcast_to(shares.reshape(*shares.shape, *(1,) * (amounts.ndim - shares.ndim)), amounts.shape)
-    dearest = np.argsort(-(amounts / shares), axis=0, kind="stable")
-    price, n = (np.take_along_axis(values, dearest, axis=0) for values in (amounts, shares))
-    taken = np.clip(most - (np.cumsum(n, axis=0) - n), 0, n)
-    # Whole amounts as they are: a share times their number need not be one to the last bit.
-    part = np.where(taken > 0, price, 0.0) * np.where(taken == n, 1.0, taken / n)
-    return np.asarray(part.sum(axis=0))
-
-
-def _unsampled(event: events.Event) -> events.Event:
-    # A person who is sampled is so in all streams: losses add before they are amplified, so amplified ones do not add.
-    return event.inner if isinstance(event, events.Sampled) and event.unit == "user" else event
-
-
-def _parts_of(event: events.Event) -> float:
-    """Counts that an event's sensitivity is about, each moved by 1; 0: not known."""
-    if isinstance(event, events.Sampled):
-        return parts_sampled(event)
-    return parts_sampled(events.Sampled(event, 1.0))
-
-
-@_pure.register
-def _(event: events.Streams) -> float:
-    return float(most_of([sum(map(_pure, part)) for part in event.parts], event.shares, event.most))
-
-
-@_rho.register
-def _(event: events.Streams) -> float:
-    # ρ grows with the square of pure losses: of these no share is claimed but by way of ε. Of linked windows losses add
-    # before they are squared.
-    amounts = [concentrated_rho(part) for part in event.parts]
-    together = max(1.0, links([event])) * _pure(event) ** 2 / 2
-    return min(together, float(most_of(amounts, squared_shares(event), event.most)))
-
-
-def squared_shares(event: events.Streams) -> list[int]:
-    """Shares of each part's ρ and Rényi curve: those of noise without a pure ε, whose squared sensitivity adds."""
-    return [n if np.isinf(pure_epsilon(part)) else 1 for part, n in zip(event.parts, event.shares)]
-
-
-@replaced.register
-def _(event: events.Streams) -> events.Event:
-    # Adding after removing: twice as many memberships, and a stream may have both.
-    epsilon, times = _pure(event), links([event])
-    if np.isfinite(epsilon):
-        pure = events.PureDP(2 * epsilon)
-        return events.Linked(pure, max(1.0, times)) if times else pure
-    parts = tuple(tuple(map(replaced, part)) for part in event.parts)
-    shares = tuple(2 * n if n > 1 else 1 for n in squared_shares(event))
-    return events.Streams(parts, shares, 2 * event.most)

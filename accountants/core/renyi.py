@@ -13,11 +13,8 @@ from scipy.special import logsumexp
 
 from penstock.accountants.core.charges import (
     concentrated_rho,
-    is_linked,
-    most_of,
     parts_sampled,
     pure_epsilon,
-    squared_shares,
 )
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.plugin import UnsupportedEvent
@@ -95,13 +92,6 @@ def _(event: events.Sampled) -> NDArray[np.float64]:
         return np.minimum(whole, n_parts * _sampled_gaussian(event.rate, multiplier))
     # For other noise the library has no sampled curve: that of the amplified pure ε, or the whole where it is smaller.
     return np.minimum(whole, n_parts * _pure(pure_epsilon([event]) / n_parts))
-
-
-@_renyi.register
-def _(event: events.Streams) -> NDArray[np.float64]:
-    curves = [renyi(part) for part in event.parts]
-    whole = _linked(event) if is_linked([event]) else _pure(pure_epsilon([event]))
-    return np.minimum(whole, most_of(curves, squared_shares(event), event.most))
 
 
 @_renyi.register

@@ -114,18 +114,5 @@ class Nothing(Event):
     """Nothing that depends on data was observed."""
 
 
-@dataclass(frozen=True)
-class Streams(Event):
-    """One window's releases of several streams, each of cells of its own, seen together.
-
-    ``parts`` are the charges of the streams. One unit has at most ``most`` memberships in all of them: in a stream of n
-    ``shares`` each membership costs an n-th of its charge, and n of them or more the whole.
-    """
-
-    parts: tuple[tuple[Event, ...], ...]
-    shares: tuple[int, ...]
-    most: int
-
-
 #: The whole family, in the order above.
 EVENTS: tuple[type[Event], ...] = tuple(Event.__subclasses__())

@@ -114,11 +114,10 @@ def progress_line(registry: Registry, seconds: float) -> str:
 
 def expectations(config: RunConfig) -> list[str]:
     """What to expect of a run, from public facts, before it begins."""
-    from penstock.pipeline.output.worth import expected_in_words, streams_in_words, unbounded_in_words
+    from penstock.pipeline.output.worth import expected_in_words, unbounded_in_words
 
     said = [
         ("expect", expected_in_words(config)),
-        ("streams", streams_in_words(config)),
         ("CAUTION", unbounded_in_words(config)),
     ]
     return [f"{name:<9} {words}" for name, words in said if words]
@@ -178,9 +177,6 @@ def _released(manifest: dict[str, Any]) -> str:
     planned, kind = counted.pop("planned", None), "windows" if "windows" in manifest else "points"
     n_released = counted.pop("released", None) or sum(counted.values())
     actions = ", ".join(f"{n:,} {action}" for action, n in counted.items())
-    split = manifest["configuration"].get("streams") or 1
-    if (n_streams := split if isinstance(split, int) else len(split)) > 1:
-        kind, planned = f"windows of {n_streams:,} streams", None if planned is None else planned * n_streams
     of = f" of {planned:,}" if planned is not None and n_released < planned else ""
     return f"released  {n_released:,}{of} {kind}" + (f": {actions}" if actions else "")
 

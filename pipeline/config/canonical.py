@@ -46,8 +46,7 @@ def digest(config: RunConfig) -> bytes:
     values: dict[str, Any] = {}
     for field in fields_of(type(config)):
         value = getattr(config, field.name)
-        # Without streams a digest is what it was before there were any.
-        if field.name not in _WITHOUT_EFFECT and not (field.name == "streams" and value is None):
+        if field.name not in _WITHOUT_EFFECT:
             values[field.key] = _plain(value, field.declared, content_digest)
     source = config.source.recorded
     if config.mode == "simulation":

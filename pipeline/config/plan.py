@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
 from penstock.accountants.core.accountant import Accountant, AccountingFacts
-from penstock.accountants.core.charges import most_of, shares_of, together
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Facts, Mechanism, Window
 from penstock.mechanisms.core.events import Event
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.period import PeriodBound
-from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.traces import PointMechanism
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.config.canonical import digest
@@ -38,7 +34,7 @@ from penstock.pipeline.windows.schedule import WindowSchedule
 from penstock.pipeline.windows.sensors import SensorSchedule
 from penstock.pipeline.windows.timestamps import Timestamps
 
-__all__ = ["STREAM", "Plan", "check_one_stream", "make_plan", "outline"]
+__all__ = ["STREAM", "Plan", "make_plan", "outline"]
 
 
 @dataclass(frozen=True)
@@ -142,8 +138,6 @@ class Plan(KeyedRun):
         Whether events come as a stream, so that every window is counted for itself.
     resumed
         Whether an earlier, unfinished run in the same folder is continued.
-    stream, places
-        Of the plan of one of several streams (`streams`): its name, and the indices of its cells; None: all cells.
     """
 
     space: Space
@@ -155,29 +149,10 @@ class Plan(KeyedRun):
     prepared: tuple[Mapping[str, Any] | None, ...] = ()
     streaming: bool = False
     resumed: bool = False
-    stream: str = STREAM
-    places: tuple[int, ...] | None = None
-
-    @cached_property
-    def streams(self) -> tuple[Plan, ...]:
-        """The plan of each stream, with its own cells and noise; without ``streams`` this one."""
-        if self.config.streams is None or self.places is not None:
-            return (self,)
-        split = split_cells(self.config.streams, self.space.cells)
-        return tuple(replace(self, stream=name, places=places) for name, places in split.items())
-
-    @property
-    def is_split(self) -> bool:
-        """Whether there are several streams, of which this is not one."""
-        return len(self.streams) > 1
-
-    def plan_of(self, stream: str) -> Plan:
-        """The plan of a stream by its name."""
-        return next(own for own in self.streams if own.stream == stream)
 
     def noise(self) -> NoiseSource:
-        """The keyed noise of this configuration and stream."""
-        return NoiseSource(self.key, configuration=self.configuration, stream=self.stream)
+        """The keyed noise of this configuration."""
+        return NoiseSource(self.key, configuration=self.configuration, stream=STREAM)
 
     @cached_property
     def source(self) -> Source:
@@ -274,7 +249,7 @@ class Plan(KeyedRun):
     @cached_property
     def cells(self) -> tuple[str, ...]:
         """Names of the cells."""
-        return self.space.cells if self.places is None else tuple(self.space.cells[i] for i in self.places)
+        return self.space.cells
 
     @cached_property
     def n_cells(self) -> int:
@@ -286,52 +261,17 @@ class Plan(KeyedRun):
         """The bound that counting enforces, hence the sensitivity."""
         return min(self.config.bounding.max_cells or self.n_cells, self.n_cells)
 
-    @cached_property
-    def max_cells_of_run(self) -> int:
-        """The bound that counting enforces on the cells of all streams together."""
-        n_cells = len(self.space.cells)
-        return min(self.config.bounding.max_cells or n_cells, n_cells)
-
     def sensitivity(self) -> dict[str, Any]:
         """How much one person changes the counts, as the manifest says it."""
         found: dict[str, Any] = {"max_cells": self.max_cells, "l1": self.max_cells, "l2": self.max_cells**0.5}
         if memberships := self.memberships_of():
             found["memberships"] = memberships
-        if self.is_split:
-            found["streams"] = {
-                own.stream: {"cells": own.n_cells, "max_cells": own.max_cells, "shares": shares}
-                for own, shares in zip(self.streams, self.stream_shares)
-            }
         return found
 
-    def together(self, charges: Sequence[tuple[Event, ...]]) -> tuple[Event, ...]:
-        """What the streams' charges of one window cost together."""
-        return together(charges, [own.max_cells for own in self.streams], self.max_cells_of_run)
-
     def worst_charge(self) -> tuple[Event, ...]:
-        """The worst that the first window can charge, in all streams together; every sensor is active."""
+        """The worst that the first window can charge; every sensor is active."""
         window = replace(self.windows(1, 1)[0], active=None)
-        worst = [own.mechanism.worst_charge(window, own.mechanism.start(own.facts())) for own in self.streams]
-        return self.together(worst) if self.is_split else worst[0]
-
-    @cached_property
-    def stream_shares(self) -> tuple[int, ...]:
-        """Memberships that evenly share whatever a stream charges; 1 where that is not known beforehand."""
-        if self.chain.reader.adaptive or self.chain.reader.linked or self.chain.unit_windows > 1:
-            return (1,) * len(self.streams)
-        return tuple(shares_of(own.worst_charge(), own.max_cells) for own in self.streams)
-
-    @cached_property
-    def joint_factor(self) -> float:
-        """How often all streams together may spend what the mechanism has as its budget.
-
-        Where amounts follow releases, or windows are linked, one stream may spend in windows in which another does not,
-        and a person may be in a different one each time: budgets add. Otherwise all spend in the same windows.
-        """
-        n_streams, reader = len(self.streams), self.chain.reader
-        if reader.adaptive or reader.linked or reader.unit_windows > 1:
-            return float(n_streams)
-        return float(most_of(np.ones(n_streams), self.stream_shares, self.max_cells_of_run))
+        return self.mechanism.worst_charge(window, self.mechanism.start(self.facts()))
 
     @cached_property
     def block_bounds(self) -> BlockBounds | None:
@@ -381,7 +321,7 @@ class Plan(KeyedRun):
     def group(self) -> int:
         """Windows whose counts travel together: whole blocks, and a single one on a stream."""
         unit = self.chain.unit_windows
-        most = min(GROUP_CELLS // len(self.space.cells), -(-self.n_windows // GROUPS)) if not self.streaming else 1
+        most = min(GROUP_CELLS // self.n_cells, -(-self.n_windows // GROUPS)) if not self.streaming else 1
         return max(1, most // unit) * unit
 
     def group_windows(self, group: int) -> int:
@@ -454,7 +394,6 @@ class Plan(KeyedRun):
             landmarks=self.config.landmarks is not None,
             period_bound=self.period_bound,
             training=own,
-            n_budgets=self.joint_factor if self.is_split else 1.0,
         )
 
     def windows(self, first: int, last: int) -> list[Window]:
@@ -464,26 +403,6 @@ class Plan(KeyedRun):
             return windows
         masks = self.sensors.masks(first, last)
         return [replace(window, active=mask) for window, mask in zip(windows, masks)]
-
-
-def check_one_stream(config: RunConfig) -> None:
-    """Raise `ParameterError` for cells that are split: attacks and trials send all of them through one mechanism."""
-    if config.streams is not None:
-        shown = config.streams if isinstance(config.streams, int) else ", ".join(config.streams)
-        raise ParameterError("streams", shown, "left out of attacks, audits and experiments: they release one vector")
-
-
-def split_cells(streams: int | Mapping[str, tuple[str, ...]], cells: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Indices of the cells of every stream, in the order of the cells.
-
-    >>> split_cells(2, ["a", "b", "c"]), split_cells({"north": ("c", "a"), "south": ("b",)}, ["a", "b", "c"])
-    ({'s1': (0, 1), 's2': (2,)}, {'north': (0, 2), 'south': (1,)})
-    """
-    if isinstance(streams, int):
-        parts = np.array_split(np.arange(len(cells)), streams)
-        return {f"s{number}": tuple(part.tolist()) for number, part in enumerate(parts, 1)}
-    number = {cell: index for index, cell in enumerate(cells)}
-    return {name: tuple(sorted(number[cell] for cell in own)) for name, own in streams.items()}
 
 
 def make_plan(config: RunConfig, folder: Path | None = None, nonce: bytes = b"", **changes: Any) -> Plan:

@@ -6,7 +6,6 @@ import difflib
 import inspect
 import math
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,12 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant
-from penstock.accountants.landmark_budget import LandmarkBudget
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.chain import Chain, misplaced
 from penstock.mechanisms.core.contract import MECHANISMS, Generalization, Mechanism, Transformation
 from penstock.mechanisms.core.plugin import DataError, ParameterError
-from penstock.mechanisms.sampling import Sampling
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.config.build import A_DURATION, A_TIME, fields_of, format_duration, input_paths
 from penstock.pipeline.config.sections import Output
@@ -30,7 +27,6 @@ from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.spaces.polygons import WrongName, read_lines
 from penstock.pipeline.steps import sealing
 from penstock.pipeline.steps.bounding import Bounding
-from penstock.pipeline.steps.release import STREAM
 from penstock.pipeline.windows.base import Windows
 from penstock.pipeline.windows.calendar import Calendar, format_time
 from penstock.pipeline.windows.landmarks import Landmarks
@@ -420,93 +416,6 @@ def period_bounds_have_a_plain_ledger(bounding: Bounding, output: Output) -> Ite
         yield Finding(("output", "ledger_span"), format_duration(output.ledger_span), right)
 
 
-def streams_split_the_cells(
-    streams: int | dict[str, tuple[str, ...]] | None, space: Space, mechanism: tuple[Mechanism, ...]
-) -> Iterator[Finding]:
-    """Every cell is in exactly one stream."""
-    if streams is None or on_points(mechanism) or any(cells_can_be_listed(space)):
-        return
-    if space.derived_from_data:
-        yield Finding(("streams",), streams, "left out where cells are taken from the data: list them in the space")
-    elif isinstance(streams, int):
-        if not 1 <= streams <= len(space.cells):
-            yield Finding(("streams",), streams, f"from 1 to {len(space.cells):,}, the number of cells")
-    else:
-        yield from _misnamed(streams)
-        known, seen = set(space.cells), dict[str, str]()
-        for name, cells in streams.items():
-            if not cells:
-                yield Finding(("streams", name), cells, "a list of at least one cell")
-            for i, cell in enumerate(cells):
-                if cell not in known:
-                    near = difflib.get_close_matches(cell, space.cells, n=1) or [space.cells[0]]
-                    yield Finding(("streams", name, i), cell, f"a cell of the space, such as {near[0]!r}")
-                elif cell in seen:
-                    yield Finding(("streams", name, i), cell, f"in one stream only; it is in {seen[cell]!r} already")
-                seen.setdefault(cell, name)
-        if missing := [cell for cell in space.cells if cell not in seen]:
-            named = ", ".join(map(repr, missing[:5])) + (", …" if len(missing) > 5 else "")
-            text = f"{len(missing):,} of {len(known):,} cells are in no stream ({named}); every cell must be in one"
-            yield Finding(("streams",), streams, text, is_whole=True)
-
-
-#: Names of streams are part of those of files.
-_STREAM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-
-
-def _misnamed(streams: dict[str, tuple[str, ...]]) -> Iterator[Finding]:
-    if not streams:
-        yield Finding(("streams",), streams, "a section with the cells of each stream, or a whole number of streams")
-    for name, cells in streams.items():
-        if not _STREAM_NAME.fullmatch(name) or name == STREAM:
-            text = f"{name!r} cannot be the name of a stream; it must be of letters, digits, '_', '.' and '-'"
-            also = f", and other than {STREAM!r}, which stands for all streams together"
-            yield Finding(("streams", name), cells, text + (also if name == STREAM else ""), is_whole=True)
-
-
-def streams_are_priced(
-    streams: int | dict[str, tuple[str, ...]] | None,
-    mechanism: tuple[Mechanism, ...],
-    bounding: Bounding,
-    sensors: Sensors,
-    accountants: tuple[Accountant, ...],
-    on_exhausted: str | None,
-) -> Iterator[Finding]:
-    """What streams cost together is known for mechanisms of single windows, and told by charges alone."""
-    if streams is None:
-        return
-    if on_points(mechanism):
-        yield Finding(("streams",), streams, "left out: traces have no cells")
-        return
-    for i, step in enumerate(mechanism):
-        if step.unit_windows > 1 or isinstance(step, Generalization):
-            right = "a mechanism of single cells and windows with streams, or streams left out"
-            yield Finding(("mechanism", i, "type"), "", right)
-        if isinstance(step, Sampling) and step.unit != "membership":
-            right = "membership with streams: amplified losses of one sample of people do not add"
-            yield Finding(("mechanism", i, "unit"), step.unit, right)
-    if bounding.max_per_period is not None:
-        right = "left out with streams: what it moves up may be in another stream (max_cells bounds all of them)"
-        yield Finding(("bounding", "max_per_period"), bounding.max_per_period, right)
-    if sensors != Sensors():
-        yield Finding(("sensors",), sensors, "left out with streams")
-    if on_exhausted == "stop":
-        right = "repeat, or left out, with streams: one that stopped would leave the others going"
-        yield Finding(("on_exhausted",), on_exhausted, right)
-    for i, one in enumerate(accountants):
-        if not one.joins_streams:
-            right = (
-                "composition, landmark_budget or temporal with streams: it needs more than what a release is charged"
-            )
-            yield Finding(("accountants", i, "type"), "", right)
-        for key in ("budget", "rho"):
-            if isinstance(one, LandmarkBudget) and (amount := getattr(one, key)) is not None:
-                right = (
-                    "left out with streams: each keeps the mechanism's budget (output.ledger_budget limits them all)"
-                )
-                yield Finding(("accountants", i, key), amount, right)
-
-
 def attacks_can_follow(mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
     """The running attack sends groups through the mechanism, window by window."""
     if not mechanism or any(misplaced(mechanism)):
@@ -728,8 +637,6 @@ RULES: tuple[Rule, ...] = (
     accountants_know_period_bounds,
     accountants_know_linked_windows,
     period_bounds_have_a_plain_ledger,
-    streams_split_the_cells,
-    streams_are_priced,
     attacks_can_follow,
     landmark_mechanisms_have_landmarks,
     endless_landmarks_have_a_period,

@@ -41,11 +41,6 @@ class RunConfig(Checked):
     space: Space = parameter(doc="the public, fixed list of cells")
     sensors: Sensors = parameter(factory=Sensors, doc="which cells publish in which window")
     windows: Windows = parameter(doc="how event time is cut")
-    streams: int | dict[str, tuple[str, ...]] | None = parameter(
-        None,
-        doc="cells that are released apart, side by side: the cells of each stream under its name, or how many streams "
-        "of as many cells each, s1, s2, …; unset: all cells are one",
-    )
     bounding: Bounding = parameter(factory=Bounding, doc="how much one user may contribute")
     landmarks: Landmarks | None = parameter(None, doc="windows that are significant to everybody, publicly known")
     budget_period: int | None = parameter(

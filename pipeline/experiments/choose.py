@@ -28,7 +28,7 @@ from penstock.mechanisms.landmark_skip import LandmarkSkip
 from penstock.mechanisms.landmark_uniform import LandmarkUniform
 from penstock.mechanisms.w_event_uniform import WEventUniform
 from penstock.pipeline.config.build import format_duration, parse_duration
-from penstock.pipeline.config.plan import Plan, check_one_stream, make_plan
+from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.rules import without_days
 from penstock.pipeline.config.run import RunConfig, load, read_text
 from penstock.pipeline.config.yaml import apply_override, parse_section, plain
@@ -239,7 +239,6 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, chan
         raise ConfigError((f"{path}: {text}",))
     if any(step.on_points for step in config.mechanism):
         raise ConfigError((f"{path}: traces are not counted; choose is for counts",))
-    check_one_stream(config)
     w = None if asked.protect == CALENDAR_DAY else n_windows(config, asked.protect)
     if w is None and not make_plan(replace(config, accountants=())).windows_fit_days:
         right = "a duration, or windows must divide a calendar day (outside UTC also the hour that clocks change by)"

@@ -270,9 +270,6 @@ def _cannot_run(root: Mapping, config: RunConfig, measures: list[Measure]) -> li
     if not any("counts" in mechanism.stages for mechanism in config.mechanism):
         place, _ = locate(base, ("mechanism",))
         problems.append(Problem(place, (BASE, "mechanism"), "an experiment compares counts; it must release counts"))
-    if config.streams is not None:
-        place, _ = locate(base, ("streams",))
-        problems.append(Problem(place, (BASE, "streams"), "must be left out: a trial releases one vector"))
     names = [ACCOUNTANTS.name_of(type(accountant)) for accountant in config.accountants]
     for i, one in enumerate(measures):
         if one.accountant is not None and one.accountant not in names:

@@ -18,7 +18,7 @@ from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.canonical import digest, resolved
-from penstock.pipeline.config.plan import Plan, check_one_stream, make_plan
+from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import Output
 from penstock.pipeline.experiments.attacks.membership import Game
@@ -170,7 +170,6 @@ def run_trial(config: RunConfig, counts: Counts, accountants: Collection[str] | 
     Raises `DataError` where a budget stopped the run before its last window: its measures would be those of fewer
     windows.
     """
-    check_one_stream(config)
     plan = make_plan(config)
     batches = list(release(plan, counts))
     if batches[-1].stopped:

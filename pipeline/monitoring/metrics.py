@@ -11,25 +11,21 @@ import collections
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from penstock.pipeline.monitoring import logs
-from penstock.pipeline.steps.release import Joint
 
 if TYPE_CHECKING:
     from penstock.pipeline.steps.ingest import RowCounts
-    from penstock.pipeline.steps.release import Batch, Charge
+    from penstock.pipeline.steps.release import Batch
 
 
 #: Upper bounds of a histogram's buckets, in seconds.
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-
-#: Windows that some of several streams may have released, and others not yet.
-_OPEN_WINDOWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,7 @@ POINTS = Measure("points_total", "counter", "Points of traces released.", False,
 WINDOWS = Measure(
     "windows_total",
     "counter",
-    "Windows released, by action; of several streams each one's.",
+    "Windows released, by action.",
     True,
     "windows",
     label="action",
@@ -68,7 +64,7 @@ WINDOWS = Measure(
 EPSILON = Measure(
     "epsilon_total",
     "counter",
-    "Sum of the ε of this process's releases; of several streams what a window costs together, as in the ledger.",
+    "Sum of the ε of this process's releases.",
     True,
     "epsilon_millionths",
     1_000_000,
@@ -76,7 +72,7 @@ EPSILON = Measure(
 BUDGET_LEFT = Measure(
     "budget_left",
     "gauge",
-    "ε that the current budget period has left; of several streams that of the one released last.",
+    "ε that the current budget period has left.",
     True,
     "budget_left_millionths",
     1_000_000,
@@ -84,7 +80,7 @@ BUDGET_LEFT = Measure(
 LAST_WINDOW = Measure(
     "last_window",
     "gauge",
-    "Number of the latest window released; of several streams that of the one released last.",
+    "Number of the latest window released.",
     True,
     "last_window",
 )
@@ -145,7 +141,6 @@ class Registry:
         with self._lock:
             self.everything, self.public = CollectorRegistry(), CollectorRegistry()
             self._metrics: dict[Measure, Counter | Gauge | Histogram] = {}
-            self._joint = Joint("epsilon")
             #: Called with every value too: workers of Beam report it as Beam's own metric. Elsewhere None.
             self.forward: Callable[[Measure, float, str], None] | None = None
         for measure in MEASURES:
@@ -174,17 +169,6 @@ class Registry:
         """Add an observation to a histogram."""
         self._metric(measure).observe(amount)
         self._forward(measure, amount)
-
-    def charge(self, charges: Iterable[Charge]) -> None:
-        """Add charges to `EPSILON`; those of several streams for a window count once."""
-        more = 0.0
-        with self._lock:
-            for charge in charges:
-                if math.isfinite(charge.epsilon):
-                    more += self._joint.beyond(charge).epsilon
-                    self._joint.add(charge)
-            self._joint.forget(_OPEN_WINDOWS)
-        self.add(EPSILON, more)
 
     def value(self, measure: Measure, value: str = "") -> float | None:
         """One value of a counter or gauge; None before the first."""
@@ -246,7 +230,8 @@ def released(batch: Batch, last_end: int) -> None:
         return
     for action, n_windows in collections.Counter(str(release.action) for release in batch.releases).items():
         REGISTRY.add(WINDOWS, n_windows, action)
-    REGISTRY.charge(batch.charges)
+    finite = (charge.epsilon for charge in batch.charges if math.isfinite(charge.epsilon))
+    REGISTRY.add(EPSILON, sum(finite))
     if batch.budget_left is not None:
         REGISTRY.set(BUDGET_LEFT, batch.budget_left)
     first, last = batch.releases[0].window, batch.releases[-1].window

@@ -12,7 +12,7 @@ import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.output import checkpoint
-from penstock.pipeline.output.files import holder_of, read_part, stream_of, windows_of
+from penstock.pipeline.output.files import holder_of, read_part, windows_of
 
 #: States in which the operator has nothing to do.
 WELL = ("running", "ended")
@@ -27,7 +27,7 @@ class Status:
     # ``running``, ``ended``, or ``stopped``: no process works on a run that has not ended; ``--resume`` continues it.
     state: str
     detail: str | None = None  # which process runs, or why the run has ended
-    # Number of the latest window that all streams have on disk, and of the last window of the run
+    # Number of the latest window on disk, and of the last window of the run
     released: int | None = None
     planned: int | None = None
     last_window_end: float | None = None  # end of the latest window on disk, since 1970
@@ -55,7 +55,7 @@ def of_folder(folder: Path) -> Status:
         raise DataError(f"{folder}: no run was begun here")
     holder, manifest = holder_of(folder), _read(folder / "operator" / "manifest.json")
     public = _read(folder / "public" / "manifest.json")
-    planned, streams = public.get("windows"), public.get("sensitivity", {}).get("streams", {})
+    planned = public.get("windows")
     ending = manifest.get("exit", {})
     if ending.get("code") in _ENDED:
         state, detail = "ended", f"exit code {ending['code']}: {ending['reason']}"
@@ -63,7 +63,7 @@ def of_folder(folder: Path) -> Status:
         known = {name: manifest["rows"][name] for name in ("rows", "late")}
     else:
         state, detail = "running" if holder else "stopped", holder or "--resume continues it"
-        released, end = _of_parts(folder / "public" / "parts" / "releases", max(1, len(streams)))
+        released, end = _of_parts(folder / "public" / "parts" / "releases")
         known = _of_checkpoint(folder / "operator" / "checkpoint" / "latest", released)
     return Status(state=state, detail=detail, released=released, planned=planned, last_window_end=end, **known)
 
@@ -75,22 +75,18 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _of_releases(path: Path) -> tuple[int | None, float | None]:
-    """Latest window that all streams have released and its end, in a merged file; a run of traces has none."""
+    """Latest window released and its end, in a merged file; a run of traces has none."""
     if not path.exists():
         return None, None
-    latest = pl.scan_parquet(path).group_by("stream").agg(pl.col("window", "window_end").max())
-    window, end = latest.select(pl.col("window", "window_end").min()).collect().row(0)
+    window, end = pl.scan_parquet(path).select(pl.col("window", "window_end").max()).collect().row(0)
     return window, None if end is None else end.timestamp()
 
 
-def _of_parts(folder: Path, n_streams: int) -> tuple[int | None, float | None]:
-    """The same of the parts that a run has written so far."""
-    latest = dict[int, Path]()
-    for part in sorted(folder.glob("*.parquet"), key=lambda part: windows_of(part.stem).stop):
-        latest[stream_of(part.stem)] = part
-    if len(latest) < n_streams:
+def _of_parts(folder: Path) -> tuple[int | None, float | None]:
+    """Latest window and its end in the parts that a run has written so far."""
+    last = max(folder.glob("*.parquet"), key=lambda part: windows_of(part.stem).stop, default=None)
+    if last is None:
         return None, None
-    last = min(latest.values(), key=lambda part: windows_of(part.stem).stop)
     ends = pl.Series(read_part(last).column("window_end"))
     return windows_of(last.stem).stop - 1, ends.max().timestamp()  # type: ignore[union-attr]
 

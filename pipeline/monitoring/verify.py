@@ -77,29 +77,22 @@ def _schema(folder: Path, name: str, schema: pa.Schema) -> Check:
 
 def _releases(folder: Path, manifest: dict[str, Any]) -> list[Check]:
     """Checks of released counts: every window in order, every cell once, every charge in the ledger."""
-    columns = ["stream", "window", "epsilon", "available_at", "cell"]
+    columns = ["window", "epsilon", "available_at", "cell"]
     releases = pl.read_parquet(folder / "public" / "releases.parquet", columns=columns)
-    releases = releases.with_columns(pl.col("stream").cast(pl.String))
-    per_window = releases.group_by("stream", "window", maintain_order=True).agg(
+    per_window = releases.group_by("window", maintain_order=True).agg(
         pl.col("epsilon", "available_at").first(), pl.len().alias("cells"), pl.col("cell").n_unique()
     )
-    planned, streams = manifest["windows"]["planned"], per_window["stream"].unique(maintain_order=True).to_list()
-    each = [per_window.filter(stream=stream)["window"].to_list() for stream in streams]
-    n_windows = min(map(len, each), default=0)
+    planned, windows = manifest["windows"]["planned"], per_window["window"].to_list()
     of = "" if planned is None else f" of {planned} planned"
-    of += f" by each of {len(streams)} streams" if len(streams) > 1 else ""
-    in_order = all(windows == list(range(1, len(windows) + 1)) for windows in each)
-    split = manifest["configuration"].get("streams") or 1
-    all_there = [planned] * (split if isinstance(split, int) else len(split))
-    complete = manifest["exit"]["code"] != 0 or [len(windows) for windows in each] == all_there
+    in_order = windows == list(range(1, len(windows) + 1))
+    complete = manifest["exit"]["code"] != 0 or len(windows) == planned
     flaw = None if in_order and complete else _flaw(folder, manifest, per_window)
     twice = per_window.filter(pl.col("cells") != pl.col("cell"))
     # Windows of a block are available together; they show its charge, which is paid once.
-    together = per_window.group_by("stream", "available_at", maintain_order=True)
-    blocks = together.agg("window", pl.col("epsilon").max()).iter_rows()
-    owed = [([(stream, window) for window in windows], epsilon) for stream, _, windows, epsilon in blocks]
+    together = per_window.group_by("available_at", maintain_order=True)
+    owed = list(together.agg("window", pl.col("epsilon").max()).select("window", "epsilon").iter_rows())
     return [
-        Check("windows", flaw is None, flaw or f"{n_windows} released{of}, in order"),
+        Check("windows", flaw is None, flaw or f"{len(windows)} released{of}, in order"),
         Check("each cell once a window", twice.is_empty(), f"{len(twice)} windows with a repeated cell"),
         _ledger(folder, manifest, operator.add, owed, f"{{}} charges for {len(per_window)} windows"),
     ]
@@ -158,8 +151,7 @@ def _ledger(
     try:
         for charge in Ledger(_ledger_path(folder, manifest)):
             if charge.configuration == own and charge.run == run:
-                place = charge.window if "points" in manifest else (charge.stream, charge.window)
-                charged[place] = together(charged.get(place, 0.0), getattr(charge, measure))
+                charged[charge.window] = together(charged.get(charge.window, 0.0), getattr(charge, measure))
     except PenstockError as error:
         return Check("ledger", False, str(error))
     short = [

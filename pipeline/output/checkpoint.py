@@ -24,8 +24,7 @@ from penstock.pipeline.output.ledger_budget import Limit, Terms
 from penstock.pipeline.output.manifest import key_mismatch
 from penstock.pipeline.steps import account, traces
 from penstock.pipeline.steps.account import books_of
-from penstock.pipeline.steps.release import Plan as ReleasePlan
-from penstock.pipeline.steps.release import ReleaseLoop
+from penstock.pipeline.steps.release import STREAM, ReleaseLoop
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -75,11 +74,6 @@ def read(plan: Plan) -> State | None:
 def position_of(state: State | None) -> State:
     """Where the source of a stream goes on, in the source's own terms; empty: the beginning."""
     return {k.removeprefix("source."): v for k, v in (state or {}).items() if k.startswith("source.")}
-
-
-def release_key(stream: ReleasePlan) -> str:
-    """Name of the state of a stream's release loop in a checkpoint."""
-    return "release" if stream.places is None else f"release-{stream.stream}"
 
 
 def account_key(number: int, shard: int) -> str:
@@ -348,8 +342,7 @@ def _accounted(plan: Plan, saved: State | None) -> dict[tuple[int, int], int]:
     Raises `StateVersionError` if this code cannot read some state: before anything changes or is released.
     """
     if saved is not None:
-        for stream in plan.streams:
-            ReleaseLoop(stream).released(saved[release_key(stream)].tobytes())
+        ReleaseLoop(plan).released(saved["release"].tobytes())
     found = {}
     for number, (accountant, own) in enumerate(zip(plan.accountants, plan.shards)):
         for shard in range(len(own)):
@@ -391,7 +384,6 @@ def open_ledger(plan: Plan, strict: bool) -> Ledger:
     if not strict:
         return Ledger(ledger_path(plan))
     stems = [part.stem for part in parts_folder(plan, "releases").glob("*.parquet")]
-    names = [stream.stream for stream in plan.streams]
-    released = {(names[files.stream_of(stem)], window) for stem in stems for window in files.windows_of(stem)}
+    released = {(STREAM, window) for stem in stems for window in files.windows_of(stem)}
     begun = int(_read_mark(plan.folder).get("ledger", 0))  # without a mark all charges count as the run's own
     return Ledger(ledger_path(plan), True, begun, released)

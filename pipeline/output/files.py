@@ -111,35 +111,23 @@ def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
     return table if write_first(path, data.getvalue().to_pybytes()) else read_part(path)
 
 
-def stretch(first: int, last: int, stream: int | None = None) -> str:
+def part_name(first: int, last: int) -> str:
     """Name of a part that holds some windows; how windows are shared out to parts may differ when a run goes on.
 
-    ``stream``: the number of one of several streams; None: there is one.
-
-    >>> stretch(3, 3), stretch(3, 12), stretch(3, 3, stream=1)
-    ('000000000003', '000000000003~000000000012', '000001+000000000003')
+    >>> part_name(3, 3), part_name(3, 12)
+    ('000000000003', '000000000003~000000000012')
     """
-    name = f"{first:012d}" if first == last else f"{first:012d}~{last:012d}"
-    return name if stream is None else f"{stream:06d}+{name}"
+    return f"{first:012d}" if first == last else f"{first:012d}~{last:012d}"
 
 
 def windows_of(stem: str) -> range:
     """Windows that a part holds, by its name.
 
-    >>> windows_of(stretch(3, 3)), windows_of(stretch(3, 12, stream=1))
+    >>> windows_of(part_name(3, 3)), windows_of(part_name(3, 12))
     (range(3, 4), range(3, 13))
     """
-    first, _, last = stem.rpartition("+")[2].partition("~")
+    first, _, last = stem.partition("~")
     return range(int(first), int(last or first) + 1)
-
-
-def stream_of(stem: str) -> int:
-    """Number of the stream that a part belongs to, by its name; 0 where there is one.
-
-    >>> stream_of(stretch(3, 3)), stream_of(stretch(3, 12, stream=1))
-    (0, 1)
-    """
-    return int(stem.rpartition("+")[0] or 0)
 
 
 def _write(table: pa.Table, path: Any) -> None:
@@ -160,20 +148,18 @@ def merge(folder: Path, path: Path, schema: pa.Schema, once: str | None = None) 
     """Merge all parts of a folder in order of their names into a file; returns the number of rows.
 
     The parts stay where they are. Without any the file has its schema alone. ``once``: a column that only ever grows
-    from part to part of a stream (``window``): rows of a later part that do not go beyond the earlier ones were written
+    from part to part (``window``): rows of a later part that do not go beyond the earlier ones were written
     twice, and are left out.
     """
     # Least and largest values are worth their time only where they say which rows can be skipped.
     searched = [name for name in schema.names if name in SEARCHED]
     options = {"compression": "zstd", "write_statistics": searched}
     waiting: list[pa.Table] = []
-    n_rows, n_waiting, seen, stream = 0, 0, -1, 0
+    n_rows, n_waiting, seen = 0, 0, -1
     with whole(path) as temporary, pq.ParquetWriter(temporary, schema, **options) as writer:
         for part in sorted(folder.glob("*.parquet")):
             table = read_part(part).cast(schema)
             if once is not None and len(table):
-                if stream_of(part.stem) != stream:
-                    stream, seen = stream_of(part.stem), -1
                 keys = table.column(once).to_numpy()
                 table = table if keys[0] > seen else table.filter(pa.array(keys > seen))
                 seen = max(seen, int(np.max(keys)))

@@ -411,8 +411,8 @@ def _next_head(head: str, values: Mapping[str, Any]) -> str:
 
 
 def _values(charge: Charge) -> dict[str, Any]:
-    """A charge as a line says it; a simulation's has neither run nor reach nor factor, that of one stream no shares."""
-    left_out = (() if charge.run else ("run", "reach", "factor")) + (() if charge.most else ("shares", "most"))
+    """A charge as a line says it; a simulation's has neither run nor reach nor factor."""
+    left_out = () if charge.run else ("run", "reach", "factor")
     return {name: value for name, value in vars(charge).items() if name not in left_out}
 
 

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.accountants.core.charges import concentrated_rho, most_of, pure_epsilon
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
 from penstock.accountants.landmark_budget import ROUNDING, counts_as_landmark
 from penstock.mechanisms.core.contract import Window
 from penstock.mechanisms.core.events import Block, Event
 from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError
 from penstock.pipeline.config.build import format_duration
 from penstock.pipeline.config.canonical import resolved
-from penstock.pipeline.steps.release import Charge, Joint, ReleaseLoop, shared
-from penstock.pipeline.steps.release import Plan as Stream
+from penstock.pipeline.steps.release import STREAM, Charge, ReleaseLoop
 from penstock.pipeline.windows.calendar import CLOCK_CHANGE, DAY, Calendar, format_time, wall_time
 from penstock.pipeline.windows.landmarks import Landmarks
 from penstock.pipeline.windows.schedule import period_calendar
@@ -243,8 +242,6 @@ def terms_of(plan: Plan) -> Terms:
         budget = float(getattr(reader, "budget", np.inf))
     else:
         measure, budget = _of_one_event(plan)
-    if plan.is_split and not landmarks and (w is not None or reader.period_budget is not None):
-        budget *= plan.joint_factor
     span = output.ledger_span or n_steps * step
     by_clock = f" by the clock of {plan.time_zone}" if step % DAY == 0 and plan.time_zone != "UTC" else ""
     unit = f"one user's events in {format_duration(span)}{by_clock} from the start of any charged window"
@@ -361,7 +358,7 @@ def source_name(plan: Plan) -> str:
 
 
 #: Columns of `Books`.
-_START, _END, _REACH, _COST, _MORE, _LANDMARK, _WINDOW, _OWN, _FIRST, _LAST, _STREAM = range(11)
+_START, _END, _REACH, _COST, _MORE, _LANDMARK, _WINDOW, _OWN, _FIRST, _LAST = range(10)
 
 
 class Books:
@@ -373,21 +370,16 @@ class Books:
         Of the ledger.
     run
         The run whose charges are its own; the empty text: none.
-    times
-        Where the run's own streams are looked at one by one: how often a charge of each counts, in place of what it
-        adds to the charges of the others. Then what is spent depends on none of the others.
     """
 
-    def __init__(self, terms: Terms, run: str = "", times: Mapping[str, float] | None = None) -> None:
-        self.terms, self.run, self.times = terms, run, times
+    def __init__(self, terms: Terms, run: str = "") -> None:
+        self.terms, self.run = terms, run
         # A row for each column, so that one of them is looked through fast.
-        self._columns, self._n = np.zeros((11, 64)), 0
+        self._columns, self._n = np.zeros((10, 64)), 0
         self._longest = 0.0
         #: Landmark windows that were looked up, by period, and between which instants.
         self._landmarks: dict[float, tuple[float, float, Floats]] = {}
         self._own: dict[tuple[str, int], bool] = {}
-        self._streams: dict[str, int] = {}
-        self._joint = Joint(terms.measure)
 
     def add(self, charges: Iterable[Charge]) -> None:
         """Take in charges; of the run's own every window once."""
@@ -398,8 +390,7 @@ class Books:
                 continue
             if own:
                 self._own[charge.stream, charge.window] = bool(charge.data)
-            rows.append(self._row(self.beyond(charge), own))
-            self._joint.add(charge)
+            rows.append(self._row(charge, own))
         if not rows:
             return
         while self._n + len(rows) > self._columns.shape[1]:
@@ -410,13 +401,6 @@ class Books:
         self._n += len(rows)
         self._longest = max(self._longest, _longest(added))
 
-    def beyond(self, charge: Charge) -> Charge:
-        """The charge with what it counts for beside those of other streams for its window."""
-        if self.times is not None and charge.run == self.run:
-            times = self.times[charge.stream]
-            return replace(charge, epsilon=times * charge.epsilon, rho=times * charge.rho)
-        return self._joint.beyond(charge)
-
     def _row(self, charge: Charge, own: bool) -> list[float]:
         start, end = charge.window_start, charge.window_end
         reach = charge.reach or start + self.terms.span
@@ -425,8 +409,7 @@ class Books:
         last = end - 1 if end - start > self.terms.span and self.terms.landmark_windows is None else start
         cost, more = self.terms.cost(charge), self.terms.more_in_part(charge)
         more = more if np.isfinite(more) else 0.0  # its cost says it already
-        stream = self._streams.setdefault(charge.stream, len(self._streams))
-        return [start, end, reach, cost, more, charge.landmark, charge.window, own, start, last, stream]
+        return [start, end, reach, cost, more, charge.landmark, charge.window, own, start, last]
 
     @property
     def _table(self) -> Floats:
@@ -438,15 +421,14 @@ class Books:
         return self._own.get((charge.stream, charge.window), False)
 
     def spent(self, charge: Charge) -> float:
-        """What the unit has cost wherever a charge would count, by all others and the stream's own earlier windows.
+        """What the unit has cost wherever a charge would count, by all others and the run's own earlier windows.
 
         With what the charge counts for beyond its cost, where a stretch holds only a part of its window.
         """
-        row = np.array(self._row(self.beyond(charge), own=True))
+        row = np.array(self._row(charge, own=True))
         row[[_FIRST, _LAST]] = self.terms.periods(row[[_FIRST, _LAST]])
         table = self._table
-        is_before, is_other = table[:, _WINDOW] < charge.window, table[:, _STREAM] != row[_STREAM]
-        counts = (table[:, _OWN] == 0) | (is_before | is_other if self.times is None else is_before & ~is_other)
+        counts = (table[:, _OWN] == 0) | (table[:, _WINDOW] < charge.window)
         row[_COST] = 0.0
         if not self.terms.landmarks:  # what is further away is in no stretch that meets the charge
             reach = max(row[_END] + self._longest, row[_REACH])
@@ -605,11 +587,6 @@ class Limit:
     -----
     What is decided of a window is the same whenever it is repeated: its own charge settles it, and charges of others
     never become fewer.
-
-    Streams are released side by side, in any order. So what is decided of one must not depend on how far the others
-    are: its charges count for what all streams together cost if each charges like it (`alike`). That is at least what
-    they do cost, so that the budget also binds no earlier by the charges of all of them, which are looked at as well:
-    another run may have charged between one stream and the next.
     """
 
     def __init__(self, plan: Plan, terms: Terms) -> None:
@@ -617,21 +594,18 @@ class Limit:
         self.n_steps = max(1, -(-terms.span // plan.calendar.step))
         self._configuration = plan.configuration.hex()[:32]
         self._is_alone = plan.bounding.max_per_period is not None
-        self._times = alike(plan, terms.measure) if plan.is_split else None
         self.forget()
 
     def forget(self) -> None:
         """Know no charge any more: the ledger will be read again."""
         self.books = Books(self.terms, self.plan.run_id)
-        self.apart = None if self._times is None else Books(self.terms, self.plan.run_id, self._times)
 
     def add(self, charges: list[Charge]) -> None:
         """Take in charges that are in the ledger."""
-        for books in filter(None, (self.books, self.apart)):
-            books.add(charges)
+        self.books.add(charges)
 
-    def check(self, window: Window, worst: tuple[Event, ...], stream: Stream) -> None:
-        """Raise `LedgerExhausted` if the worst that a stream can charge in a window is not there; changes nothing."""
+    def check(self, window: Window, worst: tuple[Event, ...]) -> None:
+        """Raise `LedgerExhausted` if the worst that a window can be charged is not there; changes nothing."""
         if not worst:
             return
         blocks = [event for event in worst if isinstance(event, Block)]
@@ -639,10 +613,9 @@ class Limit:
         end = max([window.end, *(self.plan.calendar.end(block.last) for block in blocks)])
         start = min(window.start, self.plan.calendar.start(index))
         epsilon, rho = pure_epsilon(worst), concentrated_rho(worst)
-        shares, most = shared(worst, stream)
         landmark = counts_as_landmark(window, worst)
-        own = Charge(stream.stream, index, start, end, epsilon, rho, landmark, self._configuration, "")
-        self._check(self._own(replace(own, shares=shares, most=most)))
+        own = Charge(STREAM, index, start, end, epsilon, rho, landmark, self._configuration, "")
+        self._check(self._own(own))
 
     def admit(self, charge: Charge) -> Charge:
         """A charge as the ledger keeps it; raises `LedgerExhausted` as `check` does."""
@@ -668,24 +641,7 @@ class Limit:
             return
         if np.isinf(self.terms.budget) or self.books.has(charge):
             return
-        for books in filter(None, (self.apart, self.books)):
-            cost = self.terms.cost(books.beyond(charge))
-            if not cost:
-                continue
-            spent = books.spent(charge)
+        if cost := self.terms.cost(charge):
+            spent = self.books.spent(charge)
             if not spent + cost <= self.terms.budget * (1 + ROUNDING):  # nor where sums of huge figures are no number
                 raise LedgerExhausted(charge.window, spent, cost, self.terms.budget)
-
-
-def alike(plan: Plan, measure: str) -> dict[str, float]:
-    """What all streams together count for, as a multiple of what each of them charges, if the others charge alike."""
-    streams, reader = plan.streams, plan.chain.reader
-    worst = [own.worst_charge() for own in streams]
-    epsilons, rhos = (np.array([of(charge) for charge in worst]) for of in (pure_epsilon, concentrated_rho))
-    figures, shares = epsilons, np.array(plan.stream_shares)
-    if measure == "rho":
-        figures, shares = rhos, np.where(np.isinf(epsilons), shares, 1)  # as in `Books`
-    if reader.adaptive or reader.linked or not (np.isfinite(figures) & (figures > 0)).all():
-        return {own.stream: float(len(streams)) for own in streams}
-    together = float(most_of(figures, shares, plan.max_cells_of_run))
-    return {own.stream: together / float(figure) for own, figure in zip(streams, figures)}

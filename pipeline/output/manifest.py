@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.mechanisms.core.contract import Mechanism
@@ -92,16 +91,6 @@ def guarantee_in_words(mechanism: Mechanism, source: Source) -> dict[str, str]:
     }
 
 
-def _of_run(guarantee: dict[str, str], plan: Plan) -> dict[str, str]:
-    """A guarantee as all streams of a run give it together."""
-    if not plan.is_split or guarantee["guarantee"].startswith("none"):
-        return guarantee
-    times, n_streams = plan.joint_factor, len(plan.streams)
-    together = "the same" if times == 1 else f"{times:g} times the ε (or ρ)"
-    said = f"{guarantee['guarantee']} for each of {n_streams} streams, {together} for all of them together"
-    return guarantee | {"guarantee": said, "together": f"{times:g}"}
-
-
 def ledger_head(plan: Plan) -> dict[str, Any]:
     """Head of the chain of the run's ledger, which is among those of every later copy; and which run this is there."""
     heads = Ledger(ledger_path(plan)).heads()
@@ -132,7 +121,7 @@ def public_manifest(
         "configuration": config,
         "configuration_digest": digest(plan.config).hex(),
         "versions": versions(),
-        "guarantee": [_of_run(guarantee_in_words(m, plan.config.source), plan) for m in plan.config.mechanism],
+        "guarantee": [guarantee_in_words(m, plan.config.source) for m in plan.config.mechanism],
         "lateness": lateness_in_words(plan.config.source),
         "distinct_people": plan.config.source.has_people,
         "accounts": [dict(books) for books in accounts if books["public"]],
@@ -273,16 +262,11 @@ def actions(released: pl.DataFrame) -> dict[str, int]:
 
 
 def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
-    """Raise `RowEquationError` if in a stream a window that is due was not released, or one was released twice.
+    """Raise `RowEquationError` if a window that is due was not released, or one was released twice.
 
     ``complete``: the run has ended, and all its windows are due; otherwise those before the last released one.
     """
-    for stream in plan.streams:
-        own = released.filter(pl.col("stream").cast(pl.String) == stream.stream)
-        _check_stream(plan, own["window"].to_numpy(), complete)
-
-
-def _check_stream(plan: Plan, present: NDArray[np.int64], complete: bool) -> None:
+    present = released["window"].to_numpy()
     n_due = plan.calendar.n_windows if complete else None
     if n_due is None:
         n_due = int(present[-1]) if len(present) else 0

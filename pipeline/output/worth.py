@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.accountants.core.charges import most_of
 from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import Transformation
 from penstock.mechanisms.core.noise_keys import NoiseKey
@@ -295,9 +294,8 @@ def expected_noise(config: RunConfig) -> tuple[float, float] | None:
     The configured steps release some windows of zeros, with noise from a public seed. None for
     traces, for cells that are taken from the data, and where there is no noise.
     """
-    if (whole := _public_plan(config)) is None:
+    if (plan := _public_plan(config)) is None:
         return None
-    plan = max(whole.streams, key=lambda stream: stream.max_cells)
     n_windows = max(plan.chain.unit_windows, min(REHEARSED, MOST_COUNTS // plan.n_cells))
     n_windows = min(n_windows, plan.calendar.n_windows or n_windows)
     nobody = np.zeros((n_windows, plan.n_cells), np.int64)
@@ -328,30 +326,16 @@ def expected_in_words(config: RunConfig) -> str | None:
     return f"{given}: zeros would be nearer{unless}. Take larger cells, longer windows or more budget."
 
 
-def streams_in_words(config: RunConfig) -> str | None:
-    """What several streams cost together, in a sentence; None where there is one."""
-    if config.streams is None or (plan := _public_plan(config)) is None:
-        return None
-    n, times = len(plan.streams), plan.joint_factor
-    if times == 1:
-        return f"{n} streams, which cost one person together what one of them does."
-    return (
-        f"{n} streams, which may cost one person together {_short(times)} times what the mechanism promises for each: "
-        "the accounts say what they do cost."
-    )
-
-
 def unbounded_in_words(config: RunConfig) -> str | None:
     """What it costs that nothing bounds the cells of a person; None where there is a bound, or nothing to bound."""
     if (plan := _public_plan(config)) is None:
         return None
-    n_cells = max(stream.n_cells for stream in plan.streams)
     bounding = config.bounding
-    if bounding.max_cells is not None or bounding.max_per_period is not None or n_cells == 1:
+    if bounding.max_cells is not None or bounding.max_per_period is not None or plan.n_cells == 1:
         return None
     if not any(step.stated_guarantee.exists for step in config.mechanism):
         return None
-    return UNBOUNDED.format(n_cells=n_cells)
+    return UNBOUNDED.format(n_cells=plan.n_cells)
 
 
 UNBOUNDED = (
@@ -400,9 +384,8 @@ def losses(
     time_zone
         Zone of the days.
     sensitivity
-        As the manifest says it, with ``streams`` where there are several, and with ``memberships`` where a person is
-        bounded over whole budget periods: how many counts a person moves by a ``window`` in itself, by a ``day`` and
-        by the ``run``.
+        As the manifest says it, with ``memberships`` where a person is bounded over whole budget periods: how many
+        counts a person moves by a ``window`` in itself, by a ``day`` and by the ``run``.
 
     Returns
     -------
@@ -422,13 +405,11 @@ def losses(
         days = daily.collect(engine="streaming")
         whole = days.group_by(*person).agg(total)
     else:
-        # A release is one window of one stream; the windows of a block leave together, and are paid for once.
+        # The windows of a block leave together, and are paid for once.
         first = _date(pl.col("window_start").min(), time_zone)
         last = _date((pl.col("window_end") - pl.duration(milliseconds=1)).max(), time_zone)
         paid = first_rows(releases).group_by("stream", "available_at").agg(charge.max(), first=first, last=last)
         charges = paid.collect(engine="streaming")
-        if sensitivity and "streams" in sensitivity:
-            charges = of_streams(charges, ["available_at", "first", "last"], sensitivity)
         goes_beyond = pl.col("first") != pl.col("last")
         days = (
             charges.with_columns(charge.name.prefix("one_"), day=pl.date_ranges("first", "last"))
@@ -451,29 +432,6 @@ def losses(
     if all(math.isfinite(epsilon) for epsilon, _ in figures.values()):
         return {name: epsilon for name, (epsilon, _) in figures.items()}
     return {name: epsilon_of(rho, DELTA) for name, (_, rho) in figures.items()} | {"delta": DELTA}
-
-
-def of_streams(charges: pl.DataFrame, window: list[str], sensitivity: Mapping[str, Any]) -> pl.DataFrame:
-    """What each window costs in all streams together (`charges.together`), from ε and ρ of its release in each.
-
-    ``window``: columns that say which window it is, and stay. Where the manifest promises no even shares, one
-    membership may cost all that a stream has charged.
-    """
-    by_name = charges.with_columns(pl.col("stream").cast(pl.String))
-    names = by_name["stream"].unique(maintain_order=True).to_list()
-    shares = np.array([sensitivity["streams"][name]["shares"] for name in names])
-    wide = by_name.pivot("stream", index=window, values=["epsilon", "rho"])
-    epsilon, rho = (
-        wide.select([f"{kind}_{name}" for name in names]).fill_null(0.0).to_numpy().T for kind in ("epsilon", "rho")
-    )
-    most = sensitivity["max_cells"]
-    together = most_of(epsilon, shares, most)
-    # ρ of a pure ε is no sum of equal shares.
-    squared = most_of(rho, np.where(np.isinf(epsilon), shares[:, None], 1), most)
-    # Nor is it that of ε where windows are linked, of which ρ says more than ε²/2.
-    is_linked = (rho > epsilon**2 / 2 * (1 + 1e-9)).any(axis=0)
-    pure = np.where(is_linked, np.inf, together**2 / 2)
-    return wide.select(window).with_columns(epsilon=pl.Series(together), rho=pl.Series(np.minimum(pure, squared)))
 
 
 def _date(time: pl.Expr, time_zone: str) -> pl.Expr:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import ACCOUNTANTS, Rows
@@ -64,23 +63,18 @@ class RunWriter:
             self.stopped(batch.stopped)
         if not batch.releases:
             return
-        stream = self.plan.plan_of(batch.stream)
-        first, last = batch.releases[0].window, batch.releases[-1].window
-        name, windows = files.stretch(first, last, self._number(stream)), stream.windows(first, last)
+        plan, first, last = self.plan, batch.releases[0].window, batch.releases[-1].window
         # Before the wait: how long it takes depends on the data.
-        table = releases_table(batch.releases, windows, stream.cells, stream.stream, stream.lateness)
+        table = releases_table(batch.releases, plan.windows(first, last), plan.cells, STREAM, plan.lateness)
         if final_at is not None:
             self._wait(final_at)
-        held = files.write_part(parts_folder(self.plan, "releases"), name, table)
+        held = files.write_part(parts_folder(plan, "releases"), files.part_name(first, last), table)
         # A sink gets what the file holds, also where an earlier execution has written it.
         for sink in self._sinks:
             sink.releases(held)
 
-    def truth(self, first: int, counts: NDArray[Any], bounded: NDArray[Any], stream: str = STREAM) -> None:
-        """Write the true counts of consecutive windows, shape (n_windows, n_cells); a deployment keeps none.
-
-        ``stream``: the one whose cells they are; `STREAM`: all cells.
-        """
+    def truth(self, first: int, counts: NDArray[Any], bounded: NDArray[Any]) -> None:
+        """Write the true counts of consecutive windows, shape (n_windows, n_cells); a deployment keeps none."""
         plan = self.plan
         if not plan.keeps_truth:
             return
@@ -88,12 +82,9 @@ class RunWriter:
         for row in range(0, len(counts), step):
             windows = plan.windows(first + row, first + min(row + step, len(counts)) - 1)
             some = slice(row, row + step)
-            for own in plan.streams if stream == STREAM else (plan.plan_of(stream),):
-                places = slice(None) if stream != STREAM or own.places is None else np.asarray(own.places)
-                kept = counts[some][:, places], bounded[some][:, places]
-                table = truth_table(*kept, windows, own.cells, own.stream)
-                name = files.stretch(windows[0].index, windows[-1].index, self._number(own))
-                files.write_part(parts_folder(plan, "truth"), name, table)
+            table = truth_table(counts[some], bounded[some], windows, plan.cells, STREAM)
+            name = files.part_name(windows[0].index, windows[-1].index)
+            files.write_part(parts_folder(plan, "truth"), name, table)
 
     def traces(self, batch: TraceBatch) -> None:
         """Write the released traces of one shard of users whose charges are in the ledger, and what is kept of them."""
@@ -150,10 +141,6 @@ class RunWriter:
     def stopped(self, reason: str) -> None:
         """Write down why the release stopped before its last window."""
         files.write_json(parts_folder(self.plan, "stopped") / "stopped.json", reason)
-
-    def _number(self, stream: Plan) -> int | None:
-        """Number of one of several streams in the names of parts."""
-        return [own.stream for own in self.plan.streams].index(stream.stream) if self.plan.is_split else None
 
     def _wait(self, final_at: float) -> None:
         """Let a release leave a fixed time after its window was final, whatever there was to count.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ import polars.selectors as cs
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.output.worth import counted, half_width, losses, of_streams, shared_rows
+from penstock.pipeline.output.worth import counted, half_width, losses, shared_rows
 from penstock.pipeline.reporting.accounts import Figure, figures
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ MOST_COUNTS = 1_000_000
 MOST_WINDOWS = 20_000
 MOST_CELLS = 2_000
 
-#: Outcomes of a window, best first. Where streams differ, the window counts as the last of these.
+#: Outcomes of a window, best first.
 ACTIONS = ("published", "repeated", "suppressed", "refused")
 
 
@@ -100,7 +100,7 @@ class Run:
         """Released and true counts; None before the first release."""
         if self.releases is None or self.releases.is_empty():
             return None
-        windows = _windows(self.releases, self.public.get("sensitivity") or {})
+        windows = _windows(self.releases)
         released = self.read("public/releases", lambda rows: _released(rows, windows))
         if released is None:
             return None
@@ -227,21 +227,21 @@ def _released(rows: pl.LazyFrame, windows: pl.DataFrame) -> Counts:
     return Counts(shown, names, len(windows), len(cells), **matrices)
 
 
-def _windows(releases: pl.DataFrame, sensitivity: Mapping[str, Any]) -> pl.DataFrame:
+def _windows(releases: pl.DataFrame) -> pl.DataFrame:
     """All windows of a run, in order."""
     # Parts that are not merged yet may hold a release twice.
-    releases = releases.unique(["window", "stream"], keep="first").sort("window", "stream")
-    windows = releases.group_by("window", maintain_order=True).agg(
-        pl.col("window_start").min().dt.epoch("ms").alias("start"),
-        pl.col("window_end").max().dt.epoch("ms").alias("end"),
-        pl.col("landmark").any(),
-        pl.col("action").cast(pl.Enum(ACTIONS)).to_physical().max(),
-        pl.col("epsilon").sum(),
+    return (
+        releases.unique("window", keep="first")
+        .sort("window")
+        .select(
+            "window",
+            pl.col("window_start").dt.epoch("ms").alias("start"),
+            pl.col("window_end").dt.epoch("ms").alias("end"),
+            "landmark",
+            pl.col("action").cast(pl.Enum(ACTIONS)).to_physical(),
+            "epsilon",
+        )
     )
-    if "streams" not in sensitivity:
-        return windows
-    together = of_streams(releases, ["window"], sensitivity).select("window", "epsilon")
-    return windows.drop("epsilon").join(together, on="window", maintain_order="left")
 
 
 def _matrices(

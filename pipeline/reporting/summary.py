@@ -94,8 +94,6 @@ def released(run: Run) -> str:
     begin, end = (moment(int(at), run.time_zone) for at in (counts.windows["start"][0], counts.windows["end"][-1]))
     shown = "" if counts.n_all_windows == len(counts.windows) else f" (the latest {len(counts.windows):,} are shown)"
     of_planned = f" of {planned:,}" if planned else ""
-    if "streams" in (public.get("sensitivity") or {}) and len(counts.outcomes()) > 1:
-        done += " (each window as the stream that published least of it)"
     return (
         f"Counts of distinct {run.counted} in {plural(counts.n_all_cells, 'cell')} were released for "
         f"{counts.n_all_windows:,}{of_planned} windows{shown}, from {begin} to {end} ({run.time_zone}): {done}."
@@ -180,14 +178,14 @@ def _safe_for(guarantee: dict[str, str], configuration: dict[str, Any]) -> Html:
 
 
 def stated(guarantee: dict[str, str], configuration: dict[str, Any]) -> tuple[str, float | None]:
-    """A guarantee with its parameters, and its ε in nats where it is pure; of several streams that of all together."""
+    """A guarantee with its parameters, and its ε in nats where it is pure."""
     statement = with_values(guarantee["guarantee"], configuration)
     name = guarantee["mechanism"]
     section: dict[str, Any] = next((own for own in configuration["mechanism"] if own["type"] == name), {})
     amount = _epsilon(section)
     if amount is not None and "ε-differential privacy" in statement and "δ" not in statement:
         w = f" and w = {section['w']:,} windows" if isinstance(section.get("w"), int) else ""
-        return f"{statement}, with ε = {number(amount)} nats{w}", amount * float(guarantee.get("together", 1))
+        return f"{statement}, with ε = {number(amount)} nats{w}", amount
     if isinstance(section.get("rho"), int | float):
         return f"{statement}, with ρ = {number(section['rho'])}", None
     return statement, None

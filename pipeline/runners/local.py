@@ -40,7 +40,7 @@ from penstock.pipeline.sources.base import (
     is_recorded,
 )
 from penstock.pipeline.steps import usable
-from penstock.pipeline.steps.account import AccountLoop, joined
+from penstock.pipeline.steps.account import AccountLoop
 from penstock.pipeline.steps.bounding import PeriodQuota
 from penstock.pipeline.steps.contributions import Contributions, decoded, merged
 from penstock.pipeline.steps.count import GroupCounts, Visits, contributions_of, count_group, nothing, summarise_users
@@ -132,10 +132,8 @@ class ReleaseAndAccount:
     def __init__(self, plan: Plan, saved: State | None = None) -> None:
         self.plan, self.writer = plan, RunWriter(plan)
         self.ledger = open_ledger(plan, strict=plan.resumed)
-        self.loops = [ReleaseLoop(stream) for stream in plan.streams]
-        self.states = [
-            saved[checkpoint.release_key(loop.plan)].tobytes() if saved else loop.start() for loop in self.loops
-        ]
+        self.loop = ReleaseLoop(plan)
+        self.state = saved["release"].tobytes() if saved else self.loop.start()
         #: ε that the current budget period has left; None: there is no budget, or nothing was released yet.
         self.budget_left: float | None = None
         if saved and "budget_left" in saved:
@@ -153,20 +151,14 @@ class ReleaseAndAccount:
 
         ``final_at``: when the last window became final, in seconds since 1970 (streams).
         """
-        streams = [
-            released_batches(self.plan, loop, self.ledger, state, counts.of(loop.plan.places))
-            for loop, state in zip(self.loops, self.states)
-        ]
-        for made in zip(*streams):
-            batches, self.states = [batch for batch, _ in made], [state for _, state in made]
-            for batch in batches:
-                self.writer.releases(batch, final_at)
-                metrics.written(final_at)
-            together = joined(batches, self.plan)
-            if together.budget_left is not None:
-                self.budget_left = together.budget_left
-            self._account(together)
-            if together.stopped:
+        for batch, state in released_batches(self.plan, self.loop, self.ledger, self.state, counts):
+            self.state = state
+            self.writer.releases(batch, final_at)
+            metrics.written(final_at)
+            if batch.budget_left is not None:
+                self.budget_left = batch.budget_left
+            self._account(batch)
+            if batch.stopped:
                 return False
         return True
 
@@ -187,8 +179,7 @@ class ReleaseAndAccount:
         """What a checkpoint keeps."""
         accounts = {checkpoint.account_key(*part): _array(data) for part, data in self.account_states.items()}
         left = {} if self.budget_left is None else {"budget_left": np.asarray(self.budget_left)}
-        releases = {checkpoint.release_key(loop.plan): _array(own) for loop, own in zip(self.loops, self.states)}
-        return {**releases, **accounts, **left}
+        return {"release": _array(self.state), **accounts, **left}
 
 
 class StreamLoop:

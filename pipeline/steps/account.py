@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from penstock.accountants.core.accountant import ACCOUNTANTS, Accountant, AccountingFacts, Rows
-from penstock.mechanisms.core.contract import Release, Window
-from penstock.mechanisms.core.events import Event
+from penstock.mechanisms.core.contract import Window
 from penstock.mechanisms.core.state import State, StateFormat, decode_state, encode_state
 from penstock.pipeline.steps.release import Batch
-from penstock.pipeline.steps.release import Plan as Stream
 from penstock.pipeline.steps.targets import PrivateFacts, Targets, no_target_cells
 from penstock.pipeline.windows.calendar import Calendar
 
@@ -117,40 +114,6 @@ class AccountLoop:
             "sightings": known.target_cells,
         }
         return FORMAT.encode(own | {"state": np.frombuffer(encoded, np.uint8)})
-
-
-def joined(batches: Sequence[Batch], plan: Streams) -> Batch:
-    """The batches of all streams, of the same windows and in the streams' order, as one, with the joint charges."""
-    if len(batches) == 1:
-        return batches[0]
-    releases = []
-    for found in zip(*(batch.releases for batch in batches), strict=True):
-        values = np.empty(plan.n_cells)
-        for release, stream in zip(found, plan.streams):
-            values[np.asarray(stream.places)] = release.values
-        first = next((release for release in found if release.action == "published"), found[0])
-        charge = plan.together([release.charge for release in found])
-        # What is not the same in all streams is no fact of the joint release; accountants of streams read the charge.
-        releases.append(
-            Release(window=first.window, values=values, action=first.action, charge=charge, landmark=first.landmark)
-        )
-    left = min((batch.budget_left for batch in batches if batch.budget_left is not None), default=None)
-    return Batch(tuple(releases), (), budget_left=left)
-
-
-class Streams(Protocol):
-    """What joining streams uses of the plan of a run."""
-
-    @property
-    def n_cells(self) -> int:
-        """Number of cells."""
-
-    @property
-    def streams(self) -> Sequence[Stream]:
-        """The plan of each stream."""
-
-    def together(self, charges: Sequence[tuple[Event, ...]]) -> tuple[Event, ...]:
-        """What the streams' charges of one window cost together."""
 
 
 def books_of(accountant: Accountant, flat: State) -> State:

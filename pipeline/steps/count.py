@@ -202,13 +202,6 @@ class GroupCounts:
             np.concatenate([self.target_cells, other.target_cells]),
         )
 
-    def of(self, places: tuple[int, ...] | None, n_memberships: int = 0) -> GroupCounts:
-        """Counts of some cells, which hold this many of the memberships; ``places`` None: all of them."""
-        if places is None:
-            return self
-        chosen = np.asarray(places)
-        return GroupCounts(self.first, self.counts[:, chosen], self.bounded[:, chosen], n_memberships)
-
 
 def nothing(group: int, plan: Plan) -> GroupCounts:
     """Counts of a group of windows in which no one was seen."""

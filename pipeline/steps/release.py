@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts
-from penstock.accountants.core.charges import concentrated_rho, most_of, pure_epsilon, shares_of
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
 from penstock.accountants.landmark_budget import Budget, LandmarkBudget, counts_as_landmark
 from penstock.mechanisms.core.contract import MECHANISMS, Facts, Mechanism, Release, Window
 from penstock.mechanisms.core.events import Block, Event, Repeated
@@ -22,7 +22,7 @@ from penstock.pipeline.steps.targets import PrivateFacts
 from penstock.pipeline.windows.calendar import Calendar
 
 FORMAT = StateFormat("release_loop")
-#: Name of the one stream of a run; of figures about several streams, that of all of them.
+#: Name of the stream of releases: the column ``stream``, and a word of every key of noise.
 STREAM = "main"
 #: Stream, start and end of a window, configuration: what is released once; and with the digest of its input.
 Span = tuple[str, int, int, str]
@@ -50,10 +50,6 @@ class Charge:
     reach: int = 0
     # Above 1, the ledger counts the charge as a replacement: a stretch can hold a part of the window only
     factor: float = 1.0
-    # Of one of several streams: memberships of a person that share ε (or ρ, where it is infinite) evenly, and how
-    # many a person has in the window in all streams. What they cost together counts once. 0: there is one stream.
-    shares: int = 0
-    most: int = 0
 
     def __post_init__(self) -> None:
         if not (self.epsilon >= 0 and self.rho >= 0):
@@ -65,74 +61,12 @@ class Charge:
         return (self.stream, self.window_start, self.window_end, self.configuration, self.data)
 
 
-class Joint:
-    """What the charges of several streams for one window cost together, in ``epsilon`` or ``rho``.
-
-    >>> first = Charge("north", 1, 0, 9, 0.5, 0.125, False, "", "", shares=1, most=1)
-    >>> joint = Joint("epsilon")
-    >>> joint.add(first)
-    >>> joint.beyond(replace(first, stream="south", epsilon=0.75)).epsilon
-    0.25
-    """
-
-    def __init__(self, measure: str) -> None:
-        self.measure = measure
-        #: Figures and shares of the streams that have charged for a window.
-        self._windows: dict[tuple[str, str, int, int], dict[str, tuple[float, int]]] = {}
-
-    def add(self, charge: Charge) -> None:
-        """Take in a charge."""
-        if charge.most:
-            self._windows[_window(charge)] = self._with(charge)
-
-    def beyond(self, charge: Charge) -> Charge:
-        """The charge with what it adds to those of other streams for its window: together they count once.
-
-        ``most`` memberships are all that a person has there, whichever streams they are in.
-        """
-        others = self._windows.get(_window(charge), {}) if charge.most else {}
-        if not others:
-            return charge
-        before, after = (
-            float(most_of([figure for figure, _ in found], [shares for _, shares in found], charge.most))
-            for found in (others.values(), self._with(charge).values())
-        )
-        more = 0.0 if after == before else max(0.0, after - before)  # both may be infinite
-        return replace(charge, epsilon=more) if self.measure == "epsilon" else replace(charge, rho=more)
-
-    def forget(self, n_kept: int) -> None:
-        """Forget all windows but the last ``n_kept``."""
-        for window in list(self._windows)[:-n_kept]:
-            del self._windows[window]
-
-    def _with(self, charge: Charge) -> dict[str, tuple[float, int]]:
-        """The figures for a charge's window with its own; charges of one stream are about the same memberships."""
-        found = self._windows.get(_window(charge), {})
-        figure, shares = self._figure(charge)
-        if charge.stream in found:
-            before, its = found[charge.stream]
-            figure, shares = before + figure, min(shares, its)
-        return found | {charge.stream: (figure, shares)}
-
-    def _figure(self, charge: Charge) -> tuple[float, int]:
-        """What counts of a charge, and how many memberships share it."""
-        if self.measure == "epsilon":
-            return charge.epsilon, charge.shares
-        return charge.rho, charge.shares if np.isinf(charge.epsilon) else 1  # ρ grows with the square of ε
-
-
-def _window(charge: Charge) -> tuple[str, str, int, int]:
-    """What the charges of several streams for one window have in common."""
-    return charge.run, charge.configuration, charge.window_start, charge.window_end
-
-
 @dataclass(frozen=True)
 class Batch:
     """Consecutive windows as they leave the loop: releases, charges to make durable first, and why it stopped.
 
     ``known`` are operator-only facts of the windows that went in, where an accountant needs them; a block's releases
     come later than its windows. ``budget_left`` is what the current budget period has left, where there is a budget.
-    ``stream`` has released them.
     """
 
     releases: tuple[Release, ...]
@@ -140,14 +74,13 @@ class Batch:
     stopped: str | None = None
     known: PrivateFacts | None = None
     budget_left: float | None = None
-    stream: str = STREAM
 
 
 class Limit(Protocol):
     """What releases of several runs may cost together."""
 
-    def check(self, window: Window, worst: tuple[Event, ...], stream: Plan) -> None:
-        """Raise `BudgetExceeded` if the worst that a stream can charge in a window is not there."""
+    def check(self, window: Window, worst: tuple[Event, ...]) -> None:
+        """Raise `BudgetExceeded` if the worst that a window can be charged is not there."""
 
     def admit(self, charge: Charge) -> Charge:
         """A charge as it is kept; raises `BudgetExceeded` if it is not there."""
@@ -169,24 +102,12 @@ class Plan(Protocol):
         """Windows of the run."""
 
     @property
-    def stream(self) -> str:
-        """Name of the stream."""
-
-    @property
-    def places(self) -> tuple[int, ...] | None:
-        """Indices of the stream's cells where it is one of several; None: all cells."""
-
-    @property
     def n_cells(self) -> int:
-        """Number of cells of the stream."""
+        """Number of cells."""
 
     @property
     def max_cells(self) -> int:
-        """Cells of the stream that a person can be in, in one window."""
-
-    @property
-    def max_cells_of_run(self) -> int:
-        """Cells that a person can be in, in one window, in whatever streams they are."""
+        """Cells that a person can be in, in one window."""
 
     @property
     def lateness(self) -> int:
@@ -215,11 +136,6 @@ class Plan(Protocol):
 
     def windows(self, first: int, last: int) -> list[Window]:
         """Public facts of the windows from ``first`` to ``last``."""
-
-
-def shared(charge: tuple[Event, ...], stream: Plan) -> tuple[int, int]:
-    """``shares`` and ``most`` of `Charge`, by which the charges of several streams are priced together."""
-    return (0, 0) if stream.places is None else (shares_of(charge, stream.max_cells), stream.max_cells_of_run)
 
 
 class ReleaseLoop:
@@ -302,7 +218,7 @@ class ReleaseLoop:
                 own = own | self._shown(release, own)
             releases += [self._on_time(release) for release in made]
             own = own | {"released": np.asarray(window.index)}
-        batch = Batch(tuple(releases), tuple(charges), stopped, budget_left=left, stream=self.plan.stream)
+        batch = Batch(tuple(releases), tuple(charges), stopped, budget_left=left)
         return batch, self._encode(inner, budget, own)
 
     def _step(
@@ -312,7 +228,7 @@ class ReleaseLoop:
         if self.guard:
             self.guard.check(window, self.mechanism.worst_charge(window, inner), self.model, budget)
         if limit is not None:
-            limit.check(window, self.mechanism.worst_charge(window, inner), self.plan)
+            limit.check(window, self.mechanism.worst_charge(window, inner))
         noise = self.noise.at(window.start, window.end, "step", vector, self.mechanism.noise_state(inner))
         made, inner = self.mechanism.step(window, vector, inner, noise)
         if window.index == self.plan.calendar.n_windows:
@@ -357,9 +273,8 @@ class ReleaseLoop:
         message = f"{window.start} {end} ".encode() + np.ascontiguousarray(vector, "<i8").tobytes()
         message += encode_state(self.name, self.mechanism.version, self.mechanism.noise_state(state))
         data = hmac.digest(self.ledger_key, message, "sha256").hex()[:32]
-        shares, most = shared(release.charge, self.plan)
         return Charge(
-            stream=self.plan.stream,
+            stream=STREAM,
             window=release.window,
             window_start=start,
             window_end=end,
@@ -368,8 +283,6 @@ class ReleaseLoop:
             landmark=release.landmark or counts_as_landmark(window, release.charge),
             configuration=self.configuration.hex()[:32],
             data=data if len(vector) else "",
-            shares=shares,
-            most=most,
         )
 
     def _encode(self, inner: State, budget: State, own: State) -> bytes:

@@ -212,7 +212,6 @@ def test_every_event_of_the_family_is_priced_or_refused(price):
         events.Sampled: events.Sampled(events.Laplace(1.0, 2.0), 0.5),
         events.Block: events.Block(events.Gaussian(1.0, 2.0), 1, 3),
         events.Linked: events.Linked(events.Laplace(1.0, 2.0), 3.0),
-        events.Streams: events.Streams(((events.Laplace(1.0, 2.0),), (events.Gaussian(1.0, 2.0),)), (1, 1), 1),
         events.Exact: events.Exact(),
         events.Nothing: events.Nothing(),
     }

@@ -18,7 +18,7 @@ from penstock.mechanisms.core.contract import MECHANISMS, Mechanism, Transformat
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.schedules import BudgetSchedule, WEventSchedule
-from penstock.pipeline.config.plan import Plan, check_one_stream, outline
+from penstock.pipeline.config.plan import Plan, outline
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments.trial import Counts, read_counts, release, write_counts
 from penstock.pipeline.output.worth import DELTA
@@ -155,7 +155,6 @@ class _Played:
 
 def _auditable(config: RunConfig) -> RunConfig:
     """The configuration without its post-processing."""
-    check_one_stream(config)
     steps = config.mechanism
     if config.windows.per_event or any(step.on_points for step in steps):
         raise ParameterError("mechanism", "a release of traces", "one of counts: people are planted in counts")

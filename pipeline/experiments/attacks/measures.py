@@ -18,7 +18,7 @@ from penstock.evaluation.attacks.recovery import Recovery, trajectory_recovery
 from penstock.mechanisms.core.contract import MECHANISMS, Generalization
 from penstock.mechanisms.core.geometry import corners_of, offsets_between
 from penstock.mechanisms.core.plugin import ParameterError
-from penstock.pipeline.config.plan import Plan, check_one_stream
+from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments.attacks.membership import Game, membership_game, targets_of
 from penstock.pipeline.spaces.base import Space
@@ -65,7 +65,6 @@ def plays_membership(name: str) -> bool:
 
 def check_recoverable(config: RunConfig) -> None:
     """Refuse a run without trajectories of people from cell to cell and window to window."""
-    check_one_stream(config)
     if not config.source.has_people:
         right = "one that tells people apart, to recover trajectories: here every trip is a new person"
         raise ParameterError("source", type(config.source).__name__.lower(), right)

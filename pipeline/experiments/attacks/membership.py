@@ -25,7 +25,7 @@ from penstock.evaluation.attacks.priors import CHALLENGES, PRIORS
 from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
 from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
 from penstock.pipeline.config.canonical import resolved
-from penstock.pipeline.config.plan import Plan, check_one_stream, make_plan
+from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments.attacks.store import Store, game_name
 from penstock.pipeline.output import files as parts
@@ -305,7 +305,6 @@ def counts_plan(config: RunConfig) -> Plan:
     """The plan without accountants, some of which read the source to learn a prior."""
     if config.windows.per_event or any(step.on_points for step in config.mechanism):
         raise ParameterError("mechanism", "a release of traces", "one of counts: the game is about aggregates")
-    check_one_stream(config)
     return make_plan(replace(config, accountants=()))
 
 

@@ -17,7 +17,7 @@ from penstock.pipeline.output.tables import releases_table
 from penstock.pipeline.runners.beam.coders import NamedBlock, decode_rows
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, redacted
 from penstock.pipeline.sources.base import EventBlock
-from penstock.pipeline.steps.release import Batch
+from penstock.pipeline.steps.release import STREAM, Batch
 
 #: Events that travel together: what each element of a pipeline costs is paid once for all of them.
 BLOCK_ROWS = 100_000
@@ -86,9 +86,8 @@ class _Rows(Step):
     def process(self, batch: Batch) -> Iterator[dict[str, Any]]:
         """Emit the rows of a batch."""
         if batch.releases:
-            plan = self.plan.plan_of(batch.stream)
-            windows = plan.windows(batch.releases[0].window, batch.releases[-1].window)
-            table = releases_table(batch.releases, windows, plan.cells, plan.stream, plan.lateness)
+            windows = self.plan.windows(batch.releases[0].window, batch.releases[-1].window)
+            table = releases_table(batch.releases, windows, self.plan.cells, STREAM, self.plan.lateness)
             yield from table.to_pylist()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from penstock.pipeline.sources.base import EventBlock, Reject
 from penstock.pipeline.steps.bounding import PeriodQuota
 from penstock.pipeline.steps.count import GroupCounts
 from penstock.pipeline.steps.ingest import RowCounts
-from penstock.pipeline.steps.release import STREAM, Batch, Charge
+from penstock.pipeline.steps.release import Batch, Charge
 from penstock.pipeline.steps.targets import PrivateFacts
 
 if TYPE_CHECKING:
@@ -212,12 +212,10 @@ def encode_batch(batch: Batch) -> bytes:
     head = {
         "stopped": batch.stopped,
         "budget_left": _encode_number(batch.budget_left),
-        "charges": [_encode_charge(charge) for charge in batch.charges],
+        "charges": [asdict(charge) for charge in batch.charges],
         "events": [json.loads(text) for text in distinct],
         "first": None if known is None else known.first,
     }
-    if batch.stream != STREAM:
-        head["stream"] = batch.stream
     state: State = {
         "head": np.frombuffer(json.dumps(head).encode(), np.uint8),
         "window": np.asarray([release.window for release in releases], np.int64),
@@ -273,13 +271,7 @@ def _decode(state: State) -> Batch:
     ]
     known = None if head["first"] is None else PrivateFacts(head["first"], state["counts"], state["sightings"])
     charges = tuple(Charge(**charge) for charge in head["charges"])
-    left, stream = _decode_number(head["budget_left"]), head.get("stream", STREAM)
-    return Batch(tuple(releases), charges, head["stopped"], known, left, stream)
-
-
-def _encode_charge(charge: Charge) -> dict[str, Any]:
-    """A charge; that of the one stream of a run as earlier versions have written it."""
-    return {name: value for name, value in vars(charge).items() if charge.most or name not in ("shares", "most")}
+    return Batch(tuple(releases), charges, head["stopped"], known, _decode_number(head["budget_left"]))
 
 
 def _or_none(value: Any) -> int:

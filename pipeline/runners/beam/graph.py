@@ -68,13 +68,12 @@ from penstock.pipeline.runners.beam.traces import ReleaseTraces
 from penstock.pipeline.runners.shared import N_THREADS, PIECE_ROWS, account_parts, map_in_order, released_batches
 from penstock.pipeline.sources.pubsub import Pubsub
 from penstock.pipeline.steps import account as account_loop
-from penstock.pipeline.steps.account import AccountLoop, joined
+from penstock.pipeline.steps.account import AccountLoop
 from penstock.pipeline.steps.bounding import PeriodQuota, periods_of
 from penstock.pipeline.steps.contributions import decoded, merged
 from penstock.pipeline.steps.count import GroupCounts, Visits, contributions_of, count_group, nothing, summarise_users
 from penstock.pipeline.steps.ingest import RowCounts
-from penstock.pipeline.steps.release import Batch, ReleaseLoop
-from penstock.pipeline.steps.release import Plan as StreamPlan
+from penstock.pipeline.steps.release import STREAM, Batch, ReleaseLoop
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -96,6 +95,8 @@ _BEFORE = 2000
 _TALLY = "cluster"
 #: The row counts of the whole input, on disk at its end.
 _INPUT = "input.json"
+#: Noted when the last window is written.
+_RELEASES = "releases.json"
 #: The element that starts the release, whether there are events or not.
 BEGIN = b""
 
@@ -142,7 +143,7 @@ def has_ended(plan: Plan) -> bool:
         return False
     if (parts_folder(plan, "stopped") / "stopped.json").exists():
         return True
-    return all((ended / _ended_name(stream)).exists() for stream in plan.streams) and (ended / _INPUT).exists()
+    return (ended / _RELEASES).exists() and (ended / _INPUT).exists()
 
 
 def settle(plan: Plan) -> None:
@@ -221,11 +222,10 @@ class ReleaseInOrder(PlanTransform):
 
     def expand(self, counts: Any) -> dict[str, Any]:
         """Attach the steps."""
-        names = [stream.stream for stream in self.plan.streams]
         start = (
             counts.pipeline
             | "Begin" >> beam.Impulse()
-            | "Start" >> beam.FlatMap(lambda _: [(name, BEGIN) for name in names]).with_output_types(tuple[str, bytes])
+            | "Start" >> beam.Map(lambda _: (STREAM, BEGIN)).with_output_types(tuple[str, bytes])
         )
         released = (
             (counts, start)
@@ -444,10 +444,7 @@ class CountWhenFinal(Step):
             if visits is not None:
                 yield beam.pvalue.TaggedOutput(USERS, (key[1], visits))
             yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=counts.n_memberships))
-            for number, stream in enumerate(self.plan.streams):
-                # The rows, and what they were reduced to, travel with the first stream alone.
-                part = counts.of(stream.places, 0 if number else counts.n_memberships)
-                yield stream.stream, encode_counts(part, 0 if number else n_rows, self.plan)
+            yield STREAM, encode_counts(counts, n_rows, self.plan)
         if used is not None:
             quota.write(encode_quota(used))
         n_left = self._leave(pending, waiting)
@@ -514,9 +511,9 @@ class Release(WritingStep):
 
     @redacted
     def prepare(self) -> None:
-        """Make the writer and the loops, and open the ledger."""
+        """Make the writer and the loop, and open the ledger."""
         super().prepare()
-        self.loops = {stream.stream: ReleaseLoop(stream) for stream in self.plan.streams}
+        self.loop = ReleaseLoop(self.plan)
         self.ledger = open_ledger(self.plan, strict=True)
 
     @redacted
@@ -534,8 +531,7 @@ class Release(WritingStep):
                 self._wake(due, group)
             return
         counts, n_rows = decode_counts(element[1])
-        own = self.loops[element[0]]
-        released = own.released(loop.read() or own.start())
+        released = self.loop.released(loop.read() or self.loop.start())
         if counts.first <= released:
             yield beam.pvalue.TaggedOutput(ROWS, late(n_rows, counts.n_memberships))
         else:
@@ -547,7 +543,6 @@ class Release(WritingStep):
     @redacted
     def fire(
         self,
-        key: Any = beam.DoFn.KeyParam,
         tag: Any = beam.DoFn.DynamicTimerTagParam,
         pending: Any = beam.DoFn.StateParam(PENDING),
         further: Any = beam.DoFn.StateParam(FURTHER),
@@ -555,19 +550,18 @@ class Release(WritingStep):
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
         """Release every group that is due, and set the timers of as many further on."""
-        own = self.loops[key]
-        state, last = loop.read() or own.start(), int(tag)
-        first = -(-own.released(state) // self.plan.group)
-        if first > last or own.stopped(state):
+        state, last = loop.read() or self.loop.start(), int(tag)
+        first = -(-self.loop.released(state) // self.plan.group)
+        if first > last or self.loop.stopped(state):
             return
         waiting = _by_group(pending.read())
         for group in range(first, last + 1):
             if group % _AHEAD == 0:
                 waiting |= _next_stretch(group, further)
-            counts = self._settled(own.plan, group, waiting.pop(group, (0, []))[1])
-            self.writer.truth(counts.first, counts.counts, counts.bounded, key)
+            counts = self._settled(group, waiting.pop(group, (0, []))[1])
+            self.writer.truth(counts.first, counts.counts, counts.bounded)
             stopped = False
-            for batch, after in released_batches(self.plan, own, self.ledger, state, counts):
+            for batch, after in released_batches(self.plan, self.loop, self.ledger, state, counts):
                 state, stopped = after, batch.stopped is not None
                 yield batch
             if stopped:
@@ -582,26 +576,25 @@ class Release(WritingStep):
             last = last_due(self.plan, group)
             due.set(timestamp(final_at(self.plan, last)), dynamic_timer_tag=str(last))
 
-    def _settled(self, stream: StreamPlan, group: int, pieces: list[memoryview]) -> GroupCounts:
+    def _settled(self, group: int, pieces: list[memoryview]) -> GroupCounts:
         """Counts of a group as they are released."""
-        counts = nothing(group, self.plan).of(stream.places)
+        counts = nothing(group, self.plan)
         for data in pieces:
             counts = counts + decode_counts(bytes(data))[0]
         if not self.plan.streaming:
             return counts
-        path = self._path(stream, group)
+        path = self._path(group)
         if not path.exists():
             files.write_first(path, encode_counts(counts, 0, self.plan))
-            self._path(stream, group - _KEPT).unlink(missing_ok=True)
+            self._path(group - _KEPT).unlink(missing_ok=True)
         return decode_counts(path.read_bytes())[0]
 
-    def _path(self, stream: StreamPlan, group: int) -> Path:
-        folder = parts_folder(self.plan, "counted")
-        return (folder if stream.places is None else folder / stream.stream) / f"{group:012d}"
+    def _path(self, group: int) -> Path:
+        return parts_folder(self.plan, "counted") / f"{group:012d}"
 
 
 class WriteBatches(WritingStep):
-    """Write batches of releases, a stream's not before ``output.delay`` has passed."""
+    """Write batches of releases, those of a live source not before ``output.delay`` has passed."""
 
     @redacted
     def process(self, batch: Batch) -> Iterator[Batch]:
@@ -613,7 +606,7 @@ class WriteBatches(WritingStep):
         self.writer.releases(batch, final_at)
         metrics.written(final_at)
         if last and last == plan.calendar.n_windows:
-            files.write_json(parts_folder(plan, "ended") / _ended_name(plan.plan_of(batch.stream)), True)
+            files.write_json(parts_folder(plan, "ended") / _RELEASES, True)
         yield batch
 
 
@@ -642,8 +635,8 @@ class AccountInOrder(WritingStep):
         (number, shard), batch = element
         account = self._loop_of((number, shard))
         state = loop.read() or account.start()
-        found, early = _joined([*waiting.read(), batch], account.accounted(state), self.plan)
-        for candidate in sorted(found, key=_position):
+        early = list[Batch]()
+        for candidate in sorted([*waiting.read(), batch], key=_position):
             if account.is_early(state, candidate):
                 early.append(candidate)
                 continue
@@ -726,29 +719,6 @@ class Tally(WritingStep):
 
 def _account_name(part: tuple[int, int]) -> str:
     return f"account-{part[0]:03d}-{part[1]:06d}"
-
-
-def _ended_name(stream: StreamPlan) -> str:
-    return "releases.json" if stream.places is None else f"releases-{stream.stream}.json"
-
-
-def _joined(batches: Iterable[Batch], accounted: int, plan: Plan) -> tuple[list[Batch], list[Batch]]:
-    """The batches that all streams have released, as one for all of them; and those that wait for other streams'."""
-    if not plan.is_split:
-        return list(batches), []
-    by_window: dict[int, dict[str, Batch]] = {}
-    for batch in batches:
-        if batch.releases[-1].window > accounted:
-            by_window.setdefault(batch.releases[0].window, {})[batch.stream] = batch
-    whole, waiting = list[Batch](), list[Batch]()
-    for _, found in sorted(by_window.items()):
-        # What comes before it may be waiting: nothing is joined out of order.
-        if len(found) < len(plan.streams) or waiting or next(iter(found.values())).releases[0].window > accounted + 1:
-            waiting += found.values()
-        else:
-            whole.append(joined([found[stream.stream] for stream in plan.streams], plan))
-            accounted = whole[-1].releases[-1].window
-    return whole, waiting
 
 
 def _position(batch: Batch) -> float:

@@ -9,7 +9,6 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 import yaml
 from checkout import ROOT
@@ -92,25 +91,6 @@ def test_the_lock_of_a_killed_process_holds_nobody(stopped):
     assert status.of_folder(stopped.folder).state == "stopped"
     (stopped.folder / LOCK).write_text(f"process {gone.pid} on another machine\n")
     assert status.of_folder(stopped.folder).state == "running"  # nobody here can know better
-
-
-def test_of_several_streams_the_slowest_says_how_far_the_run_is(tmp_path):
-    (tmp_path / "operator").mkdir()
-    (tmp_path / "operator" / checkpoint.MARK).touch()
-    streams = {name: {"cells": 1, "max_cells": 1, "shares": 1} for name in ("s1", "s2")}
-    public = {"windows": 24, "sensitivity": {"streams": streams}}
-    files.write_json(tmp_path / "public" / "manifest.json", public)
-
-    def release(stream, last):
-        ends = pa.array([NINE * 1000], pa.timestamp("ms", "UTC"))
-        folder = tmp_path / "public" / "parts" / "releases"
-        files.write_part(folder, files.stretch(last, last, stream), pa.table({"window_end": ends}))
-
-    release(0, 9)
-    assert status.of_folder(tmp_path).released is None  # nothing of the second yet
-    release(1, 2)
-    release(1, 3)
-    assert status.of_folder(tmp_path).released == 3
 
 
 def test_a_run_that_has_ended_says_so(tmp_path, capsys):

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.pipeline.output import files
-from penstock.pipeline.output.files import merge, stretch, write_part
+from penstock.pipeline.output.files import merge, part_name, write_part
 
 SCHEMA = pa.schema([("window", pa.int64()), ("cell", pa.dictionary(pa.int32(), pa.string())), ("value", pa.float64())])
 
@@ -33,7 +33,7 @@ def cut(folder: Path, *borders: int) -> Path:
     """Windows 1 to 12 in parts that end at the borders."""
     first = 1
     for last in (*borders, 12):
-        write_part(folder, stretch(first, last), table(first, last))
+        write_part(folder, part_name(first, last), table(first, last))
         first = last + 1
     return folder
 
@@ -55,21 +55,21 @@ def test_the_bytes_do_not_depend_on_how_parts_were_cut(tmp_path: Path) -> None:
 def test_the_bytes_do_not_depend_on_dictionaries(tmp_path: Path) -> None:
     """Values are numbered in order of appearance, and only those that appear."""
     one = merged(cut(tmp_path / "one"))
-    write_part(tmp_path / "other", stretch(1, 12), renumbered(table(1, 12)))
+    write_part(tmp_path / "other", part_name(1, 12), renumbered(table(1, 12)))
     assert merged(tmp_path / "other").read_bytes() == one.read_bytes()
 
 
 def test_rows_that_were_written_twice_count_once(tmp_path: Path) -> None:
     """Two parts of a resumed run overlap: windows up to those seen are left out."""
-    write_part(tmp_path / "twice", stretch(1, 8), table(1, 8))
-    write_part(tmp_path / "twice", stretch(5, 12), table(5, 12))
+    write_part(tmp_path / "twice", part_name(1, 8), table(1, 8))
+    write_part(tmp_path / "twice", part_name(5, 12), table(5, 12))
     merged(tmp_path / "twice")
 
 
 def test_a_damaged_part_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
     folder = tmp_path / "damaged"
     folder.mkdir()
-    (folder / f"{stretch(1, 2)}.parquet").write_bytes(b"no Parquet")
+    (folder / f"{part_name(1, 2)}.parquet").write_bytes(b"no Parquet")
     with pytest.raises(pa.ArrowException):
         merged(folder)
     assert not folder.with_suffix(".parquet").exists()

@@ -131,18 +131,7 @@ def shuffled(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.sample(fraction=1, shuffle=True, seed=1)
 
 
-def of_two_streams(rows: pl.DataFrame) -> pl.DataFrame:
-    second = rows.with_columns(
-        stream=pl.lit("second"),
-        cell=pl.col("cell") + "2",
-        epsilon=pl.lit(0.25),
-        noise=pl.lit("gaussian"),
-        action=pl.when(pl.col("window") < 3).then(pl.lit("suppressed")).otherwise(pl.lit("published")),
-    )
-    return pl.concat([rows, second]).sort("window", maintain_order=True)
-
-
-@pytest.mark.parametrize("change", [with_holes, shuffled, of_two_streams])
+@pytest.mark.parametrize("change", [with_holes, shuffled])
 def test_the_page_shows_every_row_at_its_window_and_cell(tmp_path, change):
     folder, rows = with_releases(tmp_path, change)
     shown = data(page(folder))["counts"]
@@ -158,12 +147,6 @@ def test_the_page_shows_every_row_at_its_window_and_cell(tmp_path, change):
     np.testing.assert_array_equal(unpack(shown["truth"]).reshape(6, -1), truth)
     found = unpack(shown["margin"]).reshape(6, -1)
     np.testing.assert_allclose(found, margin[:, :1] if found.shape[1] == 1 else margin, rtol=1e-6)
-
-
-def test_streams_add_their_budgets_and_the_worst_action_counts(tmp_path):
-    text = page(with_releases(tmp_path, of_two_streams)[0])
-    assert unpack(data(text)["counts"]["epsilon"]).tolist() == [0.75] * 6
-    assert "4 published, 2 suppressed" in Text(text).text
 
 
 def test_small_large_and_broken_numbers_come_back(tmp_path):

@@ -177,18 +177,6 @@ def test_killed_runs_end_like_others(folder, stream, deployment, n_kills):
     check_killed_often(folder, sections(folder, stream, deployment), n_kills, seed=n_kills)
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_killed_streams_of_cells_end_like_others(folder, stream):
-    value = sections(folder, stream) | {"streams": {"west": ["b"], "east": ["a", "c"]}}
-    alone = run(configured(value), folder / "alone")
-    start(value, folder, resume=False, **FIRST_RELEASE)
-    start(value, folder, resume=True)
-    assert outputs(folder / "out") == outputs(alone.folder)
-    of_out, of_alone = (Ledger(path / "operator" / "ledger") for path in (folder / "out", alone.folder))
-    assert sorted(c.identity for c in of_out) == sorted(c.identity for c in of_alone)
-    assert len(list(of_out)) == 2 * N_WINDOWS
-
-
 @pytest.mark.parametrize("deployment", [True, False])
 def test_a_run_that_is_killed_before_it_has_its_mark_is_begun_anew(folder, deployment):
     value, out = sections(folder, False, deployment), folder / "out"

@@ -139,19 +139,6 @@ CASES: dict[str, dict[str, Any]] = {
             {"type": "reconstruction", "targets": 3, "prior": {"estimate": "first", "windows": 4}},
         ],
     },
-    "streams": {
-        "streams": {"west": ["a", "c"], "east": ["b"]},
-        "accountants": [{"type": "landmark_budget"}, {"type": "composition"}],
-    },
-    "streams that differ in what they spend": {
-        "streams": 3,
-        "landmarks": None,
-        "mechanism": [{"type": "w_event_ba", "epsilon": 4.0, "w": 3}, {"type": "filter"}],
-        "accountants": [
-            {"type": "composition"},
-            {"type": "temporal", "correlation": {"estimate": "first", "windows": 4}},
-        ],
-    },
     "traces": TRACES | {"mechanism": {"type": "planar_laplace", "epsilon": 0.01}},
     "traces with landmarks": TRACES
     | {
@@ -221,8 +208,6 @@ def left_by(result: Result) -> dict[str, Any]:
     files = {name: path.read_bytes() for name in FILES if (path := result.folder / name).exists()}
     if "public/traces.parquet" in files:
         files |= whatever_the_shards(result.folder)
-    if "streams" in result.manifest["configuration"]:  # which enter the ledger in any order
-        files["operator/ledger"] = sorted(Ledger(result.folder / "operator/ledger"), key=lambda charge: charge.identity)
     return files | {"rows": result.manifest["rows"]}
 
 
@@ -281,8 +266,6 @@ ON_FLINK = (
     ("landmarks", True, "behind a checkpoint"),
     ("targets", True, "behind a checkpoint"),
     ("bounded by first", True, "at its end"),
-    ("streams", False, None),
-    ("streams that differ in what they spend", True, "behind a checkpoint"),
 )
 
 
