@@ -744,16 +744,16 @@ def test_what_is_decided_of_a_window_stays_whatever_others_charge_later(tmp_path
     limit = Limit(plan, terms_of(plan))
     window = plan.windows(1, 1)[0]
     worst = plan.mechanism.worst_charge(window, plan.mechanism.start(plan.facts()))
-    limit.check(window, worst, plan)
+    limit.check(window, worst)
     own = limit.admit(Charge("main", 1, window.start, window.end, 1.0, 0.5, False, "c", "d"))
     later = replace(own, run="another", data="e")
     again = Limit(plan, terms_of(plan))
     again.books.add([later, own])
-    again.check(window, worst, plan)  # a retry: it is charged already
+    again.check(window, worst)  # a retry: it is charged already
     fresh = Limit(plan, terms_of(plan))
     fresh.books.add([later])
     with pytest.raises(Exception, match="exceeds the budget 1 of the ledger"):
-        fresh.check(window, worst, plan)
+        fresh.check(window, worst)
 
 
 def test_runs_at_the_same_time_do_not_pass_the_budget_together(tmp_path, value):

@@ -270,7 +270,7 @@ def test_a_bound_on_a_period_holds_when_a_stream_goes_back_and_other_rows_are_in
             for one in [*count.fire((0, 0), str(hour), pending, lane, quota)]:
                 if not isinstance(one, beam.pvalue.TaggedOutput):
                     list(release.process(one, waiting, further, loop, Due()))
-            list(release.fire(STREAM, str(hour), waiting, further, loop, Due()))
+            list(release.fire(str(hour), waiting, further, loop, Due()))
         paths = sorted(parts_folder(bounded, "counted").iterdir())
         return [decode_counts(path.read_bytes())[0].bounded[0].tolist() for path in paths]
 
@@ -322,7 +322,7 @@ def test_a_timer_that_fires_again_releases_nothing_again(stream: Plan) -> None:
     loop, bag = Cell(), Bag()
     fired = [[], [], [], []]
     for number, tag in enumerate(("1", "1", "0", "3")):
-        made = [one for one in step.fire(STREAM, tag, bag, Bag(), loop, Due()) if isinstance(one, Batch)]
+        made = [one for one in step.fire(tag, bag, Bag(), loop, Due()) if isinstance(one, Batch)]
         fired[number] = [release.window for batch in made for release in batch.releases]
     assert fired == [[1, 2], [], [], [3, 4]]
 
@@ -351,7 +351,7 @@ def test_elements_and_timers_in_any_order_and_again_release_each_window_once(str
             pending[:], further[:], loop.value, at, memberships = checkpoint
             n_failures += 1
         found = (
-            step.fire(STREAM, str(work[at]), pending, further, loop, Due())
+            step.fire(str(work[at]), pending, further, loop, Due())
             if isinstance(work[at], int)
             else step.process(work[at], pending, further, loop, Due())
         )

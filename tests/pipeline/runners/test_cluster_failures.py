@@ -234,7 +234,7 @@ def test_a_step_that_would_charge_twice_ends_the_run(tmp_path):
     cell = SimpleNamespace(read=lambda: None, write=lambda _: None)
     bag = SimpleNamespace(read=lambda: [], clear=lambda: None, add=lambda _: None)
     with pytest.raises(DataError):
-        list(step.fire(key="main", tag="0", pending=bag, further=bag, loop=cell, due=None))
+        list(step.fire(tag="0", pending=bag, further=bag, loop=cell, due=None))
     with pytest.raises(DataError, match="window 1"):
         raise_failure(plan.folder)
 

@@ -30,7 +30,7 @@ def test_each_group_is_released_with_its_counts_however_far_ahead_they_came(
         assert list(step.process((STREAM, encode_counts(counts, 1, plan)), pending, further, loop, due)) == []
     assert (len(pending), len(further)) == (4, 8)
     for group in range(12):
-        list(step.fire(STREAM, str(group), pending, further, loop, due))
+        list(step.fire(str(group), pending, further, loop, due))
         found = decode_counts((parts_folder(plan, "counted") / f"{group:012d}").read_bytes())[0]
         assert np.all(found.bounded == group)
     assert (len(pending), len(further)) == (0, 0)
