@@ -22,6 +22,7 @@ REMOVED: dict[str, str] = {
     "mechanism smooth": "use smoothing: median or mean of mechanism pegasus",
     "mechanism.epsilon.temporal_goal": "write the number that 'penstock plan CONFIG --temporal GOAL' prints",
     "window sliding": "sums over longer stretches are sums of released windows, or those of mechanism correlated",
+    "streams": "the cells are released as one vector, which is faster than its parts; leave it out",
     "zip": "write keys that vary together as one variant each",
     "published": "published tables are in reproductions/shown",
     "differences": "explanations of the papers' figures are in reproductions/shown",

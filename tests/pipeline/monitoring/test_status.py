@@ -19,7 +19,6 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring import status
 from penstock.pipeline.monitoring.metrics import MEASURES
-from penstock.pipeline.output import checkpoint, files
 from penstock.pipeline.output.files import LOCK, alone_in
 from penstock.pipeline.runners import local
 
