@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import Guarantee, Mechanism, Window
-from penstock.mechanisms.core.events import Block, Event, Exact, Nothing, Repeated, Sampled
+from penstock.mechanisms.core.events import FREE, Block, Event, Exact, Sampled
 from penstock.mechanisms.core.plugin import parameter
 
 UNITS = ("membership", "user")
@@ -69,7 +69,7 @@ class Sampling(Mechanism):
         one, so that amplifying each would understate: they are then charged as if nothing had been dropped. So is a
         block whose memberships are sampled one by one, since they meet again in its coefficients.
         """
-        reading = [event for event in charge if not isinstance(event, Repeated | Nothing)]
+        reading = [event for event in charge if not isinstance(event, FREE)]
         if len(reading) != 1 or self.rate == 1:
             return charge
         return tuple(self._sampled(event) if event is reading[0] else event for event in charge)

@@ -62,6 +62,7 @@ def _(event: events.Exact) -> float:
 
 
 @_pure.register(events.Repeated)
+@_pure.register(events.Covered)
 @_pure.register(events.Nothing)
 def _(event: events.Event) -> float:
     return 0.0
@@ -216,6 +217,7 @@ def _(event: events.Linked, n: int, of_window: int) -> events.Event:
 
 @_of_memberships.register(events.Exact)
 @_of_memberships.register(events.Repeated)
+@_of_memberships.register(events.Covered)
 @_of_memberships.register(events.Nothing)
 def _(event: events.Event, n: int, of_window: int) -> events.Event:
     return event

@@ -28,7 +28,7 @@ def remember(charge: tuple[events.Event, ...], table: NDArray[np.float64], n_kin
     # one of another kind.
     table = table.copy()
     for event in charge:
-        if isinstance(event, events.Repeated | events.Nothing):
+        if isinstance(event, events.FREE):
             continue
         key, n_times = _key(event)
         same: Any = [] if key is None else np.flatnonzero((table[:n_kinds, :4] == key).all(axis=1))

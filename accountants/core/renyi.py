@@ -100,6 +100,7 @@ def _(event: events.Exact) -> NDArray[np.float64]:
 
 
 @_renyi.register(events.Repeated)
+@_renyi.register(events.Covered)
 @_renyi.register(events.Nothing)
 def _(event: events.Event) -> NDArray[np.float64]:
     return np.zeros(len(ORDERS))

@@ -32,7 +32,7 @@ FAMILIES: dict[type[events.Event], str] = {
     events.DiscreteGaussian: "discrete_gaussian",
 }
 
-_NOTHING = (events.Repeated, events.Nothing)
+_NOTHING = events.FREE
 _DRY = "dry"
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
+from penstock.mechanisms.core.events import FREE, Event, Exact
 from penstock.mechanisms.core.events import Block as BlockEvent
-from penstock.mechanisms.core.events import Event, Exact, Nothing, Repeated
 from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def release_windows(
     n_cells = values.shape[-1]
     landmark = state["block_landmark"].reshape(-1, state["block_landmark"].shape[-1])[0]
     active = state["block_active"].reshape(-1, *state["block_active"].shape[-2:])[0]
-    whole = tuple(e if isinstance(e, Repeated | Nothing) else BlockEvent(e, first, last) for e in charge)
+    whole = tuple(e if isinstance(e, FREE) else BlockEvent(e, first, last) for e in charge)
     releases = []
     for place, index in enumerate(range(first, last + 1)):
         mask = _unpacked(active[row + place], n_cells)

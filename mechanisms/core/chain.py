@@ -19,7 +19,7 @@ from penstock.mechanisms.core.contract import (
     Transformation,
     Window,
 )
-from penstock.mechanisms.core.events import Block, Event, Nothing, Repeated
+from penstock.mechanisms.core.events import FREE, Block, Event
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.state import State, nested, part
 from penstock.mechanisms.raw import Raw
@@ -179,7 +179,7 @@ class Chain(Mechanism):
         if self.temporal is None:
             return worst
         last = window.index + self.together - 1
-        return tuple(e if isinstance(e, Repeated | Nothing) else Block(e, window.index, last) for e in worst)
+        return tuple(e if isinstance(e, FREE) else Block(e, window.index, last) for e in worst)
 
     def _coarse(self, window: Window, state: State) -> Window:
         """The window as the reading step sees it; groups of cells are published whenever one of their cells is."""

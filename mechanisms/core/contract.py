@@ -21,6 +21,7 @@ from penstock.mechanisms.core.events import (
 )
 from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, examples_of, parameter
+from penstock.mechanisms.core.sensitivity import Bounds
 from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class Window:
         Landmarks in the whole period: listed, or the declared maximum; None where unknown.
     n_windows
         Windows in the whole period; None on an endless stream without one.
+    period_last
+        Index of the last window of the period; None on an endless stream without one.
     active
         Which sensors publish in this window, shape (n_cells,); None: all.
 
@@ -70,6 +73,7 @@ class Window:
     period: int = 0
     n_landmarks: int | None = 0
     n_windows: int | None = None
+    period_last: int | None = None
     active: NDArray[np.bool_] | None = field(default=None, compare=False)
 
 
@@ -128,6 +132,8 @@ class Facts:
         sensitivity of C and an L2 sensitivity of sqrt(C) under add/remove.
     max_windows, max_block_cells
         W and U: windows, and cells over all windows, that one user counts in within a block; None: no such bound.
+    max_per_period
+        n: memberships that one user has in a budget period; None: no such bound.
     n_windows
         Windows in the run; None on an endless stream.
     landmarks
@@ -155,6 +161,7 @@ class Facts:
     max_cells: int = 1
     max_windows: int | None = None
     max_block_cells: int | None = None
+    max_per_period: int | None = None
     n_windows: int | None = None
     landmarks: tuple[int, ...] = ()
     budget_period: int | None = None
@@ -178,6 +185,12 @@ class Facts:
     def shape(self) -> tuple[int, ...]:
         """Leading axes of every state array: () or (n_replicas,)."""
         return () if self.n_replicas is None else (self.n_replicas,)
+
+    @property
+    def bounds(self) -> Bounds:
+        """Bounds of contribution bounding on one user."""
+        names = ("max_cells", "max_windows", "max_block_cells", "max_per_period")
+        return Bounds(**{name: getattr(self, name) for name in names})
 
     @property
     def sensitivity(self) -> int:
@@ -218,6 +231,7 @@ class Facts:
                     period=i // length,
                     n_landmarks=allowed,
                     n_windows=last - first,
+                    period_last=last,
                 )
             )
         return windows

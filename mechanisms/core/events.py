@@ -105,6 +105,13 @@ class Repeated(Event):
 
 
 @dataclass(frozen=True)
+class Covered(Event):
+    """Noise that is paid for already: by the `Block` that was charged in window ``first`` and covers this one."""
+
+    first: int
+
+
+@dataclass(frozen=True)
 class Exact(Event):
     """The input left without noise: no guarantee."""
 
@@ -114,5 +121,7 @@ class Nothing(Event):
     """Nothing that depends on data was observed."""
 
 
+#: Events that cost nothing of their own.
+FREE = (Repeated, Covered, Nothing)
 #: The whole family, in the order above.
 EVENTS: tuple[type[Event], ...] = tuple(Event.__subclasses__())

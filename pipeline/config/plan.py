@@ -363,6 +363,7 @@ class Plan(KeyedRun):
             max_cells=self.max_cells,
             max_windows=self.block_bounds.max_windows if self.block_bounds else None,
             max_block_cells=self.block_bounds.max_cells if self.block_bounds else None,
+            max_per_period=self.config.bounding.max_per_period,
             n_windows=self.calendar.n_windows,
             windows_per_day=self.calendar.per_day,
             period_bound=self.period_bound,

@@ -227,7 +227,7 @@ class WindowSchedule:
         if self.budget_period_ms is None and self.calendar.n_windows is None:
             n_landmarks = self._n_landmarks
             facts["n_landmarks"] = None if n_landmarks is None else np.full(len(period), n_landmarks)
-            return facts | dict.fromkeys(("landmarks_to_come", "regulars_to_come", "n_windows"))
+            return facts | dict.fromkeys(("landmarks_to_come", "regulars_to_come", "n_windows", "period_last"))
         n = len(period)
         begins = np.flatnonzero(np.diff(period, prepend=-1))
         lengths = np.diff(begins, append=n)
@@ -236,6 +236,7 @@ class WindowSchedule:
         position = np.arange(1, n + 1) - np.repeat(begins, lengths)
         n_windows, left = np.repeat(lengths, lengths), np.repeat(listed, lengths) - seen
         facts |= {"n_windows": n_windows, "regulars_to_come": n_windows - position - left}
+        facts["period_last"] = first - 1 + np.repeat(begins + lengths, lengths)
         declared = None if self.landmarks is None else self.landmarks.max_per_period
         if declared is not None:
             listed, left = np.full_like(listed, declared), np.maximum(declared - seen, 0)

@@ -18,6 +18,7 @@ from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.events import Block, Gaussian
 from penstock.mechanisms.core.plugin import parameters_of
 from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.period_uniform import PeriodUniform
 
 N_REPLICAS, N_WINDOWS, N_CELLS = 12_000, 6, 2
 LANDMARKS = (2, 5)
@@ -50,12 +51,19 @@ def accounted(runs, unit):
     for total, run in zip(totals, runs):
         for release in run:
             if release.window - 1 in unit:
-                total += sum(event.l1 / event.scale for event in release.charge if hasattr(event, "scale"))
+                total += sum(event.l1 / event.scale for event in of_windows(release) if hasattr(event, "scale"))
     return totals.max()
+
+
+def of_windows(release):
+    """Events of a release; of a block, the noise of all its windows together."""
+    return [getattr(event, "inner", event) for event in release.charge]
 
 
 def unit_of(mechanism):
     """Windows in which the protected user may differ, 0-based."""
+    if isinstance(mechanism, PeriodUniform):
+        return list(range(N_WINDOWS))
     if mechanism.landmark_budget is not None:
         return [*(i - 1 for i in LANDMARKS), 2]
     return [1, 2, 3] if hasattr(mechanism, "w") else [2]
@@ -75,7 +83,7 @@ CONCENTRATED = [name for name in mechanisms.names() if per_window(name, "zero-co
 def test_the_audit_runs_on_what_is_registered():
     assert {"laplace", "discrete_laplace", "landmark_adaptive", "w_event_ba", "w_event_bd"} <= set(PURE)
     assert set(CONCENTRATED) == {"gaussian", "discrete_gaussian", "hierarchy"}
-    assert len(SCHEDULES) == 8
+    assert len(SCHEDULES) == 9
 
 
 @pytest.mark.parametrize("name", PURE)
@@ -104,7 +112,13 @@ def test_no_test_finds_more_than_the_epsilon_of_a_block(noise):
 
 @pytest.mark.parametrize(
     ("name", "share"),
-    [("laplace", 0.7), ("discrete_laplace", 0.7), ("landmark_uniform", 0.4), ("w_event_uniform", 0.4)],
+    [
+        ("laplace", 0.7),
+        ("discrete_laplace", 0.7),
+        ("landmark_uniform", 0.4),
+        ("w_event_uniform", 0.4),
+        ("period_uniform", 0.3),
+    ],
 )
 def test_the_audit_is_sharp(name, share):
     example = replace(mechanisms.get(name).examples()[0], epsilon=2.0)
@@ -141,7 +155,7 @@ def test_no_test_finds_more_than_a_schedule_promises_at_its_delta(name, noise):
     for total, run in zip(spent, runs):
         for release in run:
             if release.window - 1 in unit_of(example):
-                total += sum((event.l2 / event.sigma) ** 2 / 2 for event in release.charge if hasattr(event, "l2"))
+                total += sum((event.l2 / event.sigma) ** 2 / 2 for event in of_windows(release) if hasattr(event, "l2"))
     assert spent.max() <= example.budget * (1 + 1e-9)
     assert found <= epsilon_of(spent.max(), delta) <= 2.0 * (1 + 1e-9)
     # It is not found because nothing would be: a third of the budget is seen where all windows publish.

@@ -153,6 +153,23 @@ def charges_cover_the_noise(subject):
                 else:
                     least, paid = (1 / hit).sum(), pure_epsilon(charge)
             assert paid >= least * (1 - 1e-9), f"window {release.window} charges {paid}, its noise gives {least}"
+        _periods_are_covered(facts, releases)
+
+
+def _periods_are_covered(facts, releases):
+    """A block that pays for single windows pays for all memberships that one user has in them."""
+    charges = [event for release in releases for event in release.charge]
+    for block in (event for event in charges if isinstance(event, Block) and events.Covered(event.first) in charges):
+        rates = []
+        for release in releases:
+            if block.first <= release.window <= block.last and release.repeats is None:
+                scales = np.broadcast_to(np.asarray(release.scale, float), facts.n_cells)
+                rates.append(np.sort(1 / scales)[::-1][: facts.max_cells])
+        dearest = np.sort(np.concatenate(rates))[::-1][: facts.max_per_period]
+        is_gaussian = hasattr(block.inner, "sigma")
+        least = (dearest**2).sum() / 2 if is_gaussian else dearest.sum()
+        paid = concentrated_rho((block,)) if is_gaussian else pure_epsilon((block,))
+        assert paid >= least * (1 - 1e-9), f"the block of {block.first} charges {paid}, its noise gives {least}"
 
 
 def a_retry_draws_the_same_noise(subject):
@@ -216,12 +233,15 @@ def every_draw_is_charged_and_every_charge_is_drawn(subject):
         for first in (0, 1):
             script = ScriptedNoise(subject.source, first)
             steps = step_through(subject.mechanism, counts_for(), facts, windows, script)
-            n_repeated = 0
+            n_repeated, blocks = 0, {}
             for number, (made, _) in enumerate(steps):
+                charge = [event for release in made for event in release.charge]
+                blocks |= {event.first: event for event in charge if isinstance(event, Block)}
+                charge = [_paid_by(blocks, event, number + 1) for event in charge]
                 # Of a question about a block the noise is not that of single cells, and no noise is none of a charge.
-                charged = [getattr(event, "inner", event) for release in made for event in release.charge]
+                charged = [getattr(event, "inner", event) for event in charge]
                 charged = [event for event in charged if type(event) in NOISY]
-                if any(isinstance(e, Block | events.Exact) for release in made for e in release.charge) or not made:
+                if any(isinstance(e, Block | events.Exact) for e in charge) or not made:
                     continue
                 scales = [e.scale if hasattr(e, "scale") else e.sigma for e in charged]
                 priced = sorted((NOISY[type(e)], round(float(scale), 9)) for e, scale in zip(charged, scales))
@@ -234,6 +254,15 @@ def every_draw_is_charged_and_every_charge_is_drawn(subject):
                     least = n_moved if hasattr(event, "l1") else np.sqrt(n_moved)
                     assert float(event.l1 if hasattr(event, "l1") else event.l2) >= least * (1 - 1e-12)
             assert n_repeated > 0 or not subject.mechanism.adaptive, "the script makes some windows repeat"
+
+
+def _paid_by(blocks, event, window):
+    """The event itself, or the noise of the block that covers the window."""
+    if not isinstance(event, events.Covered):
+        return event
+    block = blocks[event.first]
+    assert event.first <= window <= block.last, f"window {window} is not covered by the block of {event.first}"
+    return block.inner
 
 
 def decisions_read_releases_alone(subject):

@@ -38,6 +38,8 @@ def worlds(subject):
     if subject.mechanism.bounds_periods:
         bound = PeriodBound(most=5, max_cells=2, shortest=6, longest=6)
         yield (facts := facts_for(budget_period=6, period_bound=bound)), facts.windows()
+    if subject.mechanism.period_budget is not None:
+        yield (facts := facts_for(budget_period=6, max_per_period=5)), facts.windows()
     if getattr(subject.mechanism, "reshapes", False):
         return  # where people are generalized all sensors are active
     masks = np.random.default_rng(2).random((12, 5)) < 0.6

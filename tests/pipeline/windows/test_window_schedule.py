@@ -46,6 +46,7 @@ def by_hand(calendar: Calendar, landmarks: Landmarks | None, period_of: list[int
                 period=period_of[i],
                 n_landmarks=allowed,
                 n_windows=len(same),
+                period_last=same[-1] + 1,
             )
         )
     return windows

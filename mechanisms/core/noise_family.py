@@ -1,0 +1,194 @@
+"""Families of additive noise: what a scale costs, what it adds, and how large it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.mechanisms.core import events
+from penstock.mechanisms.core.geometry import expected_distance, with_planar_gaussian, with_planar_laplace
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.portable import exp, expm1
+from penstock.mechanisms.core.sensitivity import Sensitivity
+
+if TYPE_CHECKING:
+    from penstock.mechanisms.core.draws import Noise
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class NoiseFamily:
+    """One law of noise.
+
+    Parameters
+    ----------
+    name
+        As in a configuration.
+    measure
+        What a budget is in: ``epsilon``, or ``rho`` of zero-concentrated differential privacy.
+    on
+        What it is added to: ``counts``, or ``points`` of traces (on the plane, in metres).
+    is_integer
+        Whether it adds whole numbers.
+    mean_size
+        Mean absolute value, or length of a step, at scale 1; of an integer family in the limit of large scales.
+    make_event
+        The privacy event of (sensitivity, scale).
+
+    Examples
+    --------
+    >>> laplace = NOISE_FAMILIES["laplace"]
+    >>> float(laplace.scale(0.5, Sensitivity(2.0, 2.0))), laplace.event(Sensitivity(2.0, 2.0), 4.0)
+    (4.0, Laplace(l1=2.0, scale=4.0))
+    """
+
+    name: str
+    measure: str
+    on: str
+    is_integer: bool
+    mean_size: float
+    make_event: Callable[[Any, Any], events.Event]
+
+    @property
+    def is_concentrated(self) -> bool:
+        """Whether budgets are in ρ."""
+        return self.measure == "rho"
+
+    def scale(self, budget: Any, sensitivity: Sensitivity) -> Any:
+        """Scale of the noise that spends a budget: l1/ε, or the standard deviation √(l2²/(2ρ)).
+
+        0 for an infinite budget or a sensitivity of 0, infinite for a budget of 0. Dwork, McSherry, Nissim, Smith 2006;
+        Ghosh, Roughgarden, Sundararajan 2009; Bun and Steinke 2016, proposition 1.6; Canonne, Kamath, Steinke 2020,
+        theorem 4; in the plane Andrés et al. 2013, section 4.1.
+        """
+        if self.is_concentrated:
+            return np.sqrt(_over(sensitivity.l2_squared, 2 * np.asarray(budget, np.float64)))
+        return _over(sensitivity.l1, budget)
+
+    def event(self, sensitivity: Sensitivity, scale: Any) -> events.Event:
+        """Privacy event of one vector with noise of a scale."""
+        moved = np.sqrt(sensitivity.l2_squared) if self.is_concentrated else sensitivity.l1
+        return self.make_event(*(x if getattr(x, "ndim", 0) else float(x) for x in (moved, scale)))
+
+    def draw(self, noise: Noise, scale: Any, shape: Any) -> NDArray[Any]:
+        """Noise on counts: one scale for all, one a row, or one a cell."""
+        if self.on == "points":
+            raise ParameterError("noise", self.name, "a family on counts")
+        drawn: NDArray[Any] = getattr(noise, self.name)(scale, shape)
+        return drawn
+
+    def add(self, noise: Noise, values: NDArray[Any], scale: Any) -> NDArray[Any]:
+        """Values with noise of one scale, or of one a row on the leading axes; points are in degrees and rounded."""
+        if self.on == "points":
+            scale = np.broadcast_to(np.asarray(scale, np.float64), values.shape[:-1])
+            if self.is_concentrated:
+                return with_planar_gaussian(noise, values, scale)
+            return with_planar_laplace(noise, values, _over(1.0, scale))
+        per_cell = np.asarray(scale, np.float64)[..., None] if np.ndim(scale) else float(scale)
+        return np.asarray(values + self.draw(noise, per_cell, values.shape))
+
+    def expected_size(self, scale: Any) -> Array:
+        """Mean absolute value of the noise, or mean length of a step.
+
+        >>> [float(NOISE_FAMILIES[name].expected_size(0.5).round(3)) for name in ("laplace", "discrete_laplace")]
+        [0.5, 0.276]
+        """
+        scale = np.asarray(scale, np.float64)
+        if self.name == "discrete_laplace":  # 2p/(1 − p²) for p = exp(−1/scale)
+            p = exp(-1 / np.where(scale > 0, scale, 1.0))
+            with np.errstate(divide="ignore"):
+                return np.where(scale > 0, 2 * p / (-expm1(-1 / np.where(scale > 0, scale, 1.0)) * (1 + p)), 0.0)
+        if self.name == "discrete_gaussian":
+            return _of_integers(scale, 1, self.mean_size)
+        return np.asarray(self.mean_size * scale)
+
+    def variance(self, scale: Any) -> Array:
+        """Variance of the noise in one cell, or on one axis.
+
+        >>> NOISE_FAMILIES["discrete_gaussian"].variance(np.array([2.0, 0.5, 0.0])).round(3)
+        array([4.   , 0.215, 0.   ])
+        """
+        scale = np.asarray(scale, np.float64)
+        if self.name == "discrete_gaussian":
+            return _of_integers(scale, 2, 1.0)
+        if self.name == "discrete_laplace":
+            lost = -expm1(-1 / np.where(scale > 0, scale, 1.0))  # 1 − p of the geometric magnitude
+            with np.errstate(divide="ignore"):  # an infinite scale: nothing was published
+                return np.where(scale > 0, 2 * (1 - lost) / (lost * lost), 0.0)
+        if self.is_concentrated:
+            return np.asarray(scale * scale)
+        return np.asarray((3 if self.on == "points" else 2) * scale * scale)
+
+    def standard_deviation(self, scale: Any) -> Array:
+        """Standard deviation of the noise in one cell, or on one axis."""
+        return np.sqrt(self.variance(scale))
+
+    def expected_difference(self, scale: Any, other: Any) -> Array:
+        """Mean absolute difference E|Z₁ − Z₂| of independent noise of two scales b and c, or distance of two steps.
+
+        √(b² + c²) times the mean size of Gaussian noise, (b² + bc + c²)/(b + c) of Laplace noise; in the plane
+        `geometry.expected_distance`. It sets a rate and no guarantee: integer families take the continuous formula.
+
+        >>> float(NOISE_FAMILIES["discrete_laplace"].expected_difference(2.0, 2.0))
+        3.0
+        """
+        b, c = np.asarray(scale, np.float64), np.asarray(other, np.float64)
+        if self.is_concentrated:
+            return np.asarray(self.mean_size * np.sqrt(b * b + c * c))
+        if self.on == "points":
+            return expected_distance(b, c)
+        total = np.where(b + c > 0, b + c, 1.0)
+        return np.asarray((b * b + b * c + c * c) / total)
+
+
+def _over(sensitivity: Any, budget: Any) -> Any:
+    """Quotient that is 0 for a sensitivity of 0 and infinite for a budget of 0."""
+    if not getattr(sensitivity, "ndim", 0) and not getattr(budget, "ndim", 0) and budget > 0:
+        return np.float64(sensitivity) / np.float64(budget)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        quotient = np.asarray(sensitivity, np.float64) / np.asarray(budget, np.float64)
+    return np.where(np.asarray(sensitivity) == 0, 0.0, quotient)
+
+
+def _of_integers(sigma: Array, power: int, in_the_limit: float) -> Array:
+    """Absolute moment of the discrete Gaussian: that of the continuous one to the last digits from σ = 2 on."""
+    # Canonne, Kamath, Steinke 2020: less than the continuous one's below.
+    limit = in_the_limit * (sigma * sigma if power == 2 else sigma)
+    if np.all(sigma >= 2.0):
+        return limit
+    magnitudes = np.arange(1.0, 24.0)
+    weight = exp(-(magnitudes**2) / (2.0 * np.clip(sigma, 0.02, 2.0)[..., None] ** 2))
+    narrow = 2.0 * (magnitudes**power * weight).sum(-1) / (1.0 + 2.0 * weight.sum(-1))
+    return np.where(sigma >= 2.0, limit, np.where(sigma > 0, narrow, 0.0))
+
+
+_OVER_PI = float(np.sqrt(2 / np.pi))
+
+#: Every family by name: those that divide ε, on counts, then those that divide ρ, then those of points.
+NOISE_FAMILIES: dict[str, NoiseFamily] = {
+    family.name: family
+    for family in (
+        NoiseFamily("discrete_laplace", "epsilon", "counts", True, 1.0, events.DiscreteLaplace),
+        NoiseFamily("laplace", "epsilon", "counts", False, 1.0, events.Laplace),
+        NoiseFamily("discrete_gaussian", "rho", "counts", True, _OVER_PI, events.DiscreteGaussian),
+        NoiseFamily("gaussian", "rho", "counts", False, _OVER_PI, events.Gaussian),
+        NoiseFamily("planar_laplace", "epsilon", "points", False, 2.0, events.Laplace),
+        NoiseFamily("planar_gaussian", "rho", "points", False, float(np.sqrt(np.pi / 2)), events.Gaussian),
+    )
+}
+
+
+def families(on: str | None = None, measure: str | None = None) -> tuple[str, ...]:
+    """Names of the families on ``counts`` or ``points``, that divide ``epsilon`` or ``rho``; None: any.
+
+    >>> families("counts", "epsilon"), families("points")
+    (('discrete_laplace', 'laplace'), ('planar_laplace', 'planar_gaussian'))
+    """
+    return tuple(
+        name for name, one in NOISE_FAMILIES.items() if on in (None, one.on) and measure in (None, one.measure)
+    )

@@ -1,0 +1,121 @@
+"""Sensitivity of counts: how much one unit of privacy moves them under the bounds of contribution bounding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.unit import Unit
+
+
+class Sensitivity(NamedTuple):
+    """Largest change of a vector between neighbours: in L1, and the square of it in L2.
+
+    Examples
+    --------
+    >>> Sensitivity(2.0, 2.0).replaced
+    Sensitivity(l1=4.0, l2_squared=4.0)
+    """
+
+    l1: Any
+    l2_squared: Any
+
+    @property
+    def replaced(self) -> Sensitivity:
+        """Sensitivity to a replacement, where one part of a person's contributions takes the place of another.
+
+        Let v and v′ be the two contributions. In L1 they are at most abs(v) + abs(v′) apart. In L2 the square of their
+        distance is abs(v)² + abs(v′)² − 2·v·v′, at most the sum of the squares, since contributions are not negative.
+        """
+        return Sensitivity(2 * self.l1, 2 * self.l2_squared)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """Bounds of contribution bounding on one person.
+
+    Parameters
+    ----------
+    max_cells
+        C: cells of one window.
+    max_windows, max_block_cells
+        W and U: windows of a block, and cells over all windows of a block; None: no such bound.
+    max_per_period
+        n: memberships (cell × window) in a budget period, those of earlier windows first; None: no such bound.
+    """
+
+    max_cells: int = 1
+    max_windows: int | None = None
+    max_block_cells: int | None = None
+    max_per_period: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in (field.name for field in fields(self)):
+            value = getattr(self, name)
+            if value is not None and not (hasattr(value, "__index__") and value >= 1):
+                raise ParameterError(name, value, "a whole number of at least 1")
+
+    def sensitivity(self, unit: Unit, n_cells: int, n_windows: int | None = None) -> Sensitivity:
+        """Sensitivity of all windows together to adding or removing one unit.
+
+        Parameters
+        ----------
+        unit
+            What is added or removed.
+        n_cells
+            Cells of a window that a person can be in: those whose sensors are active.
+        n_windows
+            Windows of the unit: of a budget period, or of its landmarks and one window more. A stretch or block has
+            at most its length, a window is one.
+
+        Notes
+        -----
+        Let v hold, for every window and cell, 1 where bounding leaves the person a membership and 0 elsewhere, and v′
+        be what it leaves of the person without the unit. Other people are bounded by their own events alone, so that
+        neighbours differ by v − v′, and the sensitivities are the largest abs(v − v′) and abs(v − v′)².
+
+        * *Window, stretch, landmarks*, under C alone: what is kept of a window depends on its events only. Outside the
+          unit v and v′ are the same; in it v′ is 0 and v has at most C ones a window. So L1 = L2² = C · windows.
+        * *Period*: what is kept of a period depends on its events only. Without them v′ is 0 there; v has at most C
+          ones a window, and at most n in all. So L1 = L2² = min(n, C · windows).
+        * *Block*, under C, W and U: likewise with at most W windows, each with at most min(C, U) ones.
+
+        Under n a unit *smaller than the period* is not of that kind: when some of a person's events go, memberships of
+        later windows that found no room are counted in their place. v and v′ then both have at most n ones in each
+        period that the unit meets and differ by a replacement: L1 = L2² = 2·n a period, whatever the unit. A charge for
+        the whole period so covers it at the price of a replacement (`Sensitivity.replaced`); noise is not calibrated
+        for it.
+
+        Examples
+        --------
+        >>> Bounds(max_cells=2, max_per_period=20).sensitivity(Unit("period"), n_cells=9, n_windows=24)
+        Sensitivity(l1=20.0, l2_squared=20.0)
+        >>> Bounds(max_cells=2).sensitivity(Unit.stretch(3), n_cells=9)
+        Sensitivity(l1=6.0, l2_squared=6.0)
+
+        Raises
+        ------
+        ParameterError
+            If there is a bound on a budget period and the unit is smaller.
+        """
+        if self.max_per_period is not None and unit.kind != "period":
+            right = f"left out with units smaller than the budget period ({unit}); period_uniform has that unit"
+            raise ParameterError("max_per_period", self.max_per_period, right)
+        of_window = min(self.max_cells, n_cells)
+        if unit.kind == "window":
+            return _of_ones(of_window)
+        if unit.kind == "stretch":
+            return _of_ones(of_window * unit.length)
+        if unit.kind == "block":
+            n_windows = min(unit.length, self.max_windows or unit.length, n_windows or unit.length)
+            return _of_ones(min(of_window, self.max_block_cells or of_window) * n_windows)
+        if n_windows is None:
+            raise ParameterError("n_windows", None, f"given for the unit {unit}")
+        most = of_window * n_windows
+        return _of_ones(most if self.max_per_period is None else min(most, self.max_per_period))
+
+
+def _of_ones(n: int) -> Sensitivity:
+    """Sensitivity of a vector whose entries change by 1 in at most ``n`` places."""
+    return Sensitivity(float(n), float(n))

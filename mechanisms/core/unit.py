@@ -1,0 +1,194 @@
+"""Units of privacy: what a guarantee protects, and what charges cost the dearest of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from penstock.mechanisms.core.plugin import ParameterError
+
+Amounts = NDArray[np.float64]
+Slots = NDArray[np.int64]
+
+#: Kinds of units; ``length`` belongs to the last two.
+WINDOW_KINDS = ("window", "landmarks", "period")
+LENGTH_KINDS = ("stretch", "block")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Everything of one person that a guarantee protects together.
+
+    Parameters
+    ----------
+    kind
+        ``window``: one window. ``stretch``: any ``length`` successive windows. ``landmarks``: all landmark windows of a
+        budget period and any one other window of it. ``period``: a whole budget period. ``block``: ``length`` windows,
+        counted from window 1, that are released together.
+    length
+        Windows of a stretch or of a block; 1 for the others.
+
+    Examples
+    --------
+    >>> str(Unit.stretch(24)), Unit.of("stretch(24)") == Unit.stretch(24)
+    ('stretch(24)', True)
+    >>> Unit.stretch(2).cost([1.0, 0.0, 2.0, 3.0])
+    5.0
+    """
+
+    kind: str = "window"
+    length: int = 1
+
+    def __post_init__(self) -> None:
+        if self.kind not in WINDOW_KINDS + LENGTH_KINDS:
+            raise ParameterError("kind", self.kind, "one of " + ", ".join(WINDOW_KINDS + LENGTH_KINDS))
+        if not hasattr(self.length, "__index__") or self.length < 1 or (self.length > 1 and self.kind in WINDOW_KINDS):
+            raise ParameterError("length", self.length, "a whole number of at least 1, and 1 unless a stretch or block")
+
+    @classmethod
+    def stretch(cls, length: int) -> Unit:
+        """Any ``length`` successive windows."""
+        return cls("stretch", length)
+
+    @classmethod
+    def block(cls, length: int) -> Unit:
+        """Blocks of ``length`` windows from window 1 on."""
+        return cls("block", length)
+
+    @classmethod
+    def of(cls, text: str) -> Unit:
+        """Read what ``str`` of a unit writes."""
+        matched = re.fullmatch(r"([a-z]+)(?:\(([0-9]+)\))?", text)
+        if matched is None:
+            raise ParameterError("unit", text, "a kind of unit, with its length in brackets, such as stretch(24)")
+        return cls(matched[1], int(matched[2] or 1))
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.length})" if self.kind in LENGTH_KINDS else self.kind
+
+    @property
+    def has_landmarks(self) -> bool:
+        """Whether landmarks decide what is in a unit."""
+        return self.kind == "landmarks"
+
+    @property
+    def has_periods(self) -> bool:
+        """Whether budget periods decide what is in a unit."""
+        return self.kind in ("landmarks", "period")
+
+    def cost(
+        self,
+        charges: ArrayLike,
+        landmark: ArrayLike | None = None,
+        period: ArrayLike | None = None,
+        *,
+        first: ArrayLike | None = None,
+        last: ArrayLike | None = None,
+        part: ArrayLike | None = None,
+    ) -> float:
+        """Return the total of the charges that meet the dearest unit.
+
+        Charges of windows add up in a unit that holds them (sequential composition, in ε or in ρ). A charge of several
+        windows, such as that of a block or of a period, counts in every unit that meets any of its windows.
+
+        Parameters
+        ----------
+        charges
+            Amounts in ε or ρ, shape (n_charges,): one a window, unless ``first`` and ``last`` say which.
+        landmark, period
+            Facts of the windows, shape (n_windows,): landmarks (unset: none) and the number of the budget period, which
+            never falls (unset: all windows are one period).
+        first, last
+            First and last window of each charge, 0-based.
+        part
+            What each charge counts for in a unit that holds only some of its windows; unset: the same. It is more where
+            contribution bounding chooses among a person's events in all of the charge's windows: when some of them go,
+            others are counted instead, a replacement (`sensitivity.Sensitivity.replaced`).
+
+        Notes
+        -----
+        O(n_windows + n_charges), for landmarks times the periods that a charge meets. Never too little: sums of many
+        amounts are rounded like any sum.
+
+        Examples
+        --------
+        >>> Unit("landmarks").cost([1.0, 2.0, 4.0, 3.0], landmark=[True, False, False, True])
+        8.0
+        >>> Unit.stretch(2).cost([5.0], first=[1], last=[6], period=[0] * 8, part=[10.0])
+        10.0
+        """
+        amounts = np.asarray(charges, np.float64)
+        begins = np.arange(len(amounts)) if first is None else np.asarray(first, np.int64)
+        ends = begins if last is None else np.asarray(last, np.int64)
+        partly = amounts if part is None else np.asarray(part, np.float64)
+        if not len(amounts):
+            return 0.0
+        if np.isinf(amounts).any() or np.isinf(partly[ends > begins]).any():
+            return float("inf")
+        facts = next((np.asarray(given) for given in (period, landmark) if given is not None), None)
+        n_windows = max(int(ends.max()) + 1, 0 if facts is None else len(facts))
+        if self.kind in ("window", "stretch"):
+            return _of_stretches(min(self.length, n_windows), n_windows, amounts, partly, begins, ends)
+        if self.kind == "block":
+            number = np.arange(n_windows) // self.length
+        else:
+            number = np.zeros(n_windows, np.int64) if period is None else np.asarray(period, np.int64)
+            number = number - number[0]
+        if self.kind != "landmarks":
+            return _of_groups(number, amounts, partly, begins, ends)
+        marks = np.zeros(n_windows, bool) if landmark is None else np.asarray(landmark, bool)
+        return _of_landmarks(marks, number, amounts, partly, begins, ends)
+
+
+def _running(length: int, *added: tuple[Amounts, Slots, Slots]) -> Amounts:
+    """Totals at places 0 to ``length`` − 1 of amounts that count from one place to another, both inclusive."""
+    change = np.zeros(length + 1)
+    for amounts, begins, ends in added:
+        np.add.at(change, begins, amounts)
+        np.subtract.at(change, ends + 1, amounts)
+    return np.cumsum(change)[:-1]
+
+
+def _of_stretches(w: int, n_windows: int, amounts: Amounts, partly: Amounts, begins: Slots, ends: Slots) -> float:
+    # A stretch may begin before the first window: place w − 1 stands for a beginning at window 0.
+    whole = ends - begins < w
+    more = (partly - amounts)[whole]
+    held = (-more, ends[whole], begins[whole] + w - 1)
+    return float(_running(n_windows + w - 1, (partly, begins, ends + w - 1), held).max())
+
+
+def _of_groups(number: Slots, amounts: Amounts, partly: Amounts, begins: Slots, ends: Slots) -> float:
+    first, last = number[begins], number[ends]
+    counted = np.where(first == last, amounts, partly)
+    return float(_running(int(number[-1]) + 1, (counted, first, last)).max())
+
+
+def _of_landmarks(
+    marks: NDArray[np.bool_], number: Slots, amounts: Amounts, partly: Amounts, begins: Slots, ends: Slots
+) -> float:
+    n_windows, n_periods = len(marks), int(number[-1]) + 1
+    limits = np.searchsorted(number, np.arange(n_periods + 1))
+    n_before = np.append(0, np.cumsum(marks))
+    # A charge is in a unit as a whole if it is one window, or landmarks of one period only.
+    all_marks = (n_before[ends + 1] - n_before[begins] == ends + 1 - begins) & (number[begins] == number[ends])
+    counted = np.where((begins == ends) | all_marks, amounts, partly)
+    # Every charge once for each period that it meets.
+    n_met = number[ends] - number[begins] + 1
+    charge = np.repeat(np.arange(len(amounts)), n_met)
+    met = number[begins][charge] + np.arange(len(charge)) - np.repeat(np.cumsum(n_met) - n_met, n_met)
+    low, high = np.maximum(begins[charge], limits[met]), np.minimum(ends[charge], limits[met + 1] - 1)
+    at_landmarks = n_before[high + 1] > n_before[low]
+    together = np.bincount(met[at_landmarks], counted[charge[at_landmarks]], n_periods)
+    rest = ~at_landmarks
+    others = _running(n_windows, (counted[charge[rest]], low[rest], high[rest]))
+    np.maximum.at(dearest := np.zeros(n_periods), number, np.where(marks, 0.0, others))
+    return float((together + dearest).max())
+
+
+#: The unit of most mechanisms.
+WINDOW = Unit()
+LANDMARKS = Unit("landmarks")
+PERIOD = Unit("period")

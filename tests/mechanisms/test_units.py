@@ -1,0 +1,175 @@
+"""Units of privacy against brute force: the charges of the dearest one, and how much one of them moves counts."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+
+from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
+from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.sensitivity import Bounds, Sensitivity
+from penstock.mechanisms.core.unit import LANDMARKS, PERIOD, WINDOW, Unit
+
+N = 6
+UNITS = (WINDOW, Unit.stretch(2), Unit.stretch(4), Unit.stretch(9), LANDMARKS, PERIOD, Unit.block(2), Unit.block(4))
+
+
+def members(unit, landmark, period):
+    """Every unit of a kind, as the set of its windows."""
+    if unit.kind in ("window", "stretch"):
+        return [set(range(max(s, 0), min(s + unit.length, N))) for s in range(1 - unit.length, N)]
+    if unit.kind == "block":
+        return [set(range(s, min(s + unit.length, N))) for s in range(0, N, unit.length)]
+    found = []
+    for number in np.unique(period):
+        here = [i for i in range(N) if period[i] == number]
+        marks = {i for i in here if landmark[i]}
+        found += [set(here)] if unit.kind == "period" else [marks | {other} for other in here]
+    return found
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=str)
+def test_cost_is_that_of_the_dearest_unit(unit):
+    rng = np.random.default_rng(5)
+    for _ in range(150):
+        landmark, period = rng.random(N) < 0.4, np.cumsum(rng.random(N) < 0.3)
+        first = rng.integers(0, N, 5)
+        last = np.minimum(first + rng.integers(0, 4, 5) * rng.integers(0, 2, 5), N - 1)
+        amounts, more = rng.integers(0, 9, 5).astype(float), rng.integers(0, 9, 5).astype(float)
+        paid = unit.cost(amounts, landmark, period, first=first, last=last, part=amounts + more)
+        dearest = exact = 0.0
+        for one in members(unit, landmark, period):
+            spans = [set(range(a, b + 1)) for a, b in zip(first, last)]
+            met = [bool(span & one) for span in spans]
+            whole = [span <= one for span in spans]
+            # One window beside the landmarks may complete a charge; it is priced as a part all the same.
+            marks = {i for i in range(N) if landmark[i]}
+            priced = [w and (unit.kind != "landmarks" or len(s) == 1 or s <= marks) for w, s in zip(whole, spans)]
+            dearest = max(dearest, sum(a + (not p) * m for a, m, p, met_ in zip(amounts, more, priced, met) if met_))
+            exact = max(exact, sum(a + (not w) * m for a, m, w, met_ in zip(amounts, more, whole, met) if met_))
+        assert paid == pytest.approx(dearest, abs=1e-9)
+        assert paid >= exact - 1e-9
+    assert unit.cost([1.0, np.inf, 0.0]) == np.inf
+    assert unit.cost([]) == 0.0
+
+
+def test_units_are_values():
+    for unit in UNITS:
+        assert Unit.of(str(unit)) == pickle.loads(pickle.dumps(unit)) == unit
+    for wrong in ({"kind": "day"}, {"kind": "stretch", "length": 0}, {"kind": "period", "length": 2}):
+        with pytest.raises(ParameterError):
+            Unit(**wrong)
+    with pytest.raises(ParameterError, match="such as stretch"):
+        Unit.of("stretch 3")
+
+
+# A person's memberships as bounding leaves them, over all histories of a small world.
+
+WIDTH, PERIODS = 2, np.array([0, 0, 0, 1])
+
+
+def kept(person, max_cells, most):
+    """Memberships (window, cell) that count: C a window, n a period, in order of windows and then of cells."""
+    counts, used = np.zeros((len(PERIODS), WIDTH), int), {}
+    for window, cells in enumerate(person):
+        for cell in sorted(cells)[:max_cells]:
+            number = PERIODS[window]
+            if most is None or used.get(number, 0) < most:
+                used[number] = used.get(number, 0) + 1
+                counts[window, cell] = 1
+    return counts
+
+
+def histories():
+    return itertools.product(((), (0,), (1,), (0, 1)), repeat=len(PERIODS))
+
+
+def largest_change(unit, max_cells, most, landmark):
+    """Largest change of a person's counts in L1, which is that of the square in L2, when one unit goes."""
+    n = len(PERIODS)
+    windows = [set(range(s, min(s + unit.length, n))) for s in range(n)]
+    if unit.kind in ("period", "landmarks"):
+        windows = [{i for i in range(n) if PERIODS[i] == p} for p in (0, 1)]
+    if unit.kind == "landmarks":
+        windows = [{i for i in here if landmark[i]} | {one} for here in windows for one in here]
+    found = 0
+    for person in histories():
+        before = kept(person, max_cells, most)
+        for gone in windows:
+            rest = [() if i in gone else cells for i, cells in enumerate(person)]
+            found = max(found, int(np.abs(before - kept(rest, max_cells, most)).sum()))
+    return found
+
+
+LANDMARK = np.array([True, False, False, True])
+
+
+@pytest.mark.parametrize("max_cells", [1, 2])
+def test_sensitivity_without_a_bound_on_periods(max_cells):
+    bounds = Bounds(max_cells=max_cells)
+    lengths = {"window": None, "stretch": None, "landmarks": 2, "period": 3}
+    for unit in (WINDOW, Unit.stretch(2), Unit.stretch(3), LANDMARKS, PERIOD):
+        moved = bounds.sensitivity(unit, WIDTH, lengths[unit.kind])
+        assert moved.l1 == moved.l2_squared == largest_change(unit, max_cells, None, LANDMARK)
+
+
+@pytest.mark.parametrize(("max_cells", "most"), [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (2, 9)])
+def test_a_period_costs_n_and_its_parts_a_replacement(max_cells, most):
+    bounds = Bounds(max_cells=max_cells, max_per_period=most)
+    whole = bounds.sensitivity(PERIOD, WIDTH, 3)
+    assert whole.l1 == whole.l2_squared == largest_change(PERIOD, max_cells, most, LANDMARK)
+    # A charge of a period, for noise of scale 1, against what any other unit really changes.
+    charges, first, last = [whole.l1, bounds.sensitivity(PERIOD, WIDTH, 1).l1], [0, 3], [2, 3]
+    part = [whole.replaced.l1, charges[1]]
+    for unit in (WINDOW, Unit.stretch(2), Unit.stretch(3), Unit.stretch(4), LANDMARKS, PERIOD):
+        paid = unit.cost(charges, LANDMARK, PERIODS, first=first, last=last, part=part)
+        assert paid >= largest_change(unit, max_cells, most, LANDMARK)
+        if unit != PERIOD:
+            with pytest.raises(ParameterError, match="period_uniform"):
+                bounds.sensitivity(unit, WIDTH, 2)
+
+
+def test_a_part_of_a_period_may_cost_twice_the_period():
+    """One event of one window makes room for another: a charge in full would be too little."""
+    assert largest_change(WINDOW, 1, 1, LANDMARK) == 2 * Bounds(max_per_period=1).sensitivity(PERIOD, WIDTH, 3).l1
+
+
+def test_blocks():
+    assert Bounds(max_cells=3, max_windows=4, max_block_cells=2).sensitivity(Unit.block(6), 9).l1 == 8
+    assert Bounds(max_cells=3).sensitivity(Unit.block(6), 2).l2_squared == 12
+
+
+# Families of noise.
+
+
+@pytest.mark.parametrize("name", families("counts"))
+@pytest.mark.parametrize("scale", [0.3, 0.5, 1.0, 2.0, 7.5])
+def test_sizes_are_those_of_the_law(name, scale):
+    family = NOISE_FAMILIES[name]
+    if family.is_integer:
+        z = np.arange(-1000, 1001.0)
+        weights = np.exp(-np.abs(z) / scale if family.measure == "epsilon" else -(z**2) / (2 * scale**2))
+    else:
+        z = np.linspace(-40 * scale, 40 * scale, 400_001)
+        weights = np.exp(-np.abs(z) / scale if family.measure == "epsilon" else -(z**2) / (2 * scale**2))
+    weights /= weights.sum()
+    exact = (weights * np.abs(z)).sum()
+    # From σ = 2 on the discrete Gaussian takes the continuous one's, 1/(12σ²) too much.
+    assert family.expected_size(scale) == pytest.approx(exact, rel=0.03 if name == "discrete_gaussian" else 1e-6)
+    assert family.standard_deviation(scale) == pytest.approx((weights * z * z).sum() ** 0.5, rel=1e-4)
+
+
+def test_scales_spend_the_budget():
+    moved = Sensitivity(3.0, 3.0)
+    for name in families(measure="epsilon"):
+        assert NOISE_FAMILIES[name].scale(0.5, moved) == 6.0
+    for name in families(measure="rho"):
+        assert NOISE_FAMILIES[name].scale(0.5, moved) == pytest.approx(3.0**0.5)
+        event = NOISE_FAMILIES[name].event(moved, 3.0**0.5)
+        assert event.l2**2 / (2 * event.sigma**2) == pytest.approx(0.5)
+    for name in families():
+        assert NOISE_FAMILIES[name].scale(np.inf, moved) == 0
+        assert np.isinf(NOISE_FAMILIES[name].scale(np.array([0.0]), moved)).all()
