@@ -11,8 +11,8 @@ import numpy as np
 from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
 from penstock.accountants.core.charges import pure_epsilon
 from penstock.accountants.core.training import Training
-from penstock.accountants.inference.prior import chain_prior
 from penstock.accountants.inference.targets import Line
+from penstock.accountants.markov import chain_prior
 from penstock.accountants.online_attack import (
     Groups,
     area_under_curve,

@@ -29,32 +29,23 @@ from penstock.accountants.core.accountant import Accountant, AccountingFacts, Ro
 from penstock.accountants.core.charges import pure_epsilon
 from penstock.accountants.core.training import Training
 from penstock.accountants.inference.estimators import attack_success, estimate
-from penstock.accountants.inference.horizon import horizon_bounds
 from penstock.accountants.inference.information import information_bound
 from penstock.accountants.inference.places import ReleaseForecast, Releasing
-from penstock.accountants.inference.prior import (
-    MarkovPrior,
-    chain_prior,
-    estimate_prior,
-    spectral_gap,
-    stationary_distribution,
-    trajectory_entropy,
-    visit_trajectories,
-)
 from penstock.accountants.inference.running import (
     RowWriter,
     TargetFilters,
     WindowInput,
-    coming_prior,
-    observe,
-    predict,
-    realised_risk,
-    start_beliefs,
     target_filters,
 )
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.success_prior import max_ball_probability
-from penstock.accountants.inference.targets import KnownPrior, KnownTargets, Line, Targets, known_targets
+from penstock.accountants.inference.targets import KnownPrior, KnownTargets, Line, known_targets
+from penstock.accountants.markov import (
+    MarkovPrior,
+    chain_prior,
+    spectral_gap,
+    trajectory_entropy,
+)
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
 from penstock.mechanisms.core.state import State, nested, part
@@ -62,24 +53,14 @@ from penstock.mechanisms.core.state import State, nested, part
 __all__ = [
     "MarkovPrior",
     "Reconstruction",
-    "Targets",
     "attack_success",
     "chain_prior",
-    "coming_prior",
     "estimate",
-    "estimate_prior",
-    "horizon_bounds",
     "information_bound",
     "max_ball_probability",
-    "observe",
-    "predict",
-    "realised_risk",
     "spectral_gap",
-    "start_beliefs",
-    "stationary_distribution",
     "success_upper_bound",
     "trajectory_entropy",
-    "visit_trajectories",
 ]
 
 

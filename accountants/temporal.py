@@ -21,9 +21,9 @@ from penstock.accountants.core.training import Training
 from penstock.accountants.correlation.adversary import KnownCorrelation, SmoothedIdentity, UserClass, adversary
 from penstock.accountants.correlation.landmark_losses import landmark_temporal_privacy_loss
 from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
-from penstock.accountants.correlation.matrices import laplacian_smoothing_matrix
 from penstock.accountants.correlation.planning import largest_epsilon
 from penstock.accountants.correlation.running import TemporalLossTracker, TrackerSettings
+from penstock.accountants.markov import laplacian_smoothing_matrix
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter

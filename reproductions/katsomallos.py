@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from penstock.accountants.correlation.landmark_losses import LandmarkModel, Method
 from penstock.accountants.correlation.leakage import LeakageFunction, leaked
-from penstock.accountants.correlation.matrices import laplacian_smoothing_matrix
 from penstock.accountants.landmark_budget import landmark_allocation
+from penstock.accountants.markov import laplacian_smoothing_matrix
 from penstock.pipeline.windows.landmarks import SHAPES, landmark_distribution
 
 N_WINDOWS = 100

@@ -16,19 +16,13 @@ from scipy.stats import spearmanr
 from penstock.accountants.inference.estimators import Estimator, attack_success
 from penstock.accountants.inference.information import information_bound, log_loose, noisy_information
 from penstock.accountants.inference.observation import schedule
-from penstock.accountants.inference.prior import (
-    MarkovPrior,
-    chain_prior,
-    estimate_prior,
-    spectral_gap,
-    trajectory_entropy,
-    visit_trajectories,
-)
 from penstock.accountants.inference.success_bounds import Bound, success_upper_bound
 from penstock.accountants.inference.success_prior import max_ball_probability
+from penstock.accountants.markov import MarkovPrior, chain_prior, estimate_prior, spectral_gap, trajectory_entropy
 from penstock.accountants.online_attack import exact_interval
 from penstock.pipeline.sources.base import SOURCES, Source
 from reproductions.study import Figures
+from reproductions.visits import visit_trajectories
 
 BOUNDS: tuple[Bound, ...] = ("loose", "tight", "leakage", "first_moment", "segment")
 ATTACKS: tuple[Estimator, ...] = get_args(Estimator)
@@ -88,7 +82,7 @@ def paper_bounds(
 
     Returns ``paper_loose`` and ``paper_tight``.
 
-    >>> from penstock.accountants.inference.prior import chain_prior
+    >>> from penstock.accountants.markov import chain_prior
     >>> found = paper_bounds(chain_prior(20, 0.1), [{t} for t in range(5)], 1)
     >>> {name: round(value, 3) for name, value in found.items()}
     {'paper_loose': 0.475, 'paper_tight': 0.344}

@@ -15,7 +15,7 @@ from penstock.accountants.core.training import Training
 from penstock.accountants.correlation.hull import Array
 from penstock.accountants.correlation.landmark_losses import LandmarkModel, Unbridged
 from penstock.accountants.correlation.leakage import LeakageFunction, leakage_function
-from penstock.accountants.correlation.matrices import (
+from penstock.accountants.markov import (
     backward_matrix,
     chain_matrix,
     count_transitions,

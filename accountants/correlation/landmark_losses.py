@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from penstock.accountants.correlation.hull import Array
 from penstock.accountants.correlation.leakage import LeakageFunction, checked_epsilons, leakage_function, leaked
-from penstock.accountants.correlation.matrices import backward_matrix, transition_matrix
+from penstock.accountants.markov import backward_matrix, transition_matrix
 from penstock.mechanisms.core.plugin import ParameterError
 
 Method: TypeAlias = Literal["sound", "paper"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from typing import TypeAlias, overload
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from penstock.accountants.correlation.hull import Array, leakage_hull, upper_hull
-from penstock.accountants.correlation.matrices import checked_matrix, disjoint_rows, transition_matrix
+from penstock.accountants.markov import checked_matrix, is_sparse, transition_matrix
 from penstock.mechanisms.core.plugin import ParameterError
 
 _LARGE_ALPHA = 700.0  # exp overflows a little above
@@ -177,6 +177,15 @@ def leakage_function(correlation: Correlation) -> LeakageFunction:
     if correlation is None:
         return LeakageFunction.of_vertices(np.empty((0, 2)))
     return correlation if isinstance(correlation, LeakageFunction) else LeakageFunction(correlation)
+
+
+def disjoint_rows(matrix: Any) -> bool:
+    """Whether two rows of a checked matrix have no state in common, so that one step reveals everything."""
+    if is_sparse(matrix):
+        pattern = (matrix > 0).astype(np.int32)
+        return bool((pattern @ pattern.T).nnz < matrix.shape[0] ** 2)
+    pattern = (matrix > 0).astype(np.float32)
+    return bool((pattern @ pattern.T == 0).any())
 
 
 def temporal_privacy_loss(

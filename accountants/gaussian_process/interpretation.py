@@ -1,4 +1,4 @@
-"""Interpretation of a loss: odds, location, the worst pair of hypotheses and loss against noise.
+"""Interpretation of a loss: odds, location and the worst pair of hypotheses.
 
 Meehan and Chaudhuri, *Location Trace Privacy Under Conditional Priors*, 2021, Corollary 1 and figure 2.
 """
@@ -6,11 +6,10 @@ Meehan and Chaudhuri, *Location Trace Privacy Under Conditional Priors*, 2021, C
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg
 
 from penstock.accountants.gaussian_process.kernels import (
@@ -21,7 +20,6 @@ from penstock.accountants.gaussian_process.kernels import (
     secret_indices,
 )
 from penstock.accountants.gaussian_process.loss import (
-    conditional_inferential_loss,
     conditional_response,
     loss_matrix,
     loss_per_eigenvalue,
@@ -165,41 +163,3 @@ def worst_hypothesis(
     mean = conditional_response(model.covariance(points), indices).mean
     truth = mean @ positions[indices]
     return truth, truth + mean @ shift
-
-
-def loss_table(
-    noise_variances: ArrayLike = tuple(np.linspace(0.1, 4.0, 40)),
-    length_scales: Sequence[float] = (0.5, 1.0, 2.0, 4.0),
-    times: ArrayLike = tuple(range(10)),
-    secret: ArrayLike = (0, 2, 4, 6, 8),
-) -> dict[str, NDArray[np.float64]]:
-    """Loss by noise variance and length scale, at radius 1 and order 2; by default of the points of the paper's figure.
-
-    Returns columns of equal length, one row for each pair: ``noise_variance``, ``length_scale``,
-    ``loss``, ``independent_loss`` and ``ratio``.
-
-    Examples
-    --------
-    At correlation 0.6 between neighbours the loss is more than half above what independence suggests:
-
-    >>> loss_table([0.25], [1.0])["ratio"].round(2)
-    array([1.65])
-    """
-    variances: Array = np.atleast_1d(np.asarray(noise_variances, dtype=np.float64))
-    if not (variances > 0).all():
-        raise ParameterError("noise_variances", noise_variances, "numbers above 0")
-    pairs = [(noise, length_scale) for length_scale in length_scales for noise in variances]
-    losses = np.array(
-        [
-            conditional_inferential_loss(times, secret, np.sqrt(noise), length_scale, radius=1.0, order=2.0)
-            for noise, length_scale in pairs
-        ]
-    )
-    noise_variance, length_scale = np.array(pairs).T
-    return {
-        "noise_variance": noise_variance,
-        "length_scale": length_scale,
-        "loss": losses[:, 0],
-        "independent_loss": losses[:, 1],
-        "ratio": losses[:, 0] / losses[:, 1],
-    }

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from penstock.accountants.inference.kernel import Kernel
 from penstock.accountants.inference.observation import (
     CHUNK,
     active_sensors,
@@ -17,8 +18,8 @@ from penstock.accountants.inference.observation import (
     scaled,
     smoothed,
 )
-from penstock.accountants.inference.prior import FloatArray, IntArray, Kernel, MarkovPrior
 from penstock.accountants.inference.success_prior import check_horizon
+from penstock.accountants.markov import FloatArray, IntArray, MarkovPrior
 from penstock.accountants.online_attack import exact_interval
 from penstock.mechanisms.core.plugin import ParameterError
 
@@ -119,7 +120,7 @@ def attack_success(
 
     Examples
     --------
-    >>> from penstock.accountants.inference.prior import chain_prior
+    >>> from penstock.accountants.markov import chain_prior
     >>> rate, low, high = attack_success(
     ...     "map", chain_prior(10, 0.1), [{t} for t in range(5)], 2, 500, np.random.default_rng(1)
     ... )

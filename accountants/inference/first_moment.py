@@ -7,6 +7,7 @@ import math
 import numpy as np
 from scipy.optimize import brentq
 
+from penstock.accountants.inference.kernel import Kernel
 from penstock.accountants.inference.observation import (
     ADDITIVE,
     CHUNK,
@@ -17,7 +18,7 @@ from penstock.accountants.inference.observation import (
     scaled,
     smoothed,
 )
-from penstock.accountants.inference.prior import FloatArray, IntArray, Kernel
+from penstock.accountants.markov import FloatArray, IntArray
 
 _HISTORIES = 2048
 _RARE = 1e-6

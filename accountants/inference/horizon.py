@@ -23,9 +23,9 @@ from penstock.accountants.inference.observation import (
     log_capacity,
     noise_scales,
 )
-from penstock.accountants.inference.prior import FloatArray, IntArray
 from penstock.accountants.inference.success_prior import FLOOR, check_horizon, log_binomial
 from penstock.accountants.inference.targets import Targets
+from penstock.accountants.markov import FloatArray, IntArray
 
 _PAIRED_SENSORS = 8
 
@@ -85,7 +85,7 @@ def horizon_bounds(
 
     Examples
     --------
-    >>> from penstock.accountants.inference.prior import chain_prior
+    >>> from penstock.accountants.markov import chain_prior
     >>> targets = Targets.of([chain_prior(20, 0.1)] * 2)
     >>> bounds = horizon_bounds(targets, targets.initial, [{t} for t in range(5)], tolerance=1)
     >>> bounds["best"].round(3)

@@ -18,8 +18,8 @@ from scipy.optimize import brentq
 from scipy.special import entr, logsumexp
 
 from penstock.accountants.inference.observation import ADDITIVE, Schedule, cell_divergence, log_capacity, schedule
-from penstock.accountants.inference.prior import FloatArray, IntArray, MarkovPrior
 from penstock.accountants.inference.success_prior import log_binomial
+from penstock.accountants.markov import FloatArray, IntArray, MarkovPrior
 from penstock.mechanisms.core.plugin import ParameterError
 
 _EXACT_OPERATIONS = 5e9
@@ -63,7 +63,7 @@ def information_bound(
 
     Examples
     --------
-    >>> from penstock.accountants.inference.prior import chain_prior
+    >>> from penstock.accountants.markov import chain_prior
     >>> prior = chain_prior(20, 0.01)
     >>> first, exact = (information_bound(prior, [{10}] * 10, order=order) for order in (1, "exact"))
     >>> exact < first

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from scipy.special import log_ndtr
 
-from penstock.accountants.inference.prior import FloatArray, IntArray, Kernel, MarkovPrior
+from penstock.accountants.inference.kernel import Kernel
+from penstock.accountants.markov import FloatArray, IntArray, MarkovPrior
 from penstock.mechanisms.core.plugin import ParameterError
 
 ADDITIVE = ("gaussian", "laplace", "discrete_gaussian", "discrete_laplace")

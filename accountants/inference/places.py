@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 
 from penstock.accountants.core.charges import concentrated_rho, is_linked, pure_epsilon
 from penstock.accountants.inference.observation import ADDITIVE, check_likelihood, log_ratio
-from penstock.accountants.inference.prior import FloatArray, IntArray
+from penstock.accountants.markov import FloatArray, IntArray
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.contract import Facts, Generalization, Mechanism, Release, Window
 from penstock.mechanisms.core.noise import NoiseSource

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from penstock.accountants.core.accountant import AccountRow, Rows
 from penstock.accountants.inference.horizon import GenieAhead, genie_ahead, horizon_bounds
 from penstock.accountants.inference.places import Places, PlannedWindows, Reading
-from penstock.accountants.inference.prior import FloatArray, IntArray, MarkovPrior, spectral_gap
 from penstock.accountants.inference.targets import KnownTargets, Targets
+from penstock.accountants.markov import FloatArray, IntArray, MarkovPrior, spectral_gap
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.state import State, nested, part
 

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import comb
 
+from penstock.accountants.inference.kernel import Kernel
 from penstock.accountants.inference.observation import Schedule, genie_levels
-from penstock.accountants.inference.prior import FloatArray, IntArray, Kernel
+from penstock.accountants.markov import FloatArray, IntArray
 
 _OPERATIONS = 1e8
 _FIRST_OPERATIONS = 1e9

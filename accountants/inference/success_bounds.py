@@ -9,9 +9,9 @@ from typing import Any, Literal
 from penstock.accountants.inference.first_moment import first_moment
 from penstock.accountants.inference.information import largest_success, log_leakage, log_loose, sharpest_information
 from penstock.accountants.inference.observation import Schedule, schedule
-from penstock.accountants.inference.prior import MarkovPrior, trajectory_entropy
 from penstock.accountants.inference.segment import log_segment, segment_operations
 from penstock.accountants.inference.success_prior import BALLS, Ball, check_horizon, log_ball, probability
+from penstock.accountants.markov import MarkovPrior, trajectory_entropy
 from penstock.mechanisms.core.plugin import ParameterError
 
 Bound = Literal["loose", "tight", "leakage", "first_moment", "segment", "best"]
@@ -64,7 +64,7 @@ def success_upper_bound(
 
     Examples
     --------
-    >>> from penstock.accountants.inference.prior import chain_prior
+    >>> from penstock.accountants.markov import chain_prior
     >>> prior, sensors = chain_prior(20, 0.1), [{t} for t in range(5)]
     >>> [round(success_upper_bound(prior, sensors, 1, bound=name), 5) for name in ("tight", "leakage", "segment")]
     [0.32874, 0.31687, 0.03542]

@@ -11,7 +11,8 @@ from typing import Literal
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from penstock.accountants.inference.prior import FloatArray, Kernel, MarkovPrior
+from penstock.accountants.inference.kernel import Kernel
+from penstock.accountants.markov import FloatArray, MarkovPrior
 from penstock.mechanisms.core.plugin import ParameterError
 
 Ball = Literal["genie", "factorial", "union", "paper", "best"]
@@ -46,7 +47,7 @@ def max_ball_probability(prior: MarkovPrior, n_steps: int, tolerance: int, bound
 
     Examples
     --------
-    >>> from penstock.accountants.inference.prior import chain_prior
+    >>> from penstock.accountants.markov import chain_prior
     >>> prior = chain_prior(20, 0.01)
     >>> [round(max_ball_probability(prior, 10, 5, bound), 2) for bound in ("union", "factorial", "genie")]
     [12.19, 0.1, 1.0]

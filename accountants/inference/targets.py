@@ -13,17 +13,10 @@ from scipy.special import entr
 
 from penstock.accountants.core.training import Training
 from penstock.accountants.correlation.adversary import Learned
+from penstock.accountants.inference.kernel import BLOCK_ENTRIES, Kernel
 from penstock.accountants.inference.observation import check_likelihood, log_ratio
 from penstock.accountants.inference.places import Places
-from penstock.accountants.inference.prior import (
-    BLOCK_ENTRIES,
-    FloatArray,
-    IntArray,
-    Kernel,
-    MarkovPrior,
-    chain_prior,
-    estimate_prior,
-)
+from penstock.accountants.markov import FloatArray, IntArray, MarkovPrior, chain_prior, estimate_prior
 from penstock.mechanisms.core.plugin import Checked, ParameterError, check_one_of, parameter
 
 #: Entries of all transition matrices together: 2 GB.

@@ -18,10 +18,10 @@ from benchmarks.measure import Row, Settings
 from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.inference.estimators import attack_success
 from penstock.accountants.inference.places import Places
-from penstock.accountants.inference.prior import MarkovPrior, chain_prior, estimate_prior
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.success_prior import most_matches
 from penstock.accountants.inference.targets import KnownPrior, KnownTargets, Line
+from penstock.accountants.markov import MarkovPrior, chain_prior, estimate_prior
 from penstock.accountants.reconstruction import Reconstruction
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.events import Exact

@@ -14,8 +14,8 @@ from scipy.optimize import linprog
 
 from benchmarks.measure import Row, Settings, python, seconds
 from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
-from penstock.accountants.correlation.matrices import chain_matrix, laplacian_smoothing_matrix
 from penstock.accountants.correlation.running import RunningTemporalLoss
+from penstock.accountants.markov import chain_matrix, laplacian_smoothing_matrix
 
 
 def sort_based(matrix: NDArray[np.float64], alpha: float) -> float:

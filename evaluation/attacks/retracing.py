@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.inference.estimators import Estimator, blind_guess, guess
+from penstock.accountants.inference.kernel import Kernel
 from penstock.accountants.inference.observation import forward, log_ratio, scaled
 from penstock.accountants.inference.places import FAMILIES, Places, tells_nothing
-from penstock.accountants.inference.prior import Kernel, MarkovPrior
+from penstock.accountants.markov import MarkovPrior
 from penstock.mechanisms.core.contract import Release
 from penstock.mechanisms.core.events import Exact
 from penstock.mechanisms.core.plugin import UnsupportedEvent

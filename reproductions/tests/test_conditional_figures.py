@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from reproductions.studies.conditional_trace import loss_table
 from reproductions.study import STUDIES
 
 TIMES, SECRET = tuple(range(10)), (0, 2, 4, 6, 8)
@@ -47,3 +48,13 @@ def test_under_the_worst_hypothesis_the_secret_points_are_a_radius_away():
     assert (secret["truth"] == secret["trace"]).all()
     apart = (secret["hypothesis"] - secret["truth"]).to_numpy()
     assert np.sqrt((apart**2).mean()) == pytest.approx(1.0)
+
+
+def test_figure_2_of_the_paper():
+    table = loss_table(length_scales=(0.01, 1.0, 2.0, 4.0))
+    losses = table["loss"].reshape(4, 40)
+    assert (np.diff(losses, axis=1) < 0).all()  # more noise, less loss
+    assert losses[0] == pytest.approx(table["independent_loss"][:40])  # no dependence left
+    assert (np.diff(losses, axis=0) > 0).all()  # longer is worse, on this trace
+    # "a 50 % increase even for the length scale with a correlation of 0.6 between neighbours"
+    assert 1.4 < table["ratio"].reshape(4, 40)[1].min() < table["ratio"].reshape(4, 40)[1].max() < 2.0

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
-from penstock.accountants.correlation.matrices import laplacian_smoothing_matrix
+from penstock.accountants.markov import laplacian_smoothing_matrix
 from reproductions.katsomallos import (
     CORRELATIONS,
     landmark_distance,

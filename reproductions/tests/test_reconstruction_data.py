@@ -13,8 +13,9 @@ from real_data import data_folder as data_folder
 from scipy.stats import spearmanr
 
 from penstock.accountants.inference.estimators import attack_success
-from penstock.accountants.inference.prior import estimate_prior, spectral_gap, visit_trajectories
 from penstock.accountants.inference.success_bounds import success_upper_bound
+from penstock.accountants.markov import estimate_prior, spectral_gap
+from reproductions.visits import visit_trajectories
 
 pytestmark = pytest.mark.data
 DAYS = 20

@@ -12,9 +12,9 @@ from penstock.accountants.inference.estimators import Estimator, attack_success
 from penstock.accountants.inference.horizon import GenieAhead, genie_ahead, horizon_bounds
 from penstock.accountants.inference.observation import ADDITIVE
 from penstock.accountants.inference.places import Places, PlannedWindows, ReleaseForecast, Releasing
-from penstock.accountants.inference.prior import MarkovPrior
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.targets import Targets
+from penstock.accountants.markov import MarkovPrior
 from penstock.evaluation.attacks.retracing import Observed
 from penstock.pipeline.config.plan import Plan
 

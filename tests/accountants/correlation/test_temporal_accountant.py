@@ -17,7 +17,7 @@ from penstock.accountants.correlation.adversary import (
 )
 from penstock.accountants.correlation.landmark_losses import landmark_temporal_privacy_loss
 from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
-from penstock.accountants.correlation.matrices import backward_matrix, laplacian_smoothing_matrix
+from penstock.accountants.markov import backward_matrix, laplacian_smoothing_matrix
 from penstock.accountants.temporal import Temporal
 from penstock.mechanisms import get
 from penstock.mechanisms.core import events

@@ -10,12 +10,8 @@ import pytest
 
 from penstock.accountants.correlation.landmark_losses import LandmarkModel, landmark_temporal_privacy_loss
 from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
-from penstock.accountants.correlation.matrices import (
-    backward_matrix,
-    laplacian_smoothing_matrix,
-    stationary_distribution,
-)
 from penstock.accountants.correlation.running import RunningLandmarkLoss
+from penstock.accountants.markov import backward_matrix, laplacian_smoothing_matrix, stationary_distribution
 from penstock.mechanisms.core.plugin import ParameterError
 
 METHODS = ("paper", "sound")

@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 from penstock.accountants.correlation import hull as row_pairs
 from penstock.accountants.correlation.hull import extend_hull, roc_points
 from penstock.accountants.correlation.leakage import LeakageFunction
-from penstock.accountants.correlation.matrices import chain_matrix, laplacian_smoothing_matrix
+from penstock.accountants.markov import chain_matrix, laplacian_smoothing_matrix
 from penstock.mechanisms.core.plugin import ParameterError
 
 ALPHAS = np.array([0.0, 1e-12, 1e-6, 0.01, 0.3, 1.0, 3.0, 10.0, 40.0])

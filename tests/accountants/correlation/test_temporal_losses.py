@@ -9,12 +9,8 @@ import numpy as np
 import pytest
 
 from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
-from penstock.accountants.correlation.matrices import (
-    backward_matrix,
-    laplacian_smoothing_matrix,
-    stationary_distribution,
-)
 from penstock.accountants.correlation.planning import epsilon_schedule, largest_epsilon
+from penstock.accountants.markov import backward_matrix, laplacian_smoothing_matrix, stationary_distribution
 from penstock.mechanisms.core.plugin import ParameterError
 
 STICKY = [[0.8, 0.2], [0.0, 1.0]]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.accountants.correlation.leakage import LeakageFunction
-from penstock.accountants.correlation.matrices import (
+from penstock.accountants.markov import (
     backward_matrix,
     chain_matrix,
     count_transitions,

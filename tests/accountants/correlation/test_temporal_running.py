@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
-from penstock.accountants.correlation.matrices import laplacian_smoothing_matrix
 from penstock.accountants.correlation.running import RunningTemporalLoss
+from penstock.accountants.markov import laplacian_smoothing_matrix
 from penstock.mechanisms.core.plugin import ParameterError
 
 MATRICES = {

@@ -9,7 +9,6 @@ import pytest
 
 from penstock.accountants.gaussian_process.interpretation import (
     expected_log_odds_change,
-    loss_table,
     posterior,
     worst_hypothesis,
     worst_pair,
@@ -166,16 +165,6 @@ def test_worst_hypothesis_moves_the_rest_by_the_conditional_mean():
     assert truth[[1, 3]] == pytest.approx(a @ [0.0, 2.0])
     assert (hypothesis - truth)[secret] == pytest.approx(0.5 * math.sqrt(2) * direction)
     assert (hypothesis - truth)[[1, 3]] == pytest.approx(a @ (0.5 * math.sqrt(2) * direction))
-
-
-def test_figure_2_of_the_paper():
-    table = loss_table(length_scales=(0.01, 1.0, 2.0, 4.0))
-    losses = table["loss"].reshape(4, 40)
-    assert (np.diff(losses, axis=1) < 0).all()  # more noise, less loss
-    assert losses[0] == pytest.approx(table["independent_loss"][:40])  # no dependence left
-    assert (np.diff(losses, axis=0) > 0).all()  # longer is worse, on this trace
-    # "a 50 % increase even for the length scale with a correlation of 0.6 between neighbours"
-    assert 1.4 < table["ratio"].reshape(4, 40)[1].min() < table["ratio"].reshape(4, 40)[1].max() < 2.0
 
 
 def test_expected_log_odds_change_against_sampling():

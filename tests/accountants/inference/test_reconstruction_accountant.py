@@ -14,8 +14,8 @@ from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.core.training import Training
 from penstock.accountants.inference import running
 from penstock.accountants.inference.places import Places, Reading, ReleaseForecast, Releasing
-from penstock.accountants.inference.prior import MarkovPrior
 from penstock.accountants.inference.targets import KnownPrior, KnownTargets, Line, known_targets
+from penstock.accountants.markov import MarkovPrior
 from penstock.accountants.reconstruction import Reconstruction
 from penstock.mechanisms.core.contract import Facts, Release
 from penstock.mechanisms.core.events import Event, Exact

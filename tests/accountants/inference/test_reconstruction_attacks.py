@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from test_reconstruction_oracle import Enumeration, random_prior, random_sensors
 
 from penstock.accountants.inference.estimators import attack_success, estimate
-from penstock.accountants.inference.prior import MarkovPrior, chain_prior
 from penstock.accountants.inference.success_bounds import success_upper_bound
+from penstock.accountants.markov import MarkovPrior, chain_prior
 from penstock.mechanisms.core.plugin import ParameterError
 
 NOISES = ((None, None), ("gaussian", 0.7), ("laplace", 0.5), ("discrete_laplace", 1.0), ("discrete_gaussian", 0.8))

@@ -9,8 +9,8 @@ import pytest
 from scipy import sparse
 from test_reconstruction_oracle import Enumeration, random_prior
 
-from penstock.accountants.inference.prior import MarkovPrior, chain_prior
 from penstock.accountants.inference.success_prior import few_matches, log_ball, max_ball_probability, most_matches
+from penstock.accountants.markov import MarkovPrior, chain_prior
 from penstock.mechanisms.core.plugin import ParameterError
 
 BALLS = ("genie", "factorial", "union", "paper", "best")

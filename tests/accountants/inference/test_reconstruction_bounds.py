@@ -13,10 +13,10 @@ from test_reconstruction_oracle import Enumeration, random_prior, random_sensors
 from penstock.accountants.inference.first_moment import noisy_first_moment, upper_mean
 from penstock.accountants.inference.information import information_bound, largest_success, log_loose
 from penstock.accountants.inference.observation import schedule
-from penstock.accountants.inference.prior import MarkovPrior, chain_prior, trajectory_entropy
 from penstock.accountants.inference.segment import log_segment
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.success_prior import max_ball_probability
+from penstock.accountants.markov import MarkovPrior, chain_prior, trajectory_entropy
 from penstock.mechanisms.core.plugin import ParameterError
 
 BOUNDS = ("loose", "tight", "leakage", "first_moment", "segment", "best")

@@ -12,7 +12,7 @@ from test_reconstruction_oracle import Enumeration, random_prior, random_sensors
 
 from penstock.accountants.inference.information import information_bound
 from penstock.accountants.inference.observation import cell_divergence, log_capacity, sample_noise, total_variation
-from penstock.accountants.inference.prior import MarkovPrior, chain_prior, trajectory_entropy
+from penstock.accountants.markov import MarkovPrior, chain_prior, trajectory_entropy
 from penstock.mechanisms.core.plugin import ParameterError
 
 FAMILIES = ("gaussian", "laplace", "discrete_gaussian", "discrete_laplace")

@@ -7,14 +7,7 @@ import pytest
 from scipy import sparse
 from test_reconstruction_oracle import random_prior
 
-from penstock.accountants.inference.prior import (
-    MarkovPrior,
-    chain_prior,
-    estimate_prior,
-    spectral_gap,
-    stationary_distribution,
-    visit_trajectories,
-)
+from penstock.accountants.markov import MarkovPrior, chain_prior, estimate_prior, spectral_gap, stationary_distribution
 from penstock.mechanisms.core.plugin import ParameterError
 
 
@@ -123,18 +116,6 @@ def test_estimates_approach_the_truth() -> None:
     used = prior.initial > 0.05
     assert found.transition[used] == pytest.approx(prior.transition[used], abs=0.03)
     assert found.initial == pytest.approx(prior.initial, abs=0.05)
-
-
-def test_trajectories_from_visits() -> None:
-    users = [3, 3, 3, 3, 8, 8, 1, 8]
-    windows = [0, 0, 0, 2, 0, 1, 5, -1]
-    places = [10, 20, 20, 30, 10, 10, 10, 10]
-    trajectories, people, top = visit_trajectories(users, windows, places, 4, n_top=2, min_windows=1)
-    assert top.tolist() == [10, 20]
-    assert people.tolist() == [3, 8]
-    # user 3: 20 twice beats 10 once; place 30 is elsewhere; user 1 is seen too late
-    assert trajectories.tolist() == [[1, 2, 2, 2], [0, 0, 2, 2]]
-    assert visit_trajectories(users, windows, places, 4, 2, 2)[1].tolist() == [8]
 
 
 def test_wrong_training_data_is_refused() -> None:

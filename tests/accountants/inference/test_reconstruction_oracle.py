@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import entr
 
-from penstock.accountants.inference.prior import MarkovPrior
+from penstock.accountants.markov import MarkovPrior
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]

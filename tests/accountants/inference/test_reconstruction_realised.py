@@ -9,11 +9,11 @@ from test_reconstruction_oracle import Enumeration, random_prior, random_sensors
 from penstock.accountants.inference.estimators import attack_success
 from penstock.accountants.inference.horizon import horizon_bounds
 from penstock.accountants.inference.information import information_bound
-from penstock.accountants.inference.prior import MarkovPrior, chain_prior
 from penstock.accountants.inference.running import coming_prior, observe, predict, realised_risk, start_beliefs
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.success_prior import max_ball_probability
 from penstock.accountants.inference.targets import Targets
+from penstock.accountants.markov import MarkovPrior, chain_prior
 from penstock.mechanisms.core.plugin import ParameterError
 
 

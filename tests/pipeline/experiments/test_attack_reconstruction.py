@@ -14,9 +14,9 @@ from scipy.stats import beta, norm
 from penstock.accountants.core.training import Training
 from penstock.accountants.inference.estimators import estimate
 from penstock.accountants.inference.places import Places, PlannedWindows
-from penstock.accountants.inference.prior import MarkovPrior, chain_prior
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.targets import KnownPrior
+from penstock.accountants.markov import MarkovPrior, chain_prior
 from penstock.evaluation.attacks.retracing import Observed, observe, retrace, right
 from penstock.mechanisms import get
 from penstock.mechanisms.core.contract import Facts, Release

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from small_configuration import grid, small_sections
 
-from penstock.accountants.correlation.matrices import count_transitions, estimated_matrix
+from penstock.accountants.markov import count_transitions, estimated_matrix
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads

@@ -1,0 +1,548 @@
+"""Markov chains of a person's places: matrices, their estimation and reversal, long-run behaviour, and priors.
+
+A matrix is (n, n), its rows sum to 1: row x is the distribution of the next place given x (backward: of the previous
+one). A prior is a matrix with the distribution of the first place.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import entr
+
+from penstock.mechanisms.core.plugin import DataError, ParameterError
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.intp]
+
+#: Matrices come from files with few digits; rows are rescaled to exactly 1.
+SUM_TOLERANCE = 1e-6
+_DENSE_SOLVE_LIMIT = 512
+_DENSE_LIMIT = 256
+_DENSE_SHARE = 0.15
+
+
+def transition_matrix(matrix: Any, name: str = "matrix") -> FloatArray:
+    """Checked dense copy of a row-stochastic matrix, rows rescaled so that they sum to 1 to rounding.
+
+    `matrix`: shape (n, n), dense or scipy sparse; rows sum to 1 within 1e-6.
+
+    Examples
+    --------
+    >>> transition_matrix([[0.5, 0.5], [0.0, 1.0]])
+    array([[0.5, 0.5],
+           [0. , 1. ]])
+    >>> transition_matrix([[0.5, 0.6], [0.0, 1.0]], "forward")
+    Traceback (most recent call last):
+    penstock.mechanisms.core.plugin.ParameterError: forward: 'row 0 with sum 1.1' is not allowed; it must be ...
+    """
+    checked = checked_matrix(matrix, name)
+    return np.asarray(checked.toarray() if is_sparse(checked) else checked)
+
+
+def checked_matrix(matrix: Any, name: str = "matrix") -> Any:
+    """As `transition_matrix`, but a sparse matrix stays sparse (CSR)."""
+    has_csr = is_sparse(matrix)
+    if has_csr:
+        from scipy import sparse  # takes longer than all that only reads a configuration
+    try:
+        checked: Any = sparse.csr_array(matrix, dtype=float, copy=True) if has_csr else np.array(matrix, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(name, matrix, "a square matrix of numbers") from error
+    if checked.ndim != 2 or checked.shape[0] != checked.shape[1] or checked.shape[0] == 0:
+        raise ParameterError(name, f"shape {checked.shape}", "a square matrix, shape (n, n) with n at least 1")
+    entries = checked.data if has_csr else checked.ravel()
+    wrong = ~(np.isfinite(entries) & (entries >= 0))
+    if wrong.any():
+        entry = int(wrong.argmax())
+        row = np.searchsorted(checked.indptr, entry, side="right") - 1 if has_csr else entry // len(checked)
+        raise ParameterError(name, f"row {row} with entry {entries[entry]:g}", "finite and not negative everywhere")
+    sums = np.asarray(checked.sum(axis=1)).ravel()
+    row = int(np.abs(sums - 1.0).argmax())
+    if abs(sums[row] - 1.0) > SUM_TOLERANCE:
+        raise ParameterError(name, f"row {row} with sum {sums[row]:.9g}", "row-stochastic: every row sums to 1")
+    return sparse.csr_array(sparse.diags_array(1.0 / sums) @ checked) if has_csr else checked / sums[:, None]
+
+
+def is_sparse(matrix: Any) -> bool:
+    """`scipy.sparse.issparse`, without loading it."""
+    return hasattr(matrix, "tocsr")
+
+
+def read_matrix(path: str | os.PathLike[str]) -> FloatArray:
+    """Transition matrix from a ``.npy`` file or a comma-separated ``.csv`` file without header."""
+    path = Path(path)
+    try:
+        if path.suffix == ".npy":
+            matrix = np.load(path, allow_pickle=False)
+        elif path.suffix == ".csv":
+            matrix = np.loadtxt(path, delimiter=",", ndmin=2)
+        else:
+            raise DataError(f"{path}: a matrix file must end in .npy or .csv")
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: not a readable matrix of numbers: {error}") from error
+    return transition_matrix(matrix, name=str(path))
+
+
+def laplacian_smoothing_matrix(n: int, s: float) -> FloatArray:
+    """Matrix of n states that stay with weight 1 + s and move with weight s: the smaller s, the stronger.
+
+    Source: Cao et al. (TKDE 2019), section on synthetic data: P_ij = (1[i=j] + s) / sum over k of (1[j=k] + s).
+
+    >>> laplacian_smoothing_matrix(2, 1.0).round(3)
+    array([[0.667, 0.333],
+           [0.333, 0.667]])
+    """
+    _check_size("n", n)
+    if not 0 <= s < math.inf:
+        raise ParameterError("s", s, "a finite number of at least 0")
+    return (np.eye(n) + s) / (1.0 + n * s)
+
+
+def chain_matrix(n: int, tau: float) -> FloatArray:
+    """Matrix of a walk on a line of n places: P[x, y] proportional to exp(-|x - y| / (tau·n)).
+
+    Source: Koga et al., the one-dimensional chain of the experiments.
+
+    >>> chain_matrix(2, 1.0).round(3)
+    array([[0.622, 0.378],
+           [0.378, 0.622]])
+    """
+    _check_size("n", n)
+    if not 0 < tau < math.inf:
+        raise ParameterError("tau", tau, "a finite number above 0")
+    place = np.arange(n)
+    weight = np.exp(-np.abs(place[:, None] - place) / (tau * n))
+    return np.asarray(weight / weight.sum(axis=1, keepdims=True))
+
+
+def count_transitions(states: ArrayLike, n_states: int) -> FloatArray:
+    """Number of steps from state i to state j in a training part, shape (n_states, n_states).
+
+    `states`: integer state of each series (a user's cell, or a cell's level) in each window, shape (n_series,
+    n_windows) or (n_windows,); -1 where unknown. Only steps between two known neighbouring windows count.
+
+    >>> count_transitions([[0, 1, 1, -1, 0, 0]], 2)
+    array([[1., 1.],
+           [0., 1.]])
+    """
+    _check_size("n_states", n_states)
+    series = np.atleast_2d(np.asarray(states))
+    if series.dtype.kind not in "iu" or not ((series >= -1) & (series < n_states)).all():
+        raise ParameterError("states", states, f"integers from -1 (unknown) to {n_states - 1}")
+    now, after = series[:, :-1].ravel(), series[:, 1:].ravel()
+    known = (now >= 0) & (after >= 0)
+    cell = now[known].astype(np.int64) * n_states + after[known]
+    return np.bincount(cell, minlength=n_states * n_states).reshape(n_states, n_states).astype(float)
+
+
+def estimated_matrix(counts: ArrayLike, smoothing: float) -> FloatArray:
+    """Transition matrix from counts, each entry raised by `smoothing` before its row is scaled to 1.
+
+    The smoothing is part of the adversary model: at 0 the adversary excludes what the training part never showed.
+
+    >>> estimated_matrix([[3, 1], [0, 0]], smoothing=0.5)
+    array([[0.7, 0.3],
+           [0.5, 0.5]])
+    """
+    table = np.asarray(counts, dtype=float)
+    if table.ndim != 2 or table.shape[0] != table.shape[1] or not (np.isfinite(table) & (table >= 0)).all():
+        raise ParameterError("counts", f"shape {table.shape}", "a square matrix of counts of at least 0")
+    if not 0 <= smoothing < math.inf:
+        raise ParameterError("smoothing", smoothing, "a finite number of at least 0")
+    smoothed = table + smoothing
+    totals = smoothed.sum(axis=1, keepdims=True)
+    if not totals.all():
+        row = int(totals.ravel().argmin())
+        raise ParameterError("smoothing", smoothing, f"above 0, since the training part never leaves state {row}")
+    return np.asarray(smoothed / totals)
+
+
+def _check_size(field: str, n: Any) -> None:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise ParameterError(field, n, "a whole number of at least 1")
+
+
+def stationary_distribution(matrix: Any, start: FloatArray | None = None) -> FloatArray:
+    """Long-run share of time in each location, entrywise accurate.
+
+    `matrix`: (n_locations, n_locations), dense or SciPy sparse. `start`: (n_locations,) distribution that decides
+    between several closed classes, which are refused without one; with one closed class it changes nothing.
+
+    Returns (n_locations,) distribution. O(M^3) time per closed class of up to 512 locations, one sparse solve beyond.
+
+    Examples
+    --------
+    >>> stationary_distribution(np.array([[0.9, 0.1], [0.3, 0.7]]))
+    array([0.75, 0.25])
+
+    Source: Grassmann, Taksar, Heyman (1985): elimination without subtraction, so tiny probabilities keep their digits.
+    """
+    from scipy import sparse
+    from scipy.sparse import csgraph  # with the solvers below a fifth of what starting a command takes
+
+    chain = sparse.csr_array(checked_matrix(matrix))
+    n_classes, label = csgraph.connected_components(chain, directed=True, connection="strong")
+    if n_classes == 1:
+        return _irreducible(chain)
+    edges = chain.tocoo()
+    is_open = np.zeros(n_classes, dtype=bool)
+    is_open[label[edges.row[label[edges.row] != label[edges.col]]]] = True
+    closed = np.flatnonzero(~is_open)
+    if start is None and len(closed) > 1:
+        raise ParameterError("matrix", f"{len(closed)} closed classes of states", "one closed class, or given a start")
+    share = np.ones(n_classes) if start is None else _absorbed(chain, np.asarray(start, float), label, is_open)
+    result = np.zeros(chain.shape[0])
+    for one in closed[share[closed] > 0]:
+        members = np.flatnonzero(label == one)
+        result[members] = share[one] * _irreducible(chain[members][:, members])
+    return np.asarray(result / result.sum())
+
+
+def _absorbed(matrix: Any, start: FloatArray, label: NDArray[Any], is_open: NDArray[np.bool_]) -> FloatArray:
+    """Probability of ending in each class, from the expected visits to the transient locations."""
+    from scipy import sparse
+    from scipy.sparse import linalg as sparse_linalg
+
+    transient = np.flatnonzero(is_open[label])
+    landing = start.copy()
+    if transient.size:
+        inner = sparse.eye_array(transient.size, format="csc") - matrix[transient][:, transient].T.tocsc()
+        visits = np.atleast_1d(sparse_linalg.spsolve(inner.tocsc(), start[transient]))
+        landing = start + matrix[transient].T @ visits
+        landing[transient] = 0.0
+    return np.bincount(label, np.maximum(landing, 0.0), is_open.size).astype(float)
+
+
+def _irreducible(matrix: Any) -> FloatArray:
+    """Stationary distribution of one closed class."""
+    n_locations = matrix.shape[0]
+    if n_locations > _DENSE_SOLVE_LIMIT:
+        from scipy import sparse
+        from scipy.sparse import linalg as sparse_linalg
+
+        balance = (sparse.eye_array(n_locations, format="csr") - matrix).T.tolil()
+        balance[-1, :] = 1.0
+        solution = sparse_linalg.spsolve(balance.tocsc(), np.eye(1, n_locations, n_locations - 1)[0])
+        positive = np.maximum(solution, 0.0)
+        return np.asarray(positive / positive.sum())
+    rest = matrix.toarray()
+    for last in range(n_locations - 1, 0, -1):
+        rest[:last, last] /= rest[last, :last].sum()
+        rest[:last, :last] += np.outer(rest[:last, last], rest[last, :last])
+    result = np.ones(n_locations)
+    for last in range(1, n_locations):
+        result[last] = result[:last] @ rest[:last, last]
+    return np.asarray(result / result.sum())
+
+
+def backward_matrix(forward: ArrayLike, distribution: ArrayLike | None = None) -> FloatArray:
+    """Pr(previous = j given now = i) from Pr(next = j given now = i) and the distribution of the previous state.
+
+    `forward`: forward transition matrix, shape (n, n). `distribution`: probability of each state one step earlier,
+    shape (n,); the stationary one if None.
+
+    Returns (n, n). A state that is never reached gets a copy of a reached state's row: no adversary ever
+    conditions on it, and a repeated row adds no leakage.
+
+    >>> backward_matrix([[0.8, 0.2], [0.1, 0.9]])
+    array([[0.8, 0.2],
+           [0.1, 0.9]])
+    """
+    transitions = transition_matrix(forward, "forward")
+    if distribution is None:
+        before = stationary_distribution(transitions)
+    else:
+        before = np.asarray(distribution, dtype=float)
+        if before.shape != (len(transitions),) or not (before >= 0).all() or abs(before.sum() - 1) > SUM_TOLERANCE:
+            raise ParameterError("distribution", distribution, f"{len(transitions)} probabilities that sum to 1")
+    joint = (before[:, None] * transitions).T
+    now = joint.sum(axis=1, keepdims=True)
+    reached = now.ravel() > 0
+    joint[~reached], now[~reached] = joint[now.argmax()], now.max()
+    return np.asarray(joint / now)
+
+
+def spectral_gap(transition: Any) -> float:
+    """1 minus the second largest modulus of an eigenvalue: how fast the chain forgets where it was.
+
+    Parameters
+    ----------
+    transition
+        (n_locations, n_locations), rows sum to 1; dense or SciPy sparse. A chain of one location has gap 1.
+
+    Returns
+    -------
+    A number in [0, 1]; 0 for a chain that never forgets (several closed classes, or periodic). O(M^3), or the two
+    leading eigenvalues by Arnoldi iteration above 512 locations.
+
+    Examples
+    --------
+    >>> round(spectral_gap(np.array([[0.9, 0.1], [0.3, 0.7]])), 12)
+    0.4
+    """
+    n_locations = transition.shape[0]
+    if transition.shape != (n_locations, n_locations):
+        raise ParameterError("transition", transition.shape, "a square matrix")
+    if n_locations == 1:
+        return 1.0
+    if is_sparse(transition) and n_locations > _DENSE_SOLVE_LIMIT:
+        from scipy.sparse import linalg as sparse_linalg
+
+        moduli = np.abs(sparse_linalg.eigs(transition.astype(float), k=2, which="LM", return_eigenvectors=False))
+    else:
+        dense = transition.toarray() if is_sparse(transition) else np.asarray(transition, dtype=float)
+        moduli = np.abs(np.linalg.eigvals(dense))
+    return float(np.clip(1.0 - np.sort(moduli)[-2], 0.0, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class MarkovPrior:
+    """A target's movement: a distribution over first locations and one transition matrix.
+
+    Parameters
+    ----------
+    initial
+        (n_locations,) distribution of the location in the first window.
+    transition
+        (n_locations, n_locations); row x is the distribution of the next location given x. Dense or SciPy sparse;
+        sums may be off by 1e-6 (they are normalised), negative or missing values are refused.
+
+    Examples
+    --------
+    >>> prior = MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]])
+    >>> prior.marginals(2)
+    array([[0.5, 0.5],
+           [0.6, 0.4]])
+
+    Source: Koga, Meehan, Chaudhuri, "Measuring Privacy Loss in Distributed Spatio-Temporal Data", section 3.1.
+    """
+
+    initial: Any
+    transition: Any
+
+    def __post_init__(self) -> None:
+        initial = np.array(self.initial, dtype=float)
+        if initial.ndim != 1 or initial.size == 0:
+            raise ParameterError("initial", f"shape {initial.shape}", "one probability per location")
+        shape = np.shape(self.transition)
+        if shape != (initial.size, initial.size):
+            raise ParameterError("transition", f"shape {shape}", f"of shape ({initial.size}, {initial.size})")
+        if not (np.isfinite(initial) & (initial >= 0)).all():
+            raise ParameterError("initial", float(np.nanmin(initial)), "finite probabilities of at least 0")
+        if abs(initial.sum() - 1.0) > SUM_TOLERANCE:
+            raise ParameterError("initial", f"sum {initial.sum():g}", "probabilities that sum to 1")
+        initial /= initial.sum()
+        matrix = checked_matrix(self.transition, "transition")
+        if is_sparse(matrix):
+            matrix.sum_duplicates()
+            matrix.eliminate_zeros()
+        else:
+            matrix.setflags(write=False)
+        initial.setflags(write=False)
+        object.__setattr__(self, "initial", initial)
+        object.__setattr__(self, "transition", matrix)
+
+    @classmethod
+    def stationary(cls, transition: Any, start: FloatArray | None = None) -> MarkovPrior:
+        """Prior that begins in the long-run distribution of its own transition matrix.
+
+        `start`: decides between several closed classes; uniform when left out.
+
+        >>> MarkovPrior.stationary(np.array([[0.9, 0.1], [0.3, 0.7]])).initial
+        array([0.75, 0.25])
+        """
+        n_locations = np.shape(transition)[0]
+        start = np.full(n_locations, 1 / n_locations) if start is None else start
+        return cls(stationary_distribution(transition, start), transition)
+
+    @property
+    def n_locations(self) -> int:
+        """Number of locations, reachable or not."""
+        return int(self.initial.size)
+
+    def marginals(self, n_steps: int) -> FloatArray:
+        """Distribution of the location in each of the first ``n_steps`` windows, (n_steps, n_locations)."""
+        result = np.empty((n_steps, self.n_locations))
+        current = self.initial
+        for step in range(n_steps):
+            result[step] = current
+            current = current @ self.transition
+        return result
+
+    @cached_property
+    def reduced(self) -> tuple[MarkovPrior, IntArray]:
+        """The same prior on its reachable locations only, and which locations those are (ascending)."""
+        # Every bound is the same on it, and a user seen in ten places out of 10,000 costs ten places. The matrix is
+        # dense when small (up to 256 reachable locations) or well filled, sparse otherwise.
+        reached = self.initial > 0
+        links = self.transition > 0
+        while True:
+            grown = reached | (reached @ links > 0)
+            if np.array_equal(grown, reached):
+                break
+            reached = grown
+        locations = np.flatnonzero(reached)
+        matrix = self.transition
+        if locations.size < self.n_locations:
+            matrix = matrix[locations][:, locations]
+        if is_sparse(matrix) and (locations.size <= _DENSE_LIMIT or matrix.nnz > _DENSE_SHARE * locations.size**2):
+            matrix = matrix.toarray()
+        if matrix is self.transition:
+            return self, locations
+        return MarkovPrior(self.initial[locations], matrix), locations
+
+    def sample(self, n_trajectories: int, n_steps: int, rng: np.random.Generator) -> IntArray:
+        """Independent trajectories, (n_trajectories, n_steps) location indices; O(n_trajectories n_steps log M)."""
+        from scipy import sparse
+
+        matrix = sparse.csr_array(self.transition)
+        cumulative = np.concatenate(([0.0], np.cumsum(matrix.data)))
+        first, stop = matrix.indptr[:-1], matrix.indptr[1:]
+        paths = np.empty((n_trajectories, n_steps), dtype=np.intp)
+        support = np.flatnonzero(self.initial)
+        paths[:, 0] = rng.choice(support, size=n_trajectories, p=self.initial[support] / self.initial[support].sum())
+        for step in range(1, n_steps):
+            row = paths[:, step - 1]
+            low, high = cumulative[first[row]], cumulative[stop[row]]
+            drawn = np.searchsorted(cumulative, low + rng.random(n_trajectories) * (high - low), side="right") - 1
+            paths[:, step] = matrix.indices[np.clip(drawn, first[row], stop[row] - 1)]
+        return paths
+
+
+def chain_prior(n_locations: int, tau: float) -> MarkovPrior:
+    """One-dimensional test chain: a move over distance d has probability proportional to exp(-d / (tau M)).
+
+    Parameters
+    ----------
+    n_locations
+        M, number of places on a line.
+    tau
+        Above 0; the larger, the more independent the windows are.
+
+    Returns
+    -------
+    The prior, stationary: the weights are symmetric, so the stationary probability of a place is proportional to its
+    row sum.
+
+    Examples
+    --------
+    >>> chain_prior(3, 0.5).initial.round(4)
+    array([0.3184, 0.3632, 0.3184])
+
+    Source: Koga, Meehan, Chaudhuri, section 4.1.
+    """
+    matrix = chain_matrix(n_locations, tau)
+    # Row sums of the weights: the weight of staying is 1 everywhere.
+    row_sum = 1 / np.diag(matrix)
+    return MarkovPrior(row_sum / row_sum.sum(), matrix)
+
+
+def trajectory_entropy(prior: MarkovPrior, n_steps: int) -> float:
+    """Shannon entropy of the first ``n_steps`` locations, in nats: H(X_1) + Σ_t H(X_t given X_{t−1}).
+
+    Parameters
+    ----------
+    prior
+        The target's Markov chain.
+    n_steps
+        Number of windows, at least 1. O(n_steps nnz) time.
+
+    Examples
+    --------
+    >>> from math import log
+    >>> uniform = MarkovPrior([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]])
+    >>> trajectory_entropy(uniform, 3) / log(2)
+    3.0
+
+    Source: chain rule; Koga, Meehan, Chaudhuri, section 3.3.1.
+    """
+    if n_steps < 1:
+        raise ParameterError("n_steps", n_steps, "at least 1")
+    matrix = prior.transition
+    if is_sparse(matrix):
+        rows = np.bincount(matrix.tocoo().row, entr(matrix.data), matrix.shape[0])
+    else:
+        rows = entr(matrix).sum(axis=1)
+    visits = prior.marginals(n_steps - 1).sum(axis=0) if n_steps > 1 else np.zeros(prior.n_locations)
+    return float(entr(prior.initial).sum() + visits @ rows)
+
+
+def estimate_prior(
+    trajectories: ArrayLike,
+    n_locations: int,
+    smoothing: float = 0.0,
+    towards: FloatArray | None = None,
+    initial: Literal["stationary", "empirical"] = "stationary",
+) -> MarkovPrior:
+    """Markov prior of one target (or of people alike) from training trajectories.
+
+    Row x is (moves from x to x′ + smoothing · towards[x′]) / (moves from x + smoothing), the posterior mean under
+    a Dirichlet prior of total weight ``smoothing``. A row without moves and without smoothing gets the share of visits
+    of each location, so that a place only seen last is left as if the walk started again.
+
+    `trajectories`: (n_windows,) or (n_trajectories, n_windows) locations; negative where unknown, which breaks the
+    sequence. `towards`: (n_locations,) distribution of the pseudo-moves, or (n_locations, n_locations) one per row;
+    uniform when left out. A population's transition matrix is a good choice for a person with few data.
+
+    Returns the prior; its matrix is sparse when there is no smoothing. O(visits + M²), or O(visits) when sparse.
+
+    Examples
+    --------
+    >>> prior = estimate_prior([0, 0, 1, 0, 0, 1], 3, smoothing=0.0, initial="empirical")
+    >>> prior.transition.toarray().round(2).tolist()
+    [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.67, 0.33, 0.0]]
+
+    Source: Koga, Meehan, Chaudhuri, section 4.1 (which states no smoothing).
+    """
+    paths = np.atleast_2d(np.asarray(trajectories, dtype=np.intp))
+    if paths.size == 0 or paths.max() >= n_locations or not (paths >= 0).any():
+        raise ParameterError("trajectories", f"shape {paths.shape}", f"locations below {n_locations}, at least one")
+    if not (smoothing >= 0 and np.isfinite(smoothing)):
+        raise ParameterError("smoothing", smoothing, "at least 0")
+    if initial not in ("stationary", "empirical"):
+        raise ParameterError("initial", initial, "stationary or empirical")
+    from scipy import sparse
+
+    before, after = paths[:, :-1].ravel(), paths[:, 1:].ravel()
+    known = (before >= 0) & (after >= 0)
+    ones = np.ones(np.count_nonzero(known))
+    moves = sparse.coo_array((ones, (before[known], after[known])), shape=(n_locations, n_locations)).tocsr()
+    visits = np.bincount(paths[paths >= 0], minlength=n_locations).astype(float)
+    base = _base(towards, n_locations)
+    transition = _smoothed(moves, visits / visits.sum(), smoothing, base)
+    start = (visits + smoothing * base.mean(axis=0)) / (visits.sum() + smoothing)
+    return MarkovPrior(stationary_distribution(transition, start) if initial == "stationary" else start, transition)
+
+
+def _base(towards: FloatArray | None, n_locations: int) -> FloatArray:
+    """Distribution of the pseudo-moves, one row for all or one per location."""
+    if towards is None:
+        return np.full((1, n_locations), 1 / n_locations)
+    base = np.atleast_2d(np.asarray(towards, dtype=float))
+    if base.shape not in ((1, n_locations), (n_locations, n_locations)) or not np.allclose(base.sum(axis=1), 1):
+        raise ParameterError("towards", f"shape {base.shape}", "distributions over the locations, one or one per row")
+    return base
+
+
+def _smoothed(moves: Any, visits: FloatArray, smoothing: float, base: FloatArray) -> Any:
+    """Rows that sum to 1, dense with smoothing and sparse without."""
+    from scipy import sparse
+
+    totals = moves.sum(axis=1)
+    if smoothing > 0:
+        return (moves.toarray() + smoothing * base) / (totals + smoothing)[:, None]
+    empty = np.flatnonzero(totals == 0)
+    seen = np.flatnonzero(visits)
+    fill = sparse.coo_array(
+        (np.tile(visits[seen], empty.size), (np.repeat(empty, seen.size), np.tile(seen, empty.size))), shape=moves.shape
+    )
+    scale = sparse.dia_array((1 / np.maximum(totals, 1)[None, :], [0]), shape=moves.shape)
+    return sparse.csr_array(scale @ moves + fill.tocsr())
