@@ -23,11 +23,10 @@ CORE = [
 ]
 TEST = ["hypothesis>=6.100", "jsonschema>=4.20", "pytest>=8", "pytest-xdist>=3.6"]
 EXTRAS = {
-    "crypto": ["cryptography>=48"],
     "h3": ["h3>=4,<5"],
     # Older clients skip a message of a partition that is paused at its end (librdkafka 4844).
     "kafka": ["confluent-kafka>=2.13.2,<3", "fastavro>=1.9,<2"],
-    "test": [*TEST, "cryptography>=48", "h3>=4,<5", "matplotlib>=3.9", "opendp>=0.14"],
+    "test": [*TEST, "h3>=4,<5", "matplotlib>=3.9", "opendp>=0.14"],
     "dev": [*TEST, "mypy>=1.14", "ruff>=0.9", "types-PyYAML"],
     "browser": ["axe-core-python>=0.1", "selenium>=4.20"],
     "notebooks": ["ipykernel>=6.29", "nbclient>=0.10"],

@@ -26,12 +26,12 @@ import polars as pl
 
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.counting.count import GroupCounts, contributions_of
+from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.runners.beam import distributed, graph
 from penstock.pipeline.runners.beam.coders import BatchCoder, encode_counts
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.sources.stream import Stream
-from penstock.pipeline.steps.count import GroupCounts, contributions_of
-from penstock.pipeline.steps.release import Batch
 
 START = 1_704_067_200_000
 SIDE = {100: (10, 10), 1000: (25, 40), 10_000: (100, 100)}

@@ -39,6 +39,7 @@ market 2.0
 
 from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.output.checkpoint import plan_in_folder as make_plan
+from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.runners.beam import IN_PROCESS
 from penstock.pipeline.runners.beam.adapters import EventsToBlocks, ReleasesToRows, require_used
 from penstock.pipeline.runners.beam.coders import NamedBlock
@@ -53,7 +54,6 @@ from penstock.pipeline.runners.beam.graph import (
 from penstock.pipeline.runners.beam.read import ReadEvents
 from penstock.pipeline.runners.beam.traces import ReleaseTraces
 from penstock.pipeline.sources.base import EventBlock
-from penstock.pipeline.steps.release import Batch
 
 __all__ = [
     "IN_PROCESS",

@@ -14,6 +14,7 @@ from penstock.pipeline import DONE, INTERRUPTED, STOPPED
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import check_local
+from penstock.pipeline.counting import input_check
 from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.monitoring.redaction import explained, redact_errors
 from penstock.pipeline.monitoring.server import HEALTH
@@ -26,7 +27,6 @@ from penstock.pipeline.output.writer import sinks_of
 from penstock.pipeline.runners import beam
 from penstock.pipeline.runners.local import run_finite, run_stream
 from penstock.pipeline.sources.base import SOURCES, EventBlock, LiveSource, is_recorded
-from penstock.pipeline.steps import usable
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -188,7 +188,7 @@ def _recorded(plan: Plan) -> Iterator[EventBlock]:
     if not is_recorded(plan.config.source):
         return
     source = plan.config.source.recorded
-    source = replace(source.reading(plan.space.reads), block_rows=min(source.block_rows, usable.SAMPLE))
+    source = replace(source.reading(plan.space.reads), block_rows=min(source.block_rows, input_check.SAMPLE))
     for span in source.spans():
         yield from source.read(span)
 
@@ -202,10 +202,10 @@ def _check_input(plan: Plan) -> None:
     """
     if not is_recorded(plan.config.source):
         return
-    found, sample = usable.first_use(_recorded(plan), plan)
+    found, sample = input_check.first_use(_recorded(plan), plan)
     if found.used:
         return
-    why = usable.why_unused(outcome.as_equation(found), sample, plan)
+    why = input_check.why_unused(outcome.as_equation(found), sample, plan)
     if plan.config.allow_empty:
         logs.caution(f"nothing of the input can be used, and empty counts are released. {why}")
         return
@@ -251,8 +251,8 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
         ledger=outcome.ledger_head(plan),
         exit={"code": code, "reason": reason},
     )
-    if lost := usable.lost(equation):
-        manifest["unused"] = usable.why_unused(lost, usable.sample_of(_recorded(plan)), plan)
+    if lost := input_check.lost(equation):
+        manifest["unused"] = input_check.why_unused(lost, input_check.sample_of(_recorded(plan)), plan)
     if plan.keeps_truth:
         from penstock.pipeline.output.utility import write_utility
 

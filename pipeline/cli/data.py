@@ -172,9 +172,9 @@ def learn_to_file(
     from penstock.accountants.correlation.adversary import learn
     from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.config.plan import make_plan
+    from penstock.pipeline.counting.presence import plan_training
     from penstock.pipeline.experiments.choose import suggested_bounds
     from penstock.pipeline.output.ledger_budget import source_name
-    from penstock.pipeline.steps.individuals import plan_training
     from penstock.pipeline.windows.calendar import format_time
 
     if Path(path).suffix not in (".npz", ".json"):

@@ -1,10 +1,8 @@
-"""``penstock key``: noise keys and key pairs for sealed rejects; no secret is ever printed."""
+"""``penstock key``: noise keys; no secret is ever printed."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 
 from penstock.pipeline import DONE
@@ -16,13 +14,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     new = actions.add_parser("new", help="a noise key")
     rotate = actions.add_parser("rotate", help="a fresh secret for all windows from some time on")
     show = actions.add_parser("show", help="fingerprints and epochs of a noise key")
-    pair = actions.add_parser("pair", help="a private key, and the public one (.pub) for output.rejects_key")
-    opened = actions.add_parser("open", help="print sealed rejects with the rows that were rejected")
-    for action in (new, rotate, show, pair, opened):
+    for action in (new, rotate, show):
         action.add_argument("path", help="the key's file, readable by its owner only")
     rotate.add_argument("--from", dest="start", required=True, metavar="TIME", help="start of the epoch, with its zone")
     show.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON for machines")
-    opened.add_argument("rejects", help="operator/rejects.jsonl of a run")
 
 
 def _execute(arguments: argparse.Namespace) -> int:
@@ -65,25 +60,5 @@ def _show(arguments: argparse.Namespace) -> None:
         print(f"epoch {number}: {epoch['fingerprint']} from {epoch['from'] or 'the beginning'}")
 
 
-def _pair(arguments: argparse.Namespace) -> None:
-    from penstock.pipeline.steps.sealing import new_pair
-
-    public = new_pair(arguments.path)
-    print(f"{arguments.path}: a new private key; keep it where the run is not")
-    print(f"{public}: its public key, for output.rejects_key")
-
-
-def _open(arguments: argparse.Namespace) -> None:
-    from penstock.pipeline.steps.sealing import unseal
-
-    with Path(arguments.rejects).open(encoding="utf-8") as lines:
-        for line in lines:
-            reject = json.loads(line)
-            if "sealed" in reject:
-                reject["raw"] = unseal(reject.pop("sealed"), arguments.path)
-            json.dump(reject, sys.stdout, ensure_ascii=False)
-            print()
-
-
-_ACTIONS = {"new": _new, "rotate": _rotate, "show": _show, "pair": _pair, "open": _open}
+_ACTIONS = {"new": _new, "rotate": _rotate, "show": _show}
 KEY = Command("key", "make and look after the keys of a deployment; no secret is ever printed", _configure, _execute)

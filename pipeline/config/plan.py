@@ -19,15 +19,14 @@ from penstock.mechanisms.core.traces import PointMechanism
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.counting.bounding import BlockBounds, Bounding
+from penstock.pipeline.counting.contributions import KeyLayout
+from penstock.pipeline.counting.ingest import ingested
+from penstock.pipeline.counting.presence import prepared
+from penstock.pipeline.counting.targets import Targets, targets_of
+from penstock.pipeline.releasing.release import STREAM
 from penstock.pipeline.sources.base import EventBlock, LiveSource, Source
 from penstock.pipeline.spaces.base import Space
-from penstock.pipeline.steps.bounding import BlockBounds, Bounding
-from penstock.pipeline.steps.contributions import KeyLayout
-from penstock.pipeline.steps.individuals import prepared
-from penstock.pipeline.steps.ingest import ingested
-from penstock.pipeline.steps.release import STREAM
-from penstock.pipeline.steps.sealing import public_key
-from penstock.pipeline.steps.targets import Targets, targets_of
 from penstock.pipeline.windows.calendar import CLOCK_CHANGE, DAY, Calendar, wall_time
 from penstock.pipeline.windows.landmarks import Landmarks
 from penstock.pipeline.windows.schedule import WindowSchedule
@@ -86,20 +85,15 @@ class KeyedRun:
         """Key under which users of traces become pseudonyms, in a simulation too."""
         return self.key.subkey("pseudonym")
 
+    @property
+    def keeps_rejected_rows(self) -> bool:
+        """Whether a rejected row itself is kept, beside where it was and what was wrong."""
+        return (self.config.output.rejects or self.config.mode) in ("raw", "simulation")
+
     @cached_property
     def hash_key(self) -> bytes:
         """Key of the hashes that bounding decides by."""
         return self.key.subkey("hash")
-
-    @property
-    def reject_rule(self) -> str:
-        """What is kept of rejected rows: ``raw``, ``places`` or ``sealed``."""
-        return self.config.output.rejects or ("raw" if self.config.mode == "simulation" else "places")
-
-    @cached_property
-    def reject_key(self) -> bytes:
-        """Public key that rejected rows are sealed for."""
-        return public_key(self.config.output.rejects_key or "")
 
 
 def noise_key(config: RunConfig) -> NoiseKey:

@@ -22,11 +22,10 @@ from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.config.build import A_DURATION, A_TIME, fields_of, format_duration, input_paths
 from penstock.pipeline.config.sections import Output
 from penstock.pipeline.config.yaml import Mapping, Path, Problem, locate, shown
+from penstock.pipeline.counting.bounding import Bounding
 from penstock.pipeline.sources.base import LiveSource, Source
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.spaces.polygons import WrongName, read_lines
-from penstock.pipeline.steps import sealing
-from penstock.pipeline.steps.bounding import Bounding
 from penstock.pipeline.windows.base import Windows
 from penstock.pipeline.windows.calendar import Calendar, format_time
 from penstock.pipeline.windows.landmarks import Landmarks
@@ -591,20 +590,7 @@ def deployment_keeps_no_truth(mode: str, utility: tuple[str, ...]) -> Iterator[F
 def deployed_rejects_are_not_kept(mode: str, output: Output) -> Iterator[Finding]:
     """A rejected row names a person and a place."""
     if mode == "deployment" and output.rejects == "raw":
-        yield Finding(("output", "rejects"), "raw", "places or sealed in a deployment")
-
-
-def rejects_can_be_sealed(output: Output) -> Iterator[Finding]:
-    """What cannot be sealed must be known before anything is read."""
-    if output.rejects_key is None:
-        return
-    if not sealing.is_installed():
-        yield Finding(("output", "rejects"), output.rejects, f"raw or places: sealed {sealing.INSTALL}")
-        return
-    try:
-        sealing.public_key(output.rejects_key)
-    except DataError:
-        yield Finding(("output", "rejects_key"), output.rejects_key, "the .pub file of 'penstock key pair'")
+        yield Finding(("output", "rejects"), "raw", "places in a deployment")
 
 
 def deployed_rows_are_people(mode: str, source: Source) -> Iterator[Finding]:
@@ -666,7 +652,6 @@ RULES: tuple[Rule, ...] = (
     deployed_noise_is_there,
     deployment_keeps_no_truth,
     deployed_rejects_are_not_kept,
-    rejects_can_be_sealed,
     deployed_rows_are_people,
     deployed_accountants_need_no_labels,
 )

@@ -15,9 +15,9 @@ from penstock.pipeline.config.build import FAILED, Builder, defaults_of, fields_
 from penstock.pipeline.config.rules import METRIC, RULES, broken_rules, keys_are_read, on_points
 from penstock.pipeline.config.sections import UNIONS, Output, add_folder
 from penstock.pipeline.config.yaml import Mapping, Problem, apply_override, parse_section
+from penstock.pipeline.counting.bounding import Bounding
 from penstock.pipeline.sources.base import Source
 from penstock.pipeline.spaces.base import Space
-from penstock.pipeline.steps.bounding import Bounding
 from penstock.pipeline.windows.base import Windows
 from penstock.pipeline.windows.landmarks import Landmarks
 from penstock.pipeline.windows.sensors import Sensors

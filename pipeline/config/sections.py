@@ -154,13 +154,9 @@ class Output(Checked):
         kind="path",
         doc="GeoJSON or GeoParquet file of polygons or lines, drawn on the maps; a simplified copy is published",
     )
-    rejects: Literal["raw", "places", "sealed"] | None = parameter(
+    rejects: Literal["raw", "places"] | None = parameter(
         None,
-        doc="rejected rows: kept as they are (a simulation's default), only where they were and why (a deployment's), "
-        "or sealed for a reader elsewhere",
-    )
-    rejects_key: str | None = parameter(
-        None, kind="path", doc="with rejects: sealed, the public key (.pub) of 'penstock key pair'"
+        doc="rejected rows: kept as they are (a simulation's default), or only where they were and why",
     )
     ledger: str | None = parameter(
         None, kind="output", doc="ledger file shared by all configurations over the same events; unset: inside path"
@@ -205,6 +201,3 @@ class Output(Checked):
         store = self.store.path if self.store is not None else "://"
         if "://" not in store and os.path.commonpath([own, os.path.realpath(store)]) == own:
             raise ParameterError("store.path", store, "a folder outside output.path")
-        if (self.rejects == "sealed") != (self.rejects_key is not None):
-            right = "given with rejects: sealed" if self.rejects == "sealed" else "left out without rejects: sealed"
-            raise ParameterError("rejects_key", self.rejects_key, right)

@@ -13,7 +13,7 @@ from penstock.mechanisms.core.plugin import ConfigError
 from penstock.mechanisms.core.schedules import BudgetSchedule
 from penstock.mechanisms.core.traces import PLANAR_FAMILIES
 from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.steps.individuals import training_part
+from penstock.pipeline.counting.presence import training_part
 
 
 @dataclass(frozen=True, kw_only=True)

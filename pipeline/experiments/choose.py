@@ -32,13 +32,13 @@ from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.rules import without_days
 from penstock.pipeline.config.run import RunConfig, load, read_text
 from penstock.pipeline.config.yaml import apply_override, parse_section, plain
+from penstock.pipeline.counting.bounding import most_for_noise, most_for_share, periods_of, released_memberships
+from penstock.pipeline.counting.presence import read_memberships
 from penstock.pipeline.experiments.config import Choose
 from penstock.pipeline.experiments.load import Experiment, loads_experiment
 from penstock.pipeline.experiments.measures import measure
 from penstock.pipeline.experiments.runner import ExperimentResult, run_experiment
 from penstock.pipeline.spaces.grid import Grid
-from penstock.pipeline.steps.bounding import most_for_noise, most_for_share, periods_of, released_memberships
-from penstock.pipeline.steps.individuals import read_memberships
 from penstock.pipeline.windows.sensors import Sensors
 
 #: Parameters that a mechanism was published with, and the step after it.

@@ -21,21 +21,21 @@ from penstock.pipeline.config.canonical import digest, resolved
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import Output
+from penstock.pipeline.counting.bounding import released_counts
+from penstock.pipeline.counting.contributions import Contributions
+from penstock.pipeline.counting.count import contributions_of, count_group
+from penstock.pipeline.counting.presence import read_memberships
+from penstock.pipeline.counting.targets import PrivateFacts, no_target_cells
 from penstock.pipeline.experiments.attacks.membership import Game
 from penstock.pipeline.experiments.measures import TraceRun, TrialRun, measure, unit_of
 from penstock.pipeline.experiments.pieces import digest_of
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import PART_ROWS
 from penstock.pipeline.output.manifest import made_by, versions
+from penstock.pipeline.releasing.account import AccountLoop, writable
+from penstock.pipeline.releasing.release import Batch, ReleaseLoop
+from penstock.pipeline.releasing.traces import TraceLoop, gather, points_of
 from penstock.pipeline.sources.base import EventBlock
-from penstock.pipeline.steps.account import AccountLoop, writable
-from penstock.pipeline.steps.bounding import released_counts
-from penstock.pipeline.steps.contributions import Contributions
-from penstock.pipeline.steps.count import contributions_of, count_group
-from penstock.pipeline.steps.individuals import read_memberships
-from penstock.pipeline.steps.release import Batch, ReleaseLoop
-from penstock.pipeline.steps.targets import PrivateFacts, no_target_cells
-from penstock.pipeline.steps.traces import TraceLoop, gather, points_of
 
 
 @dataclass(frozen=True)

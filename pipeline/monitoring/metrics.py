@@ -20,8 +20,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from penstock.pipeline.monitoring import logs
 
 if TYPE_CHECKING:
-    from penstock.pipeline.steps.ingest import RowCounts
-    from penstock.pipeline.steps.release import Batch
+    from penstock.pipeline.counting.ingest import RowCounts
+    from penstock.pipeline.releasing.release import Batch
 
 
 #: Upper bounds of a histogram's buckets, in seconds.

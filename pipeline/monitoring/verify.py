@@ -24,7 +24,7 @@ from penstock.pipeline.config.run import RunConfig, loads
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.manifest import check_row_equation, check_windows, input_digests
 from penstock.pipeline.output.tables import ACCOUNTS, RELEASES, TRACES
-from penstock.pipeline.steps.traces import ROUNDING, budget_periods
+from penstock.pipeline.releasing.traces import ROUNDING, budget_periods
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan

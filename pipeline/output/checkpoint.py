@@ -22,9 +22,9 @@ from penstock.pipeline.output.files import ledger_path, parts_folder
 from penstock.pipeline.output.ledger import Entering, Ledger
 from penstock.pipeline.output.ledger_budget import Limit, Terms
 from penstock.pipeline.output.manifest import key_mismatch
-from penstock.pipeline.steps import account, traces
-from penstock.pipeline.steps.account import books_of
-from penstock.pipeline.steps.release import STREAM, ReleaseLoop
+from penstock.pipeline.releasing import account, traces
+from penstock.pipeline.releasing.account import books_of
+from penstock.pipeline.releasing.release import STREAM, ReleaseLoop
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan

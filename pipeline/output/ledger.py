@@ -31,7 +31,7 @@ from penstock.pipeline.output.ledger_budget import (
     promise,
     terms_of,
 )
-from penstock.pipeline.steps.release import Batch, Charge, Identity, Span
+from penstock.pipeline.releasing.release import Batch, Charge, Identity, Span
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan

@@ -20,7 +20,7 @@ from penstock.mechanisms.core.events import Block, Event
 from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError
 from penstock.pipeline.config.build import format_duration
 from penstock.pipeline.config.canonical import resolved
-from penstock.pipeline.steps.release import STREAM, Charge, ReleaseLoop
+from penstock.pipeline.releasing.release import STREAM, Charge, ReleaseLoop
 from penstock.pipeline.windows.calendar import CLOCK_CHANGE, DAY, Calendar, format_time, wall_time
 from penstock.pipeline.windows.landmarks import Landmarks
 from penstock.pipeline.windows.schedule import period_calendar

@@ -22,13 +22,13 @@ from penstock.mechanisms.core.plugin import RowEquationError
 from penstock.pipeline.config.canonical import digest, resolved
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import SINKS
+from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.output import files, tables
 from penstock.pipeline.output.files import ledger_path, merge, parts_folder
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.worth import losses, shared_rows
+from penstock.pipeline.releasing.traces import area_of
 from penstock.pipeline.sources.base import LiveSource, Source
-from penstock.pipeline.steps.ingest import RowCounts
-from penstock.pipeline.steps.traces import area_of
 from penstock.pipeline.windows.calendar import format_time
 
 if TYPE_CHECKING:

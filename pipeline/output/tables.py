@@ -16,7 +16,7 @@ from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.events import Block, Event
 from penstock.mechanisms.core.run import ReleasedTraces
 from penstock.mechanisms.core.traces import Traces
-from penstock.pipeline.steps.traces import pseudonyms
+from penstock.pipeline.releasing.traces import pseudonyms
 
 TIME = pa.timestamp("ms", tz="UTC")
 TEXT = pa.dictionary(pa.int32(), pa.string())

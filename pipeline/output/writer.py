@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import ACCOUNTANTS, Rows
 from penstock.pipeline.config.plan import STREAM
+from penstock.pipeline.counting.ingest import RowCounts, kept_reject
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
 from penstock.pipeline.output.sinks import Sink
 from penstock.pipeline.output.sinks.messages import Publisher, PubSub
 from penstock.pipeline.output.sinks.store import Store
 from penstock.pipeline.output.tables import accounts_table, releases_table, traces_table, true_traces_table, truth_table
+from penstock.pipeline.releasing.release import Batch
+from penstock.pipeline.releasing.traces import TraceBatch
 from penstock.pipeline.sources.base import Reject
-from penstock.pipeline.steps.ingest import RowCounts, kept_reject
-from penstock.pipeline.steps.release import Batch
-from penstock.pipeline.steps.traces import TraceBatch
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan

@@ -12,6 +12,7 @@ import polars as pl
 import yaml
 
 from penstock.evaluation.utility import DEFAULT
+from penstock.pipeline.counting.input_check import lost
 from penstock.pipeline.output.worth import UNBOUNDED, beats, counted, in_words, losses_in_words, zone_in_words
 from penstock.pipeline.reporting.accounts import Figure, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import ACTIONS, Run
@@ -28,7 +29,6 @@ from penstock.pipeline.reporting.markup import (
     plural,
     table,
 )
-from penstock.pipeline.steps.usable import lost
 
 #: Up to so many verdict numbers stand side by side, without headings.
 ONE_ROW = 4

@@ -14,6 +14,18 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from penstock.mechanisms.core.state import State
+from penstock.pipeline.counting import input_check
+from penstock.pipeline.counting.bounding import PeriodQuota
+from penstock.pipeline.counting.contributions import Contributions, decoded, merged
+from penstock.pipeline.counting.count import (
+    GroupCounts,
+    Visits,
+    contributions_of,
+    count_group,
+    nothing,
+    summarise_users,
+)
+from penstock.pipeline.counting.ingest import RowCounts, closed_before
 from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.monitoring.server import HEALTH
 from penstock.pipeline.output import checkpoint
@@ -21,6 +33,9 @@ from penstock.pipeline.output.checkpoint import open_ledger
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
 from penstock.pipeline.output.manifest import as_equation
 from penstock.pipeline.output.writer import RunWriter
+from penstock.pipeline.releasing.account import AccountLoop
+from penstock.pipeline.releasing.release import Batch, ReleaseLoop
+from penstock.pipeline.releasing.traces import TraceLoop, gather, points_of
 from penstock.pipeline.runners.shared import (
     INTERRUPTED,
     PIECE_ROWS,
@@ -39,14 +54,6 @@ from penstock.pipeline.sources.base import (
     Span,
     is_recorded,
 )
-from penstock.pipeline.steps import usable
-from penstock.pipeline.steps.account import AccountLoop
-from penstock.pipeline.steps.bounding import PeriodQuota
-from penstock.pipeline.steps.contributions import Contributions, decoded, merged
-from penstock.pipeline.steps.count import GroupCounts, Visits, contributions_of, count_group, nothing, summarise_users
-from penstock.pipeline.steps.ingest import RowCounts, closed_before
-from penstock.pipeline.steps.release import Batch, ReleaseLoop
-from penstock.pipeline.steps.traces import TraceLoop, gather, points_of
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -278,10 +285,10 @@ class StreamLoop:
 
     def _say_if_unusable(self, block: EventBlock) -> None:
         """Warn the operator, once, where none of the first rows can be used: a stream cannot wait for one that can."""
-        if self.warned or self.rows.used or self.rows.rows < usable.FIRST:
+        if self.warned or self.rows.used or self.rows.rows < input_check.FIRST:
             return
         sample = [] if self.plan.config.mode == "deployment" else [block]  # its positions are gone
-        logs.caution(f"no row was usable so far. {usable.why_unused(as_equation(self.rows), sample, self.plan)}")
+        logs.caution(f"no row was usable so far. {input_check.why_unused(as_equation(self.rows), sample, self.plan)}")
         self.warned = True
 
     def _release_until(self, watermark: int) -> None:

@@ -12,13 +12,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.pipeline.counting.count import GroupCounts
+from penstock.pipeline.counting.targets import PrivateFacts
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.monitoring.server import HEALTH
 from penstock.pipeline.output.files import PART_ROWS
 from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.steps.count import GroupCounts
-from penstock.pipeline.steps.release import Batch, ReleaseLoop
-from penstock.pipeline.steps.targets import PrivateFacts
+from penstock.pipeline.releasing.release import Batch, ReleaseLoop
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan

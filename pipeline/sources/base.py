@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,20 +35,16 @@ class Reject:
         What is wrong, for instance ``latitude out of range``.
     raw
         The row as it was read; None where it is not kept.
-    sealed
-        The row as only the owner of a private key can read it, where that is asked for.
     """
 
     file: str
     line: int
     reason: str
     raw: str | None
-    sealed: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The reject as one line of ``rejects.jsonl``."""
-        kept = {"file": self.file, "line": self.line, "reason": self.reason, "raw": self.raw}
-        return kept if self.sealed is None else kept | {"sealed": self.sealed}
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,7 @@ class EventBlock:
     frame
         Columns ``time`` (Int64, milliseconds since 1970 UTC), ``user`` (Int64 or String) and either ``latitude``,
         ``longitude`` (Float64, degrees, finite and in range) or ``place`` (String), or both. No nulls. In a deployment
-        `penstock.pipeline.steps.ingest` puts Binary digests in place of users, and ``cell`` in place of positions.
+        `penstock.pipeline.counting.ingest` puts Binary digests in place of users, and ``cell`` in place of positions.
     n_rows
         Rows read from the input, those rejected included: ``n_rows == frame.height + len(rejects)``.
     rejects

@@ -23,8 +23,8 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.steps.account import AccountLoop
-from penstock.pipeline.steps.release import ReleaseLoop
+from penstock.pipeline.releasing.account import AccountLoop
+from penstock.pipeline.releasing.release import ReleaseLoop
 
 
 def books(charges, facts, budget=None, mechanism=None, **bounds):

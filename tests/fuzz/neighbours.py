@@ -30,8 +30,8 @@ from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.ledger_budget import Books, terms_of
+from penstock.pipeline.releasing.release import Charge
 from penstock.pipeline.run import run
-from penstock.pipeline.steps.release import Charge
 
 #: Neighbours of each world.
 N_CHANGES = 3

@@ -25,7 +25,6 @@ from penstock.mechanisms.core.plugin import PenstockError
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.experiments.load import loads_experiment
-from penstock.pipeline.steps.sealing import is_installed, unseal
 
 Target = Callable[[random.Random, Path], None]
 
@@ -82,7 +81,7 @@ def state(random_: random.Random, folder: Path) -> None:
 
 
 def keys(random_: random.Random, folder: Path) -> None:
-    """Key files and sealed rows that are none; no message quotes a key."""
+    """Key files that are none; no message quotes a key."""
     secret = random_.randbytes(32).hex()
     whole = json.dumps({"format": "penstock noise key", "version": 1, "epochs": [{"start_ms": None, "secret": secret}]})
     path = folder / "key"
@@ -92,12 +91,6 @@ def keys(random_: random.Random, folder: Path) -> None:
         NoiseKey.from_file(path)
     except NoiseKeyError as error:
         hold(secret[:16] not in str(error), error)
-    if is_installed():
-        path.write_text(secret)
-        try:
-            unseal(mutated(b"QUJD" * 20, random_).decode("latin-1"), path)
-        except PenstockError:
-            return
 
 
 def zones(random_: random.Random, folder: Path) -> None:

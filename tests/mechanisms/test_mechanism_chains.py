@@ -20,9 +20,9 @@ from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.counting.bounding import BlockBounds, bound_block, released_counts, released_memberships
+from penstock.pipeline.counting.contributions import ContributionRows, merge
 from penstock.pipeline.monitoring.verify import verify
-from penstock.pipeline.steps.bounding import BlockBounds, bound_block, released_counts, released_memberships
-from penstock.pipeline.steps.contributions import ContributionRows, merge
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 N_WINDOWS, ROWS, COLUMNS = 8, 2, 3
@@ -357,7 +357,7 @@ def test_a_block_that_cannot_be_afforded_is_refused_window_by_window(tmp_path, b
 @pytest.mark.parametrize(("step", "n_new"), [({"type": "raw"}, 1), (LAPLACE, N_WINDOWS), (FPA, 1)])
 def test_other_data_is_another_charge_wherever_the_noise_is_other(tmp_path, step, n_new):
     """One event more in window 1 changes the noise of every window whose state it reaches, hence their charges."""
-    from penstock.pipeline.steps.release import ReleaseLoop
+    from penstock.pipeline.releasing.release import ReleaseLoop
 
     write_events(tmp_path, 5)
     loop = ReleaseLoop(plan_of(tmp_path, [step], accountants=[]))

@@ -12,8 +12,8 @@ from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, replaced
 from penstock.mechanisms.core.contract import Facts, Release
 from penstock.mechanisms.core.events import Block, DiscreteLaplace, Gaussian
-from penstock.pipeline.steps.bounding import BlockBounds, bound, bound_block
-from penstock.pipeline.steps.contributions import ContributionRows
+from penstock.pipeline.counting.bounding import BlockBounds, bound, bound_block
+from penstock.pipeline.counting.contributions import ContributionRows
 
 KEEPS = ("hash", "first", "last", "most_frequent")
 N_STEPS = 4

@@ -17,10 +17,10 @@ from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.counting.ingest import closed_before, located
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.reading import kafka
 from penstock.pipeline.sources.reading.kafka_progress import Entry, Progress
-from penstock.pipeline.steps.ingest import closed_before, located
 
 MINUTE = 60_000
 BEGIN = int(START.timestamp() * 1000)

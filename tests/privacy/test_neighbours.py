@@ -18,13 +18,13 @@ from worlds import KINDS
 from penstock.accountants import composition
 from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.sampling import Sampling
+from penstock.pipeline.counting import bounding, count
+from penstock.pipeline.counting.bounding import PeriodQuota
 from penstock.pipeline.output import writer
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.ledger_budget import Terms
 from penstock.pipeline.runners import local
 from penstock.pipeline.sources.base import EventBlock
-from penstock.pipeline.steps import bounding, count
-from penstock.pipeline.steps.bounding import PeriodQuota
 
 #: Worlds of each kind; `.ci/fuzz` tries many more.
 ROUNDS = {"files": 6, "samples": 1, "nonces": 1}

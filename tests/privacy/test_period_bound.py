@@ -29,13 +29,13 @@ from penstock.pipeline.cli.ledger import overview
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.counting.bounding import PeriodQuota, most_for_noise, most_for_share
+from penstock.pipeline.counting.contributions import ContributionRows
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.ledger_budget import own_promise
 from penstock.pipeline.output.worth import losses
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.local import StreamLoop
-from penstock.pipeline.steps.bounding import PeriodQuota, most_for_noise, most_for_share
-from penstock.pipeline.steps.contributions import ContributionRows
 from penstock.pipeline.windows.calendar import DAY, Calendar
 from penstock.pipeline.windows.schedule import WindowSchedule
 

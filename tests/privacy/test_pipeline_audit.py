@@ -24,9 +24,9 @@ from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.w_event_ba import WEventBa
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.counting.count import contributions_of, count_group
+from penstock.pipeline.releasing import traces
 from penstock.pipeline.run import run
-from penstock.pipeline.steps import traces
-from penstock.pipeline.steps.count import contributions_of, count_group
 
 N_REPLICAS, DELTA = 12_000, 0.02
 EPSILON = 2.0

@@ -12,9 +12,9 @@ from penstock.mechanisms.core.geometry import EARTH_RADIUS, distance, mean_point
 from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.releasing.traces import area_of, gather, points_of
 from penstock.pipeline.run import run
 from penstock.pipeline.sources.base import EventBlock
-from penstock.pipeline.steps.traces import area_of, gather, points_of
 
 #: Released points are rounded to a millionth of a degree, 11 cm.
 RASTER = 0.16

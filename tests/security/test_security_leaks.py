@@ -14,12 +14,12 @@ from deployments import LATITUDE, LONGITUDE, NUMBER, USER, configured, leaks, pl
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.counting.contributions import user_codes
+from penstock.pipeline.counting.ingest import CELL, ingested
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.run import run
 from penstock.pipeline.sources import stream
 from penstock.pipeline.sources.base import EventBlock, Reject
-from penstock.pipeline.steps.contributions import user_codes
-from penstock.pipeline.steps.ingest import CELL, ingested
 
 
 def stream_of(value: dict, **changes) -> dict:
@@ -81,7 +81,7 @@ def test_a_run_that_fails_says_nothing_of_people(tmp_path, everything, monkeypat
         raise ValueError(f"cannot use {USER} at {LATITUDE}")
 
     # Where rows are counted: the look at the input, before anything is written, has passed.
-    monkeypatch.setattr("penstock.pipeline.steps.count.located", broken)
+    monkeypatch.setattr("penstock.pipeline.counting.count.located", broken)
     assert main(["run", str(tmp_path / "run.yaml"), "--log", "json"]) == 1
     assert main(["run", str(tmp_path / "run.yaml"), "--resume"]) == 1
     assert "ValueError at security/test_security_leaks.py" in (said := capfd.readouterr()).err

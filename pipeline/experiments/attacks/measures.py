@@ -20,9 +20,9 @@ from penstock.mechanisms.core.geometry import corners_of, offsets_between
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.counting.presence import Presence, read_memberships, read_presence
 from penstock.pipeline.experiments.attacks.membership import Game, membership_game, targets_of
 from penstock.pipeline.spaces.base import Space
-from penstock.pipeline.steps.individuals import Presence, read_memberships, read_presence
 from penstock.pipeline.windows.calendar import DAY, wall_time
 
 #: Figures of an attack on membership: area under the curve, who is found at 1 % and at 0.1 % false alarms, and the

@@ -27,10 +27,10 @@ from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, 
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.counting.presence import Presence, read_presence
 from penstock.pipeline.experiments.attacks.store import Store, game_name
 from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import versions
-from penstock.pipeline.steps.individuals import Presence, read_presence
 
 Listener = Callable[[int, int], None]
 #: Told before the first attack: people attacked, people seen, and seconds that it takes by a rehearsal.

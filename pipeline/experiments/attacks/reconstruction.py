@@ -35,6 +35,7 @@ from penstock.mechanisms.suppress_small import SuppressSmall
 from penstock.pipeline.config.canonical import content_digest, resolved
 from penstock.pipeline.config.plan import STREAM, Plan
 from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.counting.presence import Presence, read_presence
 from penstock.pipeline.experiments.attacks.membership import (
     CONFIDENCE,
     EVERYBODY,
@@ -50,7 +51,6 @@ from penstock.pipeline.experiments.attacks.segment_bounds import SuccessBounds
 from penstock.pipeline.experiments.attacks.store import Store, game_name
 from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import versions
-from penstock.pipeline.steps.individuals import Presence, read_presence
 
 KINDS: Sequence[Estimator] = ESTIMATORS  # type: ignore[assignment]
 SIMULATED = "made up"

@@ -25,11 +25,11 @@ from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.counting.presence import read_presence
 from penstock.pipeline.experiments.attacks.measures import MAX_PEOPLE, check_recoverable, knowledge, positions_of
 from penstock.pipeline.experiments.attacks.membership import AttackOutcome, Begun, Listener, counts_plan
 from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import versions
-from penstock.pipeline.steps.individuals import read_presence
 
 SUMMARY = "attack_recovery.json"
 #: Windows that the time of an attack is estimated from.

@@ -14,9 +14,9 @@ import polars as pl
 
 from penstock.pipeline.config.canonical import content_digest, digest
 from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.counting.presence import Presence
 from penstock.pipeline.output import files
 from penstock.pipeline.output.manifest import made_by
-from penstock.pipeline.steps.individuals import Presence
 
 
 @dataclass(frozen=True)

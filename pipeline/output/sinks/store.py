@@ -18,8 +18,8 @@ from penstock.pipeline.output.checkpoint import public_name
 from penstock.pipeline.output.files import canonical
 from penstock.pipeline.output.maps import CELLS, OUTLINES
 from penstock.pipeline.output.sinks import Sink
+from penstock.pipeline.releasing.release import STREAM
 from penstock.pipeline.sources.reading.file_systems import file_system, opened
-from penstock.pipeline.steps.release import STREAM
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan

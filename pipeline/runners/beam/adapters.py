@@ -14,10 +14,10 @@ from apache_beam.typehints.decorators import with_input_types, with_output_types
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.output.tables import releases_table
+from penstock.pipeline.releasing.release import STREAM, Batch
 from penstock.pipeline.runners.beam.coders import NamedBlock, decode_rows
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, redacted
 from penstock.pipeline.sources.base import EventBlock
-from penstock.pipeline.steps.release import STREAM, Batch
 
 #: Events that travel together: what each element of a pipeline costs is paid once for all of them.
 BLOCK_ROWS = 100_000

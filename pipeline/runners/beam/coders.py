@@ -22,12 +22,12 @@ from penstock.mechanisms.core.contract import Release
 from penstock.mechanisms.core.events import EVENTS, Event
 from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.mechanisms.core.state import State, StateFormat
+from penstock.pipeline.counting.bounding import PeriodQuota
+from penstock.pipeline.counting.count import GroupCounts
+from penstock.pipeline.counting.ingest import RowCounts
+from penstock.pipeline.counting.targets import PrivateFacts
+from penstock.pipeline.releasing.release import Batch, Charge
 from penstock.pipeline.sources.base import EventBlock, Reject
-from penstock.pipeline.steps.bounding import PeriodQuota
-from penstock.pipeline.steps.count import GroupCounts
-from penstock.pipeline.steps.ingest import RowCounts
-from penstock.pipeline.steps.release import Batch, Charge
-from penstock.pipeline.steps.targets import PrivateFacts
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan

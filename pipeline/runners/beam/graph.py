@@ -29,11 +29,25 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from penstock.accountants.core.accountant import Rows
+from penstock.pipeline.counting.bounding import PeriodQuota, periods_of
+from penstock.pipeline.counting.contributions import decoded, merged
+from penstock.pipeline.counting.count import (
+    GroupCounts,
+    Visits,
+    contributions_of,
+    count_group,
+    nothing,
+    summarise_users,
+)
+from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output import files
 from penstock.pipeline.output.checkpoint import open_ledger
 from penstock.pipeline.output.files import parts_folder
 from penstock.pipeline.output.writer import RunWriter
+from penstock.pipeline.releasing import account as account_loop
+from penstock.pipeline.releasing.account import AccountLoop
+from penstock.pipeline.releasing.release import STREAM, Batch, ReleaseLoop
 from penstock.pipeline.runners.beam.coders import (
     BatchCoder,
     NamedBlock,
@@ -67,13 +81,6 @@ from penstock.pipeline.runners.beam.step import (
 from penstock.pipeline.runners.beam.traces import ReleaseTraces
 from penstock.pipeline.runners.shared import N_THREADS, PIECE_ROWS, account_parts, map_in_order, released_batches
 from penstock.pipeline.sources.pubsub import Pubsub
-from penstock.pipeline.steps import account as account_loop
-from penstock.pipeline.steps.account import AccountLoop
-from penstock.pipeline.steps.bounding import PeriodQuota, periods_of
-from penstock.pipeline.steps.contributions import decoded, merged
-from penstock.pipeline.steps.count import GroupCounts, Visits, contributions_of, count_group, nothing, summarise_users
-from penstock.pipeline.steps.ingest import RowCounts
-from penstock.pipeline.steps.release import STREAM, Batch, ReleaseLoop
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan

@@ -37,11 +37,11 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
 from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.mechanisms.core.state import State, StateFormat
+from penstock.pipeline.counting.ingest import closed_before
 from penstock.pipeline.runners.beam.coders import NamedBlock
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, end_of_input, redacted, timestamp, whole_second
 from penstock.pipeline.runners.shared import map_in_order
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, LiveSource, MicroBatch, Span
-from penstock.pipeline.steps.ingest import closed_before
 from penstock.pipeline.windows.calendar import Calendar
 
 if TYPE_CHECKING:

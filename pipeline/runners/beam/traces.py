@@ -11,9 +11,9 @@ from apache_beam.typehints.decorators import with_input_types
 from penstock.mechanisms.core.state import StateFormat
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output.checkpoint import open_ledger
+from penstock.pipeline.releasing.traces import TraceLoop, gather, points_of
 from penstock.pipeline.runners.beam.coders import NamedBlock, row_counts
 from penstock.pipeline.runners.beam.step import ROWS, PlanTransform, WritingStep, redacted, typed
-from penstock.pipeline.steps.traces import TraceLoop, gather, points_of
 
 #: Points of a block as they travel.
 _POINTS = StateFormat("points", 2)

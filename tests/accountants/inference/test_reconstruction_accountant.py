@@ -21,7 +21,7 @@ from penstock.mechanisms.core.contract import Facts, Release
 from penstock.mechanisms.core.events import Event, Exact
 from penstock.mechanisms.core.plugin import DataError, ParameterError, UnsupportedEvent
 from penstock.mechanisms.core.run import run_mechanism
-from penstock.pipeline.steps.targets import as_counted, rows_of
+from penstock.pipeline.counting.targets import as_counted, rows_of
 
 
 def accountant_of(priors, places=None, horizon=3, tolerance=1):

@@ -14,9 +14,9 @@ from penstock.mechanisms.core.plugin import PenstockError
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.steps.account import AccountLoop
-from penstock.pipeline.steps.release import ReleaseLoop
-from penstock.pipeline.steps.targets import PrivateFacts
+from penstock.pipeline.counting.targets import PrivateFacts
+from penstock.pipeline.releasing.account import AccountLoop
+from penstock.pipeline.releasing.release import ReleaseLoop
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 PRIOR = {"estimate": "first", "windows": 4, "smoothing": 0.5}

@@ -13,9 +13,9 @@ from penstock.pipeline.config.build import fields_of
 from penstock.pipeline.config.removed import REMOVED
 from penstock.pipeline.config.run import RunConfig, load, loads
 from penstock.pipeline.config.sections import Output
+from penstock.pipeline.counting.bounding import Bounding
 from penstock.pipeline.spaces.base import SPACES
 from penstock.pipeline.spaces.grid import Grid
-from penstock.pipeline.steps.bounding import Bounding
 from penstock.pipeline.windows.base import WINDOWS
 from penstock.pipeline.windows.fixed import Fixed
 

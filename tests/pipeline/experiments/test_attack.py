@@ -13,6 +13,7 @@ from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.counting.presence import Presence, read_presence
 from penstock.pipeline.experiments.attacks.membership import (
     SCHEMA,
     Game,
@@ -26,7 +27,6 @@ from penstock.pipeline.experiments.attacks.membership import (
 )
 from penstock.pipeline.output import manifest
 from penstock.pipeline.run import run
-from penstock.pipeline.steps.individuals import Presence, read_presence
 
 CITY = """
 name: attack

@@ -14,6 +14,7 @@ from penstock.evaluation.attacks.game import MembershipGame
 from penstock.evaluation.attacks.recovery import trajectory_recovery
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.counting.presence import read_presence
 from penstock.pipeline.experiments.attacks import measures as attack_measures
 from penstock.pipeline.experiments.attacks.measures import (
     RECOVERY_FIGURES,
@@ -25,7 +26,6 @@ from penstock.pipeline.experiments.attacks.measures import (
 from penstock.pipeline.experiments.attacks.membership import Game, membership_game, targets_of
 from penstock.pipeline.experiments.measures import measure
 from penstock.pipeline.experiments.runner import run_experiment
-from penstock.pipeline.steps.individuals import read_presence
 
 HEAD = "name: e\nquestion: which\nbase: base.yaml\n"
 GAME = "attack: {targets: 3, samples: 40, known: 0.5, group_size: 8}\n"

@@ -14,10 +14,10 @@ from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.counting.presence import read_presence
 from penstock.pipeline.experiments.attacks.measures import knowledge
 from penstock.pipeline.experiments.attacks.recovery import RecoveryGame, recovery, recovery_text
 from penstock.pipeline.run import run
-from penstock.pipeline.steps.individuals import read_presence
 
 ONE = "mechanism: {type: discrete_laplace, epsilon: 2.0}\nbounding: {max_cells: 1}\n"
 

@@ -16,8 +16,8 @@ from penstock.pipeline.experiments.load import loads_experiment
 from penstock.pipeline.experiments.measures import measure
 from penstock.pipeline.experiments.runner import run_experiment
 from penstock.pipeline.experiments.trial import read_counts, run_trace_trial, write_counts
+from penstock.pipeline.releasing.traces import landmark_mask
 from penstock.pipeline.run import run
-from penstock.pipeline.steps.traces import landmark_mask
 from penstock.pipeline.windows.landmarks import SHAPES, DrawnLandmarks, Landmarks
 
 BASE = """\

@@ -28,8 +28,8 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.ledger_budget import Books, LandmarkWindows, Limit, Terms, terms_of
+from penstock.pipeline.releasing.release import Batch, Charge
 from penstock.pipeline.run import Result
-from penstock.pipeline.steps.release import Batch, Charge
 
 HOUR = 3_600_000
 DAY = "2024-01-01T00:00:00Z"
@@ -557,7 +557,7 @@ LANDMARK_RUN = {"mechanism": UNIFORM, "on_exhausted": "repeat"}
 def begun_and_released(tmp_path: Path, value: dict[str, Any], order: list[str]) -> dict[str, list[str]]:
     """What a run with landmarks at hours 1 and 4 and one without any release, in an order; the first has begun."""
     from penstock.pipeline.output import checkpoint
-    from penstock.pipeline.steps.release import ReleaseLoop
+    from penstock.pipeline.releasing.release import ReleaseLoop
 
     value["output"]["ledger_budget"] = 1.0
     runs = {
@@ -633,7 +633,7 @@ def test_a_landmark_that_goes_on_in_the_next_period_is_one_there(tmp_path, value
 def test_a_run_has_room_on_its_own_ledger_where_the_clocks_are_put_back(tmp_path, value):
     """A window of 25 hours that ends at noon has a part of the next day, whose landmarks cost the whole budget."""
     from penstock.pipeline.output import checkpoint
-    from penstock.pipeline.steps.release import ReleaseLoop
+    from penstock.pipeline.releasing.release import ReleaseLoop
 
     windows = {"type": "fixed", "size": "1d", "time_zone": "Europe/Berlin", "origin": "2024-10-25T10:00:00Z"}
     days = {"budget_period": "2d", "landmarks": {"windows": [3, 4]}}
@@ -686,7 +686,7 @@ def checkpoint_of(own: dict[str, Any], folder: Path) -> None:
 
 def test_a_window_is_not_charged_for_two_inputs_by_a_run_that_was_not_continued(tmp_path, value):
     from penstock.pipeline.output import checkpoint
-    from penstock.pipeline.steps.release import ReleaseLoop
+    from penstock.pipeline.releasing.release import ReleaseLoop
 
     plan = make_plan(configured(changed(value, mechanism=PLAIN, **COMPOSED)), tmp_path / "one", b"one")
     checkpoint.begin(plan)
@@ -764,7 +764,7 @@ def test_runs_at_the_same_time_do_not_pass_the_budget_together(tmp_path, value):
         config = configured(changed(value, mechanism=PLAIN | {"epsilon": 0.75}, on_exhausted="repeat", **COMPOSED))
         plans.append(make_plan(config, tmp_path / name, name.encode()))
     from penstock.pipeline.output import checkpoint
-    from penstock.pipeline.steps.release import ReleaseLoop
+    from penstock.pipeline.releasing.release import ReleaseLoop
 
     loops = []
     for plan in plans:

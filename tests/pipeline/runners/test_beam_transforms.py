@@ -21,9 +21,12 @@ from engine_state import Bag, Cell, Due
 from penstock.mechanisms.core.contract import Release
 from penstock.pipeline.config.plan import STREAM, make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.counting.count import GroupCounts
+from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output.files import ledger_path, parts_folder
 from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.releasing.release import Batch, ReleaseLoop
 from penstock.pipeline.runners.beam import IN_PROCESS, distributed, graph
 from penstock.pipeline.runners.beam.coders import (
     BatchCoder,
@@ -40,9 +43,6 @@ from penstock.pipeline.runners.beam.step import ROWS, end_of_input, final_at, ti
 from penstock.pipeline.runners.beam.traces import ReleaseTraces
 from penstock.pipeline.sources.base import EventBlock, Reject
 from penstock.pipeline.sources.stream import Stream
-from penstock.pipeline.steps.count import GroupCounts
-from penstock.pipeline.steps.ingest import RowCounts
-from penstock.pipeline.steps.release import Batch, ReleaseLoop
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan

@@ -30,6 +30,7 @@ from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.checkpoint import open_ledger
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.sinks.messages import Publisher
+from penstock.pipeline.releasing.release import Batch, Charge, ReleaseLoop
 from penstock.pipeline.runners.beam import distributed, graph, read
 from penstock.pipeline.runners.beam.graph import Release, WriteBatches
 from penstock.pipeline.runners.beam.read import Cursor, CursorCoder, FromTheStart, Replay
@@ -37,7 +38,6 @@ from penstock.pipeline.runners.beam.step import Step, redacted
 from penstock.pipeline.runners.failure import note_failure, raise_failure
 from penstock.pipeline.runners.flink import jobs, runner
 from penstock.pipeline.runners.flink.jobs import latest_checkpoint
-from penstock.pipeline.steps.release import Batch, Charge, ReleaseLoop
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan

@@ -27,6 +27,7 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.monitoring.redaction import UnforeseenError
 from penstock.pipeline.output import files, manifest
 from penstock.pipeline.output.files import ledger_path, parts_folder
@@ -47,7 +48,6 @@ from penstock.pipeline.runners.beam.read import Cursor, CursorCoder, CursorTrack
 from penstock.pipeline.runners.beam.step import end_of_input, final_at
 from penstock.pipeline.sources.base import EventBlock, Reject
 from penstock.pipeline.sources.stream import Stream
-from penstock.pipeline.steps.ingest import RowCounts
 
 CONFIG = """
 name: cluster

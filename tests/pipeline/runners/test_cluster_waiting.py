@@ -9,11 +9,11 @@ from engine_state import Bag, Cell, Due
 from test_cluster_graph import plan_in
 
 from penstock.pipeline.config.plan import STREAM
+from penstock.pipeline.counting.count import nothing
 from penstock.pipeline.output.files import ledger_path, parts_folder
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.runners.beam.coders import decode_counts, encode_counts
 from penstock.pipeline.runners.beam.graph import Release
-from penstock.pipeline.steps.count import nothing
 
 
 def test_each_group_is_released_with_its_counts_however_far_ahead_they_came(

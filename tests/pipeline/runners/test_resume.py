@@ -28,8 +28,8 @@ from penstock.pipeline import INTERRUPTED
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.releasing import account, release
 from penstock.pipeline.runners import local
-from penstock.pipeline.steps import account, release
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 N_WINDOWS = 18

@@ -22,9 +22,9 @@ from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.output.maps import export
+from penstock.pipeline.releasing.traces import area_of
 from penstock.pipeline.reporting.page import write_report
 from penstock.pipeline.spaces.zones import Zones
-from penstock.pipeline.steps.traces import area_of
 
 CITIBIKE = Path(os.environ.get("PENSTOCK_DATA", "data")) / "citibike_jc"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.mechanisms.core.geometry import distance, moved, offsets_between, stay_points
-from penstock.pipeline.steps.traces import landmark_mask
+from penstock.pipeline.releasing.traces import landmark_mask
 from penstock.pipeline.windows.landmarks import Landmarks, StayPoints
 
 PLACE = np.array([39.9, 116.4])

@@ -21,9 +21,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from penstock.mechanisms.core.plugin import DataError, StateVersionError
-from penstock.pipeline.steps import charge_table, slot_ledger
-from penstock.pipeline.steps.charge_table import ChargeTable, SlotCharge, Terms
-from penstock.pipeline.steps.slot_ledger import Charge, Head, Ledger, LedgerExhausted
+from penstock.pipeline.releasing import charge_table, slot_ledger
+from penstock.pipeline.releasing.charge_table import ChargeTable, SlotCharge, Terms
+from penstock.pipeline.releasing.slot_ledger import Charge, Head, Ledger, LedgerExhausted
 
 HOUR, DAY = 3_600_000, 86_400_000
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant
 from penstock.mechanisms.core.plugin import ParameterError
-from penstock.pipeline.steps import bounding
-from penstock.pipeline.steps.bounding import bound
-from penstock.pipeline.steps.contributions import ContributionRows, Contributions, KeyLayout
+from penstock.pipeline.counting import bounding
+from penstock.pipeline.counting.bounding import bound
+from penstock.pipeline.counting.contributions import ContributionRows, Contributions, KeyLayout
 
 Integers = NDArray[np.int64]
 

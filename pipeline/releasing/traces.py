@@ -22,12 +22,12 @@ from penstock.mechanisms.core.run import ReleasedTraces, Step, collect, release_
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.trace_goal import PlannedNoise
 from penstock.mechanisms.core.traces import PointMechanism, PointSchedule, Traces
+from penstock.pipeline.counting import ingest
+from penstock.pipeline.counting.contributions import starts_of, user_codes
+from penstock.pipeline.counting.ingest import RowCounts, rejected_by_reason
+from penstock.pipeline.releasing.release import Charge
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.spaces.base import Space
-from penstock.pipeline.steps import ingest
-from penstock.pipeline.steps.contributions import starts_of, user_codes
-from penstock.pipeline.steps.ingest import RowCounts, rejected_by_reason
-from penstock.pipeline.steps.release import Charge
 from penstock.pipeline.windows.landmarks import DrawnLandmarks, Landmarks, landmark_distribution
 from penstock.pipeline.windows.schedule import period_calendar
 

@@ -21,7 +21,7 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.steps.traces import TraceLoop, gather, points_of, pseudonyms
+from penstock.pipeline.releasing.traces import TraceLoop, gather, points_of, pseudonyms
 
 STAYS = {"stay_points": {"distance": 300, "time": "5m"}}
 ADAPTIVE = {"type": "landmark_adaptive", "noise": "planar_laplace", "epsilon": 2.0, "radius": 50}

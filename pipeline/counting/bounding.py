@@ -21,8 +21,8 @@ from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.sampling import Sampling
-from penstock.pipeline.steps import contributions
-from penstock.pipeline.steps.contributions import (
+from penstock.pipeline.counting import contributions
+from penstock.pipeline.counting.contributions import (
     REMEMBERED,
     ContributionRows,
     factorize,
@@ -74,7 +74,7 @@ class Bounding(Checked):
 def bound(memberships: ContributionRows, max_cells: int, keep: str, hash_key: bytes) -> NDArray[np.bool_]:
     """Which memberships stay.
 
-    ``memberships``: sorted by user, window and cell (as `penstock.pipeline.steps.contributions.merge` leaves them).
+    ``memberships``: sorted by user, window and cell (as `penstock.pipeline.counting.contributions.merge` leaves them).
     ``max_cells``: cells that one user keeps in one window. ``keep``: ``hash`` (by a keyed hash of user, window and
     cell), ``first``, ``last`` (by time of the user's earliest or latest event there) or ``most_frequent``; ties go to
     the smaller cell index. Returns a mask of shape (n,). O(n) where no one exceeds the bound; only the rest is hashed

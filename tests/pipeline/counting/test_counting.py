@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.pipeline.steps.bounding import bound
-from penstock.pipeline.steps.contributions import (
+from penstock.pipeline.counting.bounding import bound
+from penstock.pipeline.counting.contributions import (
     ContributionRows,
     distinct_marked,
     distinct_rows,
@@ -146,7 +146,7 @@ def test_bounding_chooses_the_smallest_hashes_also_where_these_begin_alike_or_ar
     rng = np.random.default_rng(limit)
     user, window, cell = np.unique(rng.integers(0, [40, 3, 12], (3000, 3)), axis=0).T
     hashes = rng.integers(0, n_values, len(user), dtype=np.uint64)
-    monkeypatch.setattr("penstock.pipeline.steps.bounding.keyed_hash", lambda *_: hashes)
+    monkeypatch.setattr("penstock.pipeline.counting.bounding.keyed_hash", lambda *_: hashes)
     kept = bound(ContributionRows(user[:, None], window, cell), limit, "hash", b"k" * 16)
     rows = sorted(zip(user.tolist(), window.tolist(), hashes.tolist(), cell.tolist()))
     units = [list(its) for _, its in groupby(rows, key=lambda row: row[:2])]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from penstock.pipeline.counting.ingest import Plan, RowCounts, cells_of, located
 from penstock.pipeline.sources.base import EventBlock
-from penstock.pipeline.steps.ingest import Plan, RowCounts, cells_of, located
 
 #: Rows that a likely cure is looked for in.
 SAMPLE = 100_000

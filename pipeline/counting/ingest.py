@@ -12,10 +12,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.state import State
+from penstock.pipeline.counting.contributions import with_digests
 from penstock.pipeline.sources.base import EventBlock, MicroBatch, Reject
 from penstock.pipeline.spaces.base import Space
-from penstock.pipeline.steps.contributions import with_digests
-from penstock.pipeline.steps.sealing import seal
 from penstock.pipeline.windows.calendar import Calendar
 from penstock.pipeline.windows.schedule import WindowSchedule
 
@@ -93,12 +92,8 @@ class Plan(Protocol):
         """Whether input files are named after users."""
 
     @property
-    def reject_rule(self) -> str:
-        """What is kept of rejected rows: ``raw``, ``places`` or ``sealed``."""
-
-    @property
-    def reject_key(self) -> bytes:
-        """Public key that rejected rows are sealed for."""
+    def keeps_rejected_rows(self) -> bool:
+        """Whether a rejected row itself is kept, beside where it was and what was wrong."""
 
 
 def ingested(block: EventBlock, plan: Plan) -> EventBlock:
@@ -108,7 +103,7 @@ def ingested(block: EventBlock, plan: Plan) -> EventBlock:
 
     The key of the run makes the digests that stand for users; its ``output.rejects`` says what is kept of rejects.
     """
-    if plan.digest_key is None and plan.reject_rule == "raw":
+    if plan.digest_key is None and plan.keeps_rejected_rows:
         return block
     rejects = tuple(kept_reject(reject, plan) for reject in block.rejects)
     frame = with_digests(block.frame, plan.digest_key)
@@ -126,16 +121,13 @@ def cells_of(frame: pl.DataFrame, plan: Plan) -> NDArray[np.int64]:
 
 
 def kept_reject(reject: Reject, plan: Plan) -> Reject:
-    """A reject as it is kept: with its row, with the row sealed, or only where it was and what was wrong.
+    """A reject as it is kept: with its row, or only where it was and what was wrong.
 
     A file that is named after a person is named by a digest in a deployment.
     """
     if plan.digest_key is not None and plan.names_users:
         reject = replace(reject, file=_hidden(reject.file, plan.digest_key))
-    if plan.reject_rule == "raw" or reject.raw is None:
-        return reject
-    sealed = seal(reject.raw, plan.reject_key) if plan.reject_rule == "sealed" else None
-    return replace(reject, raw=None, sealed=sealed)
+    return reject if plan.keeps_rejected_rows else replace(reject, raw=None)
 
 
 def _hidden(file: str, key: bytes) -> str:

@@ -24,7 +24,7 @@ from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.files import ledger_path
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.writer import RunWriter
-from penstock.pipeline.steps.release import Charge, ReleaseLoop
+from penstock.pipeline.releasing.release import Charge, ReleaseLoop
 
 N_WINDOWS, N_CELLS = 8, 3
 

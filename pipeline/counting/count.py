@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
-from penstock.pipeline.sources.base import EventBlock
-from penstock.pipeline.steps import ingest, targets
-from penstock.pipeline.steps.bounding import PeriodQuota, bound, released_counts
-from penstock.pipeline.steps.contributions import (
+from penstock.pipeline.counting import ingest, targets
+from penstock.pipeline.counting.bounding import PeriodQuota, bound, released_counts
+from penstock.pipeline.counting.contributions import (
     CHUNK,
     Contributions,
     KeyLayout,
@@ -28,8 +27,9 @@ from penstock.pipeline.steps.contributions import (
     user_codes,
     widened,
 )
-from penstock.pipeline.steps.ingest import RowCounts, located
-from penstock.pipeline.steps.targets import no_target_cells, target_cells
+from penstock.pipeline.counting.ingest import RowCounts, located
+from penstock.pipeline.counting.targets import no_target_cells, target_cells
+from penstock.pipeline.sources.base import EventBlock
 
 Integers = NDArray[np.int64]
 

@@ -16,8 +16,8 @@ from penstock.accountants.markov import count_transitions, estimated_matrix
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.steps.bounding import Bounding
-from penstock.pipeline.steps.individuals import plan_training, training_part
+from penstock.pipeline.counting.bounding import Bounding
+from penstock.pipeline.counting.presence import plan_training, training_part
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 KEY = b"k" * 32

@@ -18,7 +18,7 @@ from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import BudgetExceeded
 from penstock.mechanisms.core.state import State, StateFormat, decode_state, encode_state
-from penstock.pipeline.steps.targets import PrivateFacts
+from penstock.pipeline.counting.targets import PrivateFacts
 from penstock.pipeline.windows.calendar import Calendar
 
 FORMAT = StateFormat("release_loop")

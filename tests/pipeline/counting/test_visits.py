@@ -5,8 +5,8 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from penstock.pipeline.steps.contributions import Contributions, KeyLayout, distinct_keys
-from penstock.pipeline.steps.count import Visits, summarise_users, visits
+from penstock.pipeline.counting.contributions import Contributions, KeyLayout, distinct_keys
+from penstock.pipeline.counting.count import Visits, summarise_users, visits
 
 N_CELLS, GROUP = 9, 4
 

@@ -14,13 +14,13 @@ from penstock.accountants.core.accountant import Accountant
 from penstock.accountants.core.training import Training
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
+from penstock.pipeline.counting import count
+from penstock.pipeline.counting.bounding import Bounding, bound, released_memberships
+from penstock.pipeline.counting.contributions import ContributionRows, distinct_marked, merge, starts_of, user_codes
+from penstock.pipeline.counting.count import contributions_of
+from penstock.pipeline.counting.targets import rows_of
 from penstock.pipeline.sources.base import EventBlock, Source
 from penstock.pipeline.spaces.base import Space
-from penstock.pipeline.steps import count
-from penstock.pipeline.steps.bounding import Bounding, bound, released_memberships
-from penstock.pipeline.steps.contributions import ContributionRows, distinct_marked, merge, starts_of, user_codes
-from penstock.pipeline.steps.count import contributions_of
-from penstock.pipeline.steps.targets import rows_of
 from penstock.pipeline.windows.calendar import Calendar
 
 Binary = NDArray[np.bool_]

@@ -12,9 +12,9 @@ from small_configuration import START, made_up_events, small_sections
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.counting.contributions import Contributions, KeyLayout, crowded, decoded, union
+from penstock.pipeline.counting.count import contributions_of, count_group
 from penstock.pipeline.sources.base import EventBlock
-from penstock.pipeline.steps.contributions import Contributions, KeyLayout, crowded, decoded, union
-from penstock.pipeline.steps.count import contributions_of, count_group
 
 #: Whom two pieces of one block are about.
 OWN = ([3, 3, 999], [8, 999, 999])

@@ -9,11 +9,11 @@ from penstock.mechanisms.core.contract import Release
 from penstock.mechanisms.core.events import Block, DiscreteLaplace, Event, Gaussian, Nothing, Repeated, Sampled
 from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.mechanisms.core.state import StateFormat
+from penstock.pipeline.counting.targets import PrivateFacts
+from penstock.pipeline.releasing.release import Batch, Charge
 from penstock.pipeline.runners.beam import coders
 from penstock.pipeline.runners.beam.coders import BatchCoder, decode_batch, encode_batch
 from penstock.pipeline.runners.beam.graph import AccountInOrder
-from penstock.pipeline.steps.release import Batch, Charge
-from penstock.pipeline.steps.targets import PrivateFacts
 
 CHARGE = Charge("main", 3, 0, 10, 0.1, 0.005, True, "configuration", "data")
 EVENTS: tuple[Event, ...] = (

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from penstock.mechanisms.core.plugin import BudgetExceeded, DataError, StateVersionError
 from penstock.pipeline.atomic import write_first
-from penstock.pipeline.steps.charge_table import ChargeTable, SlotCharge, Terms
+from penstock.pipeline.releasing.charge_table import ChargeTable, SlotCharge, Terms
 
 #: Version of the file; every later version of penstock reads this one.
 VERSION = 1

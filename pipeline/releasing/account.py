@@ -10,8 +10,8 @@ import numpy as np
 from penstock.accountants.core.accountant import ACCOUNTANTS, Accountant, AccountingFacts, Rows
 from penstock.mechanisms.core.contract import Window
 from penstock.mechanisms.core.state import State, StateFormat, decode_state, encode_state
-from penstock.pipeline.steps.release import Batch
-from penstock.pipeline.steps.targets import PrivateFacts, Targets, no_target_cells
+from penstock.pipeline.counting.targets import PrivateFacts, Targets, no_target_cells
+from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.windows.calendar import Calendar
 
 VERSION = 1
