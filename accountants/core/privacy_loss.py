@@ -54,7 +54,8 @@ def from_loss_distributions(table: NDArray[np.float64], n_kinds: int, delta: flo
         if scale == 0:
             return float("inf")
         event = _library_event(KINDS[int(kind)], sensitivity, scale)
-        accountant.compose(event if rate == 1 else dp_event.PoissonSampledDpEvent(rate, event), int(count))
+        with np.errstate(over="ignore"):  # of exp(ε) beyond 10³⁰⁸, whose reciprocal is 0 all the same
+            accountant.compose(event if rate == 1 else dp_event.PoissonSampledDpEvent(rate, event), int(count))
     return float(accountant.get_epsilon(delta))
 
 

@@ -17,6 +17,7 @@ from penstock.accountants.core.accountant import Accountant
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.chain import Chain, misplaced
 from penstock.mechanisms.core.contract import MECHANISMS, Generalization, Mechanism, Transformation
+from penstock.mechanisms.core.draws import LARGEST_SCALE
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.config.build import A_DURATION, A_TIME, fields_of, format_duration, input_paths
@@ -389,6 +390,26 @@ def period_bounds_have_a_period(bounding: Bounding, source: Source, budget_perio
         yield Finding(("budget_period",), None, f"{A_DURATION}, which bounding.max_per_period is a bound on")
 
 
+def noise_can_be_drawn(mechanism: tuple[Mechanism, ...], bounding: Bounding, space: Space) -> Iterator[Finding]:
+    """Noise of integers has a largest scale; a schedule, which divides its budget, says so when it is rehearsed."""
+    n_cells = 1 if space.derived_from_data else len(space.cells) if not any(cells_can_be_listed(space)) else 1
+    moved = min(bounding.max_cells or n_cells, n_cells)
+    for i, step in enumerate(mechanism):
+        for name, scale_of in _SCALES.items():
+            amount = getattr(step, name, None)
+            if isinstance(amount, int | float) and amount > 0 and scale_of(amount, moved) > LARGEST_SCALE:
+                least = "smaller" if name == "sigma" else "larger"
+                yield Finding(("mechanism", i, name), amount, f"{least}: noise has a scale of at most 2**40 people")
+
+
+#: Scale of the noise by an amount of budget, and by the cells that one person moves.
+_SCALES: dict[str, Callable[[float, int], float]] = {
+    "epsilon": lambda epsilon, moved: moved / max(epsilon, 1e-300),
+    "rho": lambda rho, moved: math.sqrt(moved / 2) / math.sqrt(max(rho, 1e-300)),
+    "sigma": lambda sigma, moved: sigma,
+}
+
+
 def accountants_know_linked_windows(
     mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...]
 ) -> Iterator[Finding]:
@@ -621,6 +642,7 @@ RULES: tuple[Rule, ...] = (
     period_bounds_are_priced,
     period_bounds_have_a_period,
     accountants_know_period_bounds,
+    noise_can_be_drawn,
     accountants_know_linked_windows,
     period_bounds_have_a_plain_ledger,
     attacks_can_follow,

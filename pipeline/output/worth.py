@@ -276,8 +276,9 @@ def zone_in_words(hour: int, time_zone: str) -> str:
 
 # Error to expect, from public facts alone.
 
-#: Zero counts that a mechanism is tried on: number of windows, and number of counts.
+#: Zero counts that a mechanism is tried on: number of windows, and least and largest number of counts.
 REHEARSED = 168
+FEWEST_COUNTS = 20_000
 MOST_COUNTS = 200_000
 
 
@@ -298,7 +299,8 @@ def expected_noise(config: RunConfig) -> tuple[float, float] | None:
         return None
     n_windows = max(plan.chain.unit_windows, min(REHEARSED, MOST_COUNTS // plan.n_cells))
     n_windows = min(n_windows, plan.calendar.n_windows or n_windows)
-    nobody = np.zeros((n_windows, plan.n_cells), np.int64)
+    n_times = -(-FEWEST_COUNTS // (n_windows * plan.n_cells))  # of a few counts the figures would be a matter of luck
+    nobody = np.zeros((n_times, n_windows, plan.n_cells), np.int64)
     noisy = replace(plan.chain, after=())  # what is done to the noisy counts would show zeros as zeros
     made = run_mechanism(noisy, nobody, plan.facts(), windows=plan.windows(1, n_windows))
     sizes = np.abs(np.concatenate([release.values for release in made]))

@@ -158,6 +158,14 @@ WRONG = {
         "epsilon: -1",
         ["19: mechanism[0].epsilon: -1 is not allowed; it must be a number above 0 (nats)"],
     ),
+    "a budget whose noise no integer holds": (
+        "epsilon: 1.0",
+        "epsilon: 1e-13",
+        [
+            "19: mechanism[0].epsilon: 1e-13 is not allowed; "
+            "it must be larger: noise has a scale of at most 2**40 people"
+        ],
+    ),
     "not a number": (
         "epsilon: 1.0",
         "epsilon: .nan",

@@ -54,6 +54,15 @@ def test_the_expected_error_is_that_of_the_noise(tmp_path, mechanism, expected):
         assert mean == pytest.approx(expected, rel=0.15)
 
 
+@pytest.mark.parametrize("n_hours", [2, 6])
+def test_the_expected_error_of_few_counts_is_that_of_many(tmp_path, n_hours):
+    value = simulated(tmp_path, {"type": "discrete_laplace", "epsilon": 0.1})
+    value["source"]["until"] = f"2024-01-01T{n_hours:02d}:00:00Z"
+    mean, most = expected_noise(configured(value | {"bounding": {"max_cells": 1}}))  # type: ignore[misc]
+    assert mean == pytest.approx(10, rel=0.05)
+    assert most == pytest.approx(30, abs=2)
+
+
 def test_the_expected_error_needs_neither_data_nor_the_key(tmp_path):
     value = sections(tmp_path)
     config = configured(value)
