@@ -22,7 +22,7 @@ from penstock.mechanisms.sampling import Sampling
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import load
 from penstock.pipeline.experiments.attacks.membership import membership_game, targets_of
-from penstock.pipeline.experiments.measures import TrialRun
+from penstock.pipeline.experiments.trial import Trial
 from reproductions.exposure import (
     activity_profile,
     component_loadings,
@@ -137,7 +137,7 @@ BOTH = {"1x1, 1 week": "1 week, 1x1"}
 GAIN = "reproductions.pyrgelis:resampled_gain"
 
 
-def resampled_gain(run: TrialRun) -> float:
+def resampled_gain(run: Trial) -> float:
     """Privacy gain as ``attack/pca/gain``, with sampling drawn anew for every aggregate.
 
     The adversary knows the rate, but not which memberships were kept; to the measure of the same name everybody's

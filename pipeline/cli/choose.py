@@ -95,7 +95,7 @@ def _execute(arguments: argparse.Namespace) -> int:
                 long = "a few seconds" if expected < A_FEW else f"about {expected:.0f} s"
                 print(f"penstock: grid {grid}: {total} trials, {long} after counting", file=sys.stderr)
 
-        def listener(done: int, failed: int, counts: int) -> None:
+        def listener(done: int, failed: int, n_read: int) -> None:
             """Show progress, with the failures."""
             show(done + failed, total, f"{failed} failed" if failed else "")
 

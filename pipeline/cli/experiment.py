@@ -27,9 +27,9 @@ def _execute(arguments: argparse.Namespace) -> int:
     quiet = arguments.quiet or arguments.json
     with progress_bar("trials", enabled=not quiet and sys.stderr.isatty()) as show:
 
-        def listener(done: int, failed: int, counts: int) -> None:
-            """Show progress, with what is counted and what failed."""
-            numbers = ((counts, "counted"), (failed, "failed"))
+        def listener(done: int, failed: int, n_read: int) -> None:
+            """Show progress, with sources read and trials that failed."""
+            numbers = ((n_read, "read"), (failed, "failed"))
             details = " · ".join(f"{number} {name}" for number, name in numbers if number)
             show(done + failed, len(experiment.trials), details)
 

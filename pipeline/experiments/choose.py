@@ -348,7 +348,7 @@ def choose(
     overrides: Iterable[str] = (),
     n_jobs: int = 1,
     begun: Callable[[str, Experiment], None] = lambda grid, experiment: None,
-    listener: Callable[[int, int, int], None] = lambda done, failed, counts: None,
+    listener: Callable[[int, int, int], None] = lambda done, failed, n_read: None,
 ) -> Choice:
     """Rank all candidates on the data of a configuration, and write the best as a configuration.
 

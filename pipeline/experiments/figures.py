@@ -20,7 +20,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = "osD^vPX*"
 MOST_TICKS = 8
 #: Columns of the results with the provenance of a number.
-PROVENANCE = ("configuration", "inputs", "counts", "versions")
+PROVENANCE = ("configuration", "inputs", "people", "versions")
 
 
 #: What a manifest says where nothing can be drawn.

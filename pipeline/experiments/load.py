@@ -41,7 +41,7 @@ BASE = "base"
 SECTIONS = ("set", "variants", "grid")
 VARIANT = "variant"
 #: Columns of the result table; nothing that varies may take their names.
-RESERVED = ("cell", "seed", "measure", "value", "unit", "configuration", "inputs", "counts", "versions")
+RESERVED = ("cell", "seed", "measure", "value", "unit", "configuration", "inputs", "people", "versions")
 MAX_SETTINGS = 100_000
 REDUCED = "reduced"
 #: Keys that name an input: for an override, then the section that may hold ``path``.
@@ -178,8 +178,8 @@ def _shown(node: Node) -> Any:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One run of a sweep: one setting with one seed."""
+class Planned:
+    """One trial of a sweep before it runs: one setting with one seed."""
 
     #: Position in the order of the grid, from 0.
     number: int
@@ -196,13 +196,13 @@ def raise_all(problems: list[Problem]) -> None:
         raise ConfigError(tuple(dict.fromkeys(map(str, in_order))))
 
 
-def spell_out(root: Mapping, config: ExperimentConfig, grid: Grid, folder: Path | None) -> tuple[Trial, ...]:
+def spell_out(root: Mapping, config: ExperimentConfig, grid: Grid, folder: Path | None) -> tuple[Planned, ...]:
     """One trial with a checked configuration for every setting and seed."""
     base = root.items[BASE]
     problems: list[Problem] = []
     texts: list[str] = []
     measures = [measure(name) for name in config.measures]
-    trials: list[Trial] = []
+    trials: list[Planned] = []
     configs: list[RunConfig] = []
     settings = list(grid.settings())
     for setting in settings:
@@ -212,7 +212,7 @@ def spell_out(root: Mapping, config: ExperimentConfig, grid: Grid, folder: Path 
         problems += _cannot_run(root, found, measures)
         configs.append(found)
         for seed in config.seed_list:
-            trials.append(Trial(len(trials), setting.values, seed, replace(found, seed=seed)))
+            trials.append(Planned(len(trials), setting.values, seed, replace(found, seed=seed)))
     if len(configs) == len(settings):  # a trial that is wrong may be the one that reads a key
         problems += _never_read(base, settings, configs)
     raise_all(problems)
@@ -296,7 +296,7 @@ class Experiment:
     #: Names of what varies, in the order of the tables.
     columns: tuple[str, ...]
     #: The seed varies fastest.
-    trials: tuple[Trial, ...]
+    trials: tuple[Planned, ...]
     #: The whole file as plain values after all changes, for provenance.
     written: dict[str, Any]
     reduced: bool = False

@@ -5,41 +5,39 @@ from __future__ import annotations
 import importlib
 import math
 import re
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.accountants.core.accountant import ACCOUNTANTS, AccountRow
+from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.accountants.core.charges import pure_epsilon
 from penstock.evaluation.attacks.defenses import random_guess
-from penstock.evaluation.attacks.recovery import Recovery
 from penstock.evaluation.metrics import Metric
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.concentrated import epsilon_of
-from penstock.mechanisms.core.contract import Release
 from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.plugin import DataError, ParameterError, nearest
-from penstock.mechanisms.core.run import ReleasedTraces
 from penstock.mechanisms.core.schedules import DELTA, BudgetSchedule
-from penstock.mechanisms.core.traces import Traces
-from penstock.pipeline.config.plan import Plan
+from penstock.pipeline.config.canonical import digest
+from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments.attacks.measures import (
     GAIN,
     RECOVERY,
     RECOVERY_FIGURES,
-    Attacked,
     attack_and_figure,
-    recovered,
     recovery_figure,
 )
 from penstock.pipeline.experiments.attacks.membership import Game
+from penstock.pipeline.experiments.pieces import Record
+from penstock.pipeline.experiments.trial import People, Trial, run_trial
+from penstock.pipeline.output.manifest import versions
 from penstock.pipeline.output.worth import interval_coverage
+from penstock.pipeline.releasing.account import writable
 
 SUMMARIES: dict[str, Callable[[NDArray[np.float64]], float]] = {
     "max": lambda values: float(values.max()),
@@ -49,112 +47,11 @@ SUMMARIES: dict[str, Callable[[NDArray[np.float64]], float]] = {
 
 
 @dataclass(frozen=True)
-class TrialRun:
-    """A finished trial, from which its measures are computed.
-
-    Parameters
-    ----------
-    plan
-        The run.
-    true_counts, values
-        True counts before bounding and released values, shape (n_windows, n_cells); both 0 where nothing was released.
-    releases
-        In order of window.
-    accounts
-        Rows of every accountant by its name.
-    seed
-        Of the trial; attacks derive theirs from it.
-    deviations
-        Standard deviations of the released values, of their shape; NaN where none is stated.
-    n_people
-        Size of the random group; None: everybody is counted.
-    game
-        What attacks on membership play.
-    """
-
-    plan: Plan
-    true_counts: NDArray[np.float64]
-    values: NDArray[np.float64]
-    releases: Sequence[Release]
-    accounts: Mapping[str, Sequence[AccountRow]]
-    seed: int
-    deviations: NDArray[np.float64] = field(default_factory=lambda: np.full((1, 1), np.nan))
-    n_people: int | None = None
-    game: Game = field(default_factory=Game)
-
-    @cached_property
-    def days(self) -> NDArray[np.datetime64]:
-        """Local date of each released window; NaT unless all of the date's windows were released."""
-        return self.plan.calendar.whole_days(np.array([release.window for release in self.releases], np.int64))
-
-    @cached_property
-    def attacked(self) -> Attacked:
-        """Attacks on membership in what it releases."""
-        return Attacked(self.plan, self.game)
-
-    @cached_property
-    def recovered(self) -> Recovery:
-        """Trajectories recovered from what it releases."""
-        return recovered(self.plan, self.values, [release.window for release in self.releases], self.seed)
-
-    @property
-    def truth(self) -> NDArray[np.float64]:
-        """`true_counts` as earlier versions had them, (n_cells, n_windows)."""
-        return _as_before("truth", "true_counts", self.true_counts)
-
-    @property
-    def released(self) -> NDArray[np.float64]:
-        """`values` as earlier versions had them, (n_cells, n_windows)."""
-        return _as_before("released", "values", self.values)
-
-    @property
-    def deviation(self) -> NDArray[np.float64]:
-        """`deviations` as earlier versions had them, (n_cells, n_windows)."""
-        return _as_before("deviation", "deviations", self.deviations)
-
-
-def _as_before(old: str, new: str, array: NDArray[np.float64]) -> NDArray[np.float64]:
-    text = f"{old} is (n_cells, n_windows), as in earlier versions; take {new}, which is (n_windows, n_cells)"
-    warnings.warn(text, FutureWarning, stacklevel=3)
-    return array.T
-
-
-@dataclass(frozen=True)
-class TraceRun:
-    """A finished trial on traces, from which its measures are computed.
-
-    Parameters
-    ----------
-    plan
-        The run.
-    traces, released
-        True points, in the area, and what was released of each.
-    accounts, seed
-        As in `TrialRun`.
-    """
-
-    plan: Plan
-    traces: Traces
-    released: ReleasedTraces
-    accounts: Mapping[str, Sequence[AccountRow]]
-    seed: int
-
-    @property
-    def errors(self) -> NDArray[np.float64]:
-        """Metres between each true point and what was released of it."""
-        return distance(self.traces.points, self.released.values)
-
-
-#: A finished trial.
-Finished = TrialRun | TraceRun
-
-
-@dataclass(frozen=True)
 class Measure:
     """One number of a finished trial."""
 
     name: str  # its name in the experiment's file
-    compute: Callable[[Finished], float]  # finished trial → the number
+    compute: Callable[[Trial], float]
     unit: str | None = ""  # "" for a pure number; None: the unit of the account rows
     higher_is_better: bool | None = None  # None where it is unknown
     accountant: str | None = None  # the accountant that the trial's configuration must have
@@ -173,81 +70,75 @@ SHARE = (0.0, 1.0)
 LIMITS = {"probability": SHARE, "share": SHARE, "area under the curve": SHARE}
 
 
-def _of_counts(run: Finished) -> TrialRun:
-    if isinstance(run, TraceRun):
+def _counted(trial: Trial) -> Trial:
+    if trial.view == "points":
         raise DataError("traces have the measures mae, share_…, epsilon_stated, accountant/name and module:function")
-    return run
+    return trial
 
 
-def _worth(metric: Metric, run: Finished) -> float:
-    if isinstance(run, TraceRun) and metric.name == "mae":
-        return float(run.errors.mean())
-    counted = _of_counts(run)
-    return _score(metric, counted, counted.values)
+def _utility(metric: Metric, trial: Trial) -> float:
+    if trial.view == "points" and metric.name == "mae":
+        return float(distance(trial.truth, trial.released).mean())
+    return _score(metric, _counted(trial), trial.released)
 
 
-def _worth_of_guess(metric: Metric, run: Finished) -> float:
+def _utility_of_guess(metric: Metric, trial: Trial) -> float:
     """A metric of a random guess: the baseline that any mechanism must beat."""
-    counted = _of_counts(run)
-    return _score(metric, counted, random_guess(counted.true_counts, counted.seed, counted.n_people))
+    guess = random_guess(_counted(trial).truth, trial.seed, trial.group_size)
+    return _score(metric, trial, guess)
 
 
-def _score(metric: Metric, run: TrialRun, values: NDArray[np.float64]) -> float:
+def _score(metric: Metric, trial: Trial, values: NDArray[np.float64]) -> float:
     if not metric.daily:
-        return metric.mean(run.true_counts, values)
-    if np.isnat(run.days).all():
-        raise DataError(f"measure {metric.name}: no calendar day ({run.plan.time_zone}) is released as a whole")
-    return metric.mean(run.true_counts, values, days=run.days)
+        return metric.mean(trial.truth, values)
+    if np.isnat(trial.days).all():
+        raise DataError(f"measure {metric.name}: no calendar day ({trial.plan.time_zone}) is released as a whole")
+    return metric.mean(trial.truth, values, days=trial.days)
 
 
-def _of_intervals(name: str, run: Finished) -> float:
+def _of_intervals(name: str, trial: Trial) -> float:
     """A figure of the stated 95 % intervals; NaN where none is stated."""
-    counted = _of_counts(run)
-    return interval_coverage(counted.true_counts, counted.values, counted.deviations).get(name, math.nan)
+    figures = interval_coverage(_counted(trial).truth, trial.released, trial.deviations)
+    return figures.get(name, math.nan)
 
 
-def _share(action: str, run: Finished) -> float:
-    if isinstance(run, TraceRun):
-        return float((run.released.action == action).mean())
-    return float(np.mean([release.action == action for release in run.releases]))
+def _share(action: str, trial: Trial) -> float:
+    return float((trial.actions == action).mean())
 
 
-def _share_of_landmarks(run: Finished) -> float:
-    if isinstance(run, TraceRun):
-        return float(run.traces.landmarks.mean())
-    return float(np.mean([release.landmark for release in run.releases]))
+def _share_of_landmarks(trial: Trial) -> float:
+    return float(trial.landmarks.mean())
 
 
-def _epsilon(run: Finished) -> float:
-    return float(sum(pure_epsilon(release.charge) for release in _of_counts(run).releases))
+def _epsilon(trial: Trial) -> float:
+    return float(sum(map(pure_epsilon, _counted(trial).charges)))
 
 
-def _epsilon_in(n_windows: int, finished: Finished) -> float:
+def _epsilon_in(n_windows: int, trial: Trial) -> float:
     """The largest ε spent in that many successive windows: a realised w-event sum without an accountant."""
-    run = _of_counts(finished)
-    if any(isinstance(event, Block) for release in run.releases for event in release.charge):
+    charges = _counted(trial).charges
+    if any(isinstance(event, Block) for charge in charges for event in charge):
         text = "charges of blocks have no place in single windows; use composition"
         raise DataError(f"measure epsilon_in_{n_windows}: {text}")
-    spent = np.zeros(run.releases[-1].window)
-    for release in run.releases:
-        spent[release.window - 1] = pure_epsilon(release.charge)
+    spent = np.zeros(trial.windows[-1])
+    spent[trial.windows - 1] = [pure_epsilon(charge) for charge in charges]
     return float(np.convolve(spent, np.ones(min(n_windows, len(spent))), "valid").max())
 
 
-def _epsilon_stated(run: Finished) -> float:
+def _epsilon_stated(trial: Trial) -> float:
     """The ε that a schedule guarantees for its own unit, independent of what this run spent."""
-    schedules = [step for step in run.plan.config.mechanism if isinstance(step, BudgetSchedule)]
+    schedules = [step for step in trial.plan.config.mechanism if isinstance(step, BudgetSchedule)]
     if len(schedules) != 1:
         raise DataError("measure epsilon_stated: needs a landmark or w-event mechanism; use accountant/name")
     [one] = schedules
     return epsilon_of(one.budget, one.delta or DELTA) if one.concentrated else one.budget
 
 
-def _figure(accountant: str, name: str, summary: str | None, run: Finished) -> float:
+def _figure(accountant: str, name: str, summary: str | None, trial: Trial) -> float:
     """An account value: a summary over all windows and subjects, or the largest of the last window."""
-    rows = [row for row in run.accounts[accountant] if row.name == name]
+    rows = [row for row in trial.accounts[accountant] if row.name == name]
     if not rows:
-        known = ", ".join(sorted({row.name for row in run.accounts[accountant]})) or "none"
+        known = ", ".join(sorted({row.name for row in trial.accounts[accountant]})) or "none"
         text = f"{accountant}/{name}" + (f"/{summary}" if summary else "")
         raise DataError(f"measure {text}: the accountant gave no such figure; it gave {known}")
     if summary:
@@ -257,20 +148,19 @@ def _figure(accountant: str, name: str, summary: str | None, run: Finished) -> f
     return float(max(final))
 
 
-def _attacked(attack: str, figure: str, run: Finished) -> float:
-    return _of_counts(run).attacked.figure(attack, figure)
+def _attacked(attack: str, figure: str, trial: Trial) -> float:
+    return _counted(trial).attacked.figure(attack, figure)
 
 
-def _recovered(figure: str, run: Finished) -> float:
-    counted = _of_counts(run)
-    return recovery_figure(counted.recovered, figure, counted.plan)
+def _recovered(figure: str, trial: Trial) -> float:
+    return recovery_figure(_counted(trial).recovered, figure, trial.plan)
 
 
-def _called(function: Callable[[Finished], Any], run: Finished) -> float:
-    return float(function(run))
+def _called(function: Callable[[Trial], Any], trial: Trial) -> float:
+    return float(function(trial))
 
 
-def _of_metric(name: str, compute: Callable[[Metric, Finished], float], metric: Metric) -> Measure:
+def _of_metric(name: str, compute: Callable[[Metric, Trial], float], metric: Metric) -> Measure:
     better = metric.higher_is_better
     return Measure(name, partial(compute, metric), metric.unit, better, limits=metric.bounds, daily=metric.daily)
 
@@ -279,8 +169,8 @@ def _of_metric(name: str, compute: Callable[[Metric, Finished], float], metric: 
 MEASURES: dict[str, Measure] = {
     one.name: one
     for one in (
-        *(_of_metric(name, _worth, metric) for name, metric in METRICS.items()),
-        *(_of_metric(f"guess_{name}", _worth_of_guess, metric) for name, metric in METRICS.items()),
+        *(_of_metric(name, _utility, metric) for name, metric in METRICS.items()),
+        *(_of_metric(f"guess_{name}", _utility_of_guess, metric) for name, metric in METRICS.items()),
         *(
             Measure(f"share_{action}", partial(_share, action), limits=SHARE)
             for action in ("published", "repeated", "suppressed", "refused")
@@ -308,7 +198,7 @@ def measure(text: str) -> Measure:
         the figure of the whole run, else that of its last window, of several subjects the largest;
         ``accountant/name/max`` (or min, mean): over all windows and subjects; ``attack/lira/auc``: an attack on
         membership, or ``attack/recovery/accuracy`` on trajectories (`attacks.measures`);
-        ``module:function``: a function of a `TrialRun`, or on traces of a `TraceRun`.
+        ``module:function``: a function of a `Trial`.
 
     Raises
     ------
@@ -346,10 +236,10 @@ def measure(text: str) -> Measure:
     raise ParameterError("measures", text, right)
 
 
-def _function(text: str) -> Callable[[Finished], Any]:
+def _function(text: str) -> Callable[[Trial], Any]:
     module, _, name = text.partition(":")
     try:
-        found: Callable[[Finished], Any] = getattr(importlib.import_module(module), name)
+        found: Callable[[Trial], Any] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ParameterError("measures", text, f"a function that can be imported ({error})") from None
     if not callable(found):
@@ -368,11 +258,34 @@ def _account(text: str) -> Measure:
     return Measure(text, compute, None, accountant=accountant)
 
 
-def unit_of(one: Measure, run: Finished) -> str:
+def unit_of(one: Measure, trial: Trial) -> str:
     """Unit of a measure, where necessary that of the account rows."""
-    if one.name == "mae" and isinstance(run, TraceRun):
+    if one.name == "mae" and trial.view == "points":
         return "metres"
     if one.unit is not None or one.accountant is None:
         return one.unit or ""
     name = one.name.split("/")[1]
-    return next((row.unit for row in run.accounts[one.accountant] if row.name == name), "")
+    return next((row.unit for row in trial.accounts[one.accountant] if row.name == name), "")
+
+
+def trial_record(
+    config: RunConfig,
+    people: People,
+    names: Sequence[str],
+    group_size: int | None = None,
+    game: Game | None = None,
+) -> Record:
+    """Every measure of a trial with its unit, and the provenance of the numbers, for JSON."""
+    wanted = [measure(name) for name in names]
+    # Accounts cost more than releases; only a function may read some that no measure names.
+    read = None if any(one.is_function for one in wanted) else {one.accountant for one in wanted if one.accountant}
+    trial = run_trial(config, people, read, group_size, game)
+    return {
+        "measures": [
+            {"measure": name, "value": writable(one.compute(trial)), "unit": unit_of(one, trial)}
+            for name, one in zip(names, wanted)
+        ],
+        "configuration": digest(config).hex(),
+        "seed": config.seed,
+        "versions": versions(),
+    }

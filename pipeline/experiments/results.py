@@ -31,7 +31,7 @@ def write_tables(
 
     Returns every measure of every finished trial, in the order of the grid: the varied values; ``seed``, ``measure``,
     ``value``, ``unit``; ``mean``, ``low`` and ``high`` over the seeds of its setting; and the provenance
-    ``configuration`` (digest of everything that affects released values), ``inputs`` and ``counts`` (digests) and
+    ``configuration`` (digest of everything that affects released values), ``inputs`` and ``people`` (digests) and
     ``versions``. And one row for each setting and measure, with its interval and spread.
     """
     results = _results(experiment, records)
@@ -49,7 +49,7 @@ def write_tables(
 
 def _results(experiment: Experiment, records: Mapping[int, Mapping[str, Any]]) -> pl.DataFrame:
     columns: dict[str, list[Any]] = {name: [] for name in experiment.columns}
-    own = ("seed", "measure", "value", "unit", "configuration", "inputs", "counts", "versions")
+    own = ("seed", "measure", "value", "unit", "configuration", "inputs", "people", "versions")
     columns |= {name: [] for name in own}
     for trial in experiment.trials:
         record = records.get(trial.number)
@@ -60,7 +60,7 @@ def _results(experiment: Experiment, records: Mapping[int, Mapping[str, Any]]) -
             columns["measure"].append(row["measure"])
             columns["value"].append(float(row["value"]))  # JSON has no infinity: "inf" is text there
             columns["unit"].append(row["unit"])
-            for name in ("configuration", "inputs", "counts"):
+            for name in ("configuration", "inputs", "people"):
                 columns[name].append(record[name])  # type: ignore[index]
             versions = record["versions"].items()  # type: ignore[index]
             columns["versions"].append(", ".join(f"{name} {version}" for name, version in versions))

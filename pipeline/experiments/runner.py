@@ -4,170 +4,111 @@ from __future__ import annotations
 
 import json
 import os
-from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.config.build import input_paths
 from penstock.pipeline.config.canonical import content_digest, resolved
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments import figures, results
 from penstock.pipeline.experiments.attacks.membership import Game
-from penstock.pipeline.experiments.config import ExperimentHeader
-from penstock.pipeline.experiments.load import Experiment, Trial
-from penstock.pipeline.experiments.pieces import Task, Workers, digest_of
-from penstock.pipeline.experiments.trial import (
-    counting_config,
-    counts_name,
-    read_counts,
-    trial_record,
-    write_counts,
-    write_group_counts,
-)
+from penstock.pipeline.experiments.config import ExperimentConfig, ExperimentHeader
+from penstock.pipeline.experiments.load import Experiment, Planned
+from penstock.pipeline.experiments.measures import trial_record
+from penstock.pipeline.experiments.pieces import Made, Piece, Record, Records, digest_of, run_pieces
+from penstock.pipeline.experiments.trial import People, read_people, reading_config, write_people
 from penstock.pipeline.output import files
 from penstock.pipeline.output.manifest import UNFIT, made_by, versions
 from penstock.pipeline.reporting.page import write_report
 
 #: Folder of the trials' results below that of the experiment; the name marks a folder as an experiment's.
 RECORDS = "cells"
-#: Called after every step with (trials done, trials failed, counts done).
+#: Folder of the people that trials share.
+PEOPLE = "people"
+#: Called after every step with (trials done, trials failed, sources read).
 Listener = Callable[[int, int, int], None]
 
 
-def run_trials(experiment: Experiment, folder: Path, n_jobs: int, listener: Listener) -> Schedule:
-    """Make missing counts and run trials without a result; a failed count fails its trials.
+def run_trials(experiment: Experiment, folder: Path, n_jobs: int, listener: Listener) -> Made:
+    """Run every trial without a result, over people that are read once for all trials that share them.
 
-    Counts and results are kept in ``folder``, under the digest of everything that decides them, so that another call
-    resumes.
+    Results and people are kept in ``folder``, under the digest of everything that decides them, so that another call
+    resumes. Trials whose people cannot be read fail with them.
     """
-    schedule = Schedule(experiment, folder)
-    plugins = sorted({name for trial in experiment.trials for name in trial.config.plugins})
-    workers = Workers(min(n_jobs, max(1, schedule.n_waiting)), plugins)
-    schedule.begin(workers)
-    listener(len(schedule.records), 0, 0)
-    for name, problem in workers.results():
-        schedule.end(name, problem, workers)
-        listener(len(schedule.records), len(schedule.failed), schedule.n_counts)
-    return schedule
+    inputs, config, plugins = _Inputs(), experiment.config, _plugins(experiment)
+    trials, reading = [], dict[str, Piece]()
+    for trial in experiment.trials:
+        content = inputs.of(trial.config)
+        own = reading_config(trial.config)
+        decides = [resolved(own, secrets=True), content, made_by()]
+        name = digest_of(decides)
+        path = folder / PEOPLE / f"{name}{'.parquet' if own.windows.per_event else '.npz'}"
+        reading.setdefault(name, Piece(decides, write_people, (own, path)))
+        provenance = {"people": name, "inputs": digest_of(content)}
+        arguments = (trial.config, path, config.measures, config.group_size, config.played, provenance)
+        trials.append((name, Piece(trial_decides(trial, config, content), run_one, arguments)))
+    kept = Records(folder / RECORDS)
+    done = [kept.read(piece.decides) is not None for _, piece in trials]
+    listener(sum(done), 0, 0)
+    wanted = list(dict.fromkeys(name for (name, _), is_done in zip(trials, done) if not is_done))
+    n_done = sum(done)
+    read = run_pieces(
+        [reading[name] for name in wanted],
+        folder / PEOPLE,
+        n_jobs,
+        lambda made, failed: listener(n_done, 0, made),
+        plugins,
+    )
+    unread = {wanted[number]: problem for number, problem in read.failed.items()}
+    able = [number for number, (name, _) in enumerate(trials) if done[number] or name not in unread]
+    failed = {number: f"reading: {unread[name]}" for number, (name, _) in enumerate(trials) if number not in set(able)}
+    n_read = len(read.records) - read.n_resumed
+    made = run_pieces(
+        [trials[number][1] for number in able],
+        folder / RECORDS,
+        n_jobs,
+        lambda made, wrong: listener(made, wrong + len(failed), n_read),
+        plugins,
+    )
+    failed |= {able[number]: problem for number, problem in made.failed.items()}
+    return Made({able[number]: record for number, record in made.records.items()}, failed, made.n_resumed)
 
 
-class Schedule:
-    """Trials by the counts they wait for, and what came of them.
-
-    A task is named by a trial's number or by its first file of counts. `records` and `failed` hold results and reasons
-    of failure by the trial's number; `n_resumed` counts results of earlier calls, `n_counts` the counts made in this
-    one.
-    """
-
-    def __init__(self, experiment: Experiment, folder: Path) -> None:
-        self.measures, self.group_size = experiment.config.measures, experiment.config.group_size
-        self.game = experiment.config.played
-        self.records: dict[int, dict[str, Any]] = {}
-        self.failed: dict[int, str] = {}
-        self.n_counts = 0
-        self.inputs = _Inputs()
-        self.results: dict[int, Path] = {}
-        self.by_counts: dict[Path, list[Trial]] = defaultdict(list)
-        self.counting: dict[str, tuple[Path, ...]] = {}
-        for trial in experiment.trials:
-            content = self.inputs.of(trial.config)
-            own = folder / RECORDS / f"{trial_name(trial, self.measures, content, self.group_size, self.game)}.json"
-            self.results[trial.number] = own
-            if (record := _read(own)) is not None:
-                self.records[trial.number] = record
-            else:
-                counts = counts_name(trial.config, content, self.group_size)
-                self.by_counts[folder / "counts" / f"{counts}.npz"].append(trial)
-        self.n_resumed = len(self.records)
-
-    @property
-    def n_waiting(self) -> int:
-        """Number of trials without a result."""
-        return sum(map(len, self.by_counts.values()))
-
-    def begin(self, workers: Workers) -> None:
-        """Submit trials whose counts exist, and the tasks that make missing counts."""
-        missing = {counts: trials[0].config for counts, trials in self.by_counts.items() if not counts.exists()}
-        for counts in self.by_counts:
-            if counts not in missing:
-                self._submit(counts, workers)
-        for task, written in counting_tasks(missing, self.group_size):
-            self.counting[str(written[0])] = written
-            workers.submit(str(written[0]), task)
-
-    def _submit(self, counts: Path, workers: Workers) -> None:
-        """Submit every trial that reads these counts."""
-        for trial in self.by_counts[counts]:
-            inputs = self.inputs.of(trial.config)
-            task = (trial.config, counts, self.results[trial.number], self.measures, inputs, self.game)
-            workers.submit(str(trial.number), (work, task))
-
-    def end(self, name: str, problem: str | None, workers: Workers) -> None:
-        """Record the end of a task; trials that waited for it are submitted, or fail with it."""
-        if name.isdigit():
-            number = int(name)
-            if problem is None:
-                self.records[number] = _read(self.results[number]) or {}
-            else:
-                self.failed[number] = problem
-        elif problem is None:
-            self.n_counts += len(self.counting[name])
-            for counts in self.counting[name]:
-                self._submit(counts, workers)
-        else:
-            failed = (trial for counts in self.counting[name] for trial in self.by_counts[counts])
-            self.failed |= {trial.number: f"counting: {problem}" for trial in failed}
+def _plugins(experiment: Experiment) -> list[str]:
+    return sorted({name for trial in experiment.trials for name in trial.config.plugins})
 
 
-def counting_tasks(wanted: Mapping[Path, RunConfig], group_size: int | None) -> list[tuple[Task, tuple[Path, ...]]]:
-    """Tasks that make all counts, each with the files it writes.
-
-    ``wanted`` maps the file to write to a configuration that needs it; groups of ``group_size`` users over the same
-    source are counted in one task, with one pass over the source.
-    """
-    if group_size is None:
-        return [((write_counts, (config, path)), (path,)) for path, config in wanted.items()]
-    alike: dict[str, list[tuple[RunConfig, Path]]] = defaultdict(list)
-    for path, config in wanted.items():
-        # The users of a source depend neither on the seed nor on the mechanism.
-        seen = replace(counting_config(config), mechanism=(MECHANISMS.get("raw")(),), seed=0)
-        alike[digest_of(resolved(seen, secrets=True))].append((config, path))
-    return [
-        ((write_group_counts, (tuple(same), group_size)), tuple(path for _, path in same)) for same in alike.values()
-    ]
-
-
-def work(
+def run_one(
     config: RunConfig,
-    counts: Path,
     path: Path,
     measures: tuple[str, ...],
-    inputs: Mapping[str, str],
-    game: Game | None = None,
-) -> None:
-    """Run one trial and write its result atomically."""
-    record = trial_record(config, read_counts(counts), measures, game)
-    files.write_json(path, record | {"counts": counts.stem, "inputs": digest_of(inputs)})
+    group_size: int | None,
+    game: Game | None,
+    provenance: Mapping[str, str],
+) -> Record:
+    """Run one trial over the people in a file."""
+    people = _people(path, config.windows.per_event)
+    return trial_record(config, people, measures, group_size, game) | dict(provenance)
 
 
-def trial_name(
-    trial: Trial,
-    measures: tuple[str, ...],
-    inputs: Mapping[str, str],
-    group_size: int | None = None,
-    game: Game | None = None,
-) -> str:
-    """Digest of everything that decides a trial's numbers: configuration, seed, input, measures, versions and code."""
-    config = resolved(trial.config, secrets=True)
+@lru_cache(maxsize=1)
+def _people(path: Path, on_points: bool) -> People:
+    """The people of the last trial, whom the next one often shares."""
+    return read_people(path, on_points)
+
+
+def trial_decides(trial: Planned, config: ExperimentConfig, inputs: Mapping[str, str]) -> dict[str, Any]:
+    """Everything that decides a trial's numbers: configuration, seed, input, measures, versions and code."""
+    written = resolved(trial.config, secrets=True)
     for unimportant in ("name", "output", "utility"):
-        config.pop(unimportant)
-    group: dict[str, Any] = {} if group_size is None else {"group_size": group_size}
-    group |= {} if game is None else {"attack": asdict(game)}
-    return digest_of({"config": config, "measures": measures, "inputs": inputs} | made_by() | group)
+        written.pop(unimportant)
+    game = None if config.played is None else asdict(config.played)
+    own = {"config": written, "measures": config.measures, "group_size": config.group_size, "attack": game}
+    return own | {"inputs": inputs} | made_by()
 
 
 class _Inputs:
@@ -188,15 +129,6 @@ class _Inputs:
         return self._sources[source] | {path: self._files[path] for path in sorted(others)}
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """A stored result; None if it is missing or truncated."""
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return record if isinstance(record, dict) and "measures" in record else None
-
-
 @dataclass(frozen=True)
 class ExperimentResult:
     """Result of an experiment: its output folder and the content of ``experiment.json``."""
@@ -211,7 +143,7 @@ def run_experiment(
     experiment: Experiment,
     folder: str | Path | None = None,
     n_jobs: int | None = None,
-    listener: Listener = lambda done, failed, counts: None,
+    listener: Listener = lambda done, failed, n_read: None,
 ) -> ExperimentResult:
     """Run every trial without a result, then write tables, figures, advice and the report.
 
@@ -267,7 +199,7 @@ def finish(folder: Path, manifest: dict[str, Any]) -> ExperimentResult:
     return ExperimentResult(1 if manifest["failed"] else 0, folder, manifest)
 
 
-def _write(experiment: Experiment, folder: Path, ended: Schedule) -> dict[str, Any]:
+def _write(experiment: Experiment, folder: Path, ended: Made) -> dict[str, Any]:
     """Write tables, figures, claims and advice of the finished trials; return the manifest."""
     config = experiment.config
     table, summary = results.write_tables(experiment, ended.records, folder)
@@ -278,7 +210,6 @@ def _write(experiment: Experiment, folder: Path, ended: Schedule) -> dict[str, A
         "inputs": sorted({record["inputs"] for record in ended.records.values()}),
         "cells": len(experiment.trials),
         "resumed": ended.n_resumed,
-        "counted": ended.n_counts,
         "failed": [
             {"values": trial.values, "seed": trial.seed, "problem": ended.failed[trial.number]}
             for trial in experiment.trials
@@ -302,7 +233,7 @@ def summary(outcome: ExperimentResult) -> str:
     n_failed = len(manifest["failed"])
     lines = [
         f"trials    {manifest['cells']:,}: {manifest['cells'] - n_failed:,} done ({manifest['resumed']:,} of them "
-        f"before), {n_failed:,} failed" + (f"; {manifest['counted']:,} counts made" if "counted" in manifest else ""),
+        f"before), {n_failed:,} failed",
     ]
     for failure in manifest["failed"]:
         values = ", ".join(f"{name}={value}" for name, value in failure["values"].items())

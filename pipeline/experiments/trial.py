@@ -1,75 +1,57 @@
-"""One trial of a sweep: row counts shared between trials, releases and accounts over them, and the measures."""
+"""One trial of a sweep: people read once for all trials, and what one configuration releases of them."""
 
 from __future__ import annotations
 
-import json
-import tempfile
-import zipfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.accountants.core.accountant import ACCOUNTANTS
+from penstock.accountants.core.accountant import ACCOUNTANTS, AccountRow
+from penstock.evaluation.attacks.recovery import Recovery
 from penstock.mechanisms.core.contract import MECHANISMS
+from penstock.mechanisms.core.events import Event
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.config.canonical import digest, resolved
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import Output
-from penstock.pipeline.counting.bounding import released_counts
-from penstock.pipeline.counting.contributions import Contributions
+from penstock.pipeline.counting.bounding import Bounding, released_counts
+from penstock.pipeline.counting.contributions import ContributionRows, Contributions
 from penstock.pipeline.counting.count import contributions_of, count_group
 from penstock.pipeline.counting.presence import read_memberships
 from penstock.pipeline.counting.targets import PrivateFacts, no_target_cells
+from penstock.pipeline.experiments.attacks.measures import Attacked, recovered
 from penstock.pipeline.experiments.attacks.membership import Game
-from penstock.pipeline.experiments.measures import TraceRun, TrialRun, measure, unit_of
-from penstock.pipeline.experiments.pieces import digest_of
+from penstock.pipeline.experiments.pieces import Record
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import PART_ROWS
-from penstock.pipeline.output.manifest import made_by, versions
-from penstock.pipeline.releasing.account import AccountLoop, writable
+from penstock.pipeline.releasing.account import AccountLoop
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
 from penstock.pipeline.releasing.traces import TraceLoop, gather, points_of
 from penstock.pipeline.sources.base import EventBlock
+from penstock.pipeline.windows.sensors import Sensors
+
+Array = NDArray[np.float64]
+#: Distinct memberships of everybody in the source; of trials on traces their events.
+People = ContributionRows | pl.DataFrame
 
 
-@dataclass(frozen=True)
-class Counts:
-    """Distinct users before and after contribution bounding, shape (n_windows, n_cells).
-
-    ``facts`` holds the row equation of the counting run (``rows``), or the size of a random group (``n_people``).
-    """
-
-    truth: NDArray[np.int64]
-    bounded: NDArray[np.int64]
-    facts: dict[str, Any]
-
-
-def counting_config(config: RunConfig) -> RunConfig:
-    """The part of a configuration that decides the counts; trials for which it is equal share one counting run.
-
-    What reads counts, and what follows it, is replaced by ``raw`` unless contributions are bounded over its blocks; a
-    chain with steps on events stays unchanged, because they change the counts. The seed stays where a keyed hash
-    decides which contributions count.
-    """
-    bounding = config.bounding
-    over_blocks = bounding.max_windows is not None or bounding.max_block_cells is not None
-    alone = all(step.stages != ("events",) for step in config.mechanism) and not over_blocks
-    is_bounded = bounding.max_cells is not None or bounding.max_per_period is not None
-    hashed = not alone or (bounding.keep == "hash" and is_bounded)
-    if alone:
-        raw = MECHANISMS.get("raw")()
-        period = None if bounding.max_per_period is None else config.budget_period
-        config = replace(config, mechanism=(raw,), landmarks=None, budget_period=period)
+def reading_config(config: RunConfig) -> RunConfig:
+    """The part of a configuration that decides who is where; trials for which it is equal share one pass over it."""
     return replace(
         config,
-        name="counts",
-        seed=config.seed if hashed or config.sensors.active == "one_random" else 0,
+        name="people",
+        seed=0,
+        mechanism=(MECHANISMS.get("raw")(),),
+        bounding=Bounding(keep=config.bounding.keep),  # decides which event of a membership is remembered
+        landmarks=None,
+        budget_period=None,
+        sensors=Sensors(),
         accountants=(),
         utility=(),
         on_exhausted="repeat",
@@ -77,74 +59,71 @@ def counting_config(config: RunConfig) -> RunConfig:
     )
 
 
-def counts_name(config: RunConfig, inputs: Mapping[str, str], group_size: int | None = None) -> str:
-    """Digest of everything that decides the counts of a trial, including the content of the input."""
-    counting = resolved(counting_config(config), secrets=True)
-    group = {} if group_size is None else {"group_size": group_size, "seed": config.seed}
-    return digest_of({"config": counting, "inputs": inputs} | made_by() | group)
-
-
-def write_counts(config: RunConfig, path: Path) -> None:
-    """Count what a trial needs in the plain local loop, and write it atomically to one file."""
-    from penstock.pipeline.run import run
-
+def write_people(config: RunConfig, path: Path) -> Record:
+    """Read the people of a source, write them to one file atomically, and return how many rows there are."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if make_plan(config).on_points:
-        write_events(config, path)
-        return
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".counting-") as folder:
-        result = run(counting_config(config), folder, runner="local")
-        table = pl.read_parquet(Path(folder) / "operator" / "truth.parquet", columns=["window", "count", "bounded"])
-        n_windows = int(result.manifest["windows"]["planned"])
-        n_cells = len(config.space.resolve(config.source).cells)
-        # Truth has no rows for the windows of a group without any event.
-        rows = table["window"].to_numpy().reshape(-1, n_cells)[:, 0] - 1
-        arrays = {}
-        for column in ("count", "bounded"):
-            arrays[column] = np.zeros((n_windows, n_cells), np.int64)
-            arrays[column][rows] = table[column].to_numpy().reshape(-1, n_cells)
-    _write(path, Counts(arrays["count"], arrays["bounded"], {"rows": result.manifest["rows"]}))
-
-
-def _write(path: Path, counts: Counts) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    facts = np.array(json.dumps(counts.facts))
+    source = config.source
+    if config.windows.per_event:
+        calendar = config.windows.calendar(source.from_, source.until)  # type: ignore[arg-type]  # a checked trial's
+        blocks = (block.frame for span in source.spans() for block in source.read(span))
+        columns = ("user", "time", "latitude", "longitude")
+        frames = [one.select(columns).filter(calendar.index(one["time"].to_numpy()) > 0) for one in blocks]
+        events = pl.concat(frames)
+        with files.whole(path) as temporary:
+            events.write_parquet(temporary)
+        return {"rows": len(events)}
+    plan = make_plan(config)
+    people = read_memberships(plan, plan.n_windows)
+    arrays = {"user": people.user, "window": people.window, "cell": people.cell}
+    if people.mark is not None:
+        arrays["mark"] = people.mark
     with files.whole(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, facts=facts, count=counts.truth, bounded=counts.bounded)
+        np.savez(file, allow_pickle=False, **arrays)
+    return {"rows": len(people)}
 
 
-def write_events(config: RunConfig, path: Path) -> None:
-    """Keep the events of a trial on traces in one file: what counts are for the others."""
-    blocks = (block for span in config.source.spans() for block in config.source.read(span))
-    columns = ("user", "time", "latitude", "longitude")
-    calendar = make_plan(config).calendar
-    frames = [
-        block.frame.select(columns).filter(calendar.index(block.frame["time"].to_numpy()) > 0) for block in blocks
-    ]
-    with files.whole(path) as temporary:
-        pl.concat(frames).write_parquet(temporary)
-
-
-def read_counts(path: Path) -> Counts | pl.DataFrame:
-    """Read the file of `write_counts` or `write_group_counts`; of traces the events."""
-    if not zipfile.is_zipfile(path):
+def read_people(path: Path, on_points: bool) -> People:
+    """Read the file of `write_people`."""
+    if on_points:
         return pl.read_parquet(path)
-    with np.load(path, allow_pickle=False) as file:
-        return Counts(file["count"], file["bounded"], json.loads(str(file["facts"])))
+    with np.load(path, allow_pickle=False) as arrays:
+        return ContributionRows(arrays["user"], arrays["window"], arrays["cell"], arrays.get("mark"))
 
 
-def release(plan: Plan, counts: Counts) -> Iterator[Batch]:
+@dataclass(frozen=True)
+class Counts:
+    """Distinct users before and after contribution bounding, shape (n_windows, n_cells)."""
+
+    truth: NDArray[np.int64]
+    bounded: NDArray[np.int64]
+
+
+def counts_of(plan: Plan, people: ContributionRows, group_size: int | None = None) -> Counts:
+    """Count everybody, or a random group: drawn by the seed of the run, uniformly among all users."""
+    if group_size is not None:
+        users, number = np.unique(people.user, axis=0, return_inverse=True)
+        if len(users) < group_size:
+            raise DataError(f"group_size: {group_size} people are not to be had; the source shows {len(users)}")
+        inside = np.zeros(len(users), bool)
+        inside[np.random.default_rng(plan.config.seed).choice(len(users), group_size, replace=False)] = True
+        people = people.take(inside[number.ravel()])
+    place = (people.window - 1) * plan.n_cells + people.cell
+    truth = np.bincount(place, minlength=plan.n_windows * plan.n_cells).reshape(plan.n_windows, plan.n_cells)
+    return Counts(truth, released_counts(people, 1, plan.n_windows, plan))
+
+
+def release(plan: Plan, bounded: NDArray[np.int64]) -> Iterator[Batch]:
     """Releases of a whole run, in batches: byte-identical to those of the pipeline on the same input."""
     loop = ReleaseLoop(plan)
     state = loop.start()
     step = max(1, PART_ROWS // plan.n_cells)
     seen = _target_cells(plan)
     for row in range(0, plan.n_windows, step):
-        bounded = counts.bounded[row : row + step]
-        batch, state = loop.advance(state, row + 1, bounded)
+        part = bounded[row : row + step]
+        batch, state = loop.advance(state, row + 1, part)
         if plan.targets.n_targets:
             inside = (seen[:, 0] > row) & (seen[:, 0] <= row + step)
-            batch = replace(batch, known=PrivateFacts(row + 1, bounded, seen[inside]))
+            batch = replace(batch, known=PrivateFacts(row + 1, part, seen[inside]))
         yield batch
         if batch.stopped:
             return
@@ -164,16 +143,99 @@ def _target_cells(plan: Plan) -> NDArray[np.int64]:
     )
 
 
-def run_trial(config: RunConfig, counts: Counts, accountants: Collection[str] | None = None) -> TrialRun:
-    """Release and account one configuration over counts made before, with all its accountants or with those named.
+@dataclass(frozen=True)
+class Trial:
+    """A finished trial, from which its measures are computed."""
+
+    #: The run.
+    plan: Plan
+    #: True counts before bounding and released values, shape (n_windows, n_cells), both 0 where nothing was released;
+    #: of traces true and released points in degrees, shape (n_points, 2).
+    truth: Array
+    released: Array
+    #: Standard deviations of released counts, of their shape; NaN where none is stated.
+    deviations: Array
+    #: Action of every released window, or of every point.
+    actions: NDArray[np.str_]
+    #: Whether it is a landmark.
+    landmarks: NDArray[np.bool_]
+    #: Numbers of the released windows, from 1.
+    windows: NDArray[np.int64]
+    #: Events charged in each released window.
+    charges: tuple[tuple[Event, ...], ...]
+    #: Rows of every accountant by its name.
+    accounts: Mapping[str, tuple[AccountRow, ...]]
+    view: Literal["counts", "points"] = "counts"
+    #: Size of the random group; None: everybody is counted.
+    group_size: int | None = None
+    #: The game that attacks on membership play.
+    game: Game = field(default_factory=Game)
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run; attacks derive theirs from it."""
+        return self.plan.config.seed or 0
+
+    @cached_property
+    def days(self) -> NDArray[np.datetime64]:
+        """Local date of each released window; NaT unless all of the date's windows were released."""
+        return self.plan.calendar.whole_days(self.windows)
+
+    @cached_property
+    def attacked(self) -> Attacked:
+        """Attacks on membership in what it releases."""
+        return Attacked(self.plan, self.game)
+
+    @cached_property
+    def recovered(self) -> Recovery:
+        """Trajectories recovered from what it releases."""
+        return recovered(self.plan, self.released, self.windows.tolist(), self.seed)
+
+
+def run_trial(
+    config: RunConfig,
+    people: People,
+    accountants: Collection[str] | None = None,
+    group_size: int | None = None,
+    game: Game | None = None,
+) -> Trial:
+    """Release and account one configuration over people read before, with all its accountants or with those named.
 
     Raises `DataError` where a budget stopped the run before its last window: its measures would be those of fewer
     windows.
     """
     plan = make_plan(config)
-    batches = list(release(plan, counts))
+    if isinstance(people, pl.DataFrame):
+        return _of_traces(plan, people)
+    counts = counts_of(plan, people, group_size)
+    batches = list(release(plan, counts.bounded))
     if batches[-1].stopped:
         raise DataError(f"the run was stopped: {batches[-1].stopped}")
+    releases = tuple(release for batch in batches for release in batch.releases)
+    if not releases:
+        raise DataError("nothing was released")
+    nothing, everywhere = np.full(plan.n_cells, np.nan), np.ones(plan.n_cells, bool)
+    active = np.stack([everywhere if one.active is None else one.active for one in releases])
+    windows = np.array([one.window for one in releases], np.int64)
+    deviations = [nothing if one.standard_deviation is None else one.standard_deviation for one in releases]
+    return Trial(
+        plan=plan,
+        truth=np.where(active, counts.truth[windows - 1], 0.0),
+        released=np.where(active, np.stack([np.asarray(one.values, np.float64) for one in releases]), 0.0),
+        deviations=np.stack(deviations),
+        actions=np.array([str(one.action) for one in releases]),
+        landmarks=np.array([one.landmark for one in releases], bool),
+        windows=windows,
+        charges=tuple(one.charge for one in releases),
+        accounts=_accounts(plan, batches, accountants),
+        group_size=group_size,
+        game=game or Game(),
+    )
+
+
+def _accounts(
+    plan: Plan, batches: list[Batch], accountants: Collection[str] | None
+) -> dict[str, tuple[AccountRow, ...]]:
     accounts: dict[str, list[Any]] = {}
     for accountant, shards in zip(plan.accountants, plan.shards):
         if accountants is not None and ACCOUNTANTS.name_of(type(accountant)) not in accountants:
@@ -184,84 +246,25 @@ def run_trial(config: RunConfig, counts: Counts, accountants: Collection[str] | 
             for batch in batches:
                 made, state = loop.advance(state, batch)
                 rows += made
-    releases = tuple(release for batch in batches for release in batch.releases)
-    if not releases:
-        raise DataError("nothing was released")
-    values = np.stack([np.asarray(release.values, np.float64) for release in releases])
-    active = np.stack(
-        [np.ones(plan.n_cells, bool) if release.active is None else release.active for release in releases]
-    )
-    truth = counts.truth[[release.window - 1 for release in releases]]
-    unknown = np.full(plan.n_cells, np.nan)
-    deviation = [unknown if release.standard_deviation is None else release.standard_deviation for release in releases]
-    return TrialRun(
-        plan=plan,
-        true_counts=np.where(active, truth, 0.0),
-        values=np.where(active, values, 0.0),
-        releases=releases,
-        accounts=accounts,
-        seed=config.seed or 0,
-        deviations=np.stack(deviation),
-        n_people=counts.facts.get("n_people"),
-    )
+    return {name: tuple(rows) for name, rows in accounts.items()}
 
 
-def run_trace_trial(config: RunConfig, events: pl.DataFrame) -> TraceRun:
-    """Release and account the traces of one configuration, as one shard: the releases are those of a run."""
-    plan = make_plan(config)
-    block = EventBlock(events, len(events), ())
-    pieces = [piece for _, piece in points_of(block, plan)[1]]
+def _of_traces(plan: Plan, events: pl.DataFrame) -> Trial:
+    """Release and account traces as one shard: the releases are those of a run."""
+    pieces = [piece for _, piece in points_of(EventBlock(events, len(events), ()), plan)[1]]
     if not pieces:
         raise DataError("nothing was released")
     batch = TraceLoop(plan).release(0, gather(pieces, plan))
-    names = (type(accountant).__module__.rpartition(".")[2] for accountant in plan.accountants)
-    return TraceRun(plan, batch.traces, batch.released, dict(zip(names, batch.accounts)), config.seed or 0)
-
-
-def trial_record(
-    config: RunConfig, counts: Counts | pl.DataFrame, names: tuple[str, ...], game: Game | None = None
-) -> dict[str, Any]:
-    """Every measure of a trial with its unit, and the provenance of the numbers, for JSON."""
-    wanted = [measure(name) for name in names]
-    # Accounts cost more than releases; only a function may read some that no measure names.
-    read = None if any(one.is_function for one in wanted) else {one.accountant for one in wanted if one.accountant}
-    finished = run_trial(config, counts, read) if isinstance(counts, Counts) else run_trace_trial(config, counts)
-    if game is not None and isinstance(finished, TrialRun):
-        finished = replace(finished, game=game)
-    measures = []
-    for name, one in zip(names, wanted):
-        value = one.compute(finished)
-        measures.append({"measure": name, "value": writable(value), "unit": unit_of(one, finished)})
-    return {
-        "measures": measures,
-        "configuration": digest(config).hex(),
-        "seed": config.seed,
-        "versions": versions(),
-    }
-
-
-def write_group_counts(wanted: Sequence[tuple[RunConfig, Path]], group_size: int) -> None:
-    """Count a random group of users for each configuration, with one pass over their source.
-
-    ``wanted`` holds configurations over the same users, each with the file to write. The seed draws the group
-    uniformly among all users and decides sampling as in a run. Memory: about 40 bytes for each distinct user, cell
-    and window.
-    """
-    first = make_plan(wanted[0][0])
-    if first.on_points:
-        raise DataError("group_size: traces are released of everybody; leave it out")
-    n_windows = first.n_windows
-    memberships = read_memberships(first, n_windows)
-    people, number = np.unique(memberships.user, axis=0, return_inverse=True)
-    if len(people) < group_size:
-        raise DataError(f"group_size: {group_size} people are not to be had; the source shows {len(people)}")
-    for config, path in wanted:
-        plan = make_plan(config)
-        rng = np.random.default_rng(config.seed)
-        inside = np.zeros(len(people), bool)
-        inside[rng.choice(len(people), group_size, replace=False)] = True
-        group = memberships.take(inside[number.ravel()])
-        place = (group.window - 1) * plan.n_cells + group.cell
-        truth = np.bincount(place, minlength=n_windows * plan.n_cells).reshape(n_windows, plan.n_cells)
-        bounded = released_counts(group, 1, n_windows, plan)
-        _write(path, Counts(truth, bounded, {"n_people": group_size}))
+    names = (ACCOUNTANTS.name_of(type(accountant)) for accountant in plan.accountants)
+    return Trial(
+        plan=plan,
+        truth=batch.traces.points,
+        released=batch.released.values,
+        deviations=np.full(batch.traces.points.shape, np.nan),
+        actions=batch.released.action,
+        landmarks=batch.traces.landmarks,
+        windows=np.zeros(len(batch.traces.points), np.int64),
+        charges=(),
+        accounts={name: tuple(rows) for name, rows in zip(names, batch.accounts)},
+        view="points",
+    )

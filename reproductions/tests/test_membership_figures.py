@@ -14,7 +14,7 @@ from penstock.evaluation.attacks.game import MembershipGame
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.experiments.attacks.membership import Game
-from penstock.pipeline.experiments.trial import read_counts, run_trial, write_counts
+from penstock.pipeline.experiments.trial import read_people, reading_config, run_trial, write_people
 from reproductions.pyrgelis import (
     GAIN,
     Piece,
@@ -67,9 +67,9 @@ def test_the_gain_is_of_sampling_drawn_anew(tmp_path):
     sections["mechanism"] = [{"type": "sampling", "rate": 0.5}, {"type": "raw"}]
     sections.pop("landmarks", None)
     config = loads(json.dumps(sections))
-    write_counts(config, tmp_path / "counts.npz")
+    write_people(reading_config(config), tmp_path / "people.npz")
     run = replace(
-        run_trial(config, read_counts(tmp_path / "counts.npz")),
+        run_trial(config, read_people(tmp_path / "people.npz", on_points=False)),
         game=Game(targets=3, samples=40, known=1.0, group_size=8, components=20),
     )
     known, unknown = run.attacked.figure("pca", "gain"), resampled_gain(run)

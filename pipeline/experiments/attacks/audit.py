@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,9 +17,10 @@ from penstock.mechanisms.core.contract import MECHANISMS, Mechanism, Transformat
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.schedules import BudgetSchedule, WEventSchedule
-from penstock.pipeline.config.plan import Plan, outline
+from penstock.pipeline.config.plan import Plan, make_plan, outline
 from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.experiments.trial import Counts, read_counts, release, write_counts
+from penstock.pipeline.counting.presence import read_memberships
+from penstock.pipeline.experiments.trial import counts_of, release
 from penstock.pipeline.output.worth import DELTA
 
 #: Windows of an audit without data whose configuration has no end.
@@ -172,11 +172,8 @@ def _auditable(config: RunConfig) -> RunConfig:
 def _counts(config: RunConfig, on_data: bool) -> NDArray[np.int64]:
     """Bounded counts of the source, or zeros; shape (n_windows, n_cells)."""
     if on_data:
-        with tempfile.TemporaryDirectory() as folder:
-            write_counts(config, Path(folder) / "counts.npz")
-            counts = read_counts(Path(folder) / "counts.npz")
-        assert isinstance(counts, Counts)
-        return counts.bounded
+        plan = make_plan(replace(config, accountants=()))
+        return counts_of(plan, read_memberships(plan, plan.n_windows)).bounded
     if config.space.derived_from_data:
         raise ParameterError("space", "cells taken from the data", "public cells: nothing is read for this audit")
     plan = outline(config, NoiseKey.from_seed(0), Path("unused"))
@@ -198,7 +195,7 @@ def _play(plan: Plan, counts: NDArray[np.int64], length: int | None, random: np.
         if there:
             planted[np.ix_(rows - 1, cells)] += 1
     gains, epsilon, rho = np.zeros(counts.shape), np.zeros(n_windows), np.zeros(n_windows)
-    for batch in release(plan, Counts(planted, planted, {})):
+    for batch in release(plan, planted):
         for made in batch.releases:
             base = counts[made.window - 1]
             gains[made.window - 1] = evidence(made, base, base + 1)

@@ -162,11 +162,11 @@ def test_books_wait_for_facts_and_go_on_after_a_restart(tmp_path):
 
 
 def test_an_experiment_keeps_the_same_books_as_a_run(small_run, tmp_path):
-    from penstock.pipeline.experiments.trial import read_counts, run_trial, write_counts
+    from penstock.pipeline.experiments.trial import read_people, reading_config, run_trial, write_people
 
     plan = plan_of(tmp_path, made_up_events())
-    write_counts(plan.config, tmp_path / "counts" / "one.npz")
-    finished = run_trial(plan.config, read_counts(tmp_path / "counts" / "one.npz"))
+    write_people(reading_config(plan.config), tmp_path / "people.npz")
+    finished = run_trial(plan.config, read_people(tmp_path / "people.npz", on_points=False))
     rows = pl.DataFrame([row.as_dict() for row in finished.accounts["reconstruction"]], infer_schema_length=None)
     from penstock.pipeline.run import run
 

@@ -17,9 +17,9 @@ from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.run import load
 from penstock.pipeline.experiments import runner
 from penstock.pipeline.experiments.config import Expectation
+from penstock.pipeline.experiments.measures import trial_record
 from penstock.pipeline.experiments.results import interval, limits_of, per_seed
 from penstock.pipeline.experiments.runner import run_experiment
-from penstock.pipeline.experiments.trial import trial_record
 from penstock.pipeline.run import run
 
 HAS_PLOTS = importlib.util.find_spec("matplotlib") is not None
@@ -35,13 +35,13 @@ def test_every_number_says_where_it_comes_from(experiment, tmp_path: Path):
     table = values(run_experiment(made, tmp_path / "out", n_jobs=1).folder)
     assert table.columns == [
         *("variant", "mechanism[0].epsilon", "seed", "measure", "value", "unit", "mean", "low", "high"),
-        *("configuration", "inputs", "counts", "versions"),
+        *("configuration", "inputs", "people", "versions"),
     ]
     assert len(table) == 8 * 5
     for cell, rows in zip(made.trials, table.partition_by(["variant", "mechanism[0].epsilon", "seed"])):
         assert set(rows["configuration"]) == {digest(cell.config).hex()}
         assert set(rows["seed"]) == {cell.seed}
-        assert rows.select("inputs", "counts", "versions").n_unique() == 1
+        assert rows.select("inputs", "people", "versions").n_unique() == 1
     assert "numpy" in table["versions"][0]
     units = dict(table.select("measure", "unit").iter_rows())
     assert units["mae"] == "people"
@@ -175,15 +175,13 @@ def test_an_experiment_goes_on_without_the_plotting_library(experiment, tmp_path
 
 def test_attacks_and_other_functions_are_measures(experiment, tmp_path: Path, monkeypatch):
     (tmp_path / "own_attack.py").write_text(
-        "def advantage(cell):\n    return cell.values.shape[0] + cell.seed / 10\n\n"
-        "def before(cell):\n    return (cell.released.T == cell.values).mean() + cell.truth.shape[1]\n"
+        "def advantage(trial):\n    return trial.released.shape[0] + trial.seed / 10\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    text = GRID.replace("measures: [", "measures: [own_attack:advantage, own_attack:before, ")
+    text = GRID.replace("measures: [", "measures: [own_attack:advantage, ")
     table = values(run_experiment(experiment(text), tmp_path / "out", n_jobs=1).folder)
     found = table.filter(pl.col("measure") == "own_attack:advantage").sort("seed")["value"].unique().to_list()
     assert np.allclose(sorted(found), [24.1, 24.2])
-    assert set(table.filter(pl.col("measure") == "own_attack:before")["value"]) == {25.0}  # (n_cells, n_windows)
 
 
 def test_the_command_line(experiment, tmp_path: Path, capsys):
@@ -193,7 +191,7 @@ def test_the_command_line(experiment, tmp_path: Path, capsys):
     (tmp_path / "e.yaml").write_text(GRID + "reduced: {seeds: 1}\n")
     words = ["experiment", str(tmp_path / "e.yaml"), "--out", str(tmp_path / "out"), "--jobs", "1", "--reduced"]
     assert main(words) == 0
-    assert "4: 4 done (0 of them before), 0 failed; 1 counts made" in capsys.readouterr().out
+    assert "4: 4 done (0 of them before), 0 failed" in capsys.readouterr().out
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["resumed"] == 4
     assert main([*words, "--set", "measures=[mea]"]) == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +14,18 @@ from experiment_cases import GRID, experiment_in, values
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.config.plan import STREAM, make_plan
+from penstock.pipeline.counting.contributions import ContributionRows
 from penstock.pipeline.experiments import runner, trial
-from penstock.pipeline.experiments.measures import measure
-from penstock.pipeline.experiments.runner import DIED, Workers, run_experiment
+from penstock.pipeline.experiments.measures import measure, trial_record
+from penstock.pipeline.experiments.pieces import DIED, Workers
+from penstock.pipeline.experiments.runner import run_experiment
 from penstock.pipeline.experiments.trial import (
-    Counts,
-    counting_config,
-    read_counts,
+    counts_of,
+    read_people,
+    reading_config,
     release,
     run_trial,
-    trial_record,
-    write_counts,
+    write_people,
 )
 from penstock.pipeline.output import files, manifest
 from penstock.pipeline.output.tables import releases_table
@@ -35,6 +35,11 @@ from penstock.pipeline.run import run
 @pytest.fixture
 def experiment(tmp_path: Path):
     return experiment_in(tmp_path)
+
+
+def people_of(config, folder: Path):
+    write_people(reading_config(config), folder / "people.npz")
+    return read_people(folder / "people.npz", on_points=False)
 
 
 @pytest.mark.parametrize(
@@ -50,11 +55,11 @@ def experiment(tmp_path: Path):
 )
 def test_a_cell_releases_the_bytes_of_a_plain_run(experiment, tmp_path: Path, change: str):
     one = experiment(f"name: e\nquestion: q\nbase: base.yaml\nmeasures: [mae]\nseeds: [5]\nset: {change}\n").trials[0]
-    write_counts(one.config, tmp_path / "counts.npz")
-    counts = read_counts(tmp_path / "counts.npz")
+    people = people_of(one.config, tmp_path)
     plain = run(one.config, tmp_path / "plain")
     plan = make_plan(one.config)
-    made = [one for batch in release(plan, counts) for one in batch.releases]
+    counts = counts_of(plan, people)
+    made = [one for batch in release(plan, counts.bounded) for one in batch.releases]
     windows = [plan.windows(one.window, one.window)[0] for one in made]
     table = releases_table(made, windows, plan.space.cells, STREAM, 0)
     files.write_part(tmp_path, "cell", table)
@@ -63,7 +68,7 @@ def test_a_cell_releases_the_bytes_of_a_plain_run(experiment, tmp_path: Path, ch
     truth = pl.read_parquet(plain.folder / "operator/truth.parquet")
     for column, array in (("count", counts.truth), ("bounded", counts.bounded)):
         assert truth[column].to_numpy().tolist() == array.ravel().tolist()
-    finished = run_trial(one.config, counts)
+    finished = run_trial(one.config, people)
     for name, value in plain.manifest["utility"].items():
         assert measure(name).compute(finished) == value
 
@@ -71,8 +76,7 @@ def test_a_cell_releases_the_bytes_of_a_plain_run(experiment, tmp_path: Path, ch
 def test_figures_of_the_books_are_those_of_the_accounts_file(experiment, tmp_path: Path):
     text = GRID + "set: {accountants: [{type: landmark_budget}, {type: composition, w: 3}]}\n"
     one = experiment(text).trials[0]
-    write_counts(one.config, tmp_path / "counts.npz")
-    finished = run_trial(one.config, read_counts(tmp_path / "counts.npz"))
+    finished = run_trial(one.config, people_of(one.config, tmp_path))
     accounts = pl.read_parquet(run(one.config, tmp_path / "plain").folder / "public/accounts.parquet")
     for name in ("composition/w_event_epsilon", "composition/user_epsilon"):
         accountant, figure = name.split("/")
@@ -89,28 +93,17 @@ def test_figures_of_the_books_are_those_of_the_accounts_file(experiment, tmp_pat
         measure("landmark_budget/profit").compute(finished)
 
 
-def test_counts_are_made_once_for_all_cells_that_share_them(experiment, tmp_path: Path):
-    outcome = run_experiment(experiment(), tmp_path / "out", n_jobs=1)
-    assert (outcome.exit_code, outcome.manifest["cells"], outcome.manifest["counted"]) == (0, 8, 2)  # one for each seed
-    assert values(outcome.folder)["counts"].n_unique() == 2
-    # Without a keyed hash in the bounding, seeds share them too.
-    text = GRID.replace("seeds: 2", "seeds: 2\nset: {bounding.keep: most_frequent}")
-    assert run_experiment(experiment(text), tmp_path / "shared", n_jobs=1).manifest["counted"] == 1
-    # What changes the counts is never shared.
-    text = text.replace("set: {", "set: {source.n_users: 61, ")
-    assert run_experiment(experiment(text), tmp_path / "shared", n_jobs=1).manifest["counted"] == 1
-
-
-def test_what_decides_counts_is_in_their_name(experiment):
-    config = experiment().trials[0].config
-    assert counting_config(config) == counting_config(
-        replace(config, mechanism=experiment().trials[-1].config.mechanism)
-    )
-    bounding = replace(config.bounding, max_block_cells=3)
-    over_blocks = [replace(one.config, bounding=bounding) for one in (experiment().trials[0], experiment().trials[-2])]
-    assert counting_config(over_blocks[0]) != counting_config(over_blocks[1])
-    for part in ("source", "space", "windows", "sensors"):
-        assert getattr(counting_config(config), part) == getattr(config, part)
+def test_a_source_is_read_once_for_all_trials_that_share_it(experiment, tmp_path: Path, monkeypatch):
+    read = []
+    monkeypatch.setattr(trial, "read_memberships", lambda *a, own=trial.read_memberships: read.append(a) or own(*a))
+    text = GRID.replace('"mechanism[0].epsilon": [1, 9]', "bounding.max_cells: [1, 2]")
+    outcome = run_experiment(experiment(text), tmp_path / "out", n_jobs=1)
+    assert (outcome.exit_code, outcome.manifest["cells"], len(read)) == (0, 8, 1)
+    assert values(outcome.folder)["people"].n_unique() == 1
+    # Another source is another file.
+    run_experiment(experiment(text, "base.source.n_users=61"), tmp_path / "out", n_jobs=1)
+    assert len(read) == 2
+    assert len(list((tmp_path / "out" / "people").glob("*.npz"))) == 2
 
 
 def test_an_interrupted_experiment_goes_on_and_ends_with_the_same_bytes(experiment, tmp_path: Path, monkeypatch):
@@ -136,7 +129,7 @@ def test_an_interrupted_experiment_goes_on_and_ends_with_the_same_bytes(experime
     assert len(ran) == 4  # the new seed of four settings
     monkeypatch.setattr(manifest, "code_digest", lambda: "other code of the same version")
     again = run_experiment(experiment(), tmp_path / "resumed", n_jobs=1).manifest
-    assert (again["resumed"], again["counted"]) == (0, 2)
+    assert again["resumed"] == 0
 
 
 def test_code_that_decides_is_told_from_code_that_shows(tmp_path: Path):
@@ -175,16 +168,20 @@ def test_a_failed_cell_is_listed_and_the_others_go_on(experiment, tmp_path: Path
     assert json.loads((outcome.folder / "experiment.json").read_text())["failed"] == failed
 
 
-def test_an_input_that_cannot_be_counted_fails_its_own_cells_only(experiment, tmp_path: Path, monkeypatch):
-    def broken(config, path):
-        if config.seed == 2:
+def test_a_source_that_cannot_be_read_fails_its_own_trials_only(experiment, tmp_path: Path, monkeypatch):
+    def broken(plan, n_windows, own=trial.read_memberships):
+        if plan.config.source.n_users == 61:
             raise DataError("no such luck")
-        write_counts(config, path)
+        return own(plan, n_windows)
 
-    monkeypatch.setattr(runner, "write_counts", broken)
-    outcome = run_experiment(experiment(), tmp_path / "out", n_jobs=1)
-    assert [(one["seed"], one["problem"]) for one in outcome.manifest["failed"]] == [(2, "counting: no such luck")] * 4
-    assert values(outcome.folder)["seed"].unique().to_list() == [1]
+    monkeypatch.setattr(trial, "read_memberships", broken)
+    text = GRID.replace("[1, 9]", "[1]") + "set: {source.n_users: 60}\n"
+    made = experiment(text.replace("variants:\n", "variants:\n  other: {source.n_users: 61}\n"))
+    outcome = run_experiment(made, tmp_path / "out", n_jobs=1)
+    failed = outcome.manifest["failed"]
+    assert {(one["values"]["variant"], one["problem"]) for one in failed} == {("other", "reading: no such luck")}
+    assert len(failed) == 2
+    assert "other" not in values(outcome.folder)["variant"]
 
 
 def test_a_task_that_kills_its_process_takes_no_other_with_it():
@@ -222,37 +219,28 @@ seeds: 3
 """
     found = experiment(text + "group_size: 20\n")
     outcome = run_experiment(found, tmp_path / "out", n_jobs=1)
-    assert (outcome.exit_code, outcome.manifest["counted"], len(passes)) == (0, 6, 1)  # 3 groups, and 3 samples of them
-    whole = {}
-    for path in (tmp_path / "out" / "counts").iterdir():
-        counts = read_counts(path)
-        assert counts.facts == {"n_people": 20}
-        assert counts.truth.max() <= 20
-        assert counts.truth.sum() > 0
-        whole[path.stem] = counts
-    table = values(outcome.folder)
-    kept = table.filter(measure="mae").select("variant", "seed", "counts", "value").rows()
-    for variant, seed, name, value in kept:
-        counts, alike = whole[name], [row for row in kept if row[1] == seed and row[0] == "raw"]
-        assert (counts.truth == whole[alike[0][2]].truth).all()  # the same group
-        if variant == "sampled":
-            share = counts.bounded.sum() / counts.truth.sum()
-            assert 0.4 < share < 0.6
+    assert (outcome.exit_code, len(passes)) == (0, 1)
+    people = people_of(found.trials[0].config, tmp_path)
+    groups = set()
+    for one in found.trials:
+        plan = make_plan(one.config)
+        counts = counts_of(plan, people, 20)
+        assert 0 < counts.truth.max() <= 20
+        if one.values["variant"] == "sampled":
+            assert 0.4 < counts.bounded.sum() / counts.truth.sum() < 0.6
             assert (counts.bounded <= counts.truth).all()
         else:
-            assert name == alike[0][2]
-            assert (value == 0) == (variant == "raw")
-    assert len({whole[row[2]].truth.tobytes() for row in kept}) == 3
+            assert (counts.bounded == counts.truth).all()
+        groups.add((one.seed, counts.truth.tobytes()))
+    assert len(groups) == 3  # a group for each seed, the same for every variant
+    table = values(tmp_path / "out").filter(measure="mae")
+    assert (table.filter(variant="raw")["value"] == 0).all()
+    assert (table.filter(variant="ranges")["value"] > 0).all()
     # Everybody is a group, too: what it counts is what a plain run counts.
-    everybody = experiment(text.replace("seeds: 3", "seeds: 1") + "group_size: 60\n")
-    run_experiment(everybody, tmp_path / "all", n_jobs=1)
-    for one in everybody.trials:
-        write_counts(one.config, tmp_path / "plain.npz")
-        plain = read_counts(tmp_path / "plain.npz")
-        names = values(tmp_path / "all").filter(variant=one.values["variant"])["counts"]
-        counts = read_counts(tmp_path / "all" / "counts" / f"{names[0]}.npz")
-        assert (counts.truth == plain.truth).all()
-        assert (counts.bounded == plain.bounded).all()
+    plan = make_plan(found.trials[0].config)
+    everybody, plain = counts_of(plan, people, 60), counts_of(plan, people)
+    assert (everybody.truth == plain.truth).all()
+    assert (everybody.bounded == plain.bounded).all()
     too_many = run_experiment(experiment(text + "group_size: 61\n"), tmp_path / "few", n_jobs=1)
     assert too_many.exit_code == 1
     assert "group_size: 61 people are not to be had; the source shows 60" in too_many.manifest["failed"][0]["problem"]
@@ -263,17 +251,19 @@ def test_intervals_are_measured_where_they_are_stated_and_accounts_where_they_ar
         "  adaptive:", "  filtered: {mechanism: [{type: laplace, epsilon: 1}, {type: filter}]}\n  adaptive:"
     )
     trials = {one.values["variant"]: one.config for one in experiment(text).trials}
-    counts = Counts(np.full((24, 9), 50), np.full((24, 9), 50), {})
+    # Fifty people in each cell, who never move.
+    user, window = (axis.ravel() for axis in np.indices((450, 24)))
+    people = ContributionRows(user[:, None], window + 1, user % 9)
     names = ("coverage", "interval_width", "interval_score", "mae")
     found = {
-        name: {row["measure"]: float(row["value"]) for row in trial_record(config, counts, names)["measures"]}
+        name: {row["measure"]: float(row["value"]) for row in trial_record(config, people, names)["measures"]}
         for name, config in trials.items()
     }
     assert all(math.isnan(found["uniform"][name]) for name in names[:3])
     assert 0.8 < found["filtered"]["coverage"] <= 1
     assert found["filtered"]["interval_score"] >= found["filtered"]["interval_width"] > 0
-    assert not run_trial(trials["uniform"], counts, ()).accounts
-    assert run_trial(trials["uniform"], counts, ("landmark_budget",)).accounts.keys() == {"landmark_budget"}
+    assert not run_trial(trials["uniform"], people, ()).accounts
+    assert run_trial(trials["uniform"], people, ("landmark_budget",)).accounts.keys() == {"landmark_budget"}
 
 
 def test_a_key_that_only_some_trials_read_is_shared_and_one_that_none_reads_is_refused(experiment):

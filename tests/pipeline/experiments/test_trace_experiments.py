@@ -15,7 +15,7 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.experiments.load import loads_experiment
 from penstock.pipeline.experiments.measures import measure
 from penstock.pipeline.experiments.runner import run_experiment
-from penstock.pipeline.experiments.trial import read_counts, run_trace_trial, write_counts
+from penstock.pipeline.experiments.trial import read_people, reading_config, run_trial, write_people
 from penstock.pipeline.releasing.traces import landmark_mask
 from penstock.pipeline.run import run
 from penstock.pipeline.windows.landmarks import SHAPES, DrawnLandmarks, Landmarks
@@ -52,12 +52,12 @@ def sweep(tmp_path):
 
 def test_a_trial_releases_the_bytes_of_a_plain_run(sweep, tmp_path):
     one = sweep.trials[-1].config
-    write_counts(one, tmp_path / "events")
-    finished = run_trace_trial(one, read_counts(tmp_path / "events"))
+    write_people(reading_config(one), tmp_path / "events")
+    finished = run_trial(one, read_people(tmp_path / "events", on_points=True))
     plain = run(one, tmp_path / "plain")
     released = pl.read_parquet(plain.folder / "public/traces.parquet")
-    assert np.array_equal(released.select("latitude", "longitude").to_numpy(), finished.released.values)
-    assert released["landmark"].to_list() == finished.traces.landmarks.tolist()
+    assert np.array_equal(released.select("latitude", "longitude").to_numpy(), finished.released)
+    assert released["landmark"].to_list() == finished.landmarks.tolist()
     assert measure("mae").compute(finished) == plain.manifest["utility"]["mae"]
 
 
@@ -78,12 +78,12 @@ def test_a_sweep_over_traces_has_measures_and_accounts(sweep, tmp_path):
     assert found["uniform", 1.0, "landmark_budget/budget_spent/max"] == pytest.approx(1)
     units = dict(table.select("measure", "unit").iter_rows())
     assert units["mae"] == "metres"
-    assert len(list((tmp_path / "out/counts").iterdir())) == 1
+    assert len(list((tmp_path / "out/people").glob("*.parquet"))) == 1
 
 
 def test_measures_of_counts_are_refused_on_traces(sweep, tmp_path):
-    write_counts(sweep.trials[0].config, tmp_path / "events")
-    finished = run_trace_trial(sweep.trials[0].config, read_counts(tmp_path / "events"))
+    write_people(reading_config(sweep.trials[0].config), tmp_path / "events")
+    finished = run_trial(sweep.trials[0].config, read_people(tmp_path / "events", on_points=True))
     for name in ("mre", "guess_mae", "epsilon_sum", "epsilon_in_3"):
         with pytest.raises(DataError, match="traces have the measures"):
             measure(name).compute(finished)
