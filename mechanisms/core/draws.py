@@ -37,6 +37,10 @@ class Noise:
         # Most windows of a block draw nothing; their seeds need not be worked out.
         return self._given() if callable(self._given) else self._given
 
+    def of_replica(self, number: int) -> Noise:
+        """Noise that a run of one replica without the others draws."""
+        return Noise((self._seeds[number],), None, self.exact)
+
     def uniform(self, shape: Any) -> NDArray[np.float64]:
         """Uniform multiples of 2**-53 in [0, 1)."""
         bits, shape, n = self._call(shape)

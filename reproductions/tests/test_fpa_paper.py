@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conformance_checks import Subject, checks_for
 
 from penstock.accountants.core.charges import pure_epsilon
 from penstock.mechanisms import get
@@ -14,6 +13,7 @@ from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.sections import add_folder
+from penstock.testing import Subject, checks_for
 
 add_folder(str(Path(__file__).parents[1] / "plugins"))
 FpaPaper = get("fpa_paper")

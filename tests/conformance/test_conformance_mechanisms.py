@@ -6,14 +6,14 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from conformance_checks import checks_for
-from conformance_runs import SOURCE, Subject
 from mutants import MECHANISM_MUTANTS, NAMED_MUTANTS
 from plugin_checks import examples_of, failing
 
 from penstock import mechanisms
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.testing import Subject, checks_for
+from penstock.testing.runs import SOURCE
 
 CASES = [
     pytest.param(Subject(example), check, id=f"{name}-{number}-{check.__name__}")

@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
-from conformance_checks import Subject, checks_for, without_limits_gives_the_ideal
 
 from penstock import mechanisms
 from penstock.mechanisms.core.events import Laplace
@@ -15,6 +14,8 @@ from penstock.mechanisms.fpa import Fpa
 from penstock.mechanisms.sampling import Sampling
 from penstock.mechanisms.suppress_small import SuppressSmall
 from penstock.mechanisms.suppress_unpopular import SuppressUnpopular
+from penstock.testing import Subject, checks_for
+from penstock.testing.checks import without_limits_gives_the_ideal
 
 
 class HalfTheNoise(Fpa):

@@ -6,7 +6,6 @@ import contextlib
 
 import numpy as np
 import pytest
-from conformance_runs import SOURCE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -16,6 +15,7 @@ from penstock.mechanisms.core.plugin import ParameterError, StateVersionError
 from penstock.mechanisms.core.run import run_mechanism, step_through
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.mechanisms.laplace import Laplace
+from penstock.testing.runs import SOURCE
 
 STATE = {
     "last": np.arange(6.0).reshape(2, 3),

@@ -6,7 +6,14 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from conformance_checks import (
+
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.period import PeriodBound
+from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.rescue_dp import RescueDp
+from penstock.testing import Subject
+from penstock.testing.checks import (
     charges_stay_within_worst_charge,
     every_window_is_released_once,
     leaves_inputs_alone,
@@ -14,13 +21,6 @@ from conformance_checks import (
     resumes_from_encoded_state,
     state_does_not_grow,
 )
-from conformance_runs import Subject
-
-from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
-from penstock.mechanisms.core.contract import Facts
-from penstock.mechanisms.core.period import PeriodBound
-from penstock.mechanisms.core.run import run_mechanism
-from penstock.mechanisms.rescue_dp import RescueDp
 
 GROUPED = [
     RescueDp(epsilon=50.0, w=3, group_below=60.0),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from penstock.mechanisms.core.noise_checks import noise_matches
 from penstock.mechanisms.core.plugin import ParameterError
+from penstock.testing import noise_matches
 
 N = 100_000
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from penstock.mechanisms.core import portable
-from penstock.mechanisms.core.noise_checks import noise_matches
 from penstock.mechanisms.core.samplers import integers
 from penstock.mechanisms.core.samplers.bits import Bits, Words
 from penstock.mechanisms.core.samplers.integers import GaussianTable, exponential_interval, gaussian_tails
+from penstock.testing import noise_matches
 
 LEAST_P = 1e-4
 BITS = Bits((b"seed of these tests".ljust(32),))

@@ -10,9 +10,9 @@ from scipy import stats
 
 from penstock.mechanisms.core.draws import Noise
 from penstock.mechanisms.core.noise import NoiseSource
-from penstock.mechanisms.core.noise_checks import noise_matches
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.samplers.bits import Bits
+from penstock.testing import noise_matches
 
 N = 100_000
 #: A right sampler fails one of these tests once in 10,000 seeds; the seeds are fixed.

@@ -9,8 +9,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from conformance_runs import Amnesiac, counts_for, facts_for
-from plugin_checks import check_documentation, check_parameters
 
 from penstock.accountants.core.accountant import AccountingFacts, AccountRow
 from penstock.mechanisms import get
@@ -18,6 +16,8 @@ from penstock.mechanisms.core.events import Event
 from penstock.mechanisms.core.plugin import UnsupportedEvent
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.state import decode_state, encode_state
+from penstock.testing.checks import check_documentation, check_parameters
+from penstock.testing.runs import Amnesiac, counts_for, facts_for
 
 STATUSES = ("provisional", "final")
 

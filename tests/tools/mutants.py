@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from conformance_runs import SOURCE, Subject
 
 from penstock.accountants.landmark_budget import LandmarkBudget
 from penstock.mechanisms.core.chain import Chain
@@ -23,6 +22,7 @@ from penstock.mechanisms.sampling import Sampling
 from penstock.mechanisms.suppress_small import SuppressSmall
 from penstock.mechanisms.w_event_ba import WEventBa
 from penstock.mechanisms.w_event_bd import WEventBd
+from penstock.testing.runs import SOURCE, Subject
 
 DRAWN = "every_draw_is_charged_and_every_charge_is_drawn"
 

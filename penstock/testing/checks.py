@@ -1,12 +1,24 @@
-"""Checks of a mechanism's contract, one function for each promise."""
+"""Checks of a mechanism's contract, one function for each promise; `AssertionError` says how it is broken."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
-from conformance_runs import (
+
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.mechanisms.core import events
+from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.contract import ACTIONS, Facts, Mechanism, Release
+from penstock.mechanisms.core.events import Block, Event
+from penstock.mechanisms.core.plugin import Parameter, ParameterError, parameters_of
+from penstock.mechanisms.core.run import step_through
+from penstock.mechanisms.core.state import State, decode_state, encode_state
+from penstock.testing.noise import noise_matches
+from penstock.testing.runs import (
     Amnesiac,
     OneReplica,
     ScriptedNoise,
@@ -18,38 +30,35 @@ from conformance_runs import (
     released,
     worlds,
 )
-from plugin_checks import check_documentation, check_parameters
 
-from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
-from penstock.mechanisms.core import events
-from penstock.mechanisms.core.chain import Chain
-from penstock.mechanisms.core.contract import ACTIONS, Release
-from penstock.mechanisms.core.events import Block
-from penstock.mechanisms.core.noise_checks import noise_matches
-from penstock.mechanisms.core.run import step_through
-from penstock.mechanisms.core.state import decode_state, encode_state
+#: A check takes a subject and raises `AssertionError` where its promise is broken.
+Check = Callable[[Subject], None]
 
 #: A sample that is what it should be is refused this rarely; one of a scale 30 % off must be refused at this level.
 LEVEL = 1e-6
 GAUSSIAN = ("gaussian", "discrete_gaussian")
 
 
-def resumes_from_encoded_state(subject):
-    def restart(state):
+def resumes_from_encoded_state(subject: Subject) -> None:
+    """A run that is cut between any two windows goes on from its encoded state."""
+
+    def restart(state: State) -> State:
         return decode_state(encode_state("subject", 1, state), "subject", 1)
 
     for facts, windows in worlds(subject):
         whole, end = released(subject, counts_for(), facts, windows)
         cut, resumed = released(subject, counts_for(), facts, windows, restart, Amnesiac(subject.mechanism))
-        assert contents(cut) == contents(whole)
-        assert encode_state("subject", 1, resumed) == encode_state("subject", 1, end)
+        assert contents(cut) == contents(whole), "releases differ after a restart"
+        assert encode_state("subject", 1, resumed) == encode_state("subject", 1, end), "the last state differs"
 
 
-def leaves_inputs_alone(subject):
+def leaves_inputs_alone(subject: Subject) -> None:
+    """Neither counts nor state are changed, and no release is a view of the counts."""
     for facts, windows in worlds(subject):
-        counts, seen = counts_for(), []
+        counts = counts_for()
+        seen: list[Any] = []
 
-        def look(state, seen=seen):
+        def look(state: State, seen: list[Any] = seen) -> State:
             seen[:] = [state, encode_state("subject", 1, state)]
             return state
 
@@ -61,11 +70,12 @@ def leaves_inputs_alone(subject):
             )
 
 
-def state_does_not_grow(subject):
+def state_does_not_grow(subject: Subject) -> None:
+    """State after all windows is as large as after half of them."""
     facts = facts_for(48, landmarks=tuple(range(3, 48, 5)), budget_period=12)
     sizes = []
 
-    def measure(state):
+    def measure(state: State) -> State:
         sizes.append(len(encode_state("subject", 1, state)))
         return state
 
@@ -74,11 +84,12 @@ def state_does_not_grow(subject):
     assert sizes[48] <= sizes[24] + 8, f"{sizes[24]} bytes after half the windows, {sizes[48]} after all"
 
 
-def charges_stay_within_worst_charge(subject):
+def charges_stay_within_worst_charge(subject: Subject) -> None:
+    """No step costs more than was announced before it."""
     for facts, windows in worlds(subject):
-        announced = []
+        announced: list[tuple[Event, ...]] = []
 
-        def announce(state, announced=announced, windows=windows):
+        def announce(state: State, announced: list[tuple[Event, ...]] = announced, windows: Any = windows) -> State:
             if len(announced) < len(windows):
                 announced.append(subject.mechanism.worst_charge(windows[len(announced)], state))
             return state
@@ -89,18 +100,20 @@ def charges_stay_within_worst_charge(subject):
             worst = announced[number] if number < len(windows) else ()
             charged = [event for release in made for event in release.charge]
             for price in (pure_epsilon, concentrated_rho):
-                assert price(_outside_blocks(charged)) <= price(_outside_blocks(worst)) * (1 + 1e-12)
+                spent, offered = price(_outside_blocks(charged)), price(_outside_blocks(worst))
+                assert spent <= offered * (1 + 1e-12), f"step {number + 1} charges {spent}, announced were {offered}"
             offered_blocks += pure_epsilon(e for e in worst if isinstance(e, Block))
             spent_blocks += pure_epsilon(e for e in charged if isinstance(e, Block))
-            assert spent_blocks <= offered_blocks * (1 + 1e-12)
+            assert spent_blocks <= offered_blocks * (1 + 1e-12), "blocks charge more than was announced"
 
 
-def _outside_blocks(charge):
+def _outside_blocks(charge: Iterable[Event]) -> list[Event]:
     return [event for event in charge if not isinstance(event, Block)]
 
 
-def without_limits_gives_the_ideal(subject):
-    assert subject.mechanism.ideal
+def without_limits_gives_the_ideal(subject: Subject) -> None:
+    """With nothing to save, releases are what `without_noise` says."""
+    assert subject.mechanism.ideal, "it does not say in words what it shows without noise"
     for facts, windows in worlds(subject):
         mechanism = subject.mechanism.unlimited()
         releases, _ = released(subject, counts_for(), facts, windows, mechanism=mechanism)
@@ -112,10 +125,11 @@ def without_limits_gives_the_ideal(subject):
                 shown = np.where(active, ideal[release.window - 1], shown)
                 n_published += 1
             np.testing.assert_allclose(release.values[active], shown[active], rtol=1e-9, atol=1e-9)
-        assert n_published > 0
+        assert n_published > 0, "nothing is published"
 
 
-def noise_has_the_declared_scale(subject):
+def noise_has_the_declared_scale(subject: Subject) -> None:
+    """Noise is that of the release's family and scale, and of no scale 30 % off."""
     n_cells = 40_000  # enough to refuse a scale that is a tenth off
     facts = facts_for(6, n_cells, max_cells=1, landmarks=(2, 4))
     counts = np.random.default_rng(3).poisson(30, (6, n_cells))
@@ -134,11 +148,13 @@ def noise_has_the_declared_scale(subject):
                 continue
             assert noise_matches(sample, release.noise, scale) > LEVEL, f"not {release.noise} noise of scale {scale}"
             if scale not in told_apart:
-                assert all(noise_matches(sample, release.noise, wrong * scale) < LEVEL for wrong in (0.7, 1.3))
+                is_told = all(noise_matches(sample, release.noise, wrong * scale) < LEVEL for wrong in (0.7, 1.3))
+                assert is_told, f"{release.noise} noise of scale {scale} is that of a scale 30 % off as well"
                 told_apart.add(scale)
 
 
-def charges_cover_the_noise(subject):
+def charges_cover_the_noise(subject: Subject) -> None:
+    """A release costs at least what its noise gives away of one user."""
     for facts, windows in worlds(subject):
         releases, _ = released(subject, counts_for(), facts, windows)
         blocks = [e for release in releases for e in release.charge if isinstance(e, Block)]
@@ -156,7 +172,7 @@ def charges_cover_the_noise(subject):
         _periods_are_covered(facts, releases)
 
 
-def _periods_are_covered(facts, releases):
+def _periods_are_covered(facts: Facts, releases: list[Release]) -> None:
     """A block that pays for single windows pays for all memberships that one user has in them."""
     charges = [event for release in releases for event in release.charge]
     for block in (event for event in charges if isinstance(event, Block) and events.Covered(event.first) in charges):
@@ -172,14 +188,16 @@ def _periods_are_covered(facts, releases):
         assert paid >= least * (1 - 1e-9), f"the block of {block.first} charges {paid}, its noise gives {least}"
 
 
-def a_retry_draws_the_same_noise(subject):
+def a_retry_draws_the_same_noise(subject: Subject) -> None:
+    """The same run releases the same."""
     for facts, windows in worlds(subject):
         first, _ = released(subject, counts_for(), facts, windows)
         again, _ = released(subject, counts_for(), facts, windows)
-        assert contents(first) == contents(again)
+        assert contents(first) == contents(again), "the same run released something else"
 
 
-def a_changed_count_draws_independent_noise(subject):
+def a_changed_count_draws_independent_noise(subject: Subject) -> None:
+    """One count more, and all noise of the window is another."""
     facts, n_cells = facts_for(6, 2000, landmarks=(2, 4)), 2000
     counts = counts_for(6, n_cells)
     changed = counts.copy()
@@ -194,27 +212,33 @@ def a_changed_count_draws_independent_noise(subject):
         subject.mechanism.noise_in(matrix_of(run, matrix), matrix)[0]
         for run, matrix in ((one, counts), (other, changed))
     ]
-    assert abs(np.corrcoef(*noises)[0, 1]) < 5 / np.sqrt(n_cells)
+    correlation = abs(np.corrcoef(*noises)[0, 1])
+    assert correlation < 5 / np.sqrt(n_cells), "noise on counts that differ by one is not independent"
 
 
-def replicas_equal_separate_runs(subject):
+def replicas_equal_separate_runs(subject: Subject) -> None:
+    """A replica releases what a run of its own does."""
     matrices = np.stack([counts_for(seed=seed) for seed in (1, 2, 3)])
     for facts, windows in worlds(subject):
         joint, _ = released(subject, matrices, replace(facts, n_replicas=3), windows)
         for number, counts in enumerate(matrices):
             alone, _ = released(Subject(subject.mechanism, OneReplica(subject.source, number)), counts, facts, windows)
-            assert contents(release.replica(number) for release in joint) == contents(alone)
+            own = contents(release.replica(number) for release in joint)
+            assert own == contents(alone), f"replica {number} releases something else than a run of its own"
 
 
-def every_window_is_released_once(subject):
+def every_window_is_released_once(subject: Subject) -> None:
+    """Windows in order, each once, with values exactly where sensors are active."""
     for facts, windows in worlds(subject):
         releases, _ = released(subject, counts_for(), facts, windows)
-        assert [release.window for release in releases] == [window.index for window in windows]
+        numbers = [release.window for release in releases]
+        assert numbers == [window.index for window in windows], f"windows {numbers} are released"
         for release, window in zip(releases, windows):
-            assert isinstance(release, Release)
-            assert release.action in ACTIONS
-            assert (release.repeats is None) == (release.action in ("published", "suppressed"))
-            assert release.landmark == window.landmark
+            assert isinstance(release, Release), f"{type(release).__name__} is no Release"
+            assert release.action in ACTIONS, f"{release.action!r} is no action"
+            is_new = release.action in ("published", "suppressed")
+            assert (release.repeats is None) == is_new, "`repeats` and `action` contradict each other"
+            assert release.landmark == window.landmark, "a release is no landmark where its window is, or the reverse"
             active = np.ones(facts.n_cells, bool) if window.active is None else window.active
             assert np.array_equal(~np.isnan(release.values), active), "values exactly where sensors are active"
 
@@ -227,22 +251,22 @@ NOISY = {
 }
 
 
-def every_draw_is_charged_and_every_charge_is_drawn(subject):
+def every_draw_is_charged_and_every_charge_is_drawn(subject: Subject) -> None:
     """A step charges the noise that it draws, question and publication, repeated or not, at its own scale."""
     for facts, windows in worlds(subject):
         for first in (0, 1):
-            script = ScriptedNoise(subject.source, first)
+            script: Any = ScriptedNoise(first)
             steps = step_through(subject.mechanism, counts_for(), facts, windows, script)
-            n_repeated, blocks = 0, {}
+            n_repeated, blocks = 0, dict[int, Block]()
             for number, (made, _) in enumerate(steps):
+                # Of a question about a block the noise is not that of single cells, and no noise is none of a charge.
                 charge = [event for release in made for event in release.charge]
                 blocks |= {event.first: event for event in charge if isinstance(event, Block)}
                 charge = [_paid_by(blocks, event, number + 1) for event in charge]
-                # Of a question about a block the noise is not that of single cells, and no noise is none of a charge.
-                charged = [getattr(event, "inner", event) for event in charge]
-                charged = [event for event in charged if type(event) in NOISY]
-                if any(isinstance(e, Block | events.Exact) for e in charge) or not made:
+                if any(isinstance(event, Block | events.Exact) for event in charge) or not made:
                     continue
+                charged: list[Any] = [getattr(event, "inner", event) for event in charge]
+                charged = [event for event in charged if type(event) in NOISY]
                 scales = [e.scale if hasattr(e, "scale") else e.sigma for e in charged]
                 priced = sorted((NOISY[type(e)], round(float(scale), 9)) for e, scale in zip(charged, scales))
                 drawn = sorted((family, round(scale, 9)) for family, scale in script.draws[number])
@@ -252,11 +276,12 @@ def every_draw_is_charged_and_every_charge_is_drawn(subject):
                 n_moved = min(facts.max_cells, facts.n_cells if window.active is None else int(window.active.sum()))
                 for event in charged:
                     least = n_moved if hasattr(event, "l1") else np.sqrt(n_moved)
-                    assert float(event.l1 if hasattr(event, "l1") else event.l2) >= least * (1 - 1e-12)
+                    moved = float(event.l1 if hasattr(event, "l1") else event.l2)
+                    assert moved >= least * (1 - 1e-12), f"{event} is charged where {least:g} may move"
             assert n_repeated > 0 or not subject.mechanism.adaptive, "the script makes some windows repeat"
 
 
-def _paid_by(blocks, event, window):
+def _paid_by(blocks: dict[int, Block], event: Event, window: int) -> Event:
     """The event itself, or the noise of the block that covers the window."""
     if not isinstance(event, events.Covered):
         return event
@@ -265,7 +290,7 @@ def _paid_by(blocks, event, window):
     return block.inner
 
 
-def decisions_read_releases_alone(subject):
+def decisions_read_releases_alone(subject: Subject) -> None:
     """Whether to publish, and what is remembered of it, follow from releases and paid answers, not from the counts."""
     if not subject.mechanism.adaptive:
         return
@@ -273,13 +298,14 @@ def decisions_read_releases_alone(subject):
         for first in (0, 1):
             courses = []
             for counts in (counts_for(seed=1), counts_for(seed=2)[::-1] * 3):
-                steps = step_through(subject.mechanism, counts, facts, windows, ScriptedNoise(subject.source, first))
+                script: Any = ScriptedNoise(first)
+                steps = step_through(subject.mechanism, counts, facts, windows, script)
                 course = [(contents(made), encode_state("subject", 1, state)) for made, state in steps]
                 courses.append(course)
-            assert courses[0] == courses[1]
+            assert courses[0] == courses[1], "other counts, other decisions, though all releases were the same"
 
 
-def cells_have_noise_of_their_own(subject):
+def cells_have_noise_of_their_own(subject: Subject) -> None:
     """No two cells of the first publication share their noise, over many keys."""
     n_cells, n_keys, rows = 12, 64, []
     facts, counts = facts_for(6, n_cells, landmarks=(2, 4)), counts_for(6, n_cells)
@@ -292,16 +318,16 @@ def cells_have_noise_of_their_own(subject):
         rows.append(subject.mechanism.noise_in(matrix_of(releases, counts), counts)[0])
     together = np.corrcoef(np.array(rows).T)
     # Of independent noise this happens once in 10⁹ runs.
-    assert np.abs(together[np.triu_indices(n_cells, 1)]).max() < 0.8
+    assert np.abs(together[np.triu_indices(n_cells, 1)]).max() < 0.8, "two cells share their noise"
 
 
-def reads_what_it_says(subject):
+def reads_what_it_says(subject: Subject) -> None:
     """Releases depend on landmarks and budget periods only where the mechanism names the key."""
 
-    def released_with(**facts):
-        facts = facts_for(**{"landmarks": ()} | facts)
+    def released_with(**changes: Any) -> list[tuple[Any, ...]]:
+        facts = facts_for(**{"landmarks": ()} | changes)
         # The same noise whatever it is bound to: what differs then is read.
-        made, _ = released(replace(subject, source=ScriptedNoise(subject.source)), counts_for(), facts)
+        made, _ = released(replace(subject, source=ScriptedNoise()), counts_for(), facts)
         return contents([replace(release, landmark=False) for release in made])  # that one is a landmark is no secret
 
     mechanism = subject.mechanism
@@ -314,23 +340,65 @@ def reads_what_it_says(subject):
         assert key in read or not differs, f"{key} is read and not declared"
 
 
-def parameters_are_checked(subject):
+def parameters_are_checked(subject: Subject) -> None:
+    """Every value outside of the declared bounds is refused by an error that names the parameter."""
     check_parameters(subject.mechanism)
 
 
-def is_documented(subject):
+def check_parameters(plugin: Any) -> None:
+    """`parameters_are_checked`, for plug-ins of every kind."""
+    for name, declared in parameters_of(type(plugin)).items():
+        for wrong in _outside(declared):
+            refusal = _refusal(plugin, name, wrong)
+            assert refusal is not None, f"{name}={wrong!r} is taken"
+            assert refusal.field == (declared.key or name), f"{name}={wrong!r} is refused under {refusal.field}"
+            assert declared.expected() in str(refusal), f"{refusal} does not say what {name} must be"
+
+
+def _refusal(plugin: Any, name: str, value: Any) -> ParameterError | None:
+    try:
+        replace(plugin, **{name: value})
+    except ParameterError as error:
+        return error
+    return None
+
+
+def _outside(declared: Parameter) -> list[Any]:
+    if declared.choices is not None:
+        return ["no such choice"]
+    wrong: list[Any] = [limit for limit in (declared.above, declared.below) if limit is not None]
+    wrong += [limit - 1 for limit in (declared.above, declared.at_least) if limit is not None]
+    wrong += [limit + 1 for limit in (declared.below, declared.at_most) if limit is not None]
+    return [*wrong, float("nan"), "text", True] if wrong else []
+
+
+def is_documented(subject: Subject) -> None:
+    """The docstring has a first sentence, every parameter, and a Privacy paragraph as the guarantee has it."""
     plugin, guarantee = type(subject.mechanism), subject.mechanism.guarantee
-    privacy = check_documentation(plugin)
+    privacy = check_documentation(plugin).lower()
     if guarantee.exists:
-        assert all((guarantee.unit, guarantee.neighbours, guarantee.theorem))
-        assert "unit" in privacy.lower() or "user" in privacy.lower(), "the Privacy paragraph does not name the unit"
-        # The first author at least: whose theorem it is.
-        assert guarantee.theorem.split()[0].rstrip(",") in inspect.getdoc(plugin)
+        assert all((guarantee.unit, guarantee.neighbours, guarantee.theorem)), "the guarantee is not complete"
+        assert "unit" in privacy or "user" in privacy, "the Privacy paragraph does not name the unit"
+        author = guarantee.theorem.split()[0].rstrip(",")
+        assert author in (inspect.getdoc(plugin) or ""), f"the docstring does not say whose theorem it is: {author}"
     else:
-        assert "none" in privacy.lower() or "no guarantee" in privacy.lower()
+        assert "none" in privacy or "no guarantee" in privacy, "the Privacy paragraph does not say that there is none"
 
 
-def keeps_by_hash_alone(subject):
+def check_documentation(plugin: type) -> str:
+    """The Privacy paragraph of a plug-in whose documentation is complete."""
+    text = inspect.getdoc(plugin) or ""
+    first = text.split("\n")[0]
+    assert first.endswith("."), "the first line is not one sentence"
+    assert len(first) < 130, "the first line is too long"
+    assert "**Privacy.**" in text, "there is no Privacy paragraph"
+    for name, declared in parameters_of(plugin).items():
+        if declared.choices is None or len(declared.choices) > 1:
+            assert (declared.key or name) in text, f"the parameter {name} is not described"
+    return text.split("**Privacy.**")[1].split("\n\n")[0]
+
+
+def keeps_by_hash_alone(subject: Subject) -> None:
     """Event stage: the mask is a function of the memberships and their hashes, whatever their order."""
     rng = np.random.default_rng(4)
     users, cells = rng.integers(0, 400, 1000), rng.integers(0, 20, 1000)
@@ -338,13 +406,14 @@ def keeps_by_hash_alone(subject):
     window, order = facts_for().windows()[0], rng.permutation(1000)
     given = [array.copy() for array in (users, cells, hashes)]
     mask = subject.mechanism.keep(users, cells, window, hashes)
-    assert (mask.dtype, mask.shape) == (bool, users.shape)
-    assert all(np.array_equal(array, copy) for array, copy in zip((users, cells, hashes), given))
+    assert (mask.dtype.kind, mask.shape) == ("b", users.shape), "it keeps or drops each membership"
+    same = all(np.array_equal(array, copy) for array, copy in zip((users, cells, hashes), given))
+    assert same, "users, cells or hashes were changed"
     shuffled = subject.mechanism.keep(users[order], cells[order], window, hashes[order])
-    assert np.array_equal(shuffled, mask[order])
+    assert np.array_equal(shuffled, mask[order]), "what is kept is not a function of the membership and its hash"
 
 
-def samples_anew_in_every_window_and_configuration(subject):
+def samples_anew_in_every_window_and_configuration(subject: Subject) -> None:
     """Event stage: a membership that is kept in one window tells nothing about the next, another run or day."""
     n = 4000
     users, cells = np.arange(n) % 500, np.arange(n) // 500
@@ -356,7 +425,9 @@ def samples_anew_in_every_window_and_configuration(subject):
         masks.append(subject.mechanism.keep(users, cells, window, hashes))
     if np.all(masks):
         return  # it drops nothing
-    assert np.abs(np.corrcoef(masks)[np.triu_indices(len(masks), 1)]).max() < 6 / np.sqrt(n)
+    together: Any = np.corrcoef(masks)
+    largest = np.abs(together[np.triu_indices(len(masks), 1)]).max()
+    assert largest < 6 / np.sqrt(n), "what is kept in one window, run or day tells of another"
 
 
 GENERAL = (parameters_are_checked, is_documented)
@@ -386,7 +457,7 @@ CHAINS = tuple(
 )
 
 
-def checks_for(mechanism):
+def checks_for(mechanism: Mechanism) -> tuple[Check, ...]:
     """The checks of every stage that a mechanism works at."""
     if isinstance(mechanism, Chain):
         return CHAINS

@@ -1,4 +1,4 @@
-"""Goodness of fit of noise samples: does this sample come from that family at that scale?"""
+"""Goodness of fit of noise samples against a family at a scale."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ N_BINS, LARGEST_SCALE = 400, 1e5
 
 
 def noise_matches(samples: ArrayLike, family: str, scale: float) -> float:
-    """P-value of "the sample is this noise": chi-square on integer families, Kolmogorov-Smirnov on real ones.
+    """P-value of a sample under a noise family: chi-square on integer families, Kolmogorov-Smirnov on real ones.
 
     Parameters
     ----------
     samples
         Any shape; for ``"planar_laplace"`` the last axis is (east, north) and both radius and direction are tested.
     family
-        ``"discrete_laplace"``, ``"discrete_gaussian"``, ``"laplace"``, ``"gaussian"``, ``"exponential"`` or
-        ``"planar_laplace"``.
+        ``"discrete_laplace"``, ``"discrete_gaussian"``, ``"laplace"``, ``"gaussian"`` or ``"planar_laplace"``.
     scale
-        Laplace and exponential scale, Gaussian sigma, planar Laplace ε per metre.
+        Laplace scale, Gaussian sigma, planar Laplace ε per metre.
 
     Returns
     -------
@@ -69,7 +68,6 @@ _WEIGHTS: dict[str, Callable[[NDArray[np.float64], float], NDArray[np.float64]]]
 _CONTINUOUS = {
     "laplace": lambda scale: stats.laplace(scale=scale),
     "gaussian": lambda sigma: stats.norm(scale=sigma),
-    "exponential": lambda scale: stats.expon(scale=scale),
 }
 
 

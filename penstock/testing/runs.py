@@ -1,0 +1,190 @@
+"""Runs on which mechanisms are checked, and the comparison of their outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
+from penstock.mechanisms.core.draws import Noise
+from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.period import PeriodBound
+from penstock.mechanisms.core.run import step_through
+from penstock.mechanisms.core.state import State
+
+SOURCE = NoiseSource(NoiseKey.from_seed(11), configuration=b"conformance")
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is checked: a mechanism, and where its noise comes from."""
+
+    mechanism: Mechanism
+    source: Any = field(default=SOURCE)
+
+
+def facts_for(n_windows: int = 12, n_cells: int = 5, **changes: Any) -> Facts:
+    """Public facts of a run with bounded users and some landmarks."""
+    given: dict[str, Any] = {"max_cells": 2, "max_windows": 4, "max_block_cells": 6, "landmarks": (3, 4, 9, 11)}
+    return Facts(n_cells=n_cells, n_windows=n_windows, **given | changes)
+
+
+def worlds(subject: Subject) -> Iterator[tuple[Facts, list[Window]]]:
+    """Public facts and windows: one period; too many landmarks; bounded periods; sensors that come and go."""
+    yield (facts := facts_for()), facts.windows()
+    yield (facts := facts_for(budget_period=6, max_landmarks=1)), facts.windows()
+    if subject.mechanism.bounds_periods:
+        bound = PeriodBound(most=5, max_cells=2, shortest=6, longest=6)
+        yield (facts := facts_for(budget_period=6, period_bound=bound)), facts.windows()
+    if subject.mechanism.period_budget is not None:
+        yield (facts := facts_for(budget_period=6, max_per_period=5)), facts.windows()
+    if getattr(subject.mechanism, "reshapes", False):
+        return  # where people are generalized all sensors are active
+    masks = np.random.default_rng(2).random((12, 5)) < 0.6
+    masks[6] = False
+    windows = [replace(window, active=mask) for window, mask in zip(facts_for().windows(), masks)]
+    yield facts_for(), windows
+
+
+def counts_for(n_windows: int = 12, n_cells: int = 5, seed: int = 1) -> Counts:
+    """Counts with quiet stretches, a spike, and an empty window."""
+    level = np.repeat(np.random.default_rng(seed).poisson(20, (-(-n_windows // 3), n_cells)), 3, axis=0)[:n_windows]
+    level[n_windows // 2] = 0
+    level[n_windows - 2] += 1000
+    return level
+
+
+def released(
+    subject: Subject,
+    counts: Counts,
+    facts: Facts,
+    windows: Sequence[Window] | None = None,
+    between: Callable[[State], State] = lambda state: state,
+    mechanism: Any = None,
+) -> tuple[list[Release], State]:
+    """All releases, and the last state; counts are copied, so that nobody's changes reach the next run."""
+    releases: list[Release] = []
+    state: State = {}
+    windows = facts.windows() if windows is None else windows
+    runner = mechanism or subject.mechanism
+    for made, after in step_through(runner, counts.copy(), facts, windows, subject.source, between):
+        releases, state = releases + made, after
+    return releases, state
+
+
+def matrix_of(releases: Iterable[Release], counts: Counts) -> NDArray[np.float64]:
+    """Released values by window and cell, NaN where a window was not released."""
+    matrix = np.full(counts.shape, np.nan)
+    for release in releases:
+        matrix[release.window - 1] = release.values
+    return matrix
+
+
+def content(release: Release) -> tuple[Any, ...]:
+    """Everything a release says, comparable; charges by what they cost."""
+    return (
+        release.window,
+        np.asarray(release.values, np.float64).tobytes(),
+        str(release.action),
+        release.noise,
+        np.broadcast_to(np.asarray(release.scale, np.float64), np.shape(release.values)).tolist(),
+        pure_epsilon(release.charge),
+        concentrated_rho(release.charge),
+        release.landmark,
+        None if release.repeats is None else int(release.repeats),
+        release.available_at,
+        None if release.active is None else release.active.tolist(),
+    )
+
+
+def contents(releases: Iterable[Release]) -> list[tuple[Any, ...]]:
+    """Everything that some releases say."""
+    return [content(release) for release in releases]
+
+
+class Amnesiac:
+    """A plug-in that is made anew for every call: nothing can be remembered in the object."""
+
+    def __init__(self, plugin: Any) -> None:
+        self._plugin = plugin
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(replace(self._plugin), name)
+
+
+class OneReplica:
+    """The noise source of one replica's run without the others."""
+
+    def __init__(self, source: Any, number: int) -> None:
+        self.source, self.number = source, number
+
+    def at(self, start: int, end: int, step: str, counts: Counts, state: State, n_replicas: int | None = None) -> Noise:
+        """Noise of the replica, as the source has it beside those before it."""
+        n = self.number + 1
+        states = {name: np.stack([value] * n) for name, value in state.items()}
+        joint: Noise = self.source.at(start, end, step, np.stack([counts] * n), states, n)
+        return joint.of_replica(self.number)
+
+
+class ScriptedNoise:
+    """A noise source that publishes what it likes when it likes, whatever the counts, and notes every draw.
+
+    Vectors come out as a function of the window alone. Questions are answered with a number beyond any count, and coins
+    fall, so that every second window publishes: the odd ones, or with ``first`` 1 the even ones.
+    """
+
+    def __init__(self, first: int = 0) -> None:
+        self.first = first
+        #: Family and scale of every draw, by step.
+        self.draws: list[list[tuple[str, float]]] = []
+
+    def at(self, start: int, end: int, step: str, counts: Counts, state: State, n_replicas: int | None = None) -> Noise:
+        """The script of one window."""
+        self.draws.append([])
+        return _Script(start // 3_600_000 + 1, self.first, counts, self.draws[-1])
+
+
+class _Script(Noise):
+    """Draws of one window, by script."""
+
+    def __init__(self, number: int, first: int, counts: Counts, draws: list[tuple[str, float]]) -> None:
+        super().__init__((bytes(32),), None, exact=False)
+        self.publishes, self.counts, self.draws = number % 2 != first, counts, draws
+        # Little news, so that rates fall.
+        self.shown = 100 + number % 2 + 3 * np.arange(counts.shape[-1])
+
+    def uniform(self, shape: Any) -> NDArray[np.float64]:
+        """Coins that fall as the script has it."""
+        return np.full(shape, 0.0 if self.publishes else 1 - 2**-53)
+
+    def discrete_laplace(self, scale: Any, shape: Any) -> Any:
+        """See `_answer`."""
+        return self._answer("discrete_laplace", scale, shape)
+
+    def discrete_gaussian(self, sigma: Any, shape: Any) -> Any:
+        """See `_answer`."""
+        return self._answer("discrete_gaussian", sigma, shape)
+
+    def laplace(self, scale: Any, shape: Any) -> Any:
+        """See `_answer`."""
+        return self._answer("laplace", scale, shape)
+
+    def gaussian(self, sigma: Any, shape: Any) -> Any:
+        """See `_answer`."""
+        return self._answer("gaussian", sigma, shape)
+
+    def _answer(self, family: str, scale: Any, shape: Any) -> NDArray[Any]:
+        """Note a draw; answer it with what makes the shown vector of the counts, or a question's yes or no."""
+        shape = tuple(np.atleast_1d(shape).tolist())
+        self.draws.extend((family, float(one)) for one in np.unique(np.asarray(scale, float)))
+        if shape == self.counts.shape:
+            return np.asarray(self.shown - self.counts)
+        beyond = 10**9 if self.publishes else -(10**9)
+        return np.full(shape, beyond) if shape[-1] == 1 else np.zeros(shape, np.int64)
