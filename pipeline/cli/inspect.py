@@ -223,7 +223,7 @@ def status_lines(status: Status, now: float) -> list[str]:
 
 
 def _when(instant: float, now: float) -> str:
-    from penstock.pipeline.config.build import format_duration
+    from penstock.pipeline.config.kinds import format_duration
 
     at = f"{datetime.fromtimestamp(instant, UTC):%Y-%m-%dT%H:%M:%SZ}"
     return at if instant > now else f"{at} ({format_duration(int(now - instant) * 1000)} ago)"

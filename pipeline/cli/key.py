@@ -35,7 +35,7 @@ def _new(arguments: argparse.Namespace) -> None:
 def _rotate(arguments: argparse.Namespace) -> None:
     from penstock.mechanisms.core.noise_keys import add_key_epoch
     from penstock.mechanisms.core.plugin import ParameterError
-    from penstock.pipeline.config.build import parse_time
+    from penstock.pipeline.config.kinds import parse_time
 
     try:
         start = parse_time(arguments.start)

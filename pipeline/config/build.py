@@ -1,24 +1,18 @@
-"""Build dataclasses from a parsed YAML document: fields, scalar values, units and files."""
+"""Build dataclasses from a parsed YAML document, and collect every problem on its line."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-import glob
-import os
-import re
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from collections.abc import Mapping as Dictionary
 from dataclasses import MISSING, dataclass
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, Union
 
-from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.plugin import (
     ConfigError,
     Parameter,
@@ -26,9 +20,9 @@ from penstock.mechanisms.core.plugin import (
     PenstockError,
     Registry,
     UnknownPlugin,
-    nearest,
 )
 from penstock.pipeline.config import yaml
+from penstock.pipeline.config.kinds import Wrong, kind_of
 from penstock.pipeline.config.removed import replaced_plugin, replacement
 from penstock.pipeline.config.sections import UNIONS, add_folder
 from penstock.pipeline.config.yaml import (
@@ -45,104 +39,6 @@ from penstock.pipeline.config.yaml import (
     plain,
     shown,
 )
-from penstock.pipeline.windows.calendar import format_time
-
-# Input paths.
-
-
-def find(text: str, folder: Path | None) -> str | None:
-    """Resolve an input path: from the working directory first, then from the configuration's folder.
-
-    An address with a scheme (``gs://…``) is taken as it is; None where nothing exists.
-
-    >>> find("gs://bucket/rides", None)
-    'gs://bucket/rides'
-    >>> find("no/such/file", None) is None
-    True
-    """
-    if "://" in text:
-        return text
-    candidates = [text] if folder is None else [text, os.path.join(folder, text)]
-    return next((path for path in candidates if exists(path)), None)
-
-
-def exists(path: str) -> bool:
-    """Whether a path exists, or any file matches it as a pattern."""
-    if not path or "\0" in path:
-        return False
-    return os.path.exists(path) or (glob.has_magic(path) and any(True for _ in glob.iglob(path, recursive=True)))
-
-
-# Durations and times: text in YAML, milliseconds in the program.
-
-
-UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
-
-#: One pattern for the parser and the JSON Schema: amounts with units, largest unit first.
-DURATION_PATTERN = "^(?=.)" + "".join(rf"(\d+(\.\d+)?{unit})?" for unit in UNITS) + "$"
-TIME_PATTERN = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,3})?)?(Z|[+-]\d{2}:\d{2})$"
-
-A_DURATION = "a duration such as 10m, 1h30m or 7d"
-A_TIME = "a time such as 2008-05-19T00:00:00Z"
-
-_LONGEST = 10_000 * 366 * UNITS["d"]
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST_TIME, _LAST_TIME = -2_208_988_800_000, 13_569_465_600_000
-_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
-
-
-def parse_duration(text: str) -> int:
-    """Milliseconds of a duration; raises ValueError saying what would be right.
-
-    >>> [parse_duration(text) for text in ("250ms", "10m", "1h30m", "1.5h", "7d")]
-    [250, 600000, 5400000, 5400000, 604800000]
-    """
-    if not re.fullmatch(DURATION_PATTERN, text, re.ASCII):
-        raise ValueError(A_DURATION)
-    milliseconds = sum(Decimal(amount) * UNITS[unit] for amount, unit in _AMOUNT.findall(text))
-    if milliseconds != int(milliseconds):
-        raise ValueError("a whole number of milliseconds")
-    if milliseconds > _LONGEST:
-        raise ValueError("shorter than 10,000 years")
-    return int(milliseconds)
-
-
-def format_duration(milliseconds: int) -> str:
-    """A duration as it is written; weeks stay days.
-
-    >>> format_duration(5_400_000), format_duration(0), format_duration(604_800_000)
-    ('1h30m', '0s', '7d')
-    """
-    text, rest = "", milliseconds
-    for unit, size in UNITS.items():
-        if unit != "w" and rest >= size:
-            text += f"{rest // size}{unit}"
-            rest %= size
-    return text or "0s"
-
-
-def parse_time(text: str) -> int:
-    """Milliseconds since 1970 UTC of an ISO 8601 time; raises ValueError saying what would be right.
-
-    >>> parse_time("2008-05-19T02:00:00+02:00")
-    1211155200000
-    >>> parse_time("2008-05-19T00:00:00")
-    Traceback (most recent call last):
-    ValueError: a time with its zone: add Z for UTC, or an offset such as +02:00
-    """
-    if not re.fullmatch(TIME_PATTERN, text, re.ASCII):
-        if re.fullmatch(TIME_PATTERN, text + "Z", re.ASCII):
-            raise ValueError("a time with its zone: add Z for UTC, or an offset such as +02:00")
-        raise ValueError(A_TIME)
-    try:
-        since = datetime.fromisoformat(text) - _EPOCH
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"a time that exists ({error})") from None
-    milliseconds = since // timedelta(milliseconds=1)
-    if not _FIRST_TIME <= milliseconds < _LAST_TIME:
-        raise ValueError("a time between the years 1900 and 2400")
-    return milliseconds
-
 
 # Keys, types and bounds, read from the dataclasses, and the phrases that messages describe them with.
 
@@ -249,51 +145,10 @@ def _phrase(hint: Any, declared: Parameter, unions: dict[type, Registry[Any]]) -
         return f"a section, each value {expected(typing.get_args(hint)[1], declared, unions)}"
     if typing.get_origin(hint) is Literal:
         return "one of " + ", ".join(str(choice) for choice in typing.get_args(hint))
-    return _phrase_of_scalar(hint, declared)
-
-
-def _phrase_of_scalar(hint: Any, declared: Parameter) -> str:
-    if hint is bool:
-        return "true or false"
-    if declared.choices is not None:
+    if declared.choices is not None and hint is not bool:
         return declared.expected()
-    if declared.kind == "duration":
-        return f"{A_DURATION}{_limits(declared, format_duration)}"
-    if declared.kind == "time":
-        return f"{A_TIME}{_limits(declared, format_time)}"
-    if declared.kind == "metric":
-        return f"one of {', '.join(METRICS)}"
-    if declared.kind == "path":
-        return "an existing file or folder"
-    if declared.kind == "key":
-        return "an existing file, or env: and the name of a set environment variable"
-    if hint is int:
-        return "a whole number" + declared.expected().removeprefix("a number")
-    if hint is float:
-        return declared.expected()
-    return "a file or folder" if hint is Path else "text"
-
-
-def _limits(declared: Parameter, show: Callable[[int], str]) -> str:
-    limits = (
-        ("above", declared.above),
-        ("at least", declared.at_least),
-        ("below", declared.below),
-        ("at most", declared.at_most),
-    )
-    phrase = " and ".join(f"{word} {show(int(limit))}" for word, limit in limits if limit is not None)
-    return f", {phrase}" if phrase else ""
-
-
-# Single values, converted to the type and kind of a field.
-
-
-class Wrong(Exception):
-    """A value cannot be read as the type that is asked for; ``right`` says more than the type's own phrase."""
-
-    def __init__(self, right: str | None = None) -> None:
-        self.right = right
-        super().__init__(right)
+    kind = kind_of(hint, declared)
+    return kind.phrase(declared) if kind else "text"
 
 
 def scalar(node: Node, hint: Any, declared: Parameter, folder: Path | None) -> Any:
@@ -314,87 +169,9 @@ def scalar(node: Node, hint: Any, declared: Parameter, folder: Path | None) -> A
         if not choices or type(choices[0]) is not type(node.value):
             raise Wrong
         return choices[0]
-    if declared.kind in _KINDS and hint is not bool:
-        value = _KINDS[declared.kind](node.value, folder)
-    elif hint in _TYPES:
-        value = _TYPES[hint](node.value)
-    else:
-        return node.value
+    kind = kind_of(hint, declared)
+    value: Any = kind.read(node.value, folder) if kind else node.value
     return Path(value) if hint is Path else value
-
-
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise Wrong
-    return value
-
-
-def _integer(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
-        raise Wrong
-    if abs(value) >= 2**63:
-        raise Wrong("a whole number that fits in 64 bits")
-    return int(value)
-
-
-def _number(value: Any) -> float:
-    if value in ("inf", "-inf"):
-        return float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Wrong
-    return float(value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise Wrong("text (in quotes if it looks like something else)")
-    return value
-
-
-def _duration(value: Any, folder: Path | None) -> int:
-    if value == 0 and not isinstance(value, bool):
-        return 0
-    return _parsed(value, parse_duration)
-
-
-def _time(value: Any, folder: Path | None) -> int:
-    return _parsed(value, parse_time)
-
-
-def _parsed(value: Any, parse: Callable[[str], int]) -> int:
-    if not isinstance(value, str):
-        raise Wrong
-    try:
-        return parse(value)
-    except ValueError as error:
-        raise Wrong(None if str(error) in (A_DURATION, A_TIME) else str(error)) from None
-
-
-def _input(value: Any, folder: Path | None) -> str:
-    found = find(_text(value), folder)
-    if found is None:
-        raise Wrong("an existing file or folder (looked for from the working directory and beside the configuration)")
-    return found
-
-
-def _key(value: Any, folder: Path | None) -> str:
-    text = _text(value)
-    if not text.startswith("env:"):
-        return _input(text, folder)
-    if not os.environ.get(text.removeprefix("env:")):
-        raise Wrong("the name of an environment variable that is set")
-    return text
-
-
-def _metric(value: Any, folder: Path | None) -> str:
-    if value not in METRICS:
-        near = nearest(str(value), METRICS)
-        raise Wrong(f"one of {', '.join(METRICS)} (did you mean {near!r}?)" if near else None)
-    return _text(value)
-
-
-_TYPES: dict[Any, Any] = {bool: _boolean, int: _integer, float: _number, str: _text, Path: _text}
-_KINDS: dict[str | None, Any] = {"duration": _duration, "time": _time, "path": _input, "key": _key, "metric": _metric}
 
 
 # Nodes to dataclasses. Problems are collected, so that one pass reports all of them.
@@ -448,9 +225,9 @@ class Builder:
         self.problems.append(Problem(node.place, path, text))
         return FAILED
 
-    def refuse(self, node: Node, path: yaml.Path, right: str) -> _Failed:
+    def refuse(self, node: Node, path: yaml.Path, expected: str) -> _Failed:
         """Record that a value is not allowed, and what is."""
-        return self.fail(node, path, f"{shown(node)} is not allowed; it must be {right}")
+        return self.fail(node, path, f"{shown(node)} is not allowed; it must be {expected}")
 
     def section(self, node: Node, cls: type, path: yaml.Path) -> Any:
         """Build one dataclass from a section; FAILED on a problem."""
@@ -490,8 +267,8 @@ class Builder:
             elif field.key in meant:
                 values[field.name] = FAILED
             elif field.required:
-                right = expected(field.hint, field.declared, self.unions)
-                values[field.name] = self.fail(node, (*path, field.key), f"missing; it must be {right}")
+                phrase = expected(field.hint, field.declared, self.unions)
+                values[field.name] = self.fail(node, (*path, field.key), f"missing; it must be {phrase}")
         return values
 
     def construct(self, node: Mapping, cls: type, values: dict[str, Any], path: yaml.Path) -> Any:
@@ -575,7 +352,7 @@ class Builder:
         try:
             return scalar(node, hint, declared, self.folder)
         except Wrong as wrong:
-            return self.refuse(node, path, wrong.right or expected(hint, declared, self.unions))
+            return self.refuse(node, path, wrong.expected or expected(hint, declared, self.unions))
 
     def list(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
         """Read a list; a single value or section stands for a list of one."""

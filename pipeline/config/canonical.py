@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock.mechanisms.core.plugin import Parameter
-from penstock.pipeline.config.build import fields_of, format_duration, is_section
+from penstock.pipeline.config.build import fields_of, is_section
+from penstock.pipeline.config.kinds import show
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import UNIONS
-from penstock.pipeline.windows.calendar import format_time
 
 SECRETS = ("seed", "noise_key")
 
@@ -80,15 +80,11 @@ def _plain(
         return {key: _plain(value[key], declared, input_path, output_path) for key in sorted(value)}
     if isinstance(value, float) and math.isinf(value):
         return "inf" if value > 0 else "-inf"
-    if declared.kind == "duration" and isinstance(value, int):
-        return format_duration(value)
-    if declared.kind == "time" and isinstance(value, int):
-        return format_time(value)
     if declared.kind == "path" and value is not None:
         return input_path(str(value))
     if declared.kind == "output" and value is not None:
         return output_path(str(value))
-    return str(value) if isinstance(value, Path) else value
+    return str(value) if isinstance(value, Path) else show(value, declared)
 
 
 def _plain_section(section: Any, input_path: Callable[[str], str], output_path: Callable[[str], str]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.config.build import format_duration
+from penstock.pipeline.config.kinds import format_duration
 from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.reading.inputs import list_files, open_inputs
 from penstock.pipeline.sources.reading.times import TimeFormat

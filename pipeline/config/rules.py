@@ -20,7 +20,8 @@ from penstock.mechanisms.core.contract import MECHANISMS, Generalization, Mechan
 from penstock.mechanisms.core.draws import LARGEST_SCALE
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
-from penstock.pipeline.config.build import A_DURATION, A_TIME, fields_of, format_duration, input_paths
+from penstock.pipeline.config.build import fields_of, input_paths
+from penstock.pipeline.config.kinds import A_DURATION, A_TIME, format_duration
 from penstock.pipeline.config.sections import Output
 from penstock.pipeline.config.yaml import Mapping, Path, Problem, locate, shown
 from penstock.pipeline.counting.bounding import Bounding
@@ -40,12 +41,12 @@ from penstock.pipeline.windows.sensors import Sensors
 class Finding:
     """A violated rule: where, which value (None: it is missing), and what would be right.
 
-    ``is_whole``: ``right`` says by itself what is wrong, and what would be right.
+    ``is_whole``: ``expected`` says by itself what is wrong, and what would be right.
     """
 
     path: Path
     value: Any
-    right: str
+    expected: str
     is_whole: bool = False
 
 
@@ -62,12 +63,12 @@ def broken_rules(rules: Iterable[Rule], root: Mapping, known: dict[str, Any]) ->
         for finding in check(**{name: known[name] for name in names}):
             place, node = locate(root, finding.path)
             if finding.is_whole:
-                text = finding.right
+                text = finding.expected
             elif finding.value is None:
-                text = f"missing; it must be {finding.right}"
+                text = f"missing; it must be {finding.expected}"
             else:
                 value = shown(node) if node is not None else repr(finding.value)
-                text = f"{value} is not allowed; it must be {finding.right}"
+                text = f"{value} is not allowed; it must be {finding.expected}"
             problems.append(Problem(place, finding.path, text))
     return problems
 
@@ -133,8 +134,8 @@ def places_come_from_the_source(source: Source, space: Space) -> Iterator[Findin
     missing = [column for column in space.reads if column not in offers]
     if block is not None and missing:
         there = " and ".join(name for name in ("latitude", "longitude", "place") if name in offers)
-        right = f"a space that reads {there}: the source has no {' and no '.join(missing)}"
-        yield Finding(("space", "type"), "", right)
+        expected = f"a space that reads {there}: the source has no {' and no '.join(missing)}"
+        yield Finding(("space", "type"), "", expected)
 
 
 def windows_can_be_numbered(source: Source, windows: Windows) -> Iterator[Finding]:
@@ -162,8 +163,8 @@ def landmark_mechanisms_have_landmarks(
     """A landmark budget is divided over landmarks."""
     for i, one in _landmark_mechanisms(mechanism):
         if landmarks is None:
-            right = f"a section with windows, times or recurring (mechanism[{i}] is {MECHANISMS.name_of(type(one))})"
-            yield Finding(("landmarks",), None, right)
+            expected = f"a section with windows, times or recurring (mechanism[{i}] is {MECHANISMS.name_of(type(one))})"
+            yield Finding(("landmarks",), None, expected)
 
 
 def endless_landmarks_have_a_period(
@@ -248,8 +249,8 @@ def accountants_can_learn(accountants: tuple[Accountant, ...], source: Source, w
         if getattr(source, "endless", False) and wanted:
             yield Finding(("accountants", i, "type"), "", "one that needs no training part: the source is endless")
         elif n_windows is not None and wanted > n_windows:
-            right = f"one that learns from at most the {n_windows:,} windows of the run (here {wanted:,})"
-            yield Finding(("accountants", i, "type"), "", right)
+            expected = f"one that learns from at most the {n_windows:,} windows of the run (here {wanted:,})"
+            yield Finding(("accountants", i, "type"), "", expected)
 
 
 def metrics_are_different(utility: tuple[str, ...]) -> Iterator[Finding]:
@@ -275,9 +276,9 @@ def without_days(source: Source, windows: Windows) -> str | None:
 def days_have_totals(utility: tuple[str, ...], source: Source, windows: Windows) -> Iterator[Finding]:
     """Metrics of the totals of days need windows that add up to days, and a whole day."""
     daily = [i for i, name in enumerate(utility) if METRICS[name].daily]
-    if right := without_days(source, windows) if daily else None:
+    if expected := without_days(source, windows) if daily else None:
         for i in daily:
-            yield Finding(("utility", i), utility[i], right)
+            yield Finding(("utility", i), utility[i], expected)
 
 
 def output_is_not_an_input(output: Output, source: Source, space: Space, sensors: Sensors) -> Iterator[Finding]:
@@ -319,8 +320,8 @@ def delayed_releases_leave_before_the_next(output: Output, source: Source, windo
     if not isinstance(source, LiveSource):
         yield Finding(("output", "delay"), format_duration(output.delay), "left out where the source is no stream")
     elif output.delay >= windows.size / (source.factor or 1):
-        right = "shorter than from one window to the next, in the time that passes while the stream runs"
-        yield Finding(("output", "delay"), format_duration(output.delay), right)
+        expected = "shorter than from one window to the next, in the time that passes while the stream runs"
+        yield Finding(("output", "delay"), format_duration(output.delay), expected)
 
 
 # Rules about the steps of a release: their order, and what they need of the other sections.
@@ -330,8 +331,8 @@ def steps_make_sense(mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
     """Steps on events come first, one step reads true counts, and only post-processing follows."""
     if not mechanism:
         yield Finding(("mechanism",), mechanism, "a list that ends in a mechanism on counts, such as landmark_uniform")
-    for position, right in misplaced(mechanism):
-        yield Finding(("mechanism", position, "type"), "", right)
+    for position, expected in misplaced(mechanism):
+        yield Finding(("mechanism", position, "type"), "", expected)
 
 
 def generalization_has_all_sensors(mechanism: tuple[Mechanism, ...], sensors: Sensors) -> Iterator[Finding]:
@@ -375,13 +376,13 @@ def period_bounds_are_priced(
         return
     for i, step in enumerate(mechanism):
         if not (isinstance(step, Transformation) or (i == 0 and step.bounds_periods)):
-            right = "one on counts of single windows, alone or with post-processing, with bounding.max_per_period"
-            yield Finding(("mechanism", i, "type"), "", right)
+            expected = "one on counts of single windows, alone or with post-processing, with bounding.max_per_period"
+            yield Finding(("mechanism", i, "type"), "", expected)
     if sensors != Sensors():
         yield Finding(("sensors",), sensors, "left out with bounding.max_per_period")
     if landmarks is not None and landmarks.max_per_period is not None:
-        right = "left out with bounding.max_per_period: the memberships that move depend on the number of landmarks"
-        yield Finding(("landmarks", "max_per_period"), landmarks.max_per_period, right)
+        expected = "left out with bounding.max_per_period: the memberships that move depend on the number of landmarks"
+        yield Finding(("landmarks", "max_per_period"), landmarks.max_per_period, expected)
 
 
 def period_bounds_have_a_period(bounding: Bounding, source: Source, budget_period: int | None) -> Iterator[Finding]:
@@ -425,15 +426,15 @@ def accountants_know_period_bounds(bounding: Bounding, accountants: tuple[Accoun
     """What goes from one window makes room in later ones: not every theorem holds then."""
     for i, one in enumerate(accountants):
         if bounding.max_per_period is not None and not one.bounds_periods:
-            right = "composition or landmark_budget, where bounding.max_per_period is set"
-            yield Finding(("accountants", i, "type"), "", right)
+            expected = "composition or landmark_budget, where bounding.max_per_period is set"
+            yield Finding(("accountants", i, "type"), "", expected)
 
 
 def period_bounds_have_a_plain_ledger(bounding: Bounding, output: Output) -> Iterator[Finding]:
     """A bounded run counts in its ledger with what its mechanism promises, whatever stretch the ledger is about."""
     if bounding.max_per_period is not None and output.ledger_span is not None:
-        right = "left out with bounding.max_per_period: the ledger then is about the unit of the mechanism"
-        yield Finding(("output", "ledger_span"), format_duration(output.ledger_span), right)
+        expected = "left out with bounding.max_per_period: the ledger then is about the unit of the mechanism"
+        yield Finding(("output", "ledger_span"), format_duration(output.ledger_span), expected)
 
 
 def attacks_can_follow(mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
@@ -443,8 +444,8 @@ def attacks_can_follow(mechanism: tuple[Mechanism, ...], accountants: tuple[Acco
     chain = Chain.of(mechanism)
     for i, one in enumerate(accountants):
         if one.follows_groups and (chain.reshapes or chain.unit_windows > 1):
-            right = "left to penstock attack: it follows neither steps on events nor blocks of windows"
-            yield Finding(("accountants", i, "type"), "", right)
+            expected = "left to penstock attack: it follows neither steps on events nor blocks of windows"
+            yield Finding(("accountants", i, "type"), "", expected)
 
 
 # Rules about traces.
@@ -463,8 +464,8 @@ def traces_have_timestamps(mechanism: tuple[Mechanism, ...], windows: Windows) -
     if on_points(mechanism) and not windows.per_event:
         yield Finding(("windows", "type"), "", "timestamps, since the mechanism works on points")
     if windows.per_event and not on_points(mechanism):
-        right = "a mechanism on points, such as planar_laplace, since windows are timestamps"
-        yield Finding(("mechanism", len(mechanism) - 1, "type"), "", right)
+        expected = "a mechanism on points, such as planar_laplace, since windows are timestamps"
+        yield Finding(("mechanism", len(mechanism) - 1, "type"), "", expected)
 
 
 def traces_need_positions(mechanism: tuple[Mechanism, ...], space: Space) -> Iterator[Finding]:
@@ -518,8 +519,8 @@ def found_landmarks_are_on_traces(
         if not on_points(mechanism):
             yield Finding(("landmarks", name), value, f"left out: counts have no {counts_have_no}")
         elif mode == "deployment":
-            right = f"left out in a deployment: {why}; give windows, times or recurring"
-            yield Finding(("landmarks", name), value, right)
+            expected = f"left out in a deployment: {why}; give windows, times or recurring"
+            yield Finding(("landmarks", name), value, expected)
 
 
 # Rules about deployments: no public fact comes from private data, and no noise can be undone.
@@ -530,8 +531,8 @@ def key_follows_mode(mode: str, seed: int | None, noise_key: str | None) -> Iter
     if mode == "deployment" and seed is not None:
         yield Finding(("seed",), seed, "left out in a deployment (anyone who knows the seed can remove the noise)")
     if mode == "deployment" and noise_key is None:
-        right = "the path of a key file or env:NAME in a deployment ('penstock key new' makes one)"
-        yield Finding(("noise_key",), None, right)
+        expected = "the path of a key file or env:NAME in a deployment ('penstock key new' makes one)"
+        yield Finding(("noise_key",), None, expected)
     if mode == "simulation" and noise_key is not None:
         yield Finding(("noise_key",), noise_key, "left out in a simulation, whose noise comes from the seed")
 
@@ -554,10 +555,10 @@ def deployed_cells_are_public(mode: str, space: Space) -> Iterator[Finding]:
 def deployed_values_are_decided(mode: str, looked_at_data: bool | None) -> Iterator[Finding]:
     """A box, a time range or a bound that was read off the data tells of it."""
     if mode == "deployment" and looked_at_data:
-        right = (
+        expected = (
             "left out in a deployment: decide the values marked LOOKED by what is publicly known, then remove the key"
         )
-        yield Finding(("looked_at_data",), True, right)
+        yield Finding(("looked_at_data",), True, expected)
 
 
 def deployed_mechanisms_have_a_guarantee(
@@ -570,16 +571,16 @@ def deployed_mechanisms_have_a_guarantee(
     on_counts = [i for i, one in enumerate(mechanism) if one.stages != ("events",)]
     for i in on_counts[:1] or range(len(mechanism))[-1:]:
         if mode == "deployment" and not allow_no_guarantee and not mechanism[i].stated_guarantee.exists:
-            right = "a mechanism with a guarantee in a deployment (or set allow_no_guarantee: true)"
-            yield Finding(("mechanism", i, "type"), "", right)
+            expected = "a mechanism with a guarantee in a deployment (or set allow_no_guarantee: true)"
+            yield Finding(("mechanism", i, "type"), "", expected)
 
 
 def deployed_lateness_is_the_rows_own(mode: str, source: Source, allow_no_guarantee: bool) -> Iterator[Finding]:
     """Whether a row is late depends on when it arrived itself, never on another person's event."""
     flaw = source.lateness_flaw if isinstance(source, LiveSource) else None
     if mode == "deployment" and flaw is not None and not allow_no_guarantee:
-        key, right = flaw
-        text = f"{right}: else one person's event makes other people's rows late (or set allow_no_guarantee: true)"
+        key, expected = flaw
+        text = f"{expected}: else one person's event makes other people's rows late (or set allow_no_guarantee: true)"
         yield Finding(("source", key), getattr(source, key, None), text)
 
 
@@ -598,8 +599,8 @@ def deployed_noise_is_there(mode: str, mechanism: tuple[Mechanism, ...]) -> Iter
     for i, one in enumerate(mechanism):
         for name, nothing in (("epsilon", math.inf), ("rho", math.inf), ("sigma", 0)):
             if mode == "deployment" and getattr(one, name, None) == nothing:
-                right = "finite in a deployment" if nothing else "above 0 in a deployment"
-                yield Finding(("mechanism", i, name), nothing, right)
+                expected = "finite in a deployment" if nothing else "above 0 in a deployment"
+                yield Finding(("mechanism", i, name), nothing, expected)
 
 
 def deployment_keeps_no_truth(mode: str, utility: tuple[str, ...]) -> Iterator[Finding]:

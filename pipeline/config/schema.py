@@ -6,25 +6,13 @@ import typing
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import MISSING
-from pathlib import Path
 from typing import Any, Literal
 
-from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.plugin import Parameter
-from penstock.pipeline.config.build import (
-    DURATION_PATTERN,
-    TIME_PATTERN,
-    Field,
-    alternatives,
-    expected,
-    fields_of,
-    format_duration,
-    is_section,
-    is_tuple,
-)
+from penstock.pipeline.config.build import Field, alternatives, expected, fields_of, is_section, is_tuple
+from penstock.pipeline.config.kinds import kind_of, show
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import UNIONS, plugins_of
-from penstock.pipeline.windows.calendar import format_time
 
 # Reference of all keys, as Markdown.
 
@@ -118,9 +106,7 @@ def _default(field: Field) -> str:
         return ""
     if isinstance(value, bool):
         return f"`{value}`".lower()
-    if field.declared.kind == "duration":
-        return f"`{format_duration(value)}`"
-    return f"`{format_time(value)}`" if field.declared.kind == "time" else f"`{value}`"
+    return f"`{show(value, field.declared)}`"
 
 
 def with_reference(page: str) -> str:
@@ -134,13 +120,6 @@ def with_reference(page: str) -> str:
 
 
 # JSON Schema of a configuration.
-
-_BOUNDS = {
-    "above": "exclusiveMinimum",
-    "at_least": "minimum",
-    "below": "exclusiveMaximum",
-    "at_most": "maximum",
-}
 
 
 def json_schema() -> dict[str, Any]:
@@ -195,8 +174,8 @@ def _type(hint: Any, declared: Parameter) -> dict[str, Any]:
     if hint is type(None):
         return {"type": "null"}
     if hint in UNIONS:
-        kind = UNIONS[hint].kind
-        return {"oneOf": [{"$ref": f"#/$defs/{kind}.{name}"} for name in plugins_of(UNIONS[hint])]}
+        family = UNIONS[hint].kind
+        return {"oneOf": [{"$ref": f"#/$defs/{family}.{name}"} for name in plugins_of(UNIONS[hint])]}
     if is_section(hint):
         return _section(hint, {})
     if is_tuple(hint):
@@ -207,7 +186,8 @@ def _type(hint: Any, declared: Parameter) -> dict[str, Any]:
         return {"enum": list(typing.get_args(hint))}
     if declared.choices is not None:
         return {"enum": list(declared.choices)}
-    return _scalar(hint, declared)
+    kind = kind_of(hint, declared)
+    return kind.schema(declared) if kind else {}
 
 
 def _list(hint: Any, declared: Parameter) -> dict[str, Any]:
@@ -218,19 +198,3 @@ def _list(hint: Any, declared: Parameter) -> dict[str, Any]:
         return {"anyOf": [{"type": "array", "items": entry}, entry]}
     items = [_union(entry, declared) for entry in entries]
     return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
-
-
-def _scalar(hint: Any, declared: Parameter) -> dict[str, Any]:
-    """A single value; durations and times are text."""
-    if declared.kind == "duration":
-        return {"anyOf": [{"type": "string", "pattern": DURATION_PATTERN}, {"const": 0}]}
-    if declared.kind == "time":
-        return {"type": "string", "pattern": TIME_PATTERN}
-    if declared.kind == "metric":
-        return {"enum": list(METRICS)}
-    bounds = {word: getattr(declared, name) for name, word in _BOUNDS.items() if getattr(declared, name) is not None}
-    if hint is float and not bounds.keys() & {"maximum", "exclusiveMaximum"}:
-        infinite = ["inf"] if bounds else ["inf", "-inf"]
-        return {"anyOf": [{"type": "number"} | bounds, {"enum": infinite}]}
-    names = {bool: "boolean", int: "integer", float: "number", str: "string", Path: "string"}
-    return {"type": names[hint]} | bounds if hint in names else {}

@@ -129,8 +129,8 @@ def check_local(field: str, path: str) -> None:
     penstock.mechanisms.core.plugin.ParameterError: path: 'gs://bucket/run': must be a path of a file system with ...
     """
     if "://" in path:
-        right = "a path of a file system with locks and atomic renames (a disk, NFS), which object stores lack; "
-        raise ParameterError(field, path, right + "output.store publishes what is public to one")
+        expected = "a path of a file system with locks and atomic renames (a disk, NFS), which object stores lack; "
+        raise ParameterError(field, path, expected + "output.store publishes what is public to one")
 
 
 #: Keys of the output that name a sink: where something is published says nothing of what it is.

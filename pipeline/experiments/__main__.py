@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.mechanisms.core.plugin import PenstockError
-from penstock.pipeline.config.build import find
+from penstock.pipeline.config.kinds import find
 from penstock.pipeline.experiments.load import READ_FROM as READ_FROM
 from penstock.pipeline.experiments.load import Places, input_of, load_experiment
 from penstock.pipeline.experiments.runner import run_experiment, summary

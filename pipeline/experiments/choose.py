@@ -27,7 +27,7 @@ from penstock.mechanisms.filter import Filter, noise_variance
 from penstock.mechanisms.landmark_skip import LandmarkSkip
 from penstock.mechanisms.landmark_uniform import LandmarkUniform
 from penstock.mechanisms.w_event_uniform import WEventUniform
-from penstock.pipeline.config.build import format_duration, parse_duration
+from penstock.pipeline.config.kinds import format_duration, parse_duration
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.rules import without_days
 from penstock.pipeline.config.run import RunConfig, load, read_text

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config import yaml
-from penstock.pipeline.config.build import FAILED, Builder, find
+from penstock.pipeline.config.build import FAILED, Builder
+from penstock.pipeline.config.kinds import find
 from penstock.pipeline.config.rules import unread_keys, without_days
 from penstock.pipeline.config.run import RunConfig, from_document, read_text
 from penstock.pipeline.config.yaml import (

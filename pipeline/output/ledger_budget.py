@@ -18,8 +18,8 @@ from penstock.accountants.landmark_budget import ROUNDING, counts_as_landmark
 from penstock.mechanisms.core.contract import Window
 from penstock.mechanisms.core.events import Block, Event
 from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError
-from penstock.pipeline.config.build import format_duration
 from penstock.pipeline.config.canonical import resolved
+from penstock.pipeline.config.kinds import format_duration
 from penstock.pipeline.releasing.release import STREAM, Charge, ReleaseLoop
 from penstock.pipeline.windows.calendar import CLOCK_CHANGE, DAY, Calendar, format_time, wall_time
 from penstock.pipeline.windows.landmarks import Landmarks

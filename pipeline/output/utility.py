@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from penstock.accountants.correlation.adversary import Learned
 from penstock.evaluation.utility import METRICS, skills
 from penstock.mechanisms.core.geometry import distance
-from penstock.pipeline.config.build import parse_time
+from penstock.pipeline.config.kinds import parse_time
 from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.config.rules import METRIC
 from penstock.pipeline.output import files

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from penstock import mechanisms
 from penstock.mechanisms.core import plugin
 from penstock.mechanisms.core.plugin import Checked, ConfigError, parameter
-from penstock.pipeline.config.build import FAILED, Builder, format_duration, parse_duration, parse_time
+from penstock.pipeline.config.build import FAILED, Builder
 from penstock.pipeline.config.canonical import digest, resolved
+from penstock.pipeline.config.kinds import format_duration, parse_duration, parse_time
 from penstock.pipeline.config.run import RunConfig, load, loads
 from penstock.pipeline.config.yaml import parse
 from penstock.pipeline.windows.calendar import format_time

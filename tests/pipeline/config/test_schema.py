@@ -12,7 +12,8 @@ from checkout import ROOT
 from right_configuration import EVENTS, RIGHT, changed
 
 from penstock.mechanisms.core.plugin import ConfigError
-from penstock.pipeline.config.build import DURATION_PATTERN, fields_of, input_paths
+from penstock.pipeline.config.build import fields_of, input_paths
+from penstock.pipeline.config.kinds import DURATION_PATTERN
 from penstock.pipeline.config.run import RunConfig, load, loads
 from penstock.pipeline.config.schema import json_schema
 from penstock.pipeline.config.sections import UNIONS, plugins_of

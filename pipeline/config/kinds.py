@@ -1,0 +1,294 @@
+"""Kinds of single values: how YAML writes each, how it is read, shown and described, and its JSON Schema."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from penstock.evaluation.utility import METRICS
+from penstock.mechanisms.core.plugin import Parameter, nearest
+from penstock.pipeline.windows.calendar import format_time
+
+
+def find(text: str, folder: Path | None) -> str | None:
+    """Resolve an input path: from the working directory first, then from the configuration's folder.
+
+    An address with a scheme (``gs://…``) is taken as it is; None where nothing exists.
+
+    >>> find("gs://bucket/rides", None)
+    'gs://bucket/rides'
+    >>> find("no/such/file", None) is None
+    True
+    """
+    if "://" in text:
+        return text
+    candidates = [text] if folder is None else [text, os.path.join(folder, text)]
+    return next((path for path in candidates if exists(path)), None)
+
+
+def exists(path: str) -> bool:
+    """Whether a path exists, or any file matches it as a pattern."""
+    if not path or "\0" in path:
+        return False
+    return os.path.exists(path) or (glob.has_magic(path) and any(True for _ in glob.iglob(path, recursive=True)))
+
+
+# Durations and times: text in YAML, milliseconds in the program.
+
+UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+
+#: One pattern for the parser and the JSON Schema: amounts with units, largest unit first.
+DURATION_PATTERN = "^(?=.)" + "".join(rf"(\d+(\.\d+)?{unit})?" for unit in UNITS) + "$"
+TIME_PATTERN = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,3})?)?(Z|[+-]\d{2}:\d{2})$"
+
+A_DURATION = "a duration such as 10m, 1h30m or 7d"
+A_TIME = "a time such as 2008-05-19T00:00:00Z"
+
+_LONGEST = 10_000 * 366 * UNITS["d"]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_TIME, _LAST_TIME = -2_208_988_800_000, 13_569_465_600_000
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
+
+
+def parse_duration(text: str) -> int:
+    """Milliseconds of a duration; raises ValueError saying what would be right.
+
+    >>> [parse_duration(text) for text in ("250ms", "10m", "1h30m", "1.5h", "7d")]
+    [250, 600000, 5400000, 5400000, 604800000]
+    """
+    if not re.fullmatch(DURATION_PATTERN, text, re.ASCII):
+        raise ValueError(A_DURATION)
+    milliseconds = sum(Decimal(amount) * UNITS[unit] for amount, unit in _AMOUNT.findall(text))
+    if milliseconds != int(milliseconds):
+        raise ValueError("a whole number of milliseconds")
+    if milliseconds > _LONGEST:
+        raise ValueError("shorter than 10,000 years")
+    return int(milliseconds)
+
+
+def format_duration(milliseconds: int) -> str:
+    """A duration as it is written; weeks stay days.
+
+    >>> format_duration(5_400_000), format_duration(0), format_duration(604_800_000)
+    ('1h30m', '0s', '7d')
+    """
+    text, rest = "", milliseconds
+    for unit, size in UNITS.items():
+        if unit != "w" and rest >= size:
+            text += f"{rest // size}{unit}"
+            rest %= size
+    return text or "0s"
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since 1970 UTC of an ISO 8601 time; raises ValueError saying what would be right.
+
+    >>> parse_time("2008-05-19T02:00:00+02:00")
+    1211155200000
+    >>> parse_time("2008-05-19T00:00:00")
+    Traceback (most recent call last):
+    ValueError: a time with its zone: add Z for UTC, or an offset such as +02:00
+    """
+    if not re.fullmatch(TIME_PATTERN, text, re.ASCII):
+        if re.fullmatch(TIME_PATTERN, text + "Z", re.ASCII):
+            raise ValueError("a time with its zone: add Z for UTC, or an offset such as +02:00")
+        raise ValueError(A_TIME)
+    try:
+        since = datetime.fromisoformat(text) - _EPOCH
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"a time that exists ({error})") from None
+    milliseconds = since // timedelta(milliseconds=1)
+    if not _FIRST_TIME <= milliseconds < _LAST_TIME:
+        raise ValueError("a time between the years 1900 and 2400")
+    return milliseconds
+
+
+# Reading of a value that YAML has parsed.
+
+
+class Wrong(Exception):
+    """A value cannot be read as its kind; ``expected`` says more than the phrase of the kind."""
+
+    def __init__(self, expected: str | None = None) -> None:
+        self.expected = expected
+        super().__init__(expected)
+
+
+def _boolean(value: Any, folder: Path | None) -> bool:
+    if not isinstance(value, bool):
+        raise Wrong
+    return value
+
+
+def _integer(value: Any, folder: Path | None) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
+        raise Wrong
+    if abs(value) >= 2**63:
+        raise Wrong("a whole number that fits in 64 bits")
+    return int(value)
+
+
+def _number(value: Any, folder: Path | None) -> float:
+    if value in ("inf", "-inf"):
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Wrong
+    return float(value)
+
+
+def _text(value: Any, folder: Path | None) -> str:
+    if not isinstance(value, str):
+        raise Wrong("text (in quotes if it looks like something else)")
+    return value
+
+
+def _duration(value: Any, folder: Path | None) -> int:
+    if value == 0 and not isinstance(value, bool):
+        return 0
+    return _parsed(value, parse_duration)
+
+
+def _time(value: Any, folder: Path | None) -> int:
+    return _parsed(value, parse_time)
+
+
+def _parsed(value: Any, parse: Callable[[str], int]) -> int:
+    if not isinstance(value, str):
+        raise Wrong
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise Wrong(None if str(error) in (A_DURATION, A_TIME) else str(error)) from None
+
+
+def _input(value: Any, folder: Path | None) -> str:
+    path = find(_text(value, folder), folder)
+    if path is None:
+        raise Wrong("an existing file or folder (looked for from the working directory and beside the configuration)")
+    return path
+
+
+def _key(value: Any, folder: Path | None) -> str:
+    text = _text(value, folder)
+    if not text.startswith("env:"):
+        return _input(text, folder)
+    if not os.environ.get(text.removeprefix("env:")):
+        raise Wrong("the name of an environment variable that is set")
+    return text
+
+
+def _metric(value: Any, folder: Path | None) -> str:
+    if value not in METRICS:
+        near = nearest(str(value), METRICS)
+        raise Wrong(f"one of {', '.join(METRICS)} (did you mean {near!r}?)" if near else None)
+    return _text(value, folder)
+
+
+# The table of kinds.
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of single values.
+
+    ``read``: a value that YAML has parsed, and the configuration's folder, to the program's value; raises `Wrong`.
+    ``phrase``: what completes "must be …" for a declaration. ``schema``: JSON Schema of a declaration. ``show``: a
+    value as people write it.
+    """
+
+    read: Callable[[Any, Path | None], Any]
+    phrase: Callable[[Parameter], str]
+    schema: Callable[[Parameter], dict[str, Any]]
+    show: Callable[[Any], Any] = lambda value: value
+
+
+def kind_of(hint: Any, declared: Parameter) -> Kind | None:
+    """The kind of a field by its declaration, else by its type; None for values of any kind.
+
+    >>> kind_of(int, Parameter(doc="", kind="duration", above=0)).phrase(Parameter(doc="", above=60_000))
+    'a duration such as 10m, 1h30m or 7d, above 1m'
+    """
+    return KINDS.get(declared.kind if declared.kind in KINDS and hint is not bool else hint)
+
+
+def show(value: Any, declared: Parameter) -> Any:
+    """A value of a declared kind as people write it; others as they are.
+
+    >>> show(5_400_000, Parameter(doc="", kind="duration")), show(3, Parameter(doc=""))
+    ('1h30m', 3)
+    """
+    is_shown = declared.kind in ("duration", "time") and isinstance(value, int)
+    return KINDS[declared.kind].show(value) if is_shown else value
+
+
+def _limits(declared: Parameter, shown: Callable[[int], str]) -> str:
+    """Bounds of a declaration, such as ``, above 1m``."""
+    words = {
+        "above": declared.above,
+        "at least": declared.at_least,
+        "below": declared.below,
+        "at most": declared.at_most,
+    }
+    phrase = " and ".join(f"{word} {shown(int(limit))}" for word, limit in words.items() if limit is not None)
+    return f", {phrase}" if phrase else ""
+
+
+def _bounds(declared: Parameter) -> dict[str, float]:
+    """Bounds of a declaration in the words of JSON Schema."""
+    bounds = {
+        "exclusiveMinimum": declared.above,
+        "minimum": declared.at_least,
+        "exclusiveMaximum": declared.below,
+        "maximum": declared.at_most,
+    }
+    return {word: limit for word, limit in bounds.items() if limit is not None}
+
+
+def _number_schema(declared: Parameter) -> dict[str, Any]:
+    """Schema of a number, which may be infinite where nothing bounds it above."""
+    bounds = _bounds(declared)
+    if bounds.keys() & {"maximum", "exclusiveMaximum"}:
+        return {"type": "number"} | bounds
+    return {"anyOf": [{"type": "number"} | bounds, {"enum": ["inf"] if bounds else ["inf", "-inf"]}]}
+
+
+def _fixed(value: Any) -> Callable[[Parameter], Any]:
+    """A phrase or schema that no declaration changes."""
+    return lambda declared: value
+
+
+_STRING = _fixed({"type": "string"})
+#: Every kind by its name in a declaration, and by the type of fields that declare none.
+KINDS: dict[Any, Kind] = {
+    "duration": Kind(
+        _duration,
+        lambda declared: A_DURATION + _limits(declared, format_duration),
+        _fixed({"anyOf": [{"type": "string", "pattern": DURATION_PATTERN}, {"const": 0}]}),
+        format_duration,
+    ),
+    "time": Kind(
+        _time,
+        lambda declared: A_TIME + _limits(declared, format_time),
+        _fixed({"type": "string", "pattern": TIME_PATTERN}),
+        format_time,
+    ),
+    "path": Kind(_input, _fixed("an existing file or folder"), _STRING),
+    "key": Kind(_key, _fixed("an existing file, or env: and the name of a set environment variable"), _STRING),
+    "metric": Kind(_metric, _fixed(f"one of {', '.join(METRICS)}"), _fixed({"enum": list(METRICS)})),
+    bool: Kind(_boolean, _fixed("true or false"), _fixed({"type": "boolean"})),
+    int: Kind(
+        _integer,
+        lambda declared: "a whole number" + declared.expected().removeprefix("a number"),
+        lambda declared: {"type": "integer"} | _bounds(declared),
+    ),
+    float: Kind(_number, Parameter.expected, _number_schema),
+    str: Kind(_text, _fixed("text"), _STRING),
+    Path: Kind(_text, _fixed("a file or folder"), _STRING),
+}
