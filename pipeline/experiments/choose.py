@@ -19,13 +19,13 @@ import yaml
 
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import MECHANISMS, Facts, Mechanism
+from penstock.mechanisms.core.noise_family import NOISE_FAMILIES
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, parameters_of
 from penstock.mechanisms.core.run import run_mechanism
-from penstock.mechanisms.core.schedules import BudgetSchedule, LandmarkSchedule
+from penstock.mechanisms.core.sensitivity import Sensitivity
 from penstock.mechanisms.fast import Fast
-from penstock.mechanisms.filter import Filter, noise_variance
-from penstock.mechanisms.landmark_skip import LandmarkSkip
-from penstock.mechanisms.landmark_uniform import LandmarkUniform
+from penstock.mechanisms.filter import Filter
+from penstock.mechanisms.period_uniform import PeriodUniform
 from penstock.mechanisms.w_event_uniform import WEventUniform
 from penstock.pipeline.config.kinds import format_duration, parse_duration
 from penstock.pipeline.config.plan import Plan, make_plan
@@ -49,8 +49,8 @@ PUBLISHED_WITH: dict[str, tuple[dict[str, str], str | None]] = {
 }
 #: Asked for: all that a person contributes in a calendar day, as against any stretch of that length.
 CALENDAR_DAY = "day"
-#: Every window is a landmark, so that a landmark mechanism protects the whole of its budget period.
-WHOLE_DAY = {"landmarks.recurring": ["00:00-24:00"]}
+#: Mechanisms that protect all that a person does in a budget period.
+OF_A_PERIOD = (PeriodUniform, Fast)
 #: Shares of all memberships that the bounds on a budget period keep which are tried.
 KEPT_SHARES = (0.95, 0.99)
 #: Windows that the costliest candidate is timed on.
@@ -163,7 +163,8 @@ def candidates(w: int | None, asked: Asked, bounds: Iterable[int] = ()) -> dict[
     Every mechanism of counts with such a budget, with Laplace and, where δ is above 0, Gaussian noise: as it was
     published, and followed by `filter` where the noise of its windows is independent.
 
-    `w`: protected are any ``w`` successive windows; None: a budget period, all of whose windows are landmarks.
+    `w`: protected are any ``w`` successive windows; None: a budget period. ``bounds``: numbers of a person's
+    memberships in a period that are tried beside no such bound.
     """
     noises: dict[str, dict[str, Any]] = {"Laplace": {"epsilon": asked.epsilon, "noise": "discrete_laplace"}}
     if asked.delta:
@@ -172,31 +173,29 @@ def candidates(w: int | None, asked: Asked, bounds: Iterable[int] = ()) -> dict[
     for name in MECHANISMS.names():
         kind = MECHANISMS.get(name)
         declared = parameters_of(kind)
-        has_the_unit = "w" in declared if w is not None else issubclass(kind, (LandmarkSchedule, Fast))
+        has_the_unit = "w" in declared if w is not None else issubclass(kind, OF_A_PERIOD)
         if not (has_the_unit and {"epsilon", "noise"} <= declared.keys()):
             continue
         stretch = {"w": w} if w is not None else {}
-        setting = WHOLE_DAY if issubclass(kind, LandmarkSchedule) else {}
         for noise, budget in noises.items():
             if budget["noise"] not in (declared["noise"].choices or ()):
                 continue
             step = {"type": name} | stretch | budget
-            # Where all windows are landmarks `landmark_skip` publishes nothing that a bound could help.
-            for n in (None, *(bounds if kind.bounds_periods and kind is not LandmarkSkip else ())):
+            for n in (None, *(bounds if w is None else ())):
                 # Of a bounded period no further bound on its windows makes the noise any smaller.
                 bound = {} if n is None else {"bounding.max_per_period": n, "bounding.max_cells": None}
                 forms = [PUBLISHED_WITH.get(name, ({}, None)), *([({}, "filter")] if kind.independent else [])]
                 for own, after in forms:
                     title = ", ".join(filter(None, (name, noise, f"n = {n}" if n else None, *own.values(), after)))
-                    found[title] = setting | bound | {"mechanism": [step | own, *([{"type": after}] if after else [])]}
+                    found[title] = bound | {"mechanism": [step | own, *([{"type": after}] if after else [])]}
     return found
 
 
 def suggested_bounds(plan: Plan, n_windows: int, step: Mechanism) -> dict[str, int]:
     """``bounding.max_per_period`` that suits the first windows of a simulation.
 
-    The keys are ``95`` and ``99``, percents of the memberships that it keeps, and, if ``step`` has a budget and knows
-    of such bounds, ``for_noise``: `most_for_noise` under noise that spends its whole budget on what the bound leaves.
+    The keys are ``95`` and ``99``, percents of the memberships that it keeps, and, for `PeriodUniform`, ``for_noise``:
+    `most_for_noise` under its noise.
 
     None where there can be no such bound: of traces, an endless source, or switched sensors.
     """
@@ -208,12 +207,12 @@ def suggested_bounds(plan: Plan, n_windows: int, step: Mechanism) -> dict[str, i
     memberships = released_memberships(read_memberships(free, n_windows), free)
     period = periods_of(memberships.window, plan) if len(memberships) else memberships.window
     found = {f"{100 * share:.0f}": most_for_share(memberships, period, share) for share in KEPT_SHARES}
-    if isinstance(step, BudgetSchedule) and step.bounds_periods:
-        schedule: BudgetSchedule = step
+    if isinstance(step, PeriodUniform):
+        family, budget = NOISE_FAMILIES[step.noise], step.budget
 
         def deviation(n: int) -> float:
-            """Standard deviation of the noise for a bound of n cells."""
-            return float(noise_variance(schedule.noise, schedule.scale_of(schedule.budget, n)) ** 0.5)
+            """Standard deviation of the noise for a bound of n memberships."""
+            return float(family.variance(family.scale(budget, Sensitivity(n, n))) ** 0.5)
 
         found["for_noise"] = most_for_noise(memberships, period, n_windows * plan.n_cells, deviation)
     return found
@@ -281,7 +280,7 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, chan
     if w is None:
         first = experiment.trials[0].config
         plan = make_plan(replace(first, accountants=(), bounding=replace(first.bounding, max_cells=None)))
-        step = LandmarkUniform(
+        step = PeriodUniform(
             epsilon=asked.epsilon,
             delta=asked.delta or None,
             noise="discrete_gaussian" if asked.delta else "discrete_laplace",

@@ -216,7 +216,8 @@ def test_the_bound_that_suits_the_noise():
 
 
 def test_learn_says_which_bounds_keep_most(tmp_path, capsys):
-    (tmp_path / "run.json").write_text(json.dumps(bounded(tmp_path)))
+    mechanism = {"type": "period_uniform", "epsilon": 1.0}
+    (tmp_path / "run.json").write_text(json.dumps(bounded(tmp_path, mechanism=mechanism)))
     command = ["learn", str(tmp_path / "run.json"), "--out", str(tmp_path / "moves.npz"), "--json"]
     assert main(command) == 0
     found = json.loads(capsys.readouterr().out)

@@ -63,25 +63,22 @@ def test_every_candidate_keeps_the_asked_budget_for_any_24_hours(configuration):
 def test_a_calendar_day_is_protected_by_other_mechanisms_and_by_bounds_on_a_persons_day(configuration):
     experiment = experiment_of(configuration, (), Asked(protect="day", epsilon=2.0, n_seeds=1), {})
     found = {trial.values["variant"]: trial.config for trial in experiment.trials}
-    assert {"fast, Laplace, kalman", "landmark_skip, Gaussian", "landmark_uniform, Gaussian, filter"} <= found.keys()
+    assert {"fast, Laplace, kalman", "period_uniform, Gaussian", "period_uniform, Gaussian, filter"} <= found.keys()
     for name, config in found.items():
         assert (config.mechanism[0].epsilon, config.budget_period) == (2.0, 86_400_000)
-        assert (config.landmarks is None) == name.startswith("fast")
+        assert config.landmarks is None
         assert (config.bounding.max_per_period is not None) == ("n = " in name)
     bounds = {config.bounding.max_per_period for config in found.values()} - {None}
     # A bound on the period stands alone: one on its windows would cut off counts, and make the noise no smaller.
     assert all(config.bounding.max_cells is None for name, config in found.items() if "n = " in name)
     first = next(iter(found.values()))
     plan = make_plan(replace(first, bounding=replace(first.bounding, max_cells=None)))
-    step = found["landmark_uniform, Gaussian"].mechanism[0]
+    step = found["period_uniform, Gaussian"].mechanism[0]
     assert bounds == set(suggested_bounds(plan, plan.n_windows, step).values())
-    # Whatever publishes within a day gains, but not what publishes nothing.
-    gaining = {name.split(",")[0] for name in found if "n = " in name}
-    assert gaining == {"fast", "landmark_adaptive", "landmark_uniform"}
+    assert {name.split(",")[0] for name in found if "n = " in name} == {"fast", "period_uniform"}
     # What a day can cost is the budget, with a bound or without: the noise is as much smaller as the bound allows.
-    bounded = [f"{kind}, Laplace, n = {max(bounds)}" for kind in ("landmark_uniform", "landmark_adaptive")]
-    for name in ("landmark_uniform, Laplace", *bounded):
-        facts = replace(make_plan(found[name]).facts(), n_windows=24, landmarks=tuple(range(1, 25)))
+    for name in ("period_uniform, Laplace", f"period_uniform, Laplace, n = {max(bounds)}"):
+        facts = replace(make_plan(found[name]).facts(), n_windows=24, budget_period=24)
         release = run_mechanism(found[name].mechanism[0], np.zeros((24, facts.n_cells), int), facts)[0]
         assert release.scale == pytest.approx(min(24, max(bounds) if "n = " in name else 24) / 2.0)
 
