@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
-from penstock.accountants.core.charges import concentrated_rho, of_memberships, pure_epsilon, replaced
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, replaced
 from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import Mechanism, Release, Window
 from penstock.mechanisms.core.events import Block, Event
-from penstock.mechanisms.core.period import PeriodBound, costliest
 from penstock.mechanisms.core.plugin import (
     BudgetExceeded,
     ParameterError,
@@ -84,19 +83,18 @@ def landmark_allocation(kind: str, landmarks: ArrayLike, epsilon: float) -> NDAr
 class Budget:
     """What a period may cost: ε, or ρ where it is ``concentrated``; ``delta`` is where ρ is said as (ε, δ).
 
-    ``bound`` is that on a user's memberships in a period, where there is one. Where users are ``bounded_in_blocks``,
-    some of a person's events in a block may give way to others of theirs, so that a block is priced as a replacement.
+    ``replaces_in_blocks``: some of a person's events in a block may give way to others of theirs, so that a block is
+    priced as a replacement.
     """
 
     amount: float
     concentrated: bool = False
     delta: float = DELTA
-    bound: PeriodBound | None = field(default=None, compare=False)
-    bounded_in_blocks: bool = field(default=False, compare=False)
+    replaces_in_blocks: bool = field(default=False, compare=False)
 
     def price(self, charge: Iterable[Event]) -> float:
         """Cost of a charge in the budget's unit."""
-        if self.bounded_in_blocks:
+        if self.replaces_in_blocks:
             charge = [replaced(event) if isinstance(event, Block) else event for event in charge]
         return concentrated_rho(charge) if self.concentrated else pure_epsilon(charge)
 
@@ -121,16 +119,10 @@ class LandmarkBudget(Accountant):
 
     **Privacy.** Unit: one user's bounded contributions in all landmarks of a period and in any one other window;
     add/remove. By sequential composition the period is (sum of ε over L, plus the largest other ε)-differentially
-    private (Katsomallos et al. 2022). Costs O(1) time and state a window. A block of windows is charged once in every
-    period it touches, as a landmark where that period has any; where users are bounded over the block, for a
-    replacement: without the person's events in the unit, bounding may keep others of theirs.
-
-    Where a user is bounded over whole periods (``max_per_period``), memberships that the bound left out move up when
-    the unit goes. The loss is then that of all memberships which this changes, those of the unit and those that move up
-    outside it (`PeriodBound.gone`, `moved_up`). Each costs its part of its window's charge, min(C, n) of them the
-    whole; they are priced in the windows of least noise of the period so far, in all rows. It is the loss of the whole
-    unit: a part of it, some of its windows or one event, may move more counts than the whole, and cost up to twice what
-    n memberships do; `composition` prices one window and one event.
+    private (Katsomallos et al. 2022). Costs O(1) time and state a window. A block of windows (or a whole period, of
+    `period_uniform`) is charged once in every period it touches, as a landmark where that period has any; where users
+    are bounded over the block, for a replacement: without the person's events in the unit, bounding may keep others of
+    theirs.
 
     Sums of ρ hold where amounts follow earlier releases, too, since the budget is set beforehand and nothing is
     released beyond it: a Rényi filter (Feldman, Zrnic 2021). The accounting library's tight conversion turns it into
@@ -161,13 +153,7 @@ class LandmarkBudget(Accountant):
         """The budget as model; nothing spent yet."""
         state = {"period": np.asarray(-1), "window": np.asarray(0), "block_last": np.asarray(0)}
         amounts = {name: np.asarray(0.0) for name in ("landmarks", "other", "block_epsilon", "largest")}
-        if (bound := facts.period_bound) is not None:
-            # What the dearest landmarks and the dearest other windows of the period cost, the dearest first.
-            n = min(bound.longest, -(-bound.most // bound.of_window) + 1)
-            amounts |= {name: np.zeros(n) for name in ("dear_landmarks", "dear_others")}
-        budget = self._budget(facts.mechanism)
-        in_blocks = facts.max_windows is not None or facts.max_block_cells is not None
-        return replace(budget, bound=bound, bounded_in_blocks=in_blocks), state | amounts
+        return replace(self._budget(facts.mechanism), replaces_in_blocks=facts.replaces_in_blocks), state | amounts
 
     def _budget(self, mechanism: Mechanism | None) -> Budget:
         """What is stated here, or else promised by the mechanism."""
@@ -185,33 +171,26 @@ class LandmarkBudget(Accountant):
 
     def _spend(
         self, window: Window, charge: tuple[Event, ...], model: Budget, state: State
-    ) -> tuple[float, float, float, State]:
-        """Cost of a charge; of the landmarks and the costliest other window after it; further state that follows."""
+    ) -> tuple[float, float, float]:
+        """Cost of a charge, and of the landmarks and of the costliest other window of the period after it."""
         cost = model.price(charge)
-        before = _spent_before(window, state)
-        landmarks, other = before
-        more: State = {}
-        if model.bound is not None:
-            of_memberships(charge, 1, 1)  # refuses what has no price
-            more = _with_dearest(window, cost, state)
-            landmarks = max(landmarks, _costliest_unit(window, model.bound, **more))
-        elif counts_as_landmark(window, charge):
+        landmarks, other = before = _spent_before(window, state)
+        if counts_as_landmark(window, charge):
             landmarks += cost
         else:
             other = max(other, cost)
         if cost > 0 and landmarks + other > model.amount * (1 + ROUNDING):
             raise BudgetExceeded(window.index, sum(before), cost, model.amount)
-        return cost, landmarks, other, more
+        return cost, landmarks, other
 
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: Budget, state: State
     ) -> tuple[Rows, State]:
-        """Add one release to the books of its period."""
-        cost, landmarks, other, more = self._spend(window, release.charge, model, state)
+        """Add one release to what its period has spent."""
+        cost, landmarks, other = self._spend(window, release.charge, model, state)
         over = int(state["period"]) not in (-1, window.period)
         rows = self.finish(model, state) if over else []
-        has_all = model.bound is not None or counts_as_landmark(window, release.charge)
-        loss = landmarks if has_all else landmarks + cost
+        loss = landmarks if counts_as_landmark(window, release.charge) else landmarks + cost
         row = partial(AccountRow, "everybody", window.index, unit=model.unit, adjacency=ADJACENCY, status="provisional")
         rows += [
             row("rho" if model.concentrated else "epsilon", cost, status="final"),
@@ -221,7 +200,7 @@ class LandmarkBudget(Accountant):
         if math.isfinite(model.amount):
             rows.append(row("budget_left", model.amount - landmarks - other))
         blocks = [event for event in release.charge if isinstance(event, Block)]
-        return rows, more | {
+        return rows, {
             "period": np.asarray(window.period),
             "window": np.asarray(window.index),
             "landmarks": np.asarray(landmarks),
@@ -287,28 +266,3 @@ def _spent_before(window: Window, state: State) -> tuple[float, float]:
         return float(state["landmarks"]), float(state["other"])
     inherited = float(state["block_epsilon"]) if window.index <= int(state["block_last"]) else 0.0
     return (0.0, inherited) if window.n_landmarks == 0 else (inherited, 0.0)
-
-
-def _with_dearest(window: Window, cost: float, state: State) -> State:
-    """The dearest landmarks and other windows of the period, with this one."""
-    found = {name: state[name] for name in ("dear_landmarks", "dear_others")}
-    if int(state["period"]) != window.period:
-        found = {name: np.zeros_like(amounts) for name, amounts in found.items()}
-    own = "dear_landmarks" if window.landmark else "dear_others"
-    return found | {own: -np.sort(-np.append(found[own], cost))[:-1]}
-
-
-def _costliest_unit(
-    window: Window, bound: PeriodBound, dear_landmarks: NDArray[np.float64], dear_others: NDArray[np.float64]
-) -> float:
-    """Most that all landmarks of the window's period and any one other window cost, with what moves up elsewhere."""
-    if window.n_landmarks is None or window.n_windows is None:
-        return float(bound.with_landmarks(window))  # which refuses
-    of_window, found = bound.of_window, 0.0
-    # The other window may be one of the landmarks, so that one window less is in the unit, and more finds room.
-    for n in (window.n_landmarks, window.n_landmarks + 1):
-        gone, moved_up = bound.gone(n, window.n_windows), bound.moved_up(n, window.n_windows)
-        for number in np.unique(dear_others, return_index=True)[1]:
-            lost = costliest(np.append(dear_landmarks, dear_others[number]), gone, of_window)
-            found = max(found, float(lost + costliest(np.delete(dear_others, number), moved_up, of_window)))
-    return found

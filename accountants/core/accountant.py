@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from penstock.accountants.core.trace_view import TraceView
 from penstock.accountants.core.training import Training
 from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
-from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.plugin import Checked, Registry, UnsupportedEvent, examples_of
 from penstock.mechanisms.core.state import State
+from penstock.mechanisms.temporal_generalization import TemporalGeneralization
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class AccountingFacts:
         landmarks, budget periods; None: not known beforehand.
     landmarks
         Whether the run has landmarks.
-    period_bound
+    max_per_period
         Bound on the memberships of one user in a budget period; None: no such bound.
     training
         Operator-only: result of the accountant's `Accountant.prepare`.
@@ -87,7 +87,7 @@ class AccountingFacts:
     max_block_cells: int | None = None
     windows: Callable[[int, int], Sequence[Window]] | None = None
     landmarks: bool = False
-    period_bound: PeriodBound | None = None
+    max_per_period: int | None = None
     training: Mapping[str, Any] | None = None
 
     def of_mechanism(self, n_replicas: int | None = None) -> Facts:
@@ -99,8 +99,17 @@ class AccountingFacts:
             max_block_cells=self.max_block_cells,
             n_windows=self.n_windows,
             n_replicas=n_replicas,
-            period_bound=self.period_bound,
+            max_per_period=self.max_per_period,
         )
+
+    @property
+    def replaces_in_blocks(self) -> bool:
+        """Whether some of a person's events in a block, when they go, may give way to others of theirs in it."""
+        # Bounding then chooses among the events of several windows: of a block, of a budget period, or of the windows
+        # that are counted as one.
+        bounds = (self.max_windows, self.max_block_cells, self.max_per_period)
+        coarse = any(isinstance(step, TemporalGeneralization) for step in self.steps)
+        return any(bound is not None for bound in bounds) or (coarse and self.max_cells < self.n_cells)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +126,8 @@ class Accountant(Checked, ABC):
     #: Names of operator-only facts of a window that `charge` needs in ``private``: ``counts`` (n_cells,), as bounded;
     #: ``target_cells`` (n_targets,), the cell of each person under "targets" in what was prepared, -1 where not seen.
     needs: ClassVar[tuple[str, ...]] = ()
-    #: Whether it knows what a bound on a user's budget period does: what goes from one window makes room in later ones.
+    #: Whether its figures hold under a bound on a user's budget period: what goes from one window makes room in later
+    #: ones.
     bounds_periods: ClassVar[bool] = False
     #: Whether it prices releases that read other windows, too (`events.Linked`).
     prices_links: ClassVar[bool] = True

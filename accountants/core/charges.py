@@ -181,48 +181,6 @@ def links(charge: Iterable[events.Event]) -> float:
     return found
 
 
-def of_memberships(charge: Iterable[events.Event], n_memberships: int, of_window: int) -> tuple[events.Event, ...]:
-    """The charge of a unit that changes ``n_memberships``, each of them one count by 1, under noise such as this.
-
-    They may be in several releases: of noise that is as wide in all of them each membership costs an ``of_window``-th
-    of what that many in one window do. Raises `UnsupportedEvent` for events of which that is not known.
-
-    >>> of_memberships([events.DiscreteLaplace(l1=2.0, scale=4.0)], 30, 2)
-    (DiscreteLaplace(l1=30.0, scale=4.0),)
-    """
-    return tuple(_of_memberships(event, n_memberships, of_window) for event in charge)
-
-
-@singledispatch
-def _of_memberships(event: events.Event, n: int, of_window: int) -> events.Event:
-    raise UnsupportedEvent(f"no price is known for the {type(event).__name__} of a user bounded over budget periods")
-
-
-@_of_memberships.register(events.Laplace)
-@_of_memberships.register(events.DiscreteLaplace)
-def _(event: events.Laplace | events.DiscreteLaplace, n: int, of_window: int) -> events.Event:
-    return replace(event, l1=float(event.l1) * n / of_window)  # in this order 31 of 15 are 31
-
-
-@_of_memberships.register(events.Gaussian)
-@_of_memberships.register(events.DiscreteGaussian)
-def _(event: events.Gaussian | events.DiscreteGaussian, n: int, of_window: int) -> events.Event:
-    return replace(event, l2=float(event.l2) * float(np.sqrt(n / of_window)))
-
-
-@_of_memberships.register
-def _(event: events.Linked, n: int, of_window: int) -> events.Event:
-    return replace(event, inner=_of_memberships(event.inner, n, of_window))
-
-
-@_of_memberships.register(events.Exact)
-@_of_memberships.register(events.Repeated)
-@_of_memberships.register(events.Covered)
-@_of_memberships.register(events.Nothing)
-def _(event: events.Event, n: int, of_window: int) -> events.Event:
-    return event
-
-
 def concentrated_rho(charge: Iterable[events.Event]) -> float:
     """Zero-concentrated DP ρ of one release under add/remove: L2²/(2σ²), or ε²/2 for a pure event."""
     # Bun and Steinke 2016, propositions 1.4 and 1.6; Canonne, Kamath and Steinke 2020, theorem 4.

@@ -387,7 +387,7 @@ class Plan(KeyedRun):
             max_block_cells=self.block_bounds.max_cells if self.block_bounds else None,
             windows=None if self.on_points else self.windows,
             landmarks=self.config.landmarks is not None,
-            period_bound=self.period_bound,
+            max_per_period=self.config.bounding.max_per_period,
             training=own,
         )
 

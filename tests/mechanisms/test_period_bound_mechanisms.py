@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.accountants.composition import Composition
-from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
-from penstock.accountants.landmark_budget import LandmarkBudget
 from penstock.mechanisms import get
 from penstock.mechanisms.core.contract import MECHANISMS, Facts
 from penstock.mechanisms.core.period import PeriodBound, costliest
@@ -221,62 +218,6 @@ def test_what_is_spent_at_once_is_counted_behind_the_stretch_too():
             every = np.array(list(product((0, 1), repeat=n)))
             apart = [row for row in every if np.convolve(row, np.ones(w)).max() <= 1]
             assert (changes @ np.array(apart).T).max() <= bound.at_once(w)
-
-
-def books(accountant, mechanism, world, landmarks, seed):
-    """Figures of all rows, the largest by name."""
-    releases, windows = released(mechanism, world, landmarks, seed)
-    facts = AccountingFacts(
-        n_cells=N_CELLS,
-        max_cells=world[1],
-        n_windows=len(windows),
-        mechanism=mechanism,
-        landmarks=bool(landmarks),
-        period_bound=bound_of(world),
-    )
-    model, state = accountant.start(facts)
-    rows: list[Any] = []
-    for release, window in zip(releases, windows):
-        made, state = accountant.charge(release, window, {}, model, state)
-        rows += made
-    found: dict[str, float] = {}
-    for row in (*rows, *accountant.finish(model, state)):
-        found[row.name] = max(found.get(row.name, 0.0), row.value)
-    return found
-
-
-def _of_one_event(mechanism, world, landmarks):
-    """What an event costs that gives way to another one of its window."""
-    releases, _ = released(mechanism, world, landmarks, 1)
-    return (
-        0.0 if mechanism.linked else 2 * max(prices(mechanism, one, bound_of(world).of_window)[1] for one in releases)
-    )
-
-
-@pytest.mark.parametrize("world", WORLDS[1::2])
-def test_no_accountant_understates(world):
-    for mechanism, landmarks, units in cases(world):
-        rho = getattr(mechanism, "concentrated", False) or hasattr(mechanism, "sigma")
-        w = getattr(mechanism, "w", 2)
-        found = books(Composition(w=w), mechanism, world, landmarks, 1)
-        lost = {
-            "event": max(
-                loss(mechanism, world, windows_alone(world), landmarks, 1), _of_one_event(mechanism, world, landmarks)
-            ),
-            "w_event": loss(mechanism, world, within(world, w), landmarks, 1),
-            "user": loss(mechanism, world, everybody(world), landmarks, 1),
-        }
-        if not rho:
-            for level, value in lost.items():
-                assert found[f"{level}_epsilon"] >= value * (1 - 1e-9), (mechanism, landmarks, level)
-                if f"{level}_epsilon_pld" in found:
-                    assert found[f"{level}_epsilon_pld"] <= found[f"{level}_epsilon"] * (1 + 1e-9)
-        elif "user_rho" in found:
-            assert found["user_rho"] >= lost["user"] * (1 - 1e-9), (mechanism, landmarks)
-        if landmarks:
-            guard = books(LandmarkBudget(), mechanism, world, landmarks, 1)
-            together = loss(mechanism, world, units, landmarks, 1)
-            assert together * (1 - 1e-9) <= guard["budget_spent"] <= BUDGET * (1 + 1e-9), (mechanism, landmarks)
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,9 @@ import pytest
 from deployments import sections as deployed_sections
 from small_configuration import made_up_events, small_sections
 
-from penstock.accountants.composition import Composition
-from penstock.accountants.core.accountant import AccountingFacts
-from penstock.accountants.core.charges import of_memberships
-from penstock.accountants.landmark_budget import LandmarkBudget
 from penstock.mechanisms.core.contract import Facts
-from penstock.mechanisms.core.events import DiscreteGaussian, DiscreteLaplace, Exact, Repeated, Sampled
 from penstock.mechanisms.core.period import PeriodBound
-from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError, ParameterError, UnsupportedEvent
+from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.landmark_uniform import LandmarkUniform
 from penstock.mechanisms.w_event_uniform import WEventUniform
@@ -253,67 +248,6 @@ def test_noise_of_a_calendar_day_and_of_some_landmarks():
 
 def figures(rows: Any, window: int | None) -> dict[str, float]:
     return {row.name: row.value for row in rows if row.window == window}
-
-
-def test_composition_prices_all_memberships_that_move():
-    mechanism = WEventUniform(epsilon=2.0, w=24)
-    facts = Facts(n_cells=20, max_cells=15, n_windows=48, budget_period=24, period_bound=DAYS)
-    accountant = Composition()
-    books = AccountingFacts(n_cells=20, max_cells=15, n_windows=48, mechanism=mechanism, period_bound=DAYS)
-    model, state = accountant.start(books)
-    rows: list[Any] = []
-    for release, window in zip(run_mechanism(mechanism, np.zeros((48, 20), int), facts, seed=1), facts.windows()):
-        made, state = accountant.charge(release, window, {}, model, state)
-        rows += made
-    scale = 120 / 2.0
-    for window, n_user in ((1, 15), (2, 30), (24, 30), (25, 45), (48, 60)):
-        found = figures(rows, window)
-        assert found["w_event_epsilon"] == pytest.approx(min(15 * window, 120) / scale)
-        assert found["event_epsilon"] == pytest.approx(min(15 * window, 30) / scale)  # 15 go, and 15 others come
-        assert found["user_epsilon"] == pytest.approx(n_user / scale)
-        assert found["user_rho"] == pytest.approx(n_user / 15 * (15 / scale) ** 2 / 2)
-    final = {row.name: row.value for row in accountant.finish(model, state)}
-    assert 0 < final["user_epsilon_pld"] <= final["user_epsilon"]
-
-
-def test_noise_of_several_widths_is_priced_where_it_is_narrowest():
-    books = AccountingFacts(n_cells=20, max_cells=15, n_windows=24, period_bound=DAYS)
-    windows = Facts(n_cells=20, n_windows=24).windows()
-    accountant = Composition(w=2)
-    model, state = accountant.start(books)
-    zeros = np.zeros((1, 20), int)
-    for epsilon, window in zip((1.0, 2.0, 1.0), windows):
-        bounded = Facts(n_cells=20, max_cells=15, period_bound=DAYS)
-        [release] = run_mechanism(WEventUniform(epsilon=epsilon, w=24), zeros, bounded, seed=1)
-        made, state = accountant.charge(release, window, {}, model, state)
-    found = figures(made, 3)
-    # Two hours hold all 30, and 30 others come: more than there were windows yet.
-    assert found["w_event_epsilon"] == pytest.approx(15 / 120 + 15 / 60 + 15 / 120)
-    assert found["user_epsilon"] == pytest.approx(15 / 60 + 15 / 120)
-    assert found["user_rho"] == pytest.approx(((15 / 60) ** 2 + (15 / 120) ** 2) / 2)
-    assert not [row for row in accountant.finish(model, state) if row.name.endswith("_pld")]
-
-
-def test_the_landmark_budget_is_that_of_the_whole_period():
-    mechanism = LandmarkUniform(rho=0.5, noise="discrete_gaussian")
-    bound = PeriodBound(most=30, max_cells=15, shortest=24, longest=24)
-    facts = Facts(n_cells=20, max_cells=15, n_windows=24, landmarks=tuple(range(1, 25)), period_bound=bound)
-    guard = LandmarkBudget()
-    model, state = guard.start(AccountingFacts(n_cells=20, max_cells=15, mechanism=mechanism, period_bound=bound))
-    for release, window in zip(run_mechanism(mechanism, np.zeros((24, 20), int), facts, seed=1), facts.windows()):
-        rows, state = guard.charge(release, window, {}, model, state)
-        found = figures(rows, window.index)
-        assert found["budget_spent"] == found["landmark_loss"] == pytest.approx(min(15 * window.index, 30) / 30 * 0.5)
-        assert found["rho"] == pytest.approx(0.5 * 15 / 30)
-    with pytest.raises(BudgetExceeded):
-        guard.check(window, (DiscreteGaussian(l2=1.0, sigma=1.0),), model, state)
-
-
-def test_other_charges_have_no_price():
-    assert of_memberships((Repeated(1), Exact()), 5, 2) == (Repeated(1), Exact())
-    assert of_memberships((DiscreteLaplace(15.0, 2.0),), 31, 15) == (DiscreteLaplace(31.0, 2.0),)
-    with pytest.raises(UnsupportedEvent, match="Sampled"):
-        of_memberships((Sampled(DiscreteGaussian(1.0, 1.0), 0.5),), 5, 2)
 
 
 def test_losses_of_a_day_and_of_the_run_count_memberships():
