@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import Facts, Integers, Mechanism, PointRelease, Release, Timestamp, Window
 from penstock.mechanisms.core.geometry import Points
-from penstock.mechanisms.core.noise import NoiseSource, TraceNoise
+from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.state import State
@@ -130,7 +130,7 @@ class ReleasedTraces:
     noise: str = "none"
 
 
-def release_traces(mechanism: Mechanism, schedule: PointSchedule, noise: TraceNoise) -> Iterator[Step]:
+def release_traces(mechanism: Mechanism, schedule: PointSchedule, source: NoiseSource) -> Iterator[Step]:
     """Release every point of some traces, one step per index up to the longest trace.
 
     In a step the users come in order of the length of their traces, longest first. O(n_points) in all, a few dozen µs
@@ -148,7 +148,7 @@ def release_traces(mechanism: Mechanism, schedule: PointSchedule, noise: TraceNo
             users, state = users[:n_left], {name: array[:n_left] for name, array in state.items()}
         rows = starts[:n_left] + (index - 1)
         time, points = schedule.at(rows, index), traces.points[rows]
-        drawn = noise.at(index, users, time.time, points, state)
+        drawn = source.at_points(index, users, time.time, points, state)
         release, state = mechanism.step_points(time, points, np.ones(n_left, bool), state, drawn)
         yield Step(rows, time, release)
 
@@ -193,7 +193,7 @@ def run_traces(
     """
     flat = traces_of(traces, landmarks, users)
     schedule = PointSchedule(flat, origin, deviations=deviations)
-    steps = release_traces(mechanism, schedule, TraceNoise(NoiseKey.from_seed(seed), b""))
+    steps = release_traces(mechanism, schedule, NoiseSource(NoiseKey.from_seed(seed), configuration=b""))
     released = collect(steps, len(flat.times))
     cuts = flat.starts[1:]
     columns = {name: np.split(column, cuts) for name, column in vars(released).items() if name != "noise"}

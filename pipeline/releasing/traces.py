@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from penstock.accountants.core.accountant import Accountant, Rows
 from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.geometry import Points, corners_of, distance, mean_points, stay_points, within
-from penstock.mechanisms.core.noise import TraceNoise
+from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import BudgetExceeded
 from penstock.mechanisms.core.run import ReleasedTraces, Step, collect, release_traces
@@ -308,7 +308,7 @@ class TraceLoop:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.configuration = plan.configuration
-        self.noise = TraceNoise(plan.key, self.configuration)
+        self.noise = NoiseSource(plan.key, configuration=self.configuration)
         landmarks = plan.landmarks
         self.max_landmarks = landmarks.max_per_period if landmarks else None
         self.origin = area_of(plan.space).centre

@@ -10,7 +10,7 @@ from scipy import stats
 
 from penstock.mechanisms import get
 from penstock.mechanisms.core.geometry import EARTH_RADIUS, distance, expected_distance, moved, offsets_between
-from penstock.mechanisms.core.noise import TraceNoise
+from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import release_traces, run_traces
@@ -73,14 +73,14 @@ def tracks(n_users=12, seed=3, longest=30):
 def steps_of(mechanism, traces, landmarks, restart=lambda state: state, seed=7):
     """The plain loop written out: one step at a time for all users, with an absent user's row left in place."""
     flat = traces_of(traces, landmarks)
-    schedule, noise = PointSchedule(flat, (39.0, 116.0)), TraceNoise(NoiseKey.from_seed(seed), b"")
+    schedule, noise = PointSchedule(flat, (39.0, 116.0)), NoiseSource(NoiseKey.from_seed(seed), configuration=b"")
     state = mechanism.start_points(len(traces))
     for index in range(1, int(flat.lengths.max()) + 1):
         present = flat.lengths >= index
         rows = np.where(present, flat.starts + index - 1, flat.starts)
         time, points = schedule.at(rows, index), flat.points[rows]
         state = restart(state)
-        drawn = noise.at(index, flat.users, time.time, points, state)
+        drawn = noise.at_points(index, flat.users, time.time, points, state)
         worst = mechanism.worst_points(time, state)
         given = [array.copy() for array in (points, present, *state.values())]
         arrays = (points, present, *state.values())
@@ -169,7 +169,7 @@ def test_a_declared_maximum_is_never_passed(mechanism):
     flat = replace(flat, periods=(np.arange(len(flat.times)) - np.repeat(flat.starts, flat.lengths)) // 10)
     schedule = PointSchedule(flat, (39.0, 116.0), max_landmarks=2)
     cost, refused = np.zeros((2, len(flat.times)))
-    for step in release_traces(mechanism, schedule, TraceNoise(NoiseKey.from_seed(1), b"")):
+    for step in release_traces(mechanism, schedule, NoiseSource(NoiseKey.from_seed(1), configuration=b"")):
         cost[step.rows], refused[step.rows] = spent(mechanism, step.release), step.release.action == "refused"
     group = flat.user_of * 100 + flat.periods
     for number in np.unique(group):

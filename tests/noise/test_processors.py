@@ -15,7 +15,7 @@ import pytest
 from penstock.mechanisms import get
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Facts
-from penstock.mechanisms.core.noise import NoiseSource, TraceNoise
+from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.portable import exp, expm1, log
 from penstock.mechanisms.core.run import release_traces, step_through
@@ -58,7 +58,7 @@ def digests() -> dict[str, list[str]]:
     drift = get("landmark_adaptive")(epsilon=2.0, radius=50.0, noise="planar_laplace", sampler="drift")
     walks = [np.array([39.9, 116.4]) + random.normal(0, 0.003, (80, 2)).cumsum(0) for _ in range(20)]
     schedule = PointSchedule(traces_of(walks, [random.random(80) < 0.4] * 20), (39.0, 116.0))
-    steps = release_traces(drift, schedule, TraceNoise(KEY, b""))
+    steps = release_traces(drift, schedule, NoiseSource(KEY, configuration=b""))
     found["drift"] = ["".join(step.release.action.tolist()) for step in steps]
     return found
 

@@ -18,7 +18,7 @@ from distinguishing import best_bound, correlated_evidence, decisions, evidence
 
 from penstock import mechanisms
 from penstock.mechanisms.core.concentrated import epsilon_of
-from penstock.mechanisms.core.noise import NoiseSource, TraceNoise
+from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.w_event_ba import WEventBa
@@ -395,11 +395,11 @@ def traces_bound(name, folder, rho=None):
     return best_bound(*scored, delta=DELTA if name == "gaussian_trace" else 0.0), max(claims)
 
 
-class HalvedTraces(TraceNoise):
+class HalvedTraces(NoiseSource):
     """Half of the noise that is declared."""
 
-    def at(self, *step):
-        noise = super().at(*step)
+    def at_points(self, *step):
+        noise = super().at_points(*step)
         return SimpleNamespace(
             planar_laplace=lambda epsilon, shape: noise.planar_laplace(2 * np.asarray(epsilon), shape),
             laplace=lambda scale, shape: noise.laplace(np.asarray(scale) / 2, shape),
@@ -422,7 +422,7 @@ def test_nobody_tells_two_places_apart_better_than_is_claimed(name, tmp_path):
 
 @pytest.mark.parametrize("name", TRACES)
 def test_half_of_the_noise_of_traces_is_convicted(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(traces, "TraceNoise", HalvedTraces)
+    monkeypatch.setattr(traces, "NoiseSource", HalvedTraces)
     found, claim = traces_bound(name, tmp_path)
     assert found > claim
 
@@ -439,6 +439,6 @@ def test_a_budget_in_rho_keeps_two_places_as_near_as_is_claimed(name, tmp_path):
 
 @pytest.mark.parametrize("name", GAUSSIAN[:2])
 def test_half_of_the_gaussian_noise_of_traces_is_convicted(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(traces, "TraceNoise", HalvedTraces)
+    monkeypatch.setattr(traces, "NoiseSource", HalvedTraces)
     found, claim = traces_bound(name, tmp_path, rho=RHO)
     assert found > claim

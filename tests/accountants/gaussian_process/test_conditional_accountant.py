@@ -18,7 +18,7 @@ from penstock.accountants.gaussian_process.loss import conditional_inferential_l
 from penstock.mechanisms import get
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.events import Event, Gaussian, Repeated
-from penstock.mechanisms.core.noise import TraceNoise
+from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent
 from penstock.mechanisms.core.run import collect, release_traces, run_traces
@@ -184,7 +184,7 @@ def test_no_gaps_that_a_trace_may_have_break_the_goal(name):
     flat = traces_of([np.tile([39.9, 116.4], (len(times), 1)) for times in every])
     flat = replace(flat, times=np.concatenate(every))
     deviations = planned_deviations(goal, RADIUS, flat)
-    noise = TraceNoise(NoiseKey.from_seed(1), b"")
+    noise = NoiseSource(NoiseKey.from_seed(1), configuration=b"")
     schedule = PointSchedule(flat, (39.9, 116.4), deviations=deviations)
     released = collect(release_traces(mechanism, schedule, noise), len(flat.times))
     kernel = (goal.length_scale, RADIUS, goal.order, goal.kernel, goal.variance, goal.period)
@@ -225,7 +225,7 @@ def test_what_no_noise_can_keep_to_the_goal_is_refused():
         release_traces(
             get("gaussian_trace")(sigma=PlannedNoise(conditional_goal=close), radius=RADIUS),
             PointSchedule(flat, (40.0, 116.0), deviations=np.array([math.inf])),
-            TraceNoise(NoiseKey.from_seed(1), b""),
+            NoiseSource(NoiseKey.from_seed(1), configuration=b""),
         ),
         12,
     )
