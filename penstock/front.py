@@ -145,7 +145,11 @@ def _stored(source: Any, out: str | Path | None, config: object, resume: bool) -
     if not hasattr(source, "__arrow_c_stream__"):
         right = "a data frame of pandas (2.2 or later), polars or Arrow; polars' lazy frames: collected"
         raise ParameterError("source", type(source).__name__, right)
-    path, frame = Path(f"{out}.events.parquet"), pl.DataFrame(source)
+    try:
+        path, frame = Path(f"{out}.events.parquet"), pl.DataFrame(source)
+    except Exception as error:  # whatever the frame's own library raises for what Arrow cannot hold
+        right = f"one whose columns are numbers, text or times, each of one type, named once, and no geometry ({error})"
+        raise ParameterError("source", type(source).__name__, right) from error
     if path.exists() and (resume or is_deployment(Path(out))):
         if not pl.read_parquet(path).equals(frame):
             raise ParameterError("source", type(source).__name__, f"the data frame that the run in {out} began with")

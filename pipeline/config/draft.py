@@ -50,6 +50,8 @@ _FORMATS = (
     "iso",
     "unix_s",
     "unix_ms",
+    "unix_us",
+    "unix_ns",
     *(
         f"{date} {clock}"
         for date in ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y")
@@ -159,6 +161,7 @@ class _Table:
 
     frame: pl.DataFrame
     separator: str
+    decimal: str
     has_header: bool
     is_cut: bool
 
@@ -202,7 +205,11 @@ class _Table:
                 raise DataError(f"{path}: {CUT}") from None
             raise DataError(f"{path}: cannot be read as CSV ({' '.join(str(error).split())[:200]})") from error
         frame.columns = [name.strip() for name in frame.columns]
-        return cls(frame, separator, has_header, any(map(_is_cut, lines)))
+        commas = [name for name in frame.columns if _share(frame[name].str.contains(r"^-?\d+,\d+$")) >= _MOST]
+        if separator != "," and commas:
+            frame = frame.with_columns(pl.col(name).str.replace(",", ".", literal=True) for name in commas)
+        decimal = "," if separator != "," and commas else "."
+        return cls(frame, separator, decimal, has_header, any(map(_is_cut, lines)))
 
 
 def _is_cut(line: str) -> bool:
@@ -230,7 +237,7 @@ def _time_format(column: pl.Series, zone: str) -> str | None:
     numbers = _numbers(column)
     for name in _FORMATS:
         if name.startswith("unix"):
-            scale = 1 if name == "unix_s" else 1000
+            scale = 1000 ** ("unix_s", "unix_ms", "unix_us", "unix_ns").index(name)
             if _share(numbers.is_between(_SECONDS[0] * scale, _SECONDS[1] * scale)) >= _MOST:
                 return name
         elif _share(TimeFormat(name, zone).milliseconds(column).is_not_null()) >= _MOST:
@@ -273,9 +280,6 @@ def _columns(table: _Table, zone: str) -> dict[str, str]:
     rest = [name for name in names if name not in (*times, *found.values())]
     if "latitude" not in found:
         places = _named("place", rest)
-        commas = [name for name in rest if _share(frame[name].str.contains(r"^-?\d{1,3},\d{3,}$")) >= _MOST]
-        if commas and not places:
-            raise DataError(f"numbers of {' and '.join(commas)} have a decimal comma: write them with a point")
         if not places:
             raise DataError(
                 f"no column holds latitude and longitude, or names a place (columns: {', '.join(names)}); {OTHERS}"
@@ -324,6 +328,7 @@ def _source(path: str, table: _Table, columns: dict[str, str], zone: str) -> Csv
         time_format=form or "iso",
         time_zone=zone,
         separator=table.separator,
+        decimal=table.decimal,
         header=table.has_header,
     )
 
@@ -529,6 +534,7 @@ def _text(path: str, source: Csv, columns: dict[str, str], found: _Facts, doubts
     quoted = {part: json.dumps(name, ensure_ascii=False) for part, name in columns.items()}
     name, zone = name_of(path), source.time_zone
     extra = [] if source.separator == "," else [f"  separator: {json.dumps(source.separator)}"]
+    extra += [] if source.decimal == "." else [f"  decimal: {json.dumps(source.decimal)}"]
     extra += [] if source.header else ["  header: false"]
     lines = [
         f"# Draft made by `penstock init` from a look at {json.dumps(Path(path).name)}.",

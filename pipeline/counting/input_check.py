@@ -112,6 +112,8 @@ def _for_rejects(reason: str) -> str:
         return "Latitude and longitude are probably swapped: exchange them in source.columns."
     if reason.startswith("time"):
         return "The times are probably of another format: see source.time_format."
+    if reason.endswith("is not a finite number"):
+        return "Is another column meant in source.columns, or are they decimal commas (source.decimal: ',')?"
     return "Is another column meant in source.columns?"
 
 

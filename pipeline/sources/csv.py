@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 from collections.abc import Mapping
@@ -29,6 +30,8 @@ class Csv(MappedColumns, TextSource):
         One ASCII character each; ``quote`` may be empty where quotes are ordinary text. Quoting follows RFC 4180.
     header
         Whether the first line names the columns; without, they are named ``column_1``, ``column_2``, …
+    encoding
+        Of text that is not UTF-8: one byte a character, the first 128 of them those of ASCII.
     user_type
         ``integer`` is faster and takes less memory; a user that is none is rejected.
 
@@ -46,6 +49,8 @@ class Csv(MappedColumns, TextSource):
 
     separator: str = parameter(",", doc="character between fields; tab is written \\t")
     quote: str = parameter('"', doc="character around fields that hold separators; empty for none")
+    decimal: str = parameter(".", choices=(".", ","), doc="mark between the whole and the fraction of a number")
+    encoding: str = parameter("utf-8", doc="how text is written, such as latin-1 or cp1252")
     header: bool = parameter(True, choices=(True, False), doc="whether the first line names the columns")
     user_type: str = parameter("string", choices=tuple(_USER_TYPES), doc="type of the user's identifier")
 
@@ -59,13 +64,17 @@ class Csv(MappedColumns, TextSource):
                 raise ParameterError(name, value, "one ASCII character")
         if not self.separator or self.separator == self.quote:
             raise ParameterError("separator", self.separator, "one ASCII character that is not the quote")
+        if self.decimal == self.separator:
+            raise ParameterError("separator", self.separator, "another character than decimal")
+        if not _is_readable(self.encoding):
+            raise ParameterError("encoding", self.encoding, "utf-8, or one with a byte a character such as latin-1")
 
     def prologue(self, file: str, head: bytes) -> Prologue:
         """Column names from the first line, or made up for as many fields as it has."""
         line = head.split(b"\n", 1)[0]
         if self.header and b"\0" in line:
             raise DataError(f"{file}, line 1: {NOT_CSV}")
-        text = io.StringIO(line.decode("utf-8", "replace").rstrip("\r"))
+        text = io.StringIO(line.decode(self.encoding, "replace").rstrip("\r"))
         if self.quote:
             reader = csv.reader(text, delimiter=self.separator, quotechar=self.quote)
         else:
@@ -76,8 +85,9 @@ class Csv(MappedColumns, TextSource):
             raise DataError(f"{file}, line 1: {NOT_CSV}") from error
         if not self.header:
             columns = tuple(f"column_{i + 1}" for i in range(len(fields)))
-            return Prologue(columns, 0, self.separator, self.quote)
-        return Prologue(tuple(name.strip() for name in fields), 1, self.separator, self.quote)
+            return Prologue(columns, 0, self.separator, self.quote, self._encoding, self.decimal)
+        columns = tuple(name.strip() for name in fields)
+        return Prologue(columns, 1, self.separator, self.quote, self._encoding, self.decimal)
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
         """Columns of the mapping; raises `DataError` that lists those there are."""
@@ -103,5 +113,22 @@ class Csv(MappedColumns, TextSource):
         return [why if wrong else None for why, wrong in zip(self._time.explain(time), is_wrong)]
 
     @property
+    def _encoding(self) -> str:
+        return codecs.lookup(self.encoding).name
+
+    @property
     def _time(self) -> TimeFormat:
         return TimeFormat(self.time_format, self.time_zone)
+
+
+def _is_readable(encoding: str) -> bool:
+    """Whether text of an encoding can be cut at bytes: UTF-8, or a byte a character with ASCII as it is."""
+    try:
+        is_utf8 = codecs.lookup(encoding).name == "utf-8"
+        return is_utf8 or (bytes(range(128)).decode(encoding) == bytes(range(128)).decode() and _is_narrow(encoding))
+    except (LookupError, UnicodeError, ValueError):
+        return False
+
+
+def _is_narrow(encoding: str) -> bool:
+    return all(len(bytes([byte, 65]).decode(encoding, "replace")) == 2 for byte in range(128, 256))

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from penstock.mechanisms.core.plugin import DataError, parameter
 from penstock.pipeline.sources.base import EventBlock, Reject, Source, Span
 from penstock.pipeline.sources.reading.inputs import list_files, sha256
-from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, MappedColumns, cut, reasons, sound_rows
+from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, MappedColumns, cut, is_whole, reasons, sound_rows
 from penstock.pipeline.sources.reading.times import TimeFormat
 
 #: Rows that are checked together at most: several batches are in memory at a time.
@@ -31,7 +31,7 @@ _DAMAGE = (OSError, ValueError, OverflowError, MemoryError, NotImplementedError,
 class Parquet(MappedColumns, Source):
     """Events from Parquet files, of which only the needed columns are read.
 
-    Users may be integers (whole floats too) or text; times may be timestamps (without a zone: local in
+    Users may be integers (whole floats below 2⁵³, too) or text; times may be timestamps (without a zone: local in
     ``time_zone``), or numbers or text in ``time_format``. What `penstock convert` writes needs no further settings.
 
     Examples
@@ -143,16 +143,17 @@ def _users(column: pl.Series) -> pl.Series:
     if column.dtype.is_integer():
         return column.cast(pl.Int64, strict=False)
     if column.dtype.is_float():
-        whole = column.set(~(column == column.floor()), None)
-        return whole.cast(pl.Int64, strict=False)
+        return column.set(~is_whole(column), None).cast(pl.Int64, strict=False)
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
         return column.cast(pl.String)
     raise TypeError(f"{column.dtype} is neither an integer nor text")
 
 
 def _times(column: pl.Series, time: TimeFormat, file: str) -> pl.Series:
-    if column.dtype.is_numeric() and time.dtype != pl.Float64:
-        raise DataError(f"{file}: times are numbers; say in time_format whether they are unix_s or unix_ms")
+    if column.dtype.is_numeric() and not time.is_number:
+        raise DataError(
+            f"{file}: times are numbers; say in time_format whether they are unix_s, unix_ms, unix_us or unix_ns"
+        )
     if not (column.dtype.is_numeric() or column.dtype in (pl.String, pl.Categorical, pl.Date, pl.Datetime)):
         raise DataError(f"{file}: times are of type {column.dtype}, neither timestamps nor numbers nor text")
     return time.milliseconds(column)
@@ -161,7 +162,8 @@ def _times(column: pl.Series, time: TimeFormat, file: str) -> pl.Series:
 def _open(file: str) -> pq.ParquetFile:
     try:
         # As it is needed: what is fetched beforehand, all row groups at once, is most of a run's memory.
-        return pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
+        # Old timestamps (INT96) as milliseconds: nanoseconds wrap before 1677 and after 2262.
+        return pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER, coerce_int96_timestamp_unit="ms")
     except _DAMAGE as error:
         raise _damaged(file, error) from error
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.pipeline.sources.base import EventBlock, LiveSource, Reject
-from penstock.pipeline.sources.reading.payload import Layout, Parser, parser_of, read_messages
+from penstock.pipeline.sources.reading.payload import Layout, Parser, avro_times, parser_of, read_messages
 from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, MappedColumns, reasons, sound_rows
 from penstock.pipeline.sources.reading.times import TimeFormat
 
@@ -27,7 +27,7 @@ class MessageSettings(MappedColumns, LiveSource):
     )
     schema: str | None = parameter(None, doc="Avro schema: JSON text, or file: and a path")
     schema_ids: bool = parameter(
-        False, choices=(True, False), doc="whether five bytes with a registry's schema id begin an Avro message"
+        False, choices=(True, False), doc="whether five bytes with a registry's schema id begin a message"
     )
     user_type: str = parameter("string", choices=("string", "integer"), doc="type of the user's identifier")
     ahead: int = parameter(
@@ -46,7 +46,10 @@ class MessageSettings(MappedColumns, LiveSource):
         if (self.format == "avro") != (self.schema is not None):
             expected = "given for avro" if self.format == "avro" else "left out, but for avro"
             raise ParameterError("schema", self.schema, expected)
+        if self.schema_ids and self.format == "arrow":
+            raise ParameterError("schema_ids", True, "left out with arrow, which has no schema ids")
         self.parser  # noqa: B018 (what is wrong is refused here rather than on a worker)
+        self.layout  # noqa: B018
 
     @property
     def layout(self) -> Layout:
@@ -56,18 +59,24 @@ class MessageSettings(MappedColumns, LiveSource):
             parts += ["latitude", "longitude"]
         parts += ["place"] if "place" in self.columns else []
         names = {part: self.columns.get(part, part) for part in parts}
-        return Layout(names, TimeFormat(self.time_format, self.time_zone), self.user_type == "integer")
+        time, schema = TimeFormat(self.time_format, self.time_zone), self._schema_text
+        if schema is not None:
+            time = avro_times(schema, names["time"], time)
+        return Layout(names, time, self.user_type == "integer")
+
+    @property
+    def _schema_text(self) -> str | None:
+        if self.schema is None or not self.schema.startswith("file:"):
+            return self.schema
+        try:
+            return Path(self.schema.removeprefix("file:")).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ParameterError("schema", self.schema, f"a file that can be read ({error})") from None
 
     @property
     def parser(self) -> Parser | None:
         """What reads one message; None for blocks of Arrow."""
-        schema = self.schema
-        if schema is not None and schema.startswith("file:"):
-            try:
-                schema = Path(schema.removeprefix("file:")).read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                raise ParameterError("schema", self.schema, f"a file that can be read ({error})") from None
-        return parser_of(self.format, schema, self.schema_ids)
+        return parser_of(self.format, self._schema_text, self.schema_ids)
 
 
 def events_of(

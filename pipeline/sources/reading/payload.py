@@ -6,8 +6,8 @@ import io
 import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import ParameterError
+from penstock.pipeline.sources.reading.text import is_whole
 from penstock.pipeline.sources.reading.times import TimeFormat
 
 # Arrow: untrusted metadata is validated before any buffer is decompressed.
@@ -127,17 +128,15 @@ def _field(data: bytes, table: int, number: int) -> int:
 
 #: Avro's types without anything in them, which a hostile message cannot blow up.
 _FLAT = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
-#: Length of what a registry of schemas puts first.
-_MAGIC = 5
+#: Time formats by what Avro calls the type of a field.
+_LOGICAL = {"timestamp-millis": "unix_ms", "timestamp-micros": "unix_us", "timestamp-nanos": "unix_ns"}
+_NUMBERS = {"int", "long", "float", "double"}
 
 
-def avro_parser(schema: str, header: bool) -> Callable[[bytes], Any]:
-    """What reads messages of one Avro record each, written with a schema of plain fields.
+def avro_parser(schema: str) -> Callable[[bytes], Any]:
+    """Return what reads messages of one Avro record each, written with a schema (JSON text) of plain fields.
 
-    ``schema``: JSON text of the schema. ``header``: whether five bytes come before the record, as registries of schemas
-    have it; they are skipped.
-
-    >>> parse = avro_parser('{"type": "record", "name": "e", "fields": [{"name": "user", "type": "string"}]}', False)
+    >>> parse = avro_parser('{"type": "record", "name": "e", "fields": [{"name": "user", "type": "string"}]}')
     >>> parse(b"\\x04me")
     {'user': 'me'}
     """
@@ -151,9 +150,6 @@ def avro_parser(schema: str, header: bool) -> Callable[[bytes], Any]:
     def parse(value: bytes) -> dict[str, Any]:
         """Decode one record."""
         stream = io.BytesIO(value)
-        if header and (len(value) < _MAGIC or value[0] != 0):
-            raise Malformed("no schema id before the Avro record")
-        stream.seek(_MAGIC if header else 0)
         try:
             event: Any = fastavro.schemaless_reader(stream, parsed, None)
         except Exception:  # whatever bytes can do to a reader: end of data, bad UTF-8, an index out of range, …
@@ -163,6 +159,33 @@ def avro_parser(schema: str, header: bool) -> Callable[[bytes], Any]:
         return dict(event)
 
     return parse
+
+
+def avro_times(schema: str, name: str, stated: TimeFormat) -> TimeFormat:
+    """Format of a field's times: as its logical type says, or else the stated one.
+
+    Raises `ParameterError` where the stated one cannot be that of any value of the field.
+    """
+    fields = {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
+    kind = fields.get(name, "null")
+    members = [member for member in (kind if isinstance(kind, list) else [kind]) if member != "null"]
+    named = [member if isinstance(member, dict) else {"type": member} for member in members]
+    logical = {_LOGICAL[one["logicalType"]] for one in named if one.get("logicalType") in _LOGICAL}
+    if len(logical) == 1 and stated.format in ("iso", *logical):
+        return replace(stated, format=logical.pop())
+    kinds = {one.get("type") for one in named}
+    if logical or (kinds and kinds <= (_NUMBERS if not stated.is_number else {"string", "enum", "bytes"})):
+        right = (
+            f"{' or '.join(sorted(logical))}, as the schema says"
+            if logical
+            else (
+                "iso or a strptime format: the schema's times are text"
+                if stated.is_number
+                else "unix_s, unix_ms, unix_us or unix_ns: the schema's times are numbers"
+            )
+        )
+        raise ParameterError("time_format", stated.format, right)
+    return stated
 
 
 def _flat(schema: Any) -> dict[str, Any]:
@@ -217,19 +240,30 @@ class Layout:
         return self.schema | {"time": self.time.dtype}
 
 
+#: Length of what a registry of schemas puts first.
+_MAGIC = 5
 #: What reads one message as a dictionary; raises `Malformed`.
 Parser = Callable[[bytes], Any]
 
 
 @lru_cache
 def parser_of(format: str, schema: str | None, header: bool) -> Parser | None:
-    """What reads one message as a dictionary; None for blocks of Arrow.
+    """Return what reads one message as a dictionary; None for blocks of Arrow.
 
-    Raises `ParameterError` for an Avro schema that is none, or nests without bounds.
+    ``header``: whether five bytes come before the event, as registries of schemas have it; they are skipped. Raises
+    `ParameterError` for an Avro schema that is none, or nests without bounds.
     """
-    if format == "json":
-        return _parse_json
-    return None if format == "arrow" else avro_parser(schema or "", header)
+    if format == "arrow":
+        return None
+    parse = _parse_json if format == "json" else avro_parser(schema or "")
+    return partial(_without_id, parse) if header else parse
+
+
+def _without_id(parse: Parser, value: bytes) -> Any:
+    """Parse what comes after the id of a schema."""
+    if len(value) < _MAGIC or value[0] != 0:
+        raise Malformed("no schema id before the event")
+    return parse(value[_MAGIC:])
 
 
 def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser | None) -> Rows:
@@ -329,5 +363,5 @@ def _read_blocks(values: Sequence[bytes | None], layout: Layout) -> Rows:
 def _as(frame: pl.DataFrame, part: str, dtype: type[pl.DataType]) -> pl.Expr:
     column = pl.col(part)
     if dtype == pl.Int64 and frame.schema[part].is_float():
-        column = pl.when(column == column.floor()).then(column)
+        column = pl.lit(frame[part].set(~is_whole(frame[part]), None))
     return column.cast(dtype, strict=False)

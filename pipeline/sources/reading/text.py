@@ -41,6 +41,7 @@ class Prologue:
     separator: str = ","
     quote: str = ""
     encoding: str = "utf-8"  # of the text, one byte a character where it is not UTF-8
+    decimal: str = "."  # between whole and fraction of a number
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def _parts(name: str, stream: IO[bytes], prologue: Callable[[str, bytes], Prolog
             whole = data if n_whole == len(data) else data[:n_whole]
             n_lines = count_byte(whole, _NEWLINE)
             if start.encoding != "utf-8":
-                whole = whole.decode(start.encoding).encode()
+                whole = whole.decode(start.encoding, "replace").encode()
             yield Batch(start, whole, (Segment(name, line, n_lines),), records)
             line += n_lines
             data = data[n_whole:]
@@ -185,6 +186,15 @@ _CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
 )
 
 
+def is_whole(column: pl.Series) -> pl.Series:
+    """Which floats are whole numbers for sure: from 2⁵³ on several identifiers share one.
+
+    >>> is_whole(pl.Series([7.0, 7.5, 2.0**53])).to_list()
+    [True, False, False]
+    """
+    return (column == column.floor()) & (column.abs() < 2.0**53)
+
+
 def sound_rows(events: pl.DataFrame) -> pl.Series:
     """Which rows of a parsed frame are events: nothing missing, coordinates finite and in range, no ``problem``."""
     checks = []
@@ -234,7 +244,9 @@ class MappedColumns(Checked):
         doc="name of the column that holds the user, time, latitude, longitude or place, if it differs; of arrival "
         "(when a row was received, written like time) always",
     )
-    time_format: str = parameter("iso", doc="iso, unix_s, unix_ms or a strptime format such as %d/%m/%Y %H:%M:%S")
+    time_format: str = parameter(
+        "iso", doc="iso, unix_s, unix_ms, unix_us, unix_ns or a strptime format such as %d/%m/%Y %H:%M:%S"
+    )
     time_zone: str = parameter("UTC", doc="zone of times written without an offset, such as Europe/Zurich")
 
     def __post_init__(self) -> None:
@@ -431,6 +443,7 @@ def _read_columns(data: bytes, n_rows: int, format: Prologue, wanted: Mapping[st
         columns=sorted(set(indices.values())),
         separator=format.separator,
         quote_char=format.quote or None,
+        decimal_comma=format.decimal == ",",
         ignore_errors=True,
     )
     if frame.height != n_rows:
@@ -448,11 +461,14 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
+_STRAY = "a quote is stray, or not closed before the line end"
+
+
 def _structural_problems(data: bytes, records: Records, n_fields: int) -> dict[int, str]:
     problems = {}
     for index in np.flatnonzero((records.n_fields != n_fields) & (records.n_fields != 0)).tolist():
         found = int(records.n_fields[index])
-        problems[index] = f"{found} fields instead of {n_fields}" if found > 0 else "a quote is stray or never closed"
+        problems[index] = f"{found} fields instead of {n_fields}" if found > 0 else _STRAY
     if not _is_utf8(data):
         outside_ascii = np.flatnonzero(np.frombuffer(data, np.uint8) >= 128)
         for index in np.unique(np.searchsorted(records.start, outside_ascii, side="right") - 1).tolist():

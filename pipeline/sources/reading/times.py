@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 from zoneinfo import ZoneInfo
 
@@ -13,8 +13,13 @@ from penstock.mechanisms.core.plugin import ParameterError
 
 #: Years 1 to 9999 in milliseconds since 1970 UTC; what lies outside is no time.
 EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_799_999
+#: Times of events are before 2128, where a unit is guessed.
+_FAR = 5_000_000_000_000
 
-_UNIX = {"unix_s": 1000.0, "unix_ms": 1.0}
+#: Units since 1970 UTC: milliseconds in one, and how many are in a millisecond.
+_UNIX = {"unix_s": (1000, 1), "unix_ms": (1, 1), "unix_us": (1, 1000), "unix_ns": (1, 1_000_000)}
+_WORDS = {"unix_s": "Unix seconds", "unix_ms": "Unix milliseconds"}
+_WORDS |= {"unix_us": "Unix microseconds", "unix_ns": "Unix nanoseconds"}
 
 #: ISO 8601 in the shapes seen in practice; a text that fits two of them is the same time in both. True: the time is
 #: local, without an offset. ``%#z``: an offset may lack its minutes. The commonest come first: all are tried in turn.
@@ -23,6 +28,17 @@ _ISO = (
     *((f"%Y-%m-%d{between}{clock}", clock[-1] not in "zZ") for clock in _CLOCKS for between in ("T", " ")),
     ("%Y-%m-%d", True),
 )
+#: Other spellings of ISO 8601, in capitals and without blanks around them, as the ones above: pattern, replacement.
+_SPELLINGS = (
+    (r"\s*(UTC|GMT|Z)$", "Z"),
+    (r"\s+([+-]\d\d)", "${1}"),
+    (r"^(\d{4})(\d\d)(\d\d)([T ]\d\d)", "${1}-${2}-${3}${4}"),
+    (r"([T ]\d\d)(\d\d)(\d\d)", "${1}:${2}:${3}"),
+    (r"([T ]\d\d)(\d\d)(Z|[+-]|$)", "${1}:${2}${3}"),
+    (r"(:\d\d),(\d)", "${1}.${2}"),
+)
+#: The end of a day as its hour 24, which is the beginning of the next.
+_MIDNIGHT = r"([T ])24(:00(?::00(?:\.0+)?)?(?:Z|[+-].*)?)$"
 
 
 @dataclass(frozen=True)
@@ -36,8 +52,8 @@ class TimeFormat:
     [1604208600000, None]
     """
 
-    # ``iso`` (ISO 8601 with or without offset), ``unix_s`` or ``unix_ms`` (seconds or milliseconds since 1970 UTC,
-    # decimals allowed), or a strptime format such as ``%d/%m/%Y %H:%M:%S``
+    # ``iso`` (ISO 8601 with or without offset); ``unix_s``, ``unix_ms``, ``unix_us`` or ``unix_ns`` (seconds to
+    # nanoseconds since 1970 UTC, of all but the last with decimals); or a strptime format such as ``%d/%m/%Y %H:%M:%S``
     format: str = "iso"
     # Zone of times written without an offset. A local time that never existed (clocks went forward) is no time.
     zone: str = "UTC"
@@ -50,13 +66,20 @@ class TimeFormat:
         except (KeyError, OSError, ValueError) as error:
             raise ParameterError("time_zone", self.zone, "the name of a time zone, such as Europe/Zurich") from error
         if self.format != "iso" and self.format not in _UNIX and not _reads_what_it_writes(self.format):
-            expected = "iso, unix_s, unix_ms or a strptime format of date and time, such as %d/%m/%Y %H:%M:%S"
+            expected = f"iso, {', '.join(_UNIX)} or a strptime format of date and time, such as %d/%m/%Y %H:%M:%S"
             raise ParameterError("time_format", self.format, expected)
 
     @property
     def dtype(self) -> type[pl.DataType]:
         """Type in which text is best read before `milliseconds`."""
+        if self.format == "unix_ns":  # beyond what a float holds exactly
+            return pl.Int64
         return pl.Float64 if self.format in _UNIX else pl.String
+
+    @property
+    def is_number(self) -> bool:
+        """Whether times are written as numbers."""
+        return self.format in _UNIX
 
     def milliseconds(self, column: pl.Series) -> pl.Series:
         """Milliseconds since 1970 UTC, Int64; null where a value is no time. Fractions of a millisecond are cut off."""
@@ -65,7 +88,7 @@ class TimeFormat:
         if isinstance(column.dtype, pl.Datetime):
             parsed = self._utc(column)
         elif self.format in _UNIX:
-            parsed = (column.cast(pl.Float64, strict=False) * _UNIX[self.format]).floor()
+            parsed = self._unix(column)
             # Casting would turn a huge or infinite number into null or, worse, an edge value.
             return parsed.set(~parsed.is_between(EARLIEST, LATEST), None).cast(pl.Int64)
         elif self.format == "iso":
@@ -77,12 +100,36 @@ class TimeFormat:
     def explain(self, column: pl.Series) -> pl.Series:
         """Say, for values that `milliseconds` makes null, why."""
         wall_clock = TimeFormat(self.format).milliseconds(column)
-        expected = {"iso": "ISO 8601", "unix_s": "Unix seconds", "unix_ms": "Unix milliseconds"}
-        missing = f"time is not {expected.get(self.format, self.format)}"
+        missing = f"time is not {({'iso': 'ISO 8601'} | _WORDS).get(self.format, self.format)}"
         skipped = f"local time does not exist in {self.zone} (clocks went forward)"
-        return wall_clock.is_null().replace_strict({True: missing, False: skipped}, return_dtype=pl.String)
+        reasons = wall_clock.is_null().replace_strict({True: missing, False: skipped}, return_dtype=pl.String)
+        finer = list(_UNIX)[list(_UNIX).index(self.format) + 1 :] if self.format in _UNIX else []
+        for unit in reversed(finer):
+            meant = TimeFormat(unit).milliseconds(column).is_between(0, _FAR) & wall_clock.is_null()
+            reasons = reasons.set(meant.fill_null(False), f"{missing}; in {_WORDS[unit][5:]} it is {unit}")
+        return reasons
+
+    def _unix(self, column: pl.Series) -> pl.Series:
+        factor, divisor = _UNIX[self.format]
+        if column.dtype.is_integer() and factor == 1:
+            return column.cast(pl.Int64, strict=False) // divisor
+        # A whole number of milliseconds stays one: dividing is exact where multiplying by a decimal is not.
+        return (column.cast(pl.Float64, strict=False) * factor / divisor).floor()
 
     def _iso(self, column: pl.Series) -> pl.Series:
+        parsed = self._iso_as_written(column, None)
+        if not (left := parsed.is_null() & column.is_not_null()).any():
+            return parsed
+        rare = column.filter(left).str.strip_chars().str.to_uppercase()
+        for pattern, replacement in _SPELLINGS:
+            rare = rare.str.replace(pattern, replacement)
+        is_midnight = rare.str.contains(_MIDNIGHT)
+        return parsed.scatter(
+            left.arg_true(), self._iso_as_written(rare.str.replace(_MIDNIGHT, "${1}00${2}"), is_midnight)
+        )
+
+    def _iso_as_written(self, column: pl.Series, next_day: pl.Series | None) -> pl.Series:
+        """Times in the common spellings; ``next_day``: which are meant a day later by the clock."""
         out = pl.Series(column.name, [], dtype=pl.Int64).extend_constant(None, len(column))
         todo = column.is_not_null()
         for format, is_local in _ISO:
@@ -90,6 +137,9 @@ class TimeFormat:
                 break
             everything = bool(todo.all())
             parsed = _parse(column if everything else column.filter(todo), format)
+            if next_day is not None:
+                days = next_day if everything else next_day.filter(todo)
+                parsed = parsed + days.fill_null(False).cast(pl.Int64) * timedelta(days=1)
             times = self._utc(parsed) if is_local else parsed.dt.epoch("ms")
             if everything:
                 out, todo = times, parsed.is_null()

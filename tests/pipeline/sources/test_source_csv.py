@@ -41,6 +41,80 @@ def write(path: Path, text: str | bytes) -> str:
     return str(path)
 
 
+TEN_PAST = 1_704_067_800_000  # 2024-01-01T00:10:00Z
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("2024-01-01 00:10:00 UTC", TEN_PAST),
+        ("2024-01-01 00:10:00.25 GMT", TEN_PAST + 250),
+        ("2024-01-01t00:10:00z", TEN_PAST),
+        ("2024-01-01t00:10:00.5z", TEN_PAST + 500),
+        ("20240101T001000Z", TEN_PAST),
+        ("20240101T001000.125Z", TEN_PAST + 125),
+        ("20240101 001000", TEN_PAST),
+        ("20240101T0010Z", TEN_PAST),
+        ("20240101T021000+0200", TEN_PAST),
+        ("2024-01-01T00:10:00,5Z", TEN_PAST + 500),
+        ("2024-01-01 00:10:00,123456", TEN_PAST + 123),
+        ("2024-01-01 02:10:00 +0200", TEN_PAST),
+        ("2024-01-01 02:10:00 +02", TEN_PAST),
+        ("2023-12-31T24:00:00Z", TEN_PAST - 600_000),
+        ("2023-12-31 24:00", TEN_PAST - 600_000),
+        ("2023-12-31T24:00:00.000+00:00", TEN_PAST - 600_000),
+        ("20231231T240000Z", TEN_PAST - 600_000),
+        ("2023-12-31T24:00:01Z", None),
+        ("2023-12-31T24:10:00Z", None),
+        ("2024-01-01T25:00:00Z", None),
+        ("20240101", None),
+        ("2024-01-01 00:10:00 CET", None),
+    ],
+)
+def test_spellings_of_iso(tmp_path: Path, text: str, milliseconds: int | None) -> None:
+    path = write(tmp_path / "a.csv", f'user,time,place\nann,"{text}",a\n')
+    assert [row[1] for row in events(Csv(path=path))] == ([] if milliseconds is None else [milliseconds])
+
+
+def test_the_end_of_a_day_is_by_the_clock(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "user,time,place\nann,2024-03-30T24:00:00,a\nann,2024-03-31T24:00:00,a\n")
+    first, second = (row[1] for row in events(Csv(path=path, time_zone="Europe/Berlin")))
+    assert second - first == 23 * 3_600_000
+
+
+@pytest.mark.parametrize(("format", "factor"), [("unix_us", 1000), ("unix_ns", 10**6)])
+def test_epochs_finer_than_milliseconds_are_exact(tmp_path: Path, format: str, factor: int) -> None:
+    exact = [TEN_PAST + i for i in range(1000)]
+    rows = "".join(f"u,{at * factor},a\nu,{at * factor + factor - 1},a\n" for at in exact)
+    path = write(tmp_path / "a.csv", "user,time,place\n" + rows)
+    assert [row[1] for row in events(Csv(path=path, time_format=format))] == [at for at in exact for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("format", "factor", "reason"),
+    [
+        ("unix_s", 1000, "time is not Unix seconds; in milliseconds it is unix_ms"),
+        ("unix_ms", 10**6, "time is not Unix milliseconds; in microseconds it is unix_us"),
+        ("unix_ms", 10**9, "time is not Unix milliseconds; in nanoseconds it is unix_ns"),
+    ],
+)
+def test_an_epoch_of_another_unit_is_named(tmp_path: Path, format: str, factor: int, reason: str) -> None:
+    path = write(tmp_path / "a.csv", f"user,time,place\nu,{TEN_PAST // 1000 * factor},a\n")
+    assert [why for _, why, _ in rejects(Csv(path=path, time_format=format))] == [reason]
+
+
+def test_decimal_commas_and_other_encodings(tmp_path: Path) -> None:
+    text = "user;time;latitude;longitude\nÄnn;1704067800,5;47,5;-8,25\nbob;1704067800;47.5;8\n"
+    path = write(tmp_path / "a.csv", text.encode("cp1252"))
+    source = Csv(path=path, separator=";", decimal=",", encoding="cp1252", time_format="unix_s")
+    assert events(source) == [("Änn", TEN_PAST + 500, 47.5, -8.25), ("bob", TEN_PAST, 47.5, 8.0)]
+    with pytest.raises(ParameterError, match=r"separator: ',' .* another character than decimal"):
+        Csv(path=path, decimal=",")
+    for encoding in ("utf-16", "no such", "shift_jis", "utf-7"):
+        with pytest.raises(ParameterError, match=r"encoding: .* one with a byte a character"):
+            Csv(path=path, encoding=encoding)
+
+
 def test_plain_rows(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", HEADER + GOOD + "bob,2008-05-17T12:00:00+02:00,-90,180\n")
     (block,) = read(Csv(path=path))
@@ -67,9 +141,9 @@ def test_plain_rows(tmp_path: Path) -> None:
         ("ann,2008-05-17T10:00:00Z,37.5", "3 fields instead of 4"),
         ("ann,2008-05-17T10:00:00Z,37.5,-122.5,1", "5 fields instead of 4"),
         ("   ", "1 fields instead of 4"),
-        ('a"nn,2008-05-17T10:00:00Z,37.5,-122.5', "a quote is stray or never closed"),
-        ('"ann,2008-05-17T10:00:00Z,37.5,-122.5', "a quote is stray or never closed"),
-        ('"ann" ,2008-05-17T10:00:00Z,37.5,-122.5', "a quote is stray or never closed"),
+        ('a"nn,2008-05-17T10:00:00Z,37.5,-122.5', "a quote is stray, or not closed before the line end"),
+        ('"ann,2008-05-17T10:00:00Z,37.5,-122.5', "a quote is stray, or not closed before the line end"),
+        ('"ann" ,2008-05-17T10:00:00Z,37.5,-122.5', "a quote is stray, or not closed before the line end"),
     ],
 )
 def test_a_bad_row_is_kept_with_file_line_and_reason(tmp_path: Path, row: str, reason: str) -> None:

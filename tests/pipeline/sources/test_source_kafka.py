@@ -157,7 +157,44 @@ def test_avro_with_a_schema_id_before_it():
     good = avro(user="ann", time=NOON, place="a")
     found = block(source, b"\0\0\0\0\7" + good, good)
     assert found.frame.height == 1
-    assert [reject.reason for reject in found.rejects] == ["no schema id before the Avro record"]
+    assert [reject.reason for reject in found.rejects] == ["no schema id before the event"]
+
+
+def test_json_with_a_schema_id_before_it():
+    found = block(kafka(schema_ids=True), b"\0\0\0\0\7" + event(), event())
+    assert found.frame.height == 1
+    assert [reject.reason for reject in found.rejects] == ["no schema id before the event"]
+    with pytest.raises(ParameterError, match=r"schema_ids: True .* left out with arrow"):
+        kafka(format="arrow", schema_ids=True)
+
+
+@pytest.mark.parametrize(
+    ("logical", "factor"), [("timestamp-millis", 1), ("timestamp-micros", 1000), ("timestamp-nanos", 10**6)]
+)
+def test_logical_types_of_avro_say_how_times_are_written(logical, factor):
+    schema = json.loads(json.dumps(AVRO))
+    schema["fields"][1]["type"] = ["null", {"type": "long", "logicalType": logical}]
+    source = kafka(format="avro", schema=json.dumps(schema))
+    good = avro(schema=schema, user="ann", time=NOON * factor + factor - 1, place="a")
+    assert block(source, good).frame.rows() == [("ann", NOON, "a", NOON)]
+    with pytest.raises(ParameterError, match=r"time_format: 'unix_s' .* as the schema says"):
+        kafka(format="avro", schema=json.dumps(schema), time_format="unix_s")
+
+
+@pytest.mark.parametrize(
+    ("kind", "format", "said"), [("long", "iso", "times are numbers"), ("string", "unix_ms", "times are text")]
+)
+def test_times_that_no_message_can_have_are_refused_beforehand(kind, format, said):
+    schema = json.loads(json.dumps(AVRO))
+    schema["fields"][1]["type"] = kind
+    with pytest.raises(ParameterError, match=said):
+        kafka(format="avro", schema=json.dumps(schema), time_format=format)
+
+
+@pytest.mark.parametrize(("format", "factor"), [("unix_us", 1000), ("unix_ns", 10**6)])
+def test_json_may_count_micro_or_nanoseconds(format, factor):
+    found = block(kafka(time_format=format), event(time=NOON * factor + 1))
+    assert found.frame["time"].to_list() == [NOON]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +285,7 @@ def test_damaged_arrow_blocks_are_malformed_and_nothing_else(compression):
 
 
 def test_damaged_avro_and_json_are_malformed_and_nothing_else():
-    parse, rng = avro_parser(json.dumps(AVRO), False), random.Random(7)
+    parse, rng = avro_parser(json.dumps(AVRO)), random.Random(7)
     source = kafka(format="avro", schema=json.dumps(AVRO), time_format="unix_ms")
     good, n_read = avro(user="ann", time=NOON, place="a"), 0
     assert parse(good)["user"] == "ann"

@@ -62,12 +62,31 @@ def test_types_of_users(tmp_path: Path, users: pl.Series, expected: list[object]
         (pl.Series([datetime(2008, 5, 17, 12)]), {"time_zone": "Europe/Zurich"}),
         (pl.Series([MILLISECONDS // 1000], dtype=pl.Int32), {"time_format": "unix_s"}),
         (pl.Series([MILLISECONDS]), {"time_format": "unix_ms"}),
+        (pl.Series([MILLISECONDS * 1000 + 999]), {"time_format": "unix_us"}),
+        (pl.Series([MILLISECONDS * 1_000_000 + 999_999]), {"time_format": "unix_ns"}),
         (pl.Series(["2008-05-17T10:00:00Z"]), {}),
     ],
 )
 def test_types_of_times(tmp_path: Path, times: pl.Series, options: dict[str, Any]) -> None:
     (block,) = read(Parquet(path=write(tmp_path / "a.parquet", frame(1, time=times)), **options))
     assert block.frame["time"].to_list() == [MILLISECONDS]
+
+
+def test_old_timestamps_beyond_nanoseconds_do_not_wrap(tmp_path: Path) -> None:
+    times = [datetime(2008, 5, 17, 10), datetime(2600, 1, 1), datetime(1500, 1, 1), datetime(9999, 12, 31)]
+    path = tmp_path / "a.parquet"
+    table = frame(4).drop("time").to_arrow().append_column("time", pa.array(times, pa.timestamp("us")))
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True)
+    (block,) = read(Parquet(path=str(path)))
+    wanted = [int((one - datetime(1970, 1, 1)).total_seconds() * 1000) for one in times]
+    assert block.frame["time"].to_list() == wanted
+
+
+def test_floats_that_several_identifiers_share_are_no_users(tmp_path: Path) -> None:
+    users = pl.Series([7.0, 2.0**53 - 1, 2.0**53, float(2**53 + 2), 1.5])
+    (block,) = read(Parquet(path=write(tmp_path / "a.parquet", frame(5, user=users))))
+    assert block.frame["user"].to_list() == [7, 2**53 - 1]
+    assert len(block.rejects) == 3
 
 
 def test_a_date_is_its_midnight(tmp_path: Path) -> None:
@@ -117,7 +136,7 @@ def test_wrong_files(tmp_path: Path) -> None:
         Parquet(path=str(tmp_path)).spans()
     wrong: list[tuple[str, list[Any], str]] = [
         ("user", [b"x", b"y"], "user.*neither an integer nor text"),
-        ("time", [1, 2], "unix_s or unix_ms"),
+        ("time", [1, 2], "unix_us or unix_ns"),
         ("time", [True, False], "neither timestamps nor"),
     ]
     for column, values, message in wrong:
