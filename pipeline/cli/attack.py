@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import time
 from collections.abc import Callable
@@ -19,42 +18,26 @@ if TYPE_CHECKING:
     from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.experiments.attacks.membership import AttackOutcome
 
-ATTACKS = ("all", "membership", "reconstruction", "recovery")
+ATTACKS = ("membership", "reconstruction", "recovery")
 #: Time that attacks on membership take at most where no number of targets is asked for.
 MINUTES = 10
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
-    add = parser.add_argument
-    add("--attack", help=f"{', '.join(ATTACKS)}; unset: all that the configuration allows")
-    add(
-        "--targets",
-        type=int,
-        metavar="N",
-        help="people attacked, a sample with a third of each mobility group (30; for membership at least 6 where "
-        "aggregates are large)",
-    )
-    add("--out", metavar="DIR", help="write here instead of output.path")
-    add("--jobs", type=int, metavar="N", help="targets attacked at a time; memory grows with it (one a processor)")
-    add(
-        "--minutes",
-        type=float,
-        metavar="M",
-        help=f"membership: attack no more targets after so long; run again to go on ({MINUTES}; no end with --targets)",
-    )
-    add("--quiet", action="store_true", help="no progress and no table")
-    add = parser.add_argument_group("membership: is a person in the counts?").add_argument
+    _add_common(parser)
+    kinds = parser.add_subparsers(dest="kind", metavar="ATTACK", help="one attack alone (all that apply)")
+    add = _attack_parser(kinds, "membership", "is a person in the counts?")
     add("--samples", type=int, metavar="N", help="labelled aggregates of each target (1000)")
     add("--prior", help="subset (default), same_groups or different_groups")
-    add("--classifier", help="pca (default), statistics, lira or zero_knowledge")
+    add("--attack", help="pca (default), statistics, lira or zero_knowledge")
     add("--known", type=float, metavar="SHARE", help="people whom the adversary knows (0.2)")
     add("--challenges", help="groups of people whom she knows (known, default) or does not know (others)")
     add("--group-size", type=int, metavar="N", help="people in an aggregate (half of the known, ≤ 100)")
     add("--observation", type=int, metavar="N", help="windows that the adversary trains on")
     add("--inference", type=int, metavar="N", help="windows of a challenge (168, or what fits)")
     add("--components", type=int, metavar="N", help="principal components at most (600)")
-    add = parser.add_argument_group("reconstruction: where was a person?").add_argument
+    add = _attack_parser(kinds, "reconstruction", "where was a person?")
     add("--horizon", type=int, metavar="T", help="windows guessed together (the accountant's, or 10)")
     add("--tolerance", type=int, metavar="N", help="wrong guesses that still are a success (the accountant's, or 2)")
     add("--training", type=int, metavar="N", help="first windows, to learn from (the accountant's, or half, ≤ 168)")
@@ -63,14 +46,36 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add("--releases", type=int, metavar="N", help="releases of them, each with noise of its own (10)")
     add("--simulated", type=int, metavar="N", help="trajectories simulated from each prior, to test the bound (200)")
     add("--bound-samples", type=int, metavar="N", help="draws for the first-moment bound; 0: without it (500)")
-
-    add = parser.add_argument_group("recovery: where was everybody?").add_argument
+    add = _attack_parser(kinds, "recovery", "where was everybody?")
     add("--people", type=int, metavar="N", help="most people counted; of more, a sample drawn by the seed (1000)")
     add("--windows", type=int, metavar="N", help="first windows of the run (168, or all that there are)")
 
 
+def _attack_parser(kinds: Any, name: str, question: str) -> Callable[..., Any]:
+    """Parser of one attack, which takes the common arguments too; returns its `add_argument`."""
+    parser = kinds.add_parser(name, help=question, argument_default=argparse.SUPPRESS)
+    _add_common(parser, of=name)
+    return parser.add_argument  # type: ignore[no-any-return]
+
+
+def _add_common(parser: argparse.ArgumentParser, of: str | None = None) -> None:
+    """Add what all attacks take; an attack of its own leaves out what it has no use for."""
+    add = parser.add_argument
+    if of != "recovery":
+        people = "people attacked, a sample with a third of each mobility group (30; for membership at least 6 where "
+        add("--targets", type=int, metavar="N", help=people + "aggregates are large)")
+    if of in (None, "membership"):
+        until = "membership: attack no more targets after so long; run again to go on"
+        add("--minutes", type=float, metavar="M", help=f"{until} ({MINUTES}; no end with --targets)")
+    add("--out", metavar="DIR", help="write here instead of output.path")
+    add("--jobs", type=int, metavar="N", help="targets attacked at a time; memory grows with it (one a processor)")
+    add("-q", "--quiet", action="store_true", help="no progress and no table")
+    if of is not None:  # what stands before the name of an attack may stand behind it, too
+        add("--set", dest="set_later", action="append", metavar="KEY.PATH=VALUE", help="change a value")
+        add("--json", action="store_true", help="print JSON for machines")
+
+
 def _execute(arguments: argparse.Namespace) -> int:
-    from penstock.evaluation.attacks.game import ATTACKS as CLASSIFIERS
     from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.config.run import load
     from penstock.pipeline.experiments.attacks.membership import as_text
@@ -81,14 +86,8 @@ def _execute(arguments: argparse.Namespace) -> int:
         raise ParameterError("--jobs", arguments.jobs, "a number at least 1")
     if arguments.minutes is not None and not arguments.minutes > 0:
         raise ParameterError("--minutes", arguments.minutes, "a number above 0")
-    if arguments.attack not in (None, *ATTACKS):
-        right = f"one of {', '.join(ATTACKS)} (how membership is decided is --classifier)"
-        raise ParameterError("--attack", arguments.attack, right)
-    if arguments.classifier not in (None, *CLASSIFIERS):
-        raise ParameterError("--classifier", arguments.classifier, f"one of {', '.join(CLASSIFIERS)}")
-    config = load(arguments.config, arguments.set)
+    config = load(arguments.config, [*arguments.set, *getattr(arguments, "set_later", [])])
     quiet = arguments.quiet or arguments.json
-    _refuse_useless(arguments)
     with progress_bar("attacks", enabled=not quiet, piped=not sys.stderr.isatty()) as show:
         outcomes, left_out = _attack(config, arguments, lambda: _with_time_left(show), quiet)
     if arguments.json:
@@ -126,15 +125,13 @@ def in_words(duration: float) -> str:
     return f"{duration:.0f} s" if duration < 100 else f"{duration / 60:.0f} min"
 
 
-def _begun(attack: str, done: str, minutes: float | None = None) -> Callable[[int, int, float], None]:
-    """Says before an attack how many people it is about, and how long it takes."""
+def _begun(attack: str, done: str) -> Callable[[int, int], None]:
+    """Listener that says before an attack how many people it is about."""
 
-    def begun(n_chosen: int, n_people: int, seconds: float) -> None:
-        """Print how many people are attacked, and how long that takes."""
+    def begun(n_chosen: int, n_people: int) -> None:
+        """Print how many people are attacked."""
         people = f"{n_chosen:,} of {n_people:,} people" if n_chosen < n_people else f"all {n_people:,} people"
-        most = math.inf if minutes is None else 60 * minutes
-        now = f", the first {in_words(most)} of it now (--minutes)" if seconds > most else ""
-        print(f"penstock: {attack}: {people} {done}, about {in_words(seconds)}{now}", file=sys.stderr)
+        print(f"penstock: {attack}: {people} {done}", file=sys.stderr)
 
     return begun
 
@@ -145,12 +142,17 @@ def _attack(
     """Outcomes by attack, and the reason for each attack that does not apply and was not asked for."""
     from penstock.mechanisms.core.plugin import PenstockError
     from penstock.pipeline.experiments.attacks.measures import check_recoverable
-    from penstock.pipeline.experiments.attacks.membership import attack
-    from penstock.pipeline.experiments.attacks.reconstruction import prepare_reconstruction, reconstruct
-    from penstock.pipeline.experiments.attacks.recovery import recovery
+    from penstock.pipeline.experiments.attacks.membership import Game, attack
+    from penstock.pipeline.experiments.attacks.reconstruction import (
+        ReconstructionGame,
+        prepare_reconstruction,
+        reconstruct,
+    )
+    from penstock.pipeline.experiments.attacks.recovery import RecoveryGame, recovery
 
-    games = {name: _game(kind, arguments) for name, kind in _games().items()}
-    wanted = [name for name in games if arguments.attack in (None, "all", name)]
+    kinds: dict[str, Any] = {"membership": Game, "reconstruction": ReconstructionGame, "recovery": RecoveryGame}
+    games = {name: _game(kind, arguments) for name, kind in kinds.items()}
+    wanted = [name for name in games if arguments.kind in (None, name)]
     checks: dict[str, Callable[[], Any]] = {
         "reconstruction": lambda: prepare_reconstruction(config, games["reconstruction"]),
         "recovery": lambda: check_recoverable(config),
@@ -160,12 +162,12 @@ def _attack(
         try:
             checks[name]()
         except PenstockError as error:
-            if arguments.attack is not None or _given(_games()[name], arguments):
+            if arguments.kind is not None:
                 raise
             wanted.remove(name)
             left_out[name] = str(error)
     minutes = MINUTES if arguments.minutes is None and arguments.targets is None else arguments.minutes
-    begun = {"membership": _begun("membership", "attacked", minutes), "recovery": _begun("recovery", "counted")}
+    begun = {"membership": _begun("membership", "attacked"), "recovery": _begun("recovery", "counted")}
     play: dict[str, Callable[..., AttackOutcome]] = {
         "membership": partial(attack, n_jobs=arguments.jobs, minutes=minutes),
         "reconstruction": partial(reconstruct, n_jobs=arguments.jobs),
@@ -178,55 +180,15 @@ def _attack(
     return outcomes, left_out
 
 
-def _games() -> dict[str, Any]:
-    """Parameters of each attack."""
-    from penstock.pipeline.experiments.attacks.membership import Game
-    from penstock.pipeline.experiments.attacks.reconstruction import ReconstructionGame
-    from penstock.pipeline.experiments.attacks.recovery import RecoveryGame
-
-    return {"membership": Game, "reconstruction": ReconstructionGame, "recovery": RecoveryGame}
-
-
-def _refuse_useless(arguments: argparse.Namespace) -> None:
-    """Refuse arguments of attacks that `--attack` excludes."""
-    from penstock.mechanisms.core.plugin import ParameterError
-
-    games = _games()
-    if arguments.attack not in games:
-        return
-    useless = {
-        f: v for name, kind in games.items() if name != arguments.attack for f, v in _given(kind, arguments).items()
-    }
-    if arguments.attack == "recovery" and arguments.targets is not None:
-        useless["--targets"] = arguments.targets
-    if arguments.attack != "membership" and arguments.minutes is not None:
-        useless["--minutes"] = arguments.minutes
-    for flag, value in useless.items():
-        raise ParameterError(flag, value, f"left out: --attack {arguments.attack} has no use for it")
-
-
-def _argument(field: str) -> str:
-    """Name of the argument of a game's field: ``--attack`` chooses between the attacks."""
-    return "classifier" if field == "attack" else field
-
-
-def _given(kind: Any, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Arguments of this game alone that are on the command line, by flag."""
-    names = [_argument(field.name) for field in fields(kind) if field.name != "targets"]
-    values = {name: getattr(arguments, name) for name in names}
-    return {f"--{name.replace('_', '-')}": value for name, value in values.items() if value is not None}
-
-
 def _game(kind: Any, arguments: argparse.Namespace) -> Any:
     """A game with the parameters given on the command line."""
     from penstock.mechanisms.core.plugin import ParameterError
 
-    given = {field.name: getattr(arguments, _argument(field.name)) for field in fields(kind)}
+    given = {field.name: getattr(arguments, field.name, None) for field in fields(kind)}
     try:
         return kind(**{name: value for name, value in given.items() if value is not None})
     except ParameterError as error:
-        flag = f"--{_argument(error.field).replace('_', '-')}"
-        raise ParameterError(flag, error.value, error.expected) from None
+        raise ParameterError(f"--{error.field.replace('_', '-')}", error.value, error.expected) from None
 
 
 def _figures(outcomes: dict[str, AttackOutcome], left_out: dict[str, str]) -> dict[str, Any]:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 #: Candidates that the summary shows.
 MOST_SHOWN = 12
-#: Seconds below which starting the processes takes longer than the trials.
-A_FEW = 10
 #: Errors of which a release of zeros has 1; the first that is known of decides.
 SHARES = ("mean daily_relative_mae", "mean relative_mae")
 LOOKED = (
@@ -64,7 +62,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _execute(arguments: argparse.Namespace) -> int:
     from penstock.mechanisms.core.plugin import ParameterError
-    from penstock.pipeline.experiments.choose import Asked, choose, seconds
+    from penstock.pipeline.experiments.choose import Asked, choose
 
     n_jobs = os.cpu_count() or 1 if arguments.jobs is None else arguments.jobs
     if n_jobs < 1:
@@ -91,9 +89,7 @@ def _execute(arguments: argparse.Namespace) -> int:
                 print(f"penstock: {LOOKED}", file=sys.stderr)
             total = len(experiment.trials)
             if not quiet:
-                expected = seconds(experiment, n_jobs)
-                long = "a few seconds" if expected < A_FEW else f"about {expected:.0f} s"
-                print(f"penstock: grid {grid}: {total} trials, {long} after counting", file=sys.stderr)
+                print(f"penstock: grid {grid}: {total} trials", file=sys.stderr)
 
         def listener(done: int, failed: int, n_read: int) -> None:
             """Show progress, with the failures."""

@@ -7,7 +7,6 @@ are those of any other experiment. Where nothing keeps the limits on the configu
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,16 +16,12 @@ import numpy as np
 import polars as pl
 import yaml
 
-from penstock.mechanisms.core.chain import Chain
-from penstock.mechanisms.core.contract import MECHANISMS, Facts, Mechanism
+from penstock.mechanisms.core.contract import MECHANISMS, Mechanism
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, parameters_of
-from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.sensitivity import Sensitivity
 from penstock.mechanisms.fast import Fast
-from penstock.mechanisms.filter import Filter
 from penstock.mechanisms.period_uniform import PeriodUniform
-from penstock.mechanisms.w_event_uniform import WEventUniform
 from penstock.pipeline.config.kinds import format_duration, parse_duration
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.rules import without_days
@@ -53,8 +48,6 @@ CALENDAR_DAY = "day"
 OF_A_PERIOD = (PeriodUniform, Fast)
 #: Shares of all memberships that the bounds on a budget period keep which are tried.
 KEPT_SHARES = (0.95, 0.99)
-#: Windows that the costliest candidate is timed on.
-REHEARSED = 24
 #: Skill from which a release beats zeros: a schedule that publishes nothing but zeros has 0.
 NEARER = 0.01
 #: Rank correlation (τ-b) from which a release tells of the order of the cells: that of zeros is 0.
@@ -306,21 +299,6 @@ def n_windows(config: RunConfig, protect: str) -> int:
         right = f"window, {CALENDAR_DAY}, or a duration that is a multiple of {format_duration(size)}"
         raise ParameterError("--protect", protect, right)
     return duration // size
-
-
-def seconds(experiment: Experiment, n_jobs: int) -> float:
-    """Time that trials take, were each the costliest candidate; measured on some windows of zeros, without counting."""
-    config = experiment.trials[0].config
-    n_cells = len(config.space.resolve(config.source).cells)
-    chain = Chain.of([WEventUniform(epsilon=1.0, w=1), Filter()])
-    facts = Facts(n_cells=n_cells, max_cells=config.bounding.max_cells or n_cells, windows_per_day=REHEARSED)
-    nobody = np.zeros((REHEARSED, n_cells), np.int64)
-    run_mechanism(chain, nobody[:2], facts)
-    begun = time.perf_counter()
-    run_mechanism(chain, nobody, facts)
-    one = (time.perf_counter() - begun) / REHEARSED
-    n = config.windows.calendar(config.source.from_, config.source.until).n_windows or REHEARSED  # type: ignore[arg-type]
-    return one * n * len(experiment.trials) / n_jobs
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -18,23 +20,23 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from penstock.accountants.online_attack import auc_interval, exact_interval
-from penstock.evaluation.attacks.challenge import AttackResult, privacy_gain
+from penstock.evaluation.attacks.challenge import privacy_gain
 from penstock.evaluation.attacks.defenses import MAX_VALUES, Defense, mechanism_defense
-from penstock.evaluation.attacks.game import ATTACKS, BLAS, CLASSIFIERS, MembershipGame, in_threads
+from penstock.evaluation.attacks.game import ATTACKS, CLASSIFIERS, MembershipGame, in_threads
 from penstock.evaluation.attacks.priors import CHALLENGES, PRIORS
 from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
 from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
-from penstock.pipeline.config.canonical import resolved
+from penstock.pipeline.config.canonical import content_digest, digest, resolved
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import Presence, read_presence
-from penstock.pipeline.experiments.attacks.store import Store, game_name
+from penstock.pipeline.experiments.pieces import Record, Records
 from penstock.pipeline.output import files as parts
-from penstock.pipeline.output.manifest import versions
+from penstock.pipeline.output.manifest import made_by, versions
 
 Listener = Callable[[int, int], None]
-#: Told before the first attack: people attacked, people seen, and seconds that it takes by a rehearsal.
-Begun = Callable[[int, int, float], None]
+#: Told before the first attack: people attacked, and people seen.
+Begun = Callable[[int, int], None]
 
 TABLE, SUMMARY = "attack.parquet", "attack.json"
 
@@ -42,8 +44,6 @@ TABLE, SUMMARY = "attack.parquet", "attack.json"
 TARGETS, FEWEST_TARGETS, MOST_VALUES = 30, 6, 600_000_000
 #: An aggregate of fewer people is said to be no crowd.
 CROWD = 10
-#: Aggregates that the time of an attack is estimated from.
-REHEARSED = 64
 #: Copies of all released aggregates that one attack holds, 8 bytes a value, and bytes for those attacked at a time.
 COPIES, ROOM = 3, 4_000_000_000
 
@@ -177,7 +177,7 @@ def attack(
     folder: str | Path | None = None,
     n_jobs: int | None = None,
     minutes: float | None = None,
-    begun: Begun = lambda n_targets, n_people, seconds: None,
+    begun: Begun = lambda n_targets, n_people: None,
     listener: Listener = lambda done, total: None,
 ) -> AttackOutcome:
     """Attack raw aggregates and those that the configured mechanism releases.
@@ -196,7 +196,7 @@ def attack(
         End after the first target that is done later than this, one of each mobility group at least; a further call
         goes on with those that are left. None: attack all.
     begun
-        Called once before the first attack with the number of people attacked, of all who are seen, and seconds.
+        Called once before the first attack with the number of people attacked, and of all who are seen.
     listener
         Called with the number of attacks made and of all.
 
@@ -221,40 +221,37 @@ def attack(
     presence = read_presence(plan, max(observation[1], inference[1]))
     game = game.settled(presence)
     folder = Path(folder or config.output.path)
-    store = Store(
-        folder / "operator" / TABLE, SCHEMA, game_name(config, asdict(game), presence), ("released", "target")
-    )
+    name, kept = game_name(config, asdict(game), presence), Records(folder / "operator" / "attack")
     mobility = mobility_groups(presence.raw)
     # One of each mobility group in turn, so that those that are done first are a sample too.
     targets = targets_of(presence, game, config.seed or 0)
     nth = {group: count() for group in range(len(MOBILITY_GROUPS))}
     turn = {target: next(nth[mobility[target]]) for target in targets}
     targets.sort(key=lambda target: (turn[target], mobility[target]))
-    rows = store.kept()
-    done = {(row["target"], row["released"]) for row in rows}
-    waiting = [(target, released) for target in targets for released in (False, True) if (target, released) not in done]
-    n_resumed, total = len(rows), 2 * len(targets)
+    pieces = [(target, released) for target in targets for released in (False, True)]
+    rows = {piece: row for piece in pieces if (row := kept.read([name, *piece])) is not None}
+    n_resumed = len(rows)
     games = {released: membership_game(plan, presence, game, released) for released in (False, True)}
-    n_jobs = n_jobs or jobs_with_room(game, games[True][0].space.shape)
-    begun(len(targets), len(presence.users), seconds(*games[True]) * len(waiting) / 2 / n_jobs if waiting else 0.0)
-    listener(n_resumed, total)
+    begun(len(targets), len(presence.users))
+    listener(n_resumed, len(pieces))
 
-    def play(chosen: tuple[int, bool]) -> tuple[bool, AttackResult]:
+    def play(piece: tuple[int, bool]) -> tuple[tuple[int, bool], Record]:
         """Attack one target, through the release or the raw counts."""
-        target, released = chosen
+        target, released = piece
         own, defense = games[released]
-        return released, own.attack(target, defense=defense, attack=game.attack)
+        user = " ".join(str(word) for word in presence.users[target])
+        row = {"user": user, "mobility": MOBILITY_GROUPS[mobility[target]], "released": released}
+        return piece, row | asdict(own.attack(target, defense=defense, attack=game.attack))
 
     end = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    for released, result in in_threads(play, waiting, n_jobs):
-        user = " ".join(str(word) for word in presence.users[result.target])
-        own = {"user": user, "mobility": MOBILITY_GROUPS[mobility[result.target]]}
-        rows.append({**own, "released": released, **asdict(result)})
-        store.write(rows)
-        listener(len(rows), total)
+    waiting = [piece for piece in pieces if piece not in rows]
+    for piece, row in in_threads(play, waiting, n_jobs or jobs_with_room(game, games[True][0].space.shape)):
+        kept.write([name, *piece], row)
+        rows[piece] = row
+        listener(len(rows), len(pieces))
         if time.monotonic() > end and len(_complete(rows)) >= len(MOBILITY_GROUPS):
             break
-    table = store.write(rows)
+    table = write_table(folder / "operator" / TABLE, name, list(rows.values()), SCHEMA, ("released", "target"))
     table = table.filter(pl.col("target").is_in(_complete(rows)))
     n_attacked = table["target"].n_unique()
     n_people = len(presence.users)
@@ -272,9 +269,34 @@ def attack(
     return AttackOutcome(folder, table, summary, n_resumed, files)
 
 
-def _complete(rows: list[dict[str, Any]]) -> list[int]:
+def write_table(
+    path: Path, game: str, rows: list[Record], schema: Mapping[str, Any], by: tuple[str, ...]
+) -> pl.DataFrame:
+    """Write the rows of a game, ordered ``by`` columns, atomically, and return them."""
+    table = pl.DataFrame([{"game": game} | row for row in rows], schema=schema).sort(by, maintain_order=True)
+    with parts.whole(path) as temporary:
+        table.write_parquet(temporary)
+    return table
+
+
+def game_name(config: RunConfig, played: Any, presence: Presence) -> str:
+    """Digest of everything that decides an attack's results, including users' movements and the code.
+
+    ``played`` holds the parameters of the game as plain values.
+    """
+    own = hashlib.sha256(digest(config))
+    plugins = [content_digest(folder) for folder in config.plugins]
+    own.update(json.dumps([config.seed, played, made_by(), plugins], sort_keys=True).encode())
+    for binary in (presence.raw, presence.released):
+        own.update(str(binary.shape).encode())
+        for person in binary:
+            own.update(np.packbits(person).tobytes())
+    return own.hexdigest()[:32]
+
+
+def _complete(rows: Iterable[tuple[int, bool]]) -> list[int]:
     """Targets with both attacks, on raw and on released aggregates."""
-    made = Counter(row["target"] for row in rows)
+    made = Counter(target for target, _ in rows)
     return sorted(target for target, n in made.items() if n == 2)
 
 
@@ -282,23 +304,6 @@ def jobs_with_room(game: Game, shape: tuple[int, int]) -> int:
     """Targets that may be attacked at a time: one a processor, and fewer where aggregates are large."""
     size = 8 * COPIES * game.samples * shape[0] * shape[1]
     return max(1, min(os.cpu_count() or 1, ROOM // size))
-
-
-def seconds(game: MembershipGame, defense: Defense | None) -> float:
-    """Time of the attacks on one target, raw and released, measured on aggregates of zeros."""
-    n_windows, n_cells = game.space.shape
-    nobody = np.zeros((REHEARSED, n_windows, n_cells), np.int64)
-    times = [time.perf_counter()]
-    made = (nobody if defense is None else defense(nobody, 0)).reshape(REHEARSED, -1).astype(np.float64)
-    times.append(time.perf_counter())
-    with BLAS.limit(limits=1):
-        _ = (made + 1) @ made.T
-    times.append(time.perf_counter())
-    released, product = np.diff(times) / REHEARSED
-    # A matrix of inner products is made of the released aggregates and one of the people, or of the raw aggregates
-    # where these are fewer; each is decomposed in as long a time.
-    n_known = min(game.samples(0).users.size, game.n_samples)
-    return float(released * game.n_samples + 2 * product / REHEARSED * (game.n_samples**2 + n_known**2))
 
 
 def counts_plan(config: RunConfig) -> Plan:

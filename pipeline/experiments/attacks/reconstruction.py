@@ -43,12 +43,14 @@ from penstock.pipeline.experiments.attacks.membership import (
     Listener,
     counts_plan,
     fewer_targets,
+    game_name,
     mean_with_interval,
     shown,
     widened,
+    write_table,
 )
 from penstock.pipeline.experiments.attacks.segment_bounds import SuccessBounds
-from penstock.pipeline.experiments.attacks.store import Store, game_name
+from penstock.pipeline.experiments.pieces import Records
 from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import versions
 
@@ -285,19 +287,23 @@ def reconstruct(
         n_samples=game.bound_samples,
     )
     folder = Path(folder or config.output.path)
-    store = Store(folder / "operator" / TABLE, SCHEMA, _name(config, game, settings, presence), ("target",))
-    rows = store.kept()
-    done = {row["target"] for row in rows}
-    waiting = [number for number, target in enumerate(targets) if target not in done]
-    listener(len(done), len(targets))
+    name, kept = _name(config, game, settings, presence), Records(folder / "operator" / "attack")
+    found = {
+        number: row for number, target in enumerate(targets) if (row := kept.read([name, int(target)])) is not None
+    }
+    n_resumed = len(found)
+    waiting = [number for number in range(len(targets)) if number not in found]
+    listener(n_resumed, len(targets))
     attack = partial(_attack, known, observed, trajectories[targets], settings, bounds)
-    for n_made, (number, found) in enumerate(in_threads(attack, waiting, n_jobs or os.cpu_count() or 1), len(done) + 1):
-        user = " ".join(str(word) for word in presence.users[targets[number]])
-        own = {"target": int(targets[number]), "user": user, "mobility": MOBILITY_GROUPS[mobility[number]]}
-        rows += rows_of(own, found, known.assumption, settings)
-        store.write(rows)
-        listener(n_made, len(targets))
-    table = store.write(rows)
+    for number, result in in_threads(attack, waiting, n_jobs or os.cpu_count() or 1):
+        target = int(targets[number])
+        user = " ".join(str(word) for word in presence.users[target])
+        own = {"target": target, "user": user, "mobility": MOBILITY_GROUPS[mobility[number]]}
+        found[number] = {"rows": rows_of(own, result, known.assumption, settings)}
+        kept.write([name, target], found[number])
+        listener(len(found), len(targets))
+    rows = [row for number in sorted(found) for row in found[number]["rows"]]
+    table = write_table(folder / "operator" / TABLE, name, rows, SCHEMA, ("target",))
     played = {**asdict(game), "horizon": settings.horizon, "tolerance": settings.tolerance}
     played |= {"stretches": settings.n_segments, "training": settings.training, "n_people": len(presence.users)}
     summary = {
@@ -308,7 +314,7 @@ def reconstruct(
     }
     parts.write_json(folder / "operator" / SUMMARY, summary)
     files = tuple(folder / "operator" / name for name in (SUMMARY, TABLE))
-    return AttackOutcome(folder, table, summary, len(done), files)
+    return AttackOutcome(folder, table, summary, n_resumed, files)
 
 
 def _name(config: RunConfig, game: ReconstructionGame, settings: Settings, presence: Presence) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,14 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.evaluation.attacks.recovery import (
-    N_SHUFFLES,
-    Found,
-    compare,
-    n_present_of,
-    recover,
-    trajectory_recovery,
-)
+from penstock.evaluation.attacks.recovery import Found, trajectory_recovery
 from penstock.mechanisms.core.plugin import Checked, DataError, parameter
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.canonical import resolved
@@ -32,8 +24,6 @@ from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import versions
 
 SUMMARY = "attack_recovery.json"
-#: Windows that the time of an attack is estimated from.
-REHEARSED = 24
 #: What is recovered from, in the order of the table.
 RAW, RELEASED, NOTHING, SHUFFLED = "raw counts", "the release", "without the release", "the release, shuffled"
 
@@ -53,7 +43,7 @@ def recovery(
     game: RecoveryGame | None = None,
     *,
     folder: str | Path | None = None,
-    begun: Begun = lambda n_targets, n_people, seconds: None,
+    begun: Begun = lambda n_targets, n_people: None,
     listener: Listener = lambda done, total: None,
 ) -> AttackOutcome:
     """Recover trajectories from raw counts and from what the configured mechanism releases of them.
@@ -77,7 +67,7 @@ def recovery(
     raw = presence.raw[chosen]
     counts = {RAW: raw.sum(axis=0), RELEASED: _released(plan, presence.released[chosen].sum(axis=0))}
     positions, known = knowledge(plan, range(1, n_windows + 1))
-    begun(chosen.size, n_people, _seconds(raw, positions, known))
+    begun(chosen.size, n_people)
     listener(0, len(counts))
     found: dict[str, Found] = {}
     for done, (name, shown) in enumerate(counts.items(), 1):
@@ -109,20 +99,6 @@ def _released(plan: Plan, counts: NDArray[np.int64]) -> NDArray[np.float64]:
     windows = plan.windows(1, len(counts))
     made = run_mechanism(plan.mechanism, counts, plan.facts(), windows=windows, source=plan.noise())
     return np.array([np.broadcast_to(release.values, counts.shape[1]) for release in made], np.float64)
-
-
-def _seconds(raw: NDArray[np.bool_], positions: NDArray[np.float64], known: Mapping[str, Any]) -> float:
-    """Time of both recoveries, each of the release and of nothing, and matched with people; rehearsed in part."""
-    first = raw[:, :REHEARSED]
-    n_people, counts, night = len(raw), first.sum(axis=0), known["night"][:REHEARSED]
-    times = [time.perf_counter()]
-    recover(counts, positions, n_people, n_present=n_present_of(counts, n_people), night=night, day=known["day"])
-    times.append(time.perf_counter())
-    anywhere = np.random.default_rng(0).integers(raw.shape[2], size=raw.shape[:2])
-    compare(anywhere, raw, positions)
-    times.append(time.perf_counter())
-    recovering, comparing = np.diff(times)
-    return float(2 * (2 * recovering * raw.shape[1] / first.shape[1] + (2 + N_SHUFFLES) * comparing))
 
 
 def recovery_text(summary: Mapping[str, Any]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -135,8 +137,7 @@ def test_an_interrupted_attack_goes_on(noisy, whole, tmp_path, stop):
 
 
 def test_another_game_starts_afresh(noisy, whole, tmp_path):
-    (tmp_path / "operator").mkdir()
-    whole.results.write_parquet(tmp_path / "operator" / "attack.parquet")
+    shutil.copytree(whole.folder / "operator", tmp_path / "operator")
     assert attack(noisy, SMALL, folder=tmp_path).n_resumed == 12
     other = Game(targets=3, samples=40, known=0.5, group_size=15)
     assert attack(noisy, other, folder=tmp_path).n_resumed == 0
@@ -144,8 +145,7 @@ def test_another_game_starts_afresh(noisy, whole, tmp_path):
 
 
 def test_other_code_of_penstock_starts_afresh(noisy, whole, tmp_path, monkeypatch):
-    (tmp_path / "operator").mkdir()
-    whole.results.write_parquet(tmp_path / "operator" / "attack.parquet")
+    shutil.copytree(whole.folder / "operator", tmp_path / "operator")
     monkeypatch.setattr(manifest, "code_digest", lambda: "other code of the same version")
     assert attack(noisy, SMALL, folder=tmp_path).n_resumed == 0
 
@@ -162,7 +162,9 @@ def test_other_code_of_a_plug_in_starts_afresh(noisy, tmp_path):
 
 def test_only_figures_are_written(whole):
     files = sorted(path.relative_to(whole.folder).as_posix() for path in whole.folder.rglob("*") if path.is_file())
-    assert files == ["operator/attack.json", "operator/attack.parquet"]
+    assert files[:2] == ["operator/attack.json", "operator/attack.parquet"]
+    assert all(re.fullmatch(r"operator/attack/[0-9a-f]{32}\.json", name) for name in files[2:])
+    assert len(files[2:]) == 12
     assert json.loads((whole.folder / "operator" / "attack.json").read_text())["groups"] == whole.summary["groups"]
 
 
@@ -283,7 +285,8 @@ def test_a_gain_near_guessing_stands_beside_that_of_the_mean_areas():
 def test_the_command_prints_a_table_or_json(tmp_path, capsys):
     path = tmp_path / "attack.yaml"
     path.write_text(CITY + "mechanism: {type: suppress_small, threshold: 100}")
-    words = ["attack", str(path), "--targets", "3", "--samples", "40", "--known", "0.5", "--out", str(tmp_path / "out")]
+    words = ["attack", str(path), "--out", str(tmp_path / "out"), "membership", "--targets", "3"]
+    words += ["--samples", "40", "--known", "0.5"]
     assert main(words) == 0
     shown = capsys.readouterr()
     assert "everybody" in shown.out
@@ -357,11 +360,11 @@ def test_what_there_was_no_time_for_is_said_and_made_by_a_further_call(noisy, wh
 def test_the_command_ends_after_some_minutes_unless_targets_are_asked_for(tmp_path, capsys):
     path = tmp_path / "run.yaml"
     path.write_text(CITY + "mechanism: {type: raw}")
-    words = ["attack", str(path), "--out", str(tmp_path / "out"), "--attack", "membership", "--samples", "40"]
+    words = ["attack", str(path), "membership", "--out", str(tmp_path / "out"), "--samples", "40"]
     assert main([*words, "--minutes", "1e-9", "--jobs", "1"]) == 0
     printed = capsys.readouterr()
     assert "stopped for the time: 27 of 30 targets are left" in printed.out
-    assert "of it now (--minutes)" in printed.err
+    assert "penstock: membership: 30 of 60 people attacked" in printed.err
     assert main([*words, "--targets", "6"]) == 0
     assert "stopped" not in capsys.readouterr().out
     assert main([*words, "--minutes", "0"]) == 2

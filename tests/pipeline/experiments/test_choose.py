@@ -28,7 +28,6 @@ from penstock.pipeline.experiments.choose import (
     choose,
     experiment_of,
     n_windows,
-    seconds,
     suggested_bounds,
 )
 from penstock.pipeline.experiments.config import Choose
@@ -143,11 +142,6 @@ def test_a_deployment_is_not_chosen_for_and_wrong_wishes_are_refused(configurati
 def test_a_stretch_is_counted_in_windows(configuration):
     config = load(configuration)
     assert [n_windows(config, text) for text in ("window", "1h", "24h", "7d")] == [1, 1, 24, 168]
-
-
-def test_its_time_is_estimated(configuration):
-    experiment = experiment_of(configuration, (), Asked(n_seeds=1), {})
-    assert 0 < seconds(experiment, 2) < seconds(experiment, 1) * 5
 
 
 def test_a_limit_that_makes_no_difference_does_not_bind():
