@@ -29,7 +29,7 @@ EXTRAS = {
     "test": [*TEST, "h3>=4,<5", "matplotlib>=3.9", "opendp>=0.14"],
     "dev": [*TEST, "mypy>=1.14", "ruff>=0.9", "types-PyYAML"],
     "browser": ["axe-core-python>=0.1", "selenium>=4.20"],
-    "notebooks": ["ipykernel>=6.29", "nbclient>=0.10"],
+    "notebooks": ["ipykernel>=6.29", "nbclient>=0.10", "matplotlib>=3.9"],
     "docs": ["mkdocs>=1.6.1,<2"],
     "plot": ["matplotlib>=3.9"],
     "pubsub": ["google-cloud-pubsub>=2.21,<3"],

@@ -86,7 +86,7 @@ class Released:
         from penstock.pipeline.reporting.drawing import shown_in_notebook
 
         said = [in_words(self.worth), losses_in_words(self.loss)]
-        return shown_in_notebook(" → ".join(self.steps), said, self.plot())
+        return shown_in_notebook(" → ".join(self.steps), said, self.plot)
 
 
 def release(

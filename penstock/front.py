@@ -251,7 +251,7 @@ class Result:
         said = [self.manifest["exit"]["reason"]]
         said += [in_words(self.manifest["worth"], counted(self.manifest))] if "worth" in self.manifest else []
         said += [losses_in_words(self.manifest["loss"])] if "loss" in self.manifest else []
-        return shown_in_notebook(str(self.folder), said, None if "points" in self.manifest else self.plot())
+        return shown_in_notebook(str(self.folder), said, None if "points" in self.manifest else self.plot)
 
     def _frame(self, name: str) -> pl.DataFrame:
         import polars as pl

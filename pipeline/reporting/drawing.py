@@ -1,13 +1,15 @@
-"""Drawings of a run for a notebook: counts over time, and a map of a window, as SVG without any library."""
+"""Drawings of a run for a notebook, by Matplotlib (extra ``plot``): counts over time, and a map of a window."""
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -17,31 +19,45 @@ from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.output.maps import CELLS, read_cells, read_outlines, rings_of
 from penstock.pipeline.output.worth import ends
 from penstock.pipeline.reporting.data import Counts, Run
+from penstock.pipeline.sources.reading.services import MissingLibrary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
 
-_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 720, 260, 56, 30, 28
-_RELEASED, _TRUE = "#1f5fa8", "#b3541e"
+_RELEASED, _TRUE, _NEGATIVE, _MISSING, _OUTLINE = "#1f5fa8", "#b3541e", "#8a4fa3", "#c8ccd1", "#2b3036"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Drawing:
     """A drawing that notebooks show by themselves.
 
     Parameters
     ----------
-    svg
-        The drawing as text; `save` writes it.
+    figure
+        Of Matplotlib, to be changed or saved in any of its formats.
     """
 
-    svg: str
+    figure: Figure
+
+    @property
+    def svg(self) -> str:
+        """The drawing as SVG, its text as text."""
+        from matplotlib import rc_context
+
+        text = io.StringIO()
+        with rc_context({"svg.fonttype": "none", "svg.hashsalt": "penstock"}):
+            self.figure.savefig(text, format="svg", metadata={"Date": None})
+        return text.getvalue()[text.getvalue().index("<svg") :]
 
     def _repr_html_(self) -> str:
         return self.svg
 
     def save(self, path: str | Path) -> Path:
-        """Write the drawing to an SVG file."""
-        Path(path).write_text(self.svg, encoding="utf-8")
+        """Write the drawing to a file; its ending (svg, pdf, png, …) names the format."""
+        self.figure.savefig(path)
         return Path(path)
 
 
@@ -68,47 +84,37 @@ def draw_series(
     """Released counts of one cell over time with the band that holds 95 %, and the true ones.
 
     ``released``, ``margin``, ``truth``, of shape (n_windows,): values, half-widths of their intervals (NaN: none), and
-    true counts, if they are known.
+    true counts, if they are known. Raises `MissingLibrary` where Matplotlib is not installed.
     """
-    series = [released] + ([] if truth is None else [truth])
-    low, high = ends(released, margin)
-    sides = np.concatenate([*series, low, high])
-    least, most = min(0.0, float(np.nanmin(sides))), max(1.0, float(np.nanmax(sides)))
-    x = _LEFT + (np.arange(len(released)) + 0.5) * (_WIDTH - _LEFT - 10) / len(released)
-
-    def y(values: Array) -> Array:
-        """Height of values in the drawing."""
-        return _TOP + (most - values) / (most - least) * (_HEIGHT - _TOP - _BOTTOM)
-
-    parts = [_text(_LEFT, 18, title, bold=True)]
-    for value in _ticks(least, most):
-        height = float(y(np.array([value]))[0])
-        parts.append(f'<path d="M{_LEFT} {height:.1f}H{_WIDTH - 10}" stroke="#d5d9de"/>')
-        parts.append(_text(_LEFT - 6, height + 4, f"{value:g}", anchor="end"))
+    figure, axes = _axes(2.6, title)
+    windows = np.arange(len(released))
+    wide = 1.5 if len(released) <= 200 else 1.0
     known = ~np.isnan(margin)
+    if truth is not None:
+        axes.plot(windows, truth, color=_TRUE, linewidth=wide, label="true")
     if known.any():
-        edge = [*zip(x[known], y(low[known])), *reversed([*zip(x[known], y(high[known]))])]
-        parts.append(f'<polygon points="{_pairs(edge)}" fill="{_RELEASED}" opacity="0.18"/>')
-    name = "released, with 95 % interval" if known.any() else "released"
-    drawn = [(name, _RELEASED, released)] + ([] if truth is None else [("true", _TRUE, truth)])
-    wide = 1.5 if len(released) <= 200 else 1
-    for i, (name, colour, values) in enumerate(reversed(drawn)):  # the released ones on top
-        shown = ~np.isnan(values)
-        points = _pairs(zip(x[shown], y(values[shown])))
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{wide}"/>')
-        parts.append(_text(_WIDTH - 10 - 60 * i, 18, name, anchor="end", colour=colour))
-    for i, anchor in ((0, "start"), (len(times) // 2, "middle"), (len(times) - 1, "end")):
-        parts.append(_text(float(x[i]), _HEIGHT - 8, times[i], anchor=anchor))
-    return Drawing(_svg(parts, _HEIGHT, title))
+        low, high = ends(released, margin)
+        axes.fill_between(windows, low, high, where=known.tolist(), color=_RELEASED, alpha=0.18, linewidth=0)
+    label = "released, with 95 % interval" if known.any() else "released"
+    axes.plot(windows, released, color=_RELEASED, linewidth=wide, label=label)
+    axes.set_xticks(ticks := sorted({0, len(times) // 2, len(times) - 1}), [times[i] for i in ticks])
+    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]), top=max(1.0, axes.get_ylim()[1]))
+    axes.grid(axis="y", color="#d5d9de")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False)
+    return Drawing(figure)
 
 
-def shown_in_notebook(title: str, said: Iterable[str], drawing: Drawing | None) -> str:
-    """What a notebook shows of a result: its title, some sentences, and a drawing."""
-    first, *others = said
+def shown_in_notebook(title: str, lines: Iterable[str], plot: Callable[[], Drawing] | None) -> str:
+    """Markup of a result in a notebook: its title, some sentences, and a drawing where one can be made."""
+    first, *others = lines
     text = "".join(
         f"<p>{one}</p>" for one in [f"<strong>{escape(title)}</strong>: {escape(first)}", *map(escape, others)]
     )
-    return text if drawing is None else text + drawing.svg
+    try:
+        return text if plot is None else text + plot()._repr_html_()
+    except MissingLibrary as error:
+        return f"{text}<p>{escape(str(error))}</p>"
 
 
 def draw_map(run: Run, window: int | None = None) -> Drawing:
@@ -127,51 +133,68 @@ def draw_map(run: Run, window: int | None = None) -> Drawing:
         raise ParameterError("window", window, f"a window of the run, from {numbers[0]} to {numbers[-1]}")
     places = _places(run)
     values = dict(zip(counts.cells, counts.released[row].tolist()))
+    when = _local(counts.windows["start"][row], run.time_zone)
+    figure, axes = _axes(4.6, f"Released counts, window {numbers[row]} from {when}")
+    _draw_cells(axes, places, [values.get(cell, math.nan) for cell in places])
+    for line in read_outlines(run.folder):
+        axes.plot(*np.transpose(line), color=_OUTLINE, alpha=0.6, linewidth=0.8)
     corners = np.array([corner for rings in places.values() for ring in rings for corner in ring])
     (west, south), (east, north) = corners.min(axis=0), corners.max(axis=0)
-    squeeze = math.cos(math.radians((south + north) / 2))
-    wide, high = max((east - west) * squeeze, 1e-9), max(north - south, 1e-9)
-    scale = min((_WIDTH - 20) / wide, 420 / high)
-    height = int(high * scale) + _TOP + 34
-    most = max([1.0, *(abs(value) for value in values.values() if math.isfinite(value))])
-
-    def at(point: Sequence[float]) -> tuple[float, float]:
-        """A point of longitude and latitude in the drawing."""
-        return 10 + (point[0] - west) * squeeze * scale, _TOP + 6 + (north - point[1]) * scale
-
-    when = _local(counts.windows["start"][row], run.time_zone)
-    parts = [_text(10, 18, f"Released counts, window {numbers[row]} from {when}", bold=True)]
-    for cell, rings in places.items():
-        value = values.get(cell, math.nan)
-        said = f"<title>{escape(cell)}: {value:.3g}</title>"
-        look = f'fill="{_colour(value, most)}" stroke="#9aa3ad" stroke-width="0.5"'
-        if len(rings[0]) == 1:
-            x, y = at(rings[0][0])
-            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" {look}>{said}</circle>')
-        else:
-            outline = "".join(f"M{_pairs(map(at, ring))}Z" for ring in rings)
-            parts.append(f'<path d="{outline}" fill-rule="evenodd" {look}>{said}</path>')
-    lines = "".join(f"M{_pairs(map(at, line.tolist()))}" for line in read_outlines(run.folder))
-    if lines:
-        frame = f'y="{_TOP}" height="{height - _TOP - 22}" viewBox="0 {_TOP} {_WIDTH} {height - _TOP - 22}"'
-        path = f'<path d="{lines}" fill="none" stroke="#2b3036" stroke-opacity="0.6"/>'
-        parts.append(f'<svg {frame} width="{_WIDTH}">{path}</svg>')
-    parts += _legend([values.get(cell, math.nan) for cell in places], most, height - 8)
-    return Drawing(_svg(parts, height, f"Map of released counts of window {numbers[row]}"))
+    if west < east and south < north:
+        axes.set(xlim=(west, east), ylim=(south, north))
+    axes.set_aspect(1 / math.cos(math.radians((south + north) / 2)))
+    axes.set_axis_off()
+    return Drawing(figure)
 
 
-def _legend(values: Sequence[float], most: float, y: float) -> list[str]:
-    """Colours of a map with what they stand for, as far as it has them."""
-    steps = [most * share**2 for share in np.linspace(0, 1, 6)]
-    keys = [(_colour(value, most), f"{value:.2g}") for value in steps]
-    keys += [(_colour(-most, most), "below 0")] if any(value < 0 for value in values) else []
-    keys += [(_colour(math.nan, most), "not shown")] if any(map(math.isnan, values)) else []
-    parts = []
-    for i, (colour, said) in enumerate(keys):
-        x = 10 + 66 * i
-        parts.append(f'<rect x="{x}" y="{y - 9:.1f}" width="14" height="10" fill="{colour}" stroke="#9aa3ad"/>')
-        parts.append(_text(x + 18, y, said))
-    return parts
+def _draw_cells(axes: Axes, places: dict[str, list[list[list[float]]]], values: list[float]) -> None:
+    """Fill every cell by its value, points as dots, and add the scale of colours."""
+    from matplotlib.collections import PathCollection
+    from matplotlib.colors import FuncNorm, LinearSegmentedColormap
+    from matplotlib.path import Path as Outline
+
+    most = max([1.0, *(abs(value) for value in values if math.isfinite(value))])
+    colours = LinearSegmentedColormap.from_list("counts", [_NEGATIVE, "#ffffff", _RELEASED]).with_extremes(bad=_MISSING)
+    # By the root, so that small counts are told from none.
+    norm = FuncNorm((_signed_root, _signed_square), vmin=-most, vmax=most)
+    look: dict[str, Any] = {"cmap": colours, "norm": norm, "edgecolor": "#9aa3ad", "linewidth": 0.5}
+    numbers = np.ma.masked_invalid(np.array(values, np.float64))
+    is_point = np.array([len(rings[0]) == 1 for rings in places.values()])
+    rings_by_cell = list(places.values())
+    outlines = [
+        Outline.make_compound_path(*(Outline(np.array(ring, np.float64), closed=True) for ring in rings))
+        for rings, alone in zip(rings_by_cell, is_point)
+        if not alone
+    ]
+    areas = axes.add_collection(PathCollection(outlines, **look))
+    areas.set_array(numbers[~is_point])
+    if is_point.any():
+        longitudes, latitudes = np.array([rings[0][0] for rings, alone in zip(rings_by_cell, is_point) if alone]).T
+        axes.scatter(longitudes, latitudes, c=numbers[is_point], s=36, plotnonfinite=True, **look)
+    axes.autoscale_view()
+    scale = axes.figure.colorbar(areas, ax=axes, shrink=0.7, label="people (grey: not shown)")
+    scale.ax.set_ylim(-most if (numbers < 0).any() else 0.0, most)
+
+
+def _axes(height: float, title: str) -> tuple[Figure, Axes]:
+    """A figure with one system of axes; raises `MissingLibrary` where Matplotlib is not installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingLibrary("drawings need Matplotlib, which is not installed: pip install 'penstock[plot]'") from None
+    figure = Figure(figsize=(7.2, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
+    axes.tick_params(labelsize=8)
+    return figure, axes
+
+
+def _signed_root(values: Any) -> Any:
+    return np.sign(values) * np.sqrt(np.abs(values))
+
+
+def _signed_square(values: Any) -> Any:
+    return np.sign(values) * np.square(values)
 
 
 def _counts(run: Run) -> Counts:
@@ -191,50 +214,12 @@ def _cell(counts: Counts, cell: str | None) -> int:
 
 def _places(run: Run) -> dict[str, list[list[list[float]]]]:
     """Rings of the cells that have a place, or their one point."""
-    found = read_cells(run.folder)
-    if found is None:
+    cells = read_cells(run.folder)
+    if cells is None:
         path = run.folder / "public" / CELLS
         raise DataError(f"{path}: no such file: the cells of this run have no place on a map")
-    return {cell: rings_of(geometry) for cell, geometry in found.items() if geometry is not None}
-
-
-def _colour(value: float, most: float) -> str:
-    if not math.isfinite(value):
-        return "#c8ccd1"
-    full = (31, 95, 168) if value >= 0 else (138, 79, 163)
-    share = math.sqrt(min(abs(value) / most, 1.0))  # so that small counts are told from none
-    mixed = (round(pale + (strong - pale) * share) for pale, strong in zip((255, 255, 255), full))
-    return "#" + "".join(f"{part:02x}" for part in mixed)
-
-
-def _ticks(least: float, most: float) -> NDArray[np.float64]:
-    """A few round numbers within a range.
-
-    >>> _ticks(-3.0, 42.0).tolist()
-    [0.0, 10.0, 20.0, 30.0, 40.0]
-    """
-    rough = (most - least) / 4
-    size = 10.0 ** math.floor(math.log10(rough))
-    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough * 0.8)
-    return np.arange(math.ceil(least / step), math.floor(most / step) + 1).astype(np.float64) * step
+    return {cell: rings_of(geometry) for cell, geometry in cells.items() if geometry is not None}
 
 
 def _local(milliseconds: int, zone: str) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M")
-
-
-def _pairs(points: Iterable[tuple[float, float]]) -> str:
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-
-
-def _text(x: float, y: float, text: str, anchor: str = "start", colour: str = "#2b3036", bold: bool = False) -> str:
-    weight = ' font-weight="600"' if bold else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}"{weight}>{escape(text)}</text>'
-
-
-def _svg(parts: Sequence[str], height: int, label: str) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img" '
-        f'aria-label="{escape(label)}" font-family="sans-serif" font-size="11" style="background:#fff;max-width:100%">'
-        f"{''.join(parts)}</svg>"
-    )
