@@ -191,8 +191,9 @@ def _sigma(release: Release, radius: float) -> float:
     for event in release.charge:
         if type(event) not in events.EVENTS:
             raise UnsupportedEvent(f"conditional_inferential knows no {type(event).__name__}")
-        if isinstance(event, events.Gaussian):
-            sigma = min(sigma, radius * float(event.sigma) / float(event.l2) if float(event.l2) else np.inf)
+        if isinstance(event, events.Additive) and event.family == "gaussian":
+            moved = float(event.sensitivity)
+            sigma = min(sigma, radius * float(event.scale) / moved if moved else np.inf)
         elif not isinstance(event, events.Repeated | events.Nothing):
             sigma = 0.0
     return sigma

@@ -92,8 +92,7 @@ class Gaussian(Mechanism):
 
     def worst_charge(self, window: Window, state: State) -> tuple[events.Event, ...]:
         """The same in every window."""
-        kind = events.DiscreteGaussian if self.family == "discrete_gaussian" else events.Gaussian
-        return (kind(self._l2(window, state), self._sigma(window, state)),)
+        return (events.Additive(self.family, self._l2(window, state), self._sigma(window, state)),)
 
     @staticmethod
     def _l2(window: Window, state: State) -> float:

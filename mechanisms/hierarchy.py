@@ -116,8 +116,7 @@ class Hierarchy(Mechanism):
 
     def worst_charge(self, window: Window, state: State) -> tuple[events.Event, ...]:
         """The same in every window."""
-        kind = events.DiscreteGaussian if self.noise == "discrete_gaussian" else events.Gaussian
-        return (kind(float(np.sqrt(state["sensitivity"].max())), self._sigma(state)),)
+        return (events.Additive(self.noise, float(np.sqrt(state["sensitivity"].max())), self._sigma(state)),)
 
     def _sigma(self, state: State) -> float:
         if self.sigma is not None:

@@ -21,20 +21,11 @@ def _pure(event: events.Event) -> float:
 
 
 @_pure.register
-def _(event: events.Laplace) -> float:
-    return _ratio(event.l1, event.scale)
-
-
-@_pure.register
-def _(event: events.DiscreteLaplace) -> float:
-    return _ratio(event.l1, event.scale)
-
-
-@_pure.register(events.Gaussian)
-@_pure.register(events.DiscreteGaussian)
-def _(event: events.Gaussian | events.DiscreteGaussian) -> float:
-    # Gaussian noise has unbounded log-ratio whatever its width; infinite noise stands for nothing published.
-    return 0.0 if float(event.l2) == 0 or np.isinf(float(event.sigma)) else np.inf
+def _(event: events.Additive) -> float:
+    if event.is_gaussian:
+        # Its log-ratio is unbounded whatever its width; infinite noise stands for nothing published.
+        return 0.0 if float(event.sensitivity) == 0 or np.isinf(float(event.scale)) else np.inf
+    return _ratio(event.sensitivity, event.scale)
 
 
 @_pure.register
@@ -80,12 +71,10 @@ def parts_sampled(event: events.Sampled) -> int:
     # counts that one user moves by 1: l1 of them, or l2². Where that is no whole number they are not such counts.
     if event.unit == "user":
         return 1
-    if isinstance(event.inner, events.Laplace | events.DiscreteLaplace):
-        n_parts = float(event.inner.l1)
-    elif isinstance(event.inner, events.Gaussian | events.DiscreteGaussian):
-        n_parts = round(float(event.inner.l2) ** 2, 9)
-    else:
+    if not isinstance(event.inner, events.Additive):
         return 0
+    sensitivity = float(event.inner.sensitivity)
+    n_parts = round(sensitivity**2, 9) if event.inner.is_gaussian else sensitivity
     return int(n_parts) if n_parts == int(n_parts) else 0
 
 
@@ -113,9 +102,9 @@ def pure_epsilon(charge: Iterable[events.Event], adjacency: Adjacency = "add_rem
 
     Examples
     --------
-    >>> pure_epsilon([events.DiscreteLaplace(l1=2.0, scale=4.0)])
+    >>> pure_epsilon([events.Additive("discrete_laplace", 2.0, scale=4.0)])
     0.5
-    >>> pure_epsilon([events.DiscreteLaplace(l1=2.0, scale=4.0)], "replacement")
+    >>> pure_epsilon([events.Additive("discrete_laplace", 2.0, scale=4.0)], "replacement")
     1.0
     """
     total = float(sum(_pure(event) for event in charge))
@@ -129,24 +118,17 @@ def replaced(event: events.Event) -> events.Event:
     The L1 sensitivity doubles. The L2 sensitivity grows by √2 only, since contributions are never negative: the squared
     distance of two of them is at most the sum of their squared lengths.
 
-    >>> replaced(events.DiscreteLaplace(l1=2.0, scale=4.0))
-    DiscreteLaplace(l1=4.0, scale=4.0)
+    >>> replaced(events.Additive("discrete_laplace", 2.0, scale=4.0))
+    Additive(family='discrete_laplace', sensitivity=4.0, scale=4.0)
     """
     # Pure losses are those of adding and of removing one after the other.
     epsilon = _pure(event)
     return event if epsilon in (0, np.inf) else events.PureDP(2 * epsilon)
 
 
-@replaced.register(events.Laplace)
-@replaced.register(events.DiscreteLaplace)
-def _(event: events.Laplace | events.DiscreteLaplace) -> events.Event:
-    return replace(event, l1=2 * event.l1)
-
-
-@replaced.register(events.Gaussian)
-@replaced.register(events.DiscreteGaussian)
-def _(event: events.Gaussian | events.DiscreteGaussian) -> events.Event:
-    return replace(event, l2=np.sqrt(2) * event.l2)
+@replaced.register
+def _(event: events.Additive) -> events.Event:
+    return replace(event, sensitivity=(np.sqrt(2) if event.is_gaussian else 2) * event.sensitivity)
 
 
 @replaced.register(events.Block)
@@ -192,10 +174,9 @@ def _rho(event: events.Event) -> float:
     return _pure(event) ** 2 / 2
 
 
-@_rho.register(events.Gaussian)
-@_rho.register(events.DiscreteGaussian)
-def _(event: events.Gaussian | events.DiscreteGaussian) -> float:
-    return _ratio(event.l2, event.sigma) ** 2 / 2
+@_rho.register
+def _(event: events.Additive) -> float:
+    return _ratio(event.sensitivity, event.scale) ** 2 / 2
 
 
 @_rho.register

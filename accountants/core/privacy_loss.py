@@ -16,8 +16,9 @@ from penstock.mechanisms.core.state import State
 
 #: Different events of a run that are remembered; beyond them the figure is left out.
 MAX_DISTINCT = 32
-KINDS: tuple[type[events.Event], ...] = (events.Laplace, events.DiscreteLaplace, events.Gaussian)
-GAUSSIAN = KINDS.index(events.Gaussian)
+#: Families that the library has a loss distribution of.
+KINDS = ("laplace", "discrete_laplace", "gaussian")
+GAUSSIAN = KINDS.index("gaussian")
 #: Losses are rounded up to multiples of this, or, for memory's sake, to so many parts of what a long run can lose.
 FINEST, N_PARTS = 1e-4, 2_000_000
 
@@ -72,14 +73,10 @@ def _key(event: events.Event) -> tuple[list[float] | None, int]:
 
 
 @_key.register
-def _(event: events.Gaussian) -> tuple[list[float] | None, int]:
-    return [GAUSSIAN, float(event.l2), float(event.sigma), 1.0], 1
-
-
-@_key.register(events.Laplace)
-@_key.register(events.DiscreteLaplace)
-def _(event: events.Laplace | events.DiscreteLaplace) -> tuple[list[float] | None, int]:
-    return [KINDS.index(type(event)), float(event.l1), float(event.scale), 1.0], 1
+def _(event: events.Additive) -> tuple[list[float] | None, int]:
+    if event.family not in KINDS:
+        return None, 1
+    return [KINDS.index(event.family), float(event.sensitivity), float(event.scale), 1.0], 1
 
 
 @_key.register
@@ -90,7 +87,7 @@ def _(event: events.Block) -> tuple[list[float] | None, int]:
 @_key.register
 def _(event: events.Linked) -> tuple[list[float] | None, int]:
     # A sum of shifts under one Gaussian draw is a Gaussian event again; of other noise no distribution is claimed.
-    return _key(event.inner) if event.times == 1 and isinstance(event.inner, events.Gaussian) else (None, 1)
+    return _key(event.inner) if event.times == 1 and _family(event) == "gaussian" else (None, 1)
 
 
 @_key.register
@@ -98,15 +95,19 @@ def _(event: events.Sampled) -> tuple[list[float] | None, int]:
     # Each part that is sampled by itself is an event of its own share of the sensitivity.
     key, _ = _key(event.inner)
     n_parts = parts_sampled(event)
-    if key is None or n_parts == 0 or not isinstance(event.inner, events.Gaussian | events.Laplace):
+    if key is None or n_parts == 0 or _family(event) not in ("gaussian", "laplace"):
         return None, 1
-    share = np.sqrt(n_parts) if isinstance(event.inner, events.Gaussian) else n_parts
+    share = np.sqrt(n_parts) if _family(event) == "gaussian" else n_parts
     return [key[0], key[1] / share, key[2], event.rate], n_parts
 
 
-def _library_event(kind: type[events.Event], sensitivity: float, scale: float) -> Any:
-    if kind is events.Gaussian:
+def _family(event: events.Linked | events.Sampled) -> str | None:
+    return event.inner.family if isinstance(event.inner, events.Additive) else None
+
+
+def _library_event(family: str, sensitivity: float, scale: float) -> Any:
+    if family == "gaussian":
         return dp_event.GaussianDpEvent(scale / sensitivity)
-    if kind is events.Laplace:
+    if family == "laplace":
         return dp_event.LaplaceDpEvent(scale / sensitivity)
     return dp_event.DiscreteLaplaceDpEvent(1 / scale, int(np.ceil(sensitivity)))

@@ -41,24 +41,16 @@ def _renyi(event: events.Event) -> NDArray[np.float64]:
 
 
 @_renyi.register
-def _(event: events.Laplace) -> NDArray[np.float64]:
-    if float(event.l1) == 0:
-        return np.zeros(len(ORDERS))
-    return _laplace(float(event.scale) / float(event.l1))
-
-
-@_renyi.register
-def _(event: events.DiscreteLaplace) -> NDArray[np.float64]:
-    return _discrete_laplace(float(event.scale), int(np.ceil(float(event.l1))))
-
-
-@_renyi.register(events.Gaussian)
-@_renyi.register(events.DiscreteGaussian)
-def _(event: events.Gaussian | events.DiscreteGaussian) -> NDArray[np.float64]:
-    # Both are (order · ρ)-RDP with the same ρ; for integers by Canonne, Kamath and Steinke 2020, theorem 4.
-    if float(event.sigma) == 0:
-        return np.full(len(ORDERS), np.inf if float(event.l2) else 0.0)
-    return ORDERS * (float(event.l2) / float(event.sigma)) ** 2 / 2
+def _(event: events.Additive) -> NDArray[np.float64]:
+    sensitivity, scale = float(event.sensitivity), float(event.scale)
+    if event.is_gaussian:
+        # Both are (order · ρ)-RDP with the same ρ; for integers by Canonne, Kamath and Steinke 2020, theorem 4.
+        if scale == 0:
+            return np.full(len(ORDERS), np.inf if sensitivity else 0.0)
+        return ORDERS * (sensitivity / scale) ** 2 / 2
+    if event.family == "discrete_laplace":
+        return _discrete_laplace(scale, int(np.ceil(sensitivity)))
+    return _laplace(scale / sensitivity) if sensitivity else np.zeros(len(ORDERS))
 
 
 @_renyi.register
@@ -87,8 +79,9 @@ def _(event: events.Sampled) -> NDArray[np.float64]:
     n_parts = parts_sampled(event)
     if n_parts == 0:
         return whole
-    if isinstance(event.inner, events.Gaussian) and float(event.inner.sigma) > 0:
-        multiplier = float(event.inner.sigma) * np.sqrt(n_parts) / float(event.inner.l2)
+    inner = event.inner
+    if isinstance(inner, events.Additive) and inner.family == "gaussian" and float(inner.scale) > 0:
+        multiplier = float(inner.scale) * np.sqrt(n_parts) / float(inner.sensitivity)
         return np.minimum(whole, n_parts * _sampled_gaussian(event.rate, multiplier))
     # For other noise the library has no sampled curve: that of the amplified pure ε, or the whole where it is smaller.
     return np.minimum(whole, n_parts * _pure(pure_epsilon([event]) / n_parts))

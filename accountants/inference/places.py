@@ -24,14 +24,6 @@ from penstock.mechanisms.core.state import State, nested, part
 WindowsOf = Callable[[int, int], Sequence[Window]]
 
 
-#: Noise family of each additive event.
-FAMILIES: dict[type[events.Event], str] = {
-    events.Laplace: "laplace",
-    events.DiscreteLaplace: "discrete_laplace",
-    events.Gaussian: "gaussian",
-    events.DiscreteGaussian: "discrete_gaussian",
-}
-
 _NOTHING = events.FREE
 _DRY = "dry"
 
@@ -151,10 +143,10 @@ class Releasing:
 
     def additive(self, charge: tuple[events.Event, ...]) -> tuple[str, float] | None:
         """Noise family and scale of a release whose likelihood its charge tells; None for any other."""
-        if len(charge) != 1 or type(charge[0]) not in FAMILIES or not self.adds_noise_only:
+        event = charge[0] if len(charge) == 1 else None
+        if not isinstance(event, events.Additive) or not self.adds_noise_only:
             return None
-        event: Any = charge[0]
-        return FAMILIES[type(event)], float(event.sigma if hasattr(event, "sigma") else event.scale)
+        return event.family, float(event.scale)
 
     def reading(self, release: Release, counts: FloatArray) -> tuple[Reading | None, NDArray[np.bool_]]:
         """Observation by the adversary of any target (None: nothing), and mask of the cells that the release shows."""

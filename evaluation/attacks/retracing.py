@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from penstock.accountants.inference.estimators import Estimator, blind_guess, guess
 from penstock.accountants.inference.kernel import Kernel
 from penstock.accountants.inference.observation import forward, log_ratio, scaled
-from penstock.accountants.inference.places import FAMILIES, Places, tells_nothing
+from penstock.accountants.inference.places import Places, tells_nothing
 from penstock.accountants.markov import MarkovPrior
 from penstock.mechanisms.core.contract import Release
-from penstock.mechanisms.core.events import Exact
+from penstock.mechanisms.core.events import Additive, Exact
 from penstock.mechanisms.core.plugin import UnsupportedEvent
 
 FloatArray = NDArray[np.float64]
@@ -98,7 +98,8 @@ def _family(release: Release) -> str | None:
     if release.charge and isinstance(release.charge[-1], Exact) and release.noise == _EXACT:
         return _EXACT
     # the charge of a dissimilarity query may precede that of the publication
-    family = FAMILIES.get(type(release.charge[-1])) if release.charge else None
+    last = release.charge[-1] if release.charge else None
+    family = last.family if isinstance(last, Additive) else None
     scale = np.asarray(release.scale)
     if family is None or family != release.noise or not (scale > 0).all():
         raise UnsupportedEvent(

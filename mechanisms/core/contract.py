@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.events import (
-    DiscreteGaussian,
-    DiscreteLaplace,
-    Event,
-    Exact,
-    Gaussian,
-    Laplace,
-    Repeated,
-)
+from penstock.mechanisms.core.events import FAMILIES, Additive, Event, Exact, Repeated
 from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, examples_of, parameter
 from penstock.mechanisms.core.sensitivity import Bounds
@@ -657,24 +648,14 @@ def noise_scale(family: str, budget: Any, l1: Any) -> Any:
 
 def noise_event(family: str, l1: Any, scale: Any) -> Event:
     """Event of one noisy vector of which ``l1`` entries move by at most 1."""
-    if family not in _EVENTS:
-        raise ParameterError("noise", family, "one of " + ", ".join(_EVENTS) + ", on counts")
     sensitivity = np.sqrt(l1) if family in GAUSSIAN_FAMILIES else l1
-    return _EVENTS[family](*(x if getattr(x, "ndim", 0) else float(x) for x in (sensitivity, scale)))
-
-
-_EVENTS: dict[str, Callable[..., Event]] = {
-    "discrete_laplace": DiscreteLaplace,
-    "laplace": Laplace,
-    "discrete_gaussian": DiscreteGaussian,
-    "gaussian": Gaussian,
-}
+    return Additive(family, *(x if getattr(x, "ndim", 0) else float(x) for x in (sensitivity, scale)))
 
 
 def add_noise(noise: Noise, family: str, counts: NDArray[Any], scale: Any) -> NDArray[Any]:
     """Counts plus noise of one scale (per replica) from one of the families above."""
-    if family not in _EVENTS:
-        raise ParameterError("noise", family, "one of " + ", ".join(_EVENTS) + ", on counts")
+    if family not in FAMILIES:
+        raise ParameterError("noise", family, "one of " + ", ".join(FAMILIES) + ", on counts")
     per_cell = np.asarray(scale, np.float64)[..., None] if np.ndim(scale) else float(scale)
     noisy: NDArray[Any] = counts + getattr(noise, family)(per_cell, counts.shape)
     return noisy

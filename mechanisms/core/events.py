@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.mechanisms.core.plugin import ParameterError
+
 Number = float | NDArray[np.float64]
 
 
@@ -21,43 +23,34 @@ class Event:
     """Base of the closed family."""
 
 
-@dataclass(frozen=True)
-class Laplace(Event):
-    """Real Laplace noise of the given scale on a vector whose L1 sensitivity (add/remove) is ``l1``."""
+#: Families of additive noise; the sensitivity of the first two is in L1, that of the Gaussian ones in L2.
+FAMILIES = ("laplace", "discrete_laplace", "gaussian", "discrete_gaussian")
 
-    l1: Number
+
+@dataclass(frozen=True)
+class Additive(Event):
+    """Noise of a family and scale on a vector of the given sensitivity (add/remove), in L1 or, if Gaussian, in L2.
+
+    The scale of ``laplace`` and, on integers, ``discrete_laplace`` is b of P(z) ∝ exp(−abs(z)/b), that of ``gaussian``
+    its standard deviation, and of ``discrete_gaussian``, on integers, its parameter σ.
+
+    >>> Additive("cauchy", 1.0, 1.0)
+    Traceback (most recent call last):
+    penstock.mechanisms.core.plugin.ParameterError: family: 'cauchy' is not allowed; it must be one of laplace, …
+    """
+
+    family: str
+    sensitivity: Number
     scale: Number
 
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            raise ParameterError("family", self.family, "one of " + ", ".join(FAMILIES))
 
-@dataclass(frozen=True)
-class DiscreteLaplace(Event):
-    """Integer noise with P(z) ∝ exp(−abs(z)/scale) on an integer vector of L1 sensitivity ``l1``."""
-
-    l1: Number
-    scale: Number
-
-
-@dataclass(frozen=True)
-class Gaussian(Event):
-    """Gaussian noise of standard deviation ``sigma`` on a vector of L2 sensitivity ``l2`` (add/remove)."""
-
-    l2: Number
-    sigma: Number
-
-
-@dataclass(frozen=True)
-class DiscreteGaussian(Event):
-    """Integer Gaussian noise with parameter ``sigma`` on an integer vector of L2 sensitivity ``l2``."""
-
-    l2: Number
-    sigma: Number
-
-
-@dataclass(frozen=True)
-class PlanarLaplace(Event):
-    """Planar Laplace noise: ``epsilon`` per metre of distance between two true points."""
-
-    epsilon: Number
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether the sensitivity is in L2, and the loss unbounded."""
+        return self.family.endswith("gaussian")
 
 
 @dataclass(frozen=True)

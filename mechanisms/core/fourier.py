@@ -85,12 +85,11 @@ class Calibration:
     def charge(self, n_windows: int, bounds: Bounds) -> events.Event:
         """Privacy event of the noise on all coefficients."""
         if self.gaussian:
-            kind = events.DiscreteGaussian if self.lattice else events.Gaussian
-            return kind(self._l2(n_windows, bounds), self.scale(n_windows, bounds))
+            return events.Additive(self.noise, self._l2(n_windows, bounds), self.scale(n_windows, bounds))
         if self.lattice:
             # Priced as pure: shifts of a fine lattice are too many steps for the exact Rényi curve.
             return events.PureDP(self.budget)
-        return events.Laplace(self._l1(n_windows, bounds), self.scale(n_windows, bounds))
+        return events.Additive("laplace", self._l1(n_windows, bounds), self.scale(n_windows, bounds))
 
     def _l1(self, n_windows: int, bounds: Bounds) -> float:
         return sensitivity_of(n_windows, self.n_coefficients, RESOLUTION if self.lattice else None, bounds)

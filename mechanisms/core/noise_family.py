@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +51,7 @@ class NoiseFamily:
     on: str
     is_integer: bool
     mean_size: float
-    make_event: Callable[[Any, Any], events.Event]
+    priced_as: str  # family of its event: noise in the plane loses what that of one axis does
 
     @property
     def is_concentrated(self) -> bool:
@@ -73,7 +72,7 @@ class NoiseFamily:
     def event(self, sensitivity: Sensitivity, scale: Any) -> events.Event:
         """Privacy event of one vector with noise of a scale."""
         moved = np.sqrt(sensitivity.l2_squared) if self.is_concentrated else sensitivity.l1
-        return self.make_event(*(x if getattr(x, "ndim", 0) else float(x) for x in (moved, scale)))
+        return events.Additive(self.priced_as, *(x if getattr(x, "ndim", 0) else float(x) for x in (moved, scale)))
 
     def draw(self, noise: Noise, scale: Any, shape: Any) -> NDArray[Any]:
         """Noise on counts: one scale for all, one a row, or one a cell."""
@@ -173,12 +172,12 @@ _OVER_PI = float(np.sqrt(2 / np.pi))
 NOISE_FAMILIES: dict[str, NoiseFamily] = {
     family.name: family
     for family in (
-        NoiseFamily("discrete_laplace", "epsilon", "counts", True, 1.0, events.DiscreteLaplace),
-        NoiseFamily("laplace", "epsilon", "counts", False, 1.0, events.Laplace),
-        NoiseFamily("discrete_gaussian", "rho", "counts", True, _OVER_PI, events.DiscreteGaussian),
-        NoiseFamily("gaussian", "rho", "counts", False, _OVER_PI, events.Gaussian),
-        NoiseFamily("planar_laplace", "epsilon", "points", False, 2.0, events.Laplace),
-        NoiseFamily("planar_gaussian", "rho", "points", False, float(np.sqrt(np.pi / 2)), events.Gaussian),
+        NoiseFamily("discrete_laplace", "epsilon", "counts", True, 1.0, "discrete_laplace"),
+        NoiseFamily("laplace", "epsilon", "counts", False, 1.0, "laplace"),
+        NoiseFamily("discrete_gaussian", "rho", "counts", True, _OVER_PI, "discrete_gaussian"),
+        NoiseFamily("gaussian", "rho", "counts", False, _OVER_PI, "gaussian"),
+        NoiseFamily("planar_laplace", "epsilon", "points", False, 2.0, "laplace"),
+        NoiseFamily("planar_gaussian", "rho", "points", False, float(np.sqrt(np.pi / 2)), "gaussian"),
     )
 }
 

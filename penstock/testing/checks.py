@@ -13,7 +13,7 @@ from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import ACTIONS, Facts, Mechanism, Release
-from penstock.mechanisms.core.events import Block, Event
+from penstock.mechanisms.core.events import Additive, Block, Event
 from penstock.mechanisms.core.plugin import Parameter, ParameterError, parameters_of
 from penstock.mechanisms.core.run import step_through
 from penstock.mechanisms.core.state import State, decode_state, encode_state
@@ -182,7 +182,7 @@ def _periods_are_covered(facts: Facts, releases: list[Release]) -> None:
                 scales = np.broadcast_to(np.asarray(release.scale, float), facts.n_cells)
                 rates.append(np.sort(1 / scales)[::-1][: facts.max_cells])
         dearest = np.sort(np.concatenate(rates))[::-1][: facts.max_per_period]
-        is_gaussian = hasattr(block.inner, "sigma")
+        is_gaussian = isinstance(block.inner, Additive) and block.inner.is_gaussian
         least = (dearest**2).sum() / 2 if is_gaussian else dearest.sum()
         paid = concentrated_rho((block,)) if is_gaussian else pure_epsilon((block,))
         assert paid >= least * (1 - 1e-9), f"the block of {block.first} charges {paid}, its noise gives {least}"
@@ -243,14 +243,6 @@ def every_window_is_released_once(subject: Subject) -> None:
             assert np.array_equal(~np.isnan(release.values), active), "values exactly where sensors are active"
 
 
-NOISY = {
-    events.Laplace: "laplace",
-    events.DiscreteLaplace: "discrete_laplace",
-    events.Gaussian: "gaussian",
-    events.DiscreteGaussian: "discrete_gaussian",
-}
-
-
 def every_draw_is_charged_and_every_charge_is_drawn(subject: Subject) -> None:
     """A step charges the noise that it draws, question and publication, repeated or not, at its own scale."""
     for facts, windows in worlds(subject):
@@ -265,19 +257,18 @@ def every_draw_is_charged_and_every_charge_is_drawn(subject: Subject) -> None:
                 charge = [_paid_by(blocks, event, number + 1) for event in charge]
                 if any(isinstance(event, Block | events.Exact) for event in charge) or not made:
                     continue
-                charged: list[Any] = [getattr(event, "inner", event) for event in charge]
-                charged = [event for event in charged if type(event) in NOISY]
-                scales = [e.scale if hasattr(e, "scale") else e.sigma for e in charged]
-                priced = sorted((NOISY[type(e)], round(float(scale), 9)) for e, scale in zip(charged, scales))
+                charged = [getattr(event, "inner", event) for event in charge]
+                noisy = [event for event in charged if isinstance(event, Additive)]
+                priced = sorted((event.family, round(float(event.scale), 9)) for event in noisy)
                 drawn = sorted((family, round(scale, 9)) for family, scale in script.draws[number])
                 assert priced == drawn, f"step {number + 1} draws {drawn} and charges {priced}"
                 n_repeated += sum(release.repeats is not None for release in made)
                 window = windows[min(number, len(windows) - 1)]
                 n_moved = min(facts.max_cells, facts.n_cells if window.active is None else int(window.active.sum()))
-                for event in charged:
-                    least = n_moved if hasattr(event, "l1") else np.sqrt(n_moved)
-                    moved = float(event.l1 if hasattr(event, "l1") else event.l2)
-                    assert moved >= least * (1 - 1e-12), f"{event} is charged where {least:g} may move"
+                for event in noisy:
+                    least = np.sqrt(n_moved) if event.is_gaussian else n_moved
+                    is_covered = float(event.sensitivity) >= least * (1 - 1e-12)
+                    assert is_covered, f"{event} is charged where {least:g} may move"
             assert n_repeated > 0 or not subject.mechanism.adaptive, "the script makes some windows repeat"
 
 

@@ -57,7 +57,7 @@ def test_discrete_laplace_renyi_is_the_direct_sum(scale, shift):
     below, above = np.log(p[shift:]), np.log(p[:-shift])
     orders = np.array([1.5, 2.0, 5.0, 10.0])
     direct = [np.log(np.exp(a * below + (1 - a) * above).sum()) / (a - 1) for a in orders]
-    found = [renyi((events.DiscreteLaplace(float(shift), scale),))[a == ORDERS].item() for a in orders]
+    found = [renyi((events.Additive("discrete_laplace", float(shift), scale),))[a == ORDERS].item() for a in orders]
     assert found == pytest.approx(direct, rel=1e-9)
 
 
@@ -86,10 +86,10 @@ def test_one_shifted_coordinate_dominates_every_split_of_the_same_l1(epsilon):
 @pytest.mark.parametrize(
     "event",
     [
-        events.Laplace(1.0, 3.0),
-        events.Laplace(2.0, 5.0),
-        events.DiscreteLaplace(1.0, 2.0),
-        events.DiscreteLaplace(3.0, 10.0),
+        events.Additive("laplace", 1.0, 3.0),
+        events.Additive("laplace", 2.0, 5.0),
+        events.Additive("discrete_laplace", 1.0, 2.0),
+        events.Additive("discrete_laplace", 3.0, 10.0),
     ],
 )
 @pytest.mark.parametrize("n", [1, 4, 50])
@@ -105,7 +105,7 @@ def test_pld_is_at_most_renyi_is_at_most_pure(event, n):
 
 
 def test_a_long_run_is_composed_on_a_coarser_grid_and_only_overstated(monkeypatch):
-    charges = book([events.DiscreteLaplace(1.0, 1.3)] * 300)
+    charges = book([events.Additive("discrete_laplace", 1.0, 1.3)] * 300)
     figures = []
     for n_parts in (2_300_000, 23_000):
         monkeypatch.setattr("penstock.accountants.core.privacy_loss.N_PARTS", n_parts)
@@ -117,7 +117,7 @@ def test_a_long_run_is_composed_on_a_coarser_grid_and_only_overstated(monkeypatc
 def test_gaussian_figures_stand_above_the_exact_formula_and_close_to_it(sigma, n):
     mu = np.sqrt(n) * np.sqrt(2) / sigma
     exact = brentq(lambda e: exact_delta(mu, e) - DELTA, 0, 60)
-    found = figures([(events.Gaussian(np.sqrt(2), sigma),)] * n)
+    found = figures([(events.Additive("gaussian", np.sqrt(2), sigma),)] * n)
     assert exact <= found["user_epsilon_pld"] <= exact * 1.002 + 1e-3
     assert found["user_epsilon_pld"] <= found["user_epsilon_rdp"] <= exact * 1.15
     assert found["user_epsilon"] == np.inf
@@ -125,8 +125,8 @@ def test_gaussian_figures_stand_above_the_exact_formula_and_close_to_it(sigma, n
 
 
 def test_discrete_gaussian_costs_what_gaussian_costs_and_has_no_distribution_figure():
-    found = figures([(events.DiscreteGaussian(1.0, 2.0),)] * 5)
-    same = figures([(events.Gaussian(1.0, 2.0),)] * 5)
+    found = figures([(events.Additive("discrete_gaussian", 1.0, 2.0),)] * 5)
+    same = figures([(events.Additive("gaussian", 1.0, 2.0),)] * 5)
     assert found["user_epsilon_rdp"] == same["user_epsilon_rdp"]
     assert "user_epsilon_pld" not in found
 
@@ -138,7 +138,7 @@ def test_two_releases_against_all_outputs():
     there = np.multiply.outer(p[:-1], q[:-1]).ravel()
     delta = 0.05
     exact = brentq(lambda e: np.maximum(here - np.exp(e) * there, 0).sum() - delta, 0, 2)
-    charges = [(events.DiscreteLaplace(1.0, 2.0),), (events.DiscreteLaplace(1.0, 5.0),)]
+    charges = [(events.Additive("discrete_laplace", 1.0, 2.0),), (events.Additive("discrete_laplace", 1.0, 5.0),)]
     found = figures(charges, delta=delta)
     assert exact <= found["user_epsilon_pld"] <= exact + 1e-3
     assert found["user_epsilon_rdp"] >= exact
@@ -150,7 +150,7 @@ def test_pure_events_cost_at_most_randomised_response():
     a = 3.0
     direct = np.log(p**a * (1 - p) ** (1 - a) + (1 - p) ** a * p ** (1 - a)) / (a - 1)
     assert renyi((events.PureDP(epsilon),))[a == ORDERS].item() == pytest.approx(direct)
-    assert (renyi((events.Laplace(1.0, 1 / epsilon),)) <= renyi((events.PureDP(epsilon),)) + 1e-12).all()
+    assert (renyi((events.Additive("laplace", 1.0, 1 / epsilon),)) <= renyi((events.PureDP(epsilon),)) + 1e-12).all()
 
 
 def test_w_event_and_event_figures_are_the_largest_sums():
@@ -187,7 +187,7 @@ def test_charges_inside_a_block_are_never_lost():
 
 def test_adaptive_amounts_have_pure_figures_only():
     mechanism = get("w_event_ba")(epsilon=1.0, w=3)
-    found = figures([(events.Laplace(1.0, 2.0),)] * 4, mechanism=mechanism)
+    found = figures([(events.Additive("laplace", 1.0, 2.0),)] * 4, mechanism=mechanism)
     assert set(found) == {"event_epsilon", "w_event_epsilon", "user_epsilon"}
     accountant = Composition()
     model, state = accountant.start(AccountingFacts(n_cells=4, mechanism=mechanism))
@@ -201,7 +201,7 @@ def test_exact_releases_cost_everything_and_nothing_costs_nothing():
 
 
 def test_too_many_kinds_close_the_book():
-    charges = [(events.Laplace(1.0, 1.0 + i),) for i in range(MAX_DISTINCT + 1)]
+    charges = [(events.Additive("laplace", 1.0, 1.0 + i),) for i in range(MAX_DISTINCT + 1)]
     assert "user_epsilon_pld" in figures(charges[:-1])
     assert "user_epsilon_pld" not in figures(charges)
 
@@ -209,43 +209,42 @@ def test_too_many_kinds_close_the_book():
 @pytest.mark.parametrize("price", [pure_epsilon, concentrated_rho, renyi])
 def test_every_event_of_the_family_is_priced_or_refused(price):
     examples = {
-        events.Sampled: events.Sampled(events.Laplace(1.0, 2.0), 0.5),
-        events.Block: events.Block(events.Gaussian(1.0, 2.0), 1, 3),
-        events.Linked: events.Linked(events.Laplace(1.0, 2.0), 3.0),
+        events.Sampled: events.Sampled(events.Additive("laplace", 1.0, 2.0), 0.5),
+        events.Block: events.Block(events.Additive("gaussian", 1.0, 2.0), 1, 3),
+        events.Linked: events.Linked(events.Additive("laplace", 1.0, 2.0), 3.0),
+        events.Additive: events.Additive("discrete_gaussian", 1.0, 2.0),
         events.Exact: events.Exact(),
         events.Nothing: events.Nothing(),
     }
     for kind in events.EVENTS:
         event = examples.get(kind) or kind(*[1.0, 2.0][: len(vars(kind).get("__match_args__", ()))])
-        if kind is events.PlanarLaplace:
-            with pytest.raises(UnsupportedEvent):
-                price((event,))
-        else:
-            assert np.min(price((event,))) >= 0
+        assert np.min(price((event,))) >= 0
+    with pytest.raises(UnsupportedEvent):
+        price((type("Unknown", (events.Event,), {})(),))
 
 
 def test_replacement_is_twice_add_remove_and_exactly_that():
     p = discrete_laplace_pmf(3.0)
     moved = [np.log(p[a] / p[a - 1]) + np.log(p[b] / p[b + 1]) for a, b in itertools.product(range(300, 500), repeat=2)]
-    charge = (events.DiscreteLaplace(1.0, 3.0),)
+    charge = (events.Additive("discrete_laplace", 1.0, 3.0),)
     assert pure_epsilon(charge, "replacement") == pytest.approx(max(moved))
 
 
 @pytest.mark.parametrize(
     "event",
     [
-        events.Laplace(2.0, 3.0),
-        events.DiscreteLaplace(2.0, 3.0),
-        events.Gaussian(np.sqrt(2), 3.0),
-        events.DiscreteGaussian(np.sqrt(2), 3.0),
+        events.Additive("laplace", 2.0, 3.0),
+        events.Additive("discrete_laplace", 2.0, 3.0),
+        events.Additive("gaussian", np.sqrt(2), 3.0),
+        events.Additive("discrete_gaussian", np.sqrt(2), 3.0),
         events.PureDP(0.4),
-        events.Block(events.Laplace(2.0, 3.0), 1, 4),
-        events.Linked(events.Laplace(2.0, 3.0), 3.0),
-        events.Linked(events.DiscreteGaussian(np.sqrt(2), 3.0)),
-        events.Sampled(events.DiscreteLaplace(2.0, 3.0), 0.3),
-        events.Sampled(events.Gaussian(np.sqrt(2), 3.0), 0.3),
-        events.Sampled(events.DiscreteLaplace(2.0, 3.0), 0.3, "user"),
-        events.Sampled(events.Gaussian(np.sqrt(2), 3.0), 0.3, "user"),
+        events.Block(events.Additive("laplace", 2.0, 3.0), 1, 4),
+        events.Linked(events.Additive("laplace", 2.0, 3.0), 3.0),
+        events.Linked(events.Additive("discrete_gaussian", np.sqrt(2), 3.0)),
+        events.Sampled(events.Additive("discrete_laplace", 2.0, 3.0), 0.3),
+        events.Sampled(events.Additive("gaussian", np.sqrt(2), 3.0), 0.3),
+        events.Sampled(events.Additive("discrete_laplace", 2.0, 3.0), 0.3, "user"),
+        events.Sampled(events.Additive("gaussian", np.sqrt(2), 3.0), 0.3, "user"),
         events.Exact(),
         events.Repeated(3),
         events.Nothing(),

@@ -16,7 +16,7 @@ from penstock.accountants.landmark_budget import Budget, LandmarkBudget, landmar
 from penstock.mechanisms import get
 from penstock.mechanisms.core.concentrated import rho_of
 from penstock.mechanisms.core.contract import Facts, Release
-from penstock.mechanisms.core.events import Block, DiscreteGaussian, PureDP, Repeated
+from penstock.mechanisms.core.events import Additive, Block, PureDP, Repeated
 from penstock.mechanisms.core.plugin import BudgetExceeded, ParameterError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import make_plan
@@ -155,7 +155,7 @@ def test_a_budget_in_rho_is_kept_in_rho_and_said_in_epsilon_and_delta(name):
     assert accountant.summary(model, state)["epsilon"] == pytest.approx(2.0)
     # One more regular window with all of it would be too much.
     with pytest.raises(BudgetExceeded):
-        accountant.check(facts.windows()[6], (DiscreteGaussian(1.0, 0.1),), model, state)
+        accountant.check(facts.windows()[6], (Additive("discrete_gaussian", 1.0, 0.1),), model, state)
 
 
 def test_a_block_is_charged_once_in_every_period_it_touches():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock import mechanisms
-from penstock.mechanisms.core.events import Laplace
+from penstock.mechanisms.core.events import Additive
 from penstock.mechanisms.core.fourier import l1_sensitivity, real_basis
 from penstock.mechanisms.fpa import Fpa
 from penstock.mechanisms.sampling import Sampling
@@ -47,7 +47,7 @@ class ChargesEveryWindow(Fpa):
 
     def block_charge(self, n_windows, state):
         [event] = super().block_charge(n_windows, state)
-        return (Laplace(event.l1 / n_windows**2, event.scale),)
+        return (Additive("laplace", event.sensitivity / n_windows**2, event.scale),)
 
 
 class AnnouncesNothing(Fpa):

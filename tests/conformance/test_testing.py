@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from penstock.mechanisms.core.contract import ADD_REMOVE, ONE_WINDOW, Guarantee, Mechanism, Release
-from penstock.mechanisms.core.events import DiscreteLaplace
+from penstock.mechanisms.core.events import Additive
 from penstock.mechanisms.core.plugin import parameter
 
 
@@ -46,14 +46,14 @@ class NAME(Mechanism):
 
     def worst_charge(self, window, state):
         l1 = float(state["sensitivity"].max())
-        return (DiscreteLaplace(l1, l1 / self.epsilon),)
+        return (Additive("discrete_laplace", l1, l1 / self.epsilon),)
 '''
 #: Names of plug-ins, what is replaced in them, and the checks that see it.
 PLUGINS = {
     "sound": ("", "", set()),
     "half_the_noise": ("noise.discrete_laplace(event.scale,", "noise.discrete_laplace(event.scale / 2,", {
         "noise_has_the_declared_scale", "every_draw_is_charged_and_every_charge_is_drawn"}),
-    "half_the_charge": ("return (DiscreteLaplace(l1,", "return (DiscreteLaplace(l1 / 2,", {
+    "half_the_charge": ('"discrete_laplace", l1,', '"discrete_laplace", l1 / 2,', {
         "charges_cover_the_noise", "every_draw_is_charged_and_every_charge_is_drawn"}),
     "of_its_own": ("noise.discrete_laplace(event.scale, counts.shape)",
                    "__import__('numpy').random.default_rng().integers(-9, 9, counts.shape)", None),

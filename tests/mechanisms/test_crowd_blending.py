@@ -155,7 +155,7 @@ def exact_sampled_loss(rate, scale, n_memberships, together, reach=200):
 @pytest.mark.parametrize("scale", [0.5, 2.0, 10.0])
 @pytest.mark.parametrize("unit", ["membership", "user"])
 def test_amplified_pure_epsilon_is_the_exact_loss(rate, scale, unit):
-    event = events.Sampled(events.DiscreteLaplace(3.0, scale), rate, unit)
+    event = events.Sampled(events.Additive("discrete_laplace", 3.0, scale), rate, unit)
     exact = exact_sampled_loss(rate, scale, 3, unit == "user")
     assert pure_epsilon([event]) == pytest.approx(exact)
 
@@ -180,7 +180,7 @@ def exact_gaussian_delta(epsilon, rate, sigma):
 
 @pytest.mark.parametrize("rate", [0.2, 0.7])
 def test_sampled_gaussian_is_the_exact_figure_for_one_count(rate):
-    event = events.Sampled(events.Gaussian(1.0, 2.0), rate)
+    event = events.Sampled(events.Additive("gaussian", 1.0, 2.0), rate)
     epsilon = loss_at(event)
     assert exact_gaussian_delta(epsilon, rate, 2.0) <= 1e-6 * (1 + 1e-6)
     assert exact_gaussian_delta(epsilon * 0.99, rate, 2.0) > 1e-6
@@ -190,8 +190,8 @@ def test_sampled_gaussian_is_the_exact_figure_for_one_count(rate):
 def test_memberships_that_are_sampled_one_by_one_cost_less_than_all_or_nothing():
     """24 counts of one person at a rate of 0.2: 0.78 where all or nothing gives 2.45."""
     scale, delta = np.sqrt(24), 1e-5
-    one_by_one = events.Sampled(events.Gaussian(np.sqrt(24), scale), 0.2)
-    together = events.Sampled(events.Gaussian(np.sqrt(24), scale), 0.2, "user")
+    one_by_one = events.Sampled(events.Additive("gaussian", np.sqrt(24), scale), 0.2)
+    together = events.Sampled(events.Additive("gaussian", np.sqrt(24), scale), 0.2, "user")
     assert parts_sampled(one_by_one) == 24
     assert loss_at(together, delta) == pytest.approx(2.45, abs=0.005)
     assert loss_at(one_by_one, delta) == pytest.approx(0.78, abs=0.005)
@@ -210,7 +210,7 @@ def test_nothing_is_claimed_for_blocks_of_sampled_memberships():
 
 def test_several_questions_to_one_sample_are_not_amplified():
     sampling = get("sampling")(rate=0.5)
-    charge = (events.Laplace(1.0, 1.0), events.Laplace(1.0, 1.0))
+    charge = (events.Additive("laplace", 1.0, 1.0), events.Additive("laplace", 1.0, 1.0))
     assert sampling.sampled(charge) == charge
     assert sampling.sampled((events.Exact(),)) == (events.Exact(),)
-    assert sampling.sampled((events.Laplace(1.0, 1.0), events.Repeated(1)))[0].rate == 0.5
+    assert sampling.sampled((events.Additive("laplace", 1.0, 1.0), events.Repeated(1)))[0].rate == 0.5

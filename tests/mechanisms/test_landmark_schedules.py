@@ -46,14 +46,8 @@ def spent(mechanism, facts, coins):
     state, noise, epsilons = mechanism.start(facts), Coins(coins), []
     for window in facts.windows():
         [release], state = mechanism.step(window, np.zeros((*facts.shape, facts.n_cells), int), state, noise)
-        priced = [
-            np.broadcast_to(event.l1 / event.scale, facts.shape) for event in release.charge if hasattr(event, "l1")
-        ]
-        priced += [
-            np.broadcast_to((event.l2 / event.sigma) ** 2 / 2, facts.shape)
-            for event in release.charge
-            if hasattr(event, "l2")
-        ]
+        ratios = [(e.is_gaussian, e.sensitivity / e.scale) for e in release.charge if hasattr(e, "scale")]
+        priced = [np.broadcast_to(ratio**2 / 2 if is_rho else ratio, facts.shape) for is_rho, ratio in ratios]
         epsilons.append(np.sum([np.zeros(facts.shape), *priced], axis=0))
     return np.array(epsilons)
 

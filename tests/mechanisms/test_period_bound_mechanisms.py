@@ -132,7 +132,7 @@ def prices(mechanism, release, of_window):
         return 0.0 * n
     if kind == "Hierarchy":
         squares = [squared_sensitivity(N_CELLS, int(m), mechanism.fan_out) for m in n]
-        return np.array(squares) / (2 * release.charge[0].sigma ** 2)
+        return np.array(squares) / (2 * release.charge[0].scale ** 2)
     scale = float(np.max(release.scale))
     return n / scale if "laplace" in release.noise else n / (2 * scale**2)
 
@@ -142,7 +142,7 @@ def loss(mechanism, world, units, landmarks=(), seed=0):
     releases, _ = released(mechanism, world, landmarks, seed)
     changes = moves(world, units)
     if type(mechanism).__name__ == "Correlated":
-        sigma = releases[0].charge[0].inner.sigma
+        sigma = releases[0].charge[0].inner.scale
         return max(_length(change, mechanism.band) for change in changes) / (2 * sigma**2)
     table = np.array([prices(mechanism, release, bound_of(world).of_window) for release in releases])
     return table[np.arange(len(releases)), np.abs(changes)].sum(axis=1).max()

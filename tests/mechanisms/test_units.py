@@ -169,7 +169,7 @@ def test_scales_spend_the_budget():
     for name in families(measure="rho"):
         assert NOISE_FAMILIES[name].scale(0.5, moved) == pytest.approx(3.0**0.5)
         event = NOISE_FAMILIES[name].event(moved, 3.0**0.5)
-        assert event.l2**2 / (2 * event.sigma**2) == pytest.approx(0.5)
+        assert event.sensitivity**2 / (2 * event.scale**2) == pytest.approx(0.5)
     for name in families():
         assert NOISE_FAMILIES[name].scale(np.inf, moved) == 0
         assert np.isinf(NOISE_FAMILIES[name].scale(np.array([0.0]), moved)).all()

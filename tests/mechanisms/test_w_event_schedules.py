@@ -195,13 +195,13 @@ def test_the_question_in_l2_moves_by_no_more_than_it_is_charged_for(family, max_
             moved[name] = max(moved[name], apart.max())
             if name == "added":
                 np.maximum.at(by_number, ways.sum(axis=1), apart)
-    assert moved["added"] <= event.l2 * (1 + 1e-9)
-    assert moved["swapped"] <= replaced(event).l2 * (1 + 1e-9)
+    assert moved["added"] <= event.sensitivity * (1 + 1e-9)
+    assert moved["swapped"] <= replaced(event).sensitivity * (1 + 1e-9)
     if most is None:
-        assert moved["added"] > 0.9 * event.l2
+        assert moved["added"] > 0.9 * event.sensitivity
     else:
         parts = np.arange(max_cells + 1) / max_cells
-        assert (by_number**2 <= parts * event.l2**2 * (1 + 1e-9)).all()
+        assert (by_number**2 <= parts * event.sensitivity**2 * (1 + 1e-9)).all()
 
 
 def test_the_length_on_the_grid_is_exact():

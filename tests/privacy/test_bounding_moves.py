@@ -11,7 +11,7 @@ from penstock.accountants.composition import Composition
 from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, replaced
 from penstock.mechanisms.core.contract import Facts, Release
-from penstock.mechanisms.core.events import Block, DiscreteLaplace, Gaussian
+from penstock.mechanisms.core.events import Additive, Block
 from penstock.pipeline.counting.bounding import BlockBounds, bound, bound_block
 from penstock.pipeline.counting.contributions import ContributionRows
 
@@ -49,7 +49,7 @@ def charged(max_cells, n_cells, w):
     accountant = Composition(w=w)
     model, state = accountant.start(AccountingFacts(n_cells=n_cells, max_cells=max_cells))
     for window in Facts(n_cells=n_cells, n_windows=N_STEPS).windows():
-        charge = (DiscreteLaplace(l1=float(max_cells), scale=1.0),)
+        charge = (Additive("discrete_laplace", float(max_cells), scale=1.0),)
         release = Release(window=window.index, values=np.zeros(n_cells), charge=charge)
         _, state = accountant.charge(release, window, {}, model, state)
     return {row.name: row.value for row in accountant.finish(model, state)}
@@ -86,12 +86,12 @@ def test_two_of_four_cells_give_way_to_the_two_others(keep):
     without = presence.copy()
     without[:, 1, :2] = False
     apart = bounded(presence, 2, keep) - bounded(without, 2, keep)
-    assert np.abs(apart).sum(axis=2).max() == 4.0 == pure_epsilon([replaced(DiscreteLaplace(2.0, 1.0))])
+    assert np.abs(apart).sum(axis=2).max() == 4.0 == pure_epsilon([replaced(Additive("discrete_laplace", 2.0, 1.0))])
     # In L2 a replacement is √2 of an addition: the cells that come are others than those that go.
     sigma = 1 / np.sqrt(2)
     most = (apart**2).sum(axis=2).max()
-    assert most == pytest.approx(concentrated_rho([replaced(Gaussian(np.sqrt(2), sigma))]))
-    assert most == pytest.approx(2 * concentrated_rho([Gaussian(np.sqrt(2), sigma)]))
+    assert most == pytest.approx(concentrated_rho([replaced(Additive("gaussian", np.sqrt(2), sigma))]))
+    assert most == pytest.approx(2 * concentrated_rho([Additive("gaussian", np.sqrt(2), sigma)]))
 
 
 @pytest.mark.parametrize("keep", KEEPS)
@@ -115,5 +115,5 @@ def test_one_window_of_a_block_moves_no_more_than_a_replacement_of_the_block(kee
         without = presence.copy()
         without[:, step] = False
         worst = max(worst, np.abs(shown(presence) - shown(without)).sum(axis=(1, 2)).max())
-    assert worst <= pure_epsilon([replaced(Block(DiscreteLaplace(l1, 1.0), 1, 3))]) == 2 * l1
+    assert worst <= pure_epsilon([replaced(Block(Additive("discrete_laplace", l1, 1.0), 1, 3))]) == 2 * l1
     assert worst > l1 or max_windows != 1, "with one window of a block another takes its place"

@@ -15,7 +15,7 @@ from penstock.accountants.core.charges import pure_epsilon
 from penstock.accountants.core.renyi import from_renyi, renyi
 from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import Facts
-from penstock.mechanisms.core.events import Block, Gaussian
+from penstock.mechanisms.core.events import Additive, Block
 from penstock.mechanisms.core.plugin import parameters_of
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.period_uniform import PeriodUniform
@@ -51,7 +51,9 @@ def accounted(runs, unit):
     for total, run in zip(totals, runs):
         for release in run:
             if release.window - 1 in unit:
-                total += sum(event.l1 / event.scale for event in of_windows(release) if hasattr(event, "scale"))
+                total += sum(
+                    event.sensitivity / event.scale for event in of_windows(release) if hasattr(event, "scale")
+                )
     return totals.max()
 
 
@@ -138,7 +140,7 @@ def test_no_test_finds_more_than_renyi_dp_says_of_gaussian_noise(name):
     [charge] = runs[0][2].charge
     assert found <= from_renyi(renyi((charge,)), delta)
     # Noise of twice that size would be charged a quarter of ρ: too little, and the audit says so.
-    assert found > from_renyi(renyi((Gaussian(charge.l2, 2 * charge.sigma),)), delta)
+    assert found > from_renyi(renyi((Additive("gaussian", charge.sensitivity, 2 * charge.scale),)), delta)
 
 
 #: FAST inherits the parameters, and allows pure noise only.
@@ -155,7 +157,7 @@ def test_no_test_finds_more_than_a_schedule_promises_at_its_delta(name, noise):
     for total, run in zip(spent, runs):
         for release in run:
             if release.window - 1 in unit_of(example):
-                total += sum((event.l2 / event.sigma) ** 2 / 2 for event in of_windows(release) if hasattr(event, "l2"))
+                total += sum((e.sensitivity / e.scale) ** 2 / 2 for e in of_windows(release) if hasattr(e, "scale"))
     assert spent.max() <= example.budget * (1 + 1e-9)
     assert found <= epsilon_of(spent.max(), delta) <= 2.0 * (1 + 1e-9)
     # It is not found because nothing would be: a third of the budget is seen where all windows publish.

@@ -12,7 +12,6 @@ from penstock.accountants.landmark_budget import LandmarkBudget
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Guarantee, Mechanism
 from penstock.mechanisms.core.draws import Noise
-from penstock.mechanisms.core.events import DiscreteLaplace as DiscreteLaplaceEvent
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.plugin import UnsupportedEvent
 from penstock.mechanisms.discrete_laplace import DiscreteLaplace
@@ -83,7 +82,7 @@ class Undercharging(DiscreteLaplace):
 
     def charge_of(self, window, state, epsilon):
         [event] = super().charge_of(window, state, epsilon)
-        return (DiscreteLaplaceEvent(event.l1, 2 * event.scale),)
+        return (replace(event, scale=2 * event.scale),)
 
 
 class WorstIsNotWorst(DiscreteLaplace):

@@ -137,7 +137,9 @@ class PaperCalibration(Calibration):
         """Privacy event of the noise on all coefficients, at its true price."""
         if self.measured is not None:
             return events.Exact()
-        return events.Laplace(l1_sensitivity(self.matrices(n_windows)[0], *bounds), self.scale(n_windows, bounds))
+        return events.Additive(
+            "laplace", l1_sensitivity(self.matrices(n_windows)[0], *bounds), self.scale(n_windows, bounds)
+        )
 
     def _kept(self, n_windows: int) -> int:
         return min(self.n_coefficients, n_windows // 2 + 1)

@@ -121,13 +121,13 @@ def test_rows_older_than_the_lag_close_with_their_bound_and_state_stays_bounded(
 
 
 def test_gaussian_noise_has_no_temporal_guarantee():
-    rows, state, model = account(Temporal(correlation=STRONG), [(events.Gaussian(l2=1.0, sigma=3.0),)] * 3)
+    rows, state, model = account(Temporal(correlation=STRONG), [(events.Additive("gaussian", 1.0, scale=3.0),)] * 3)
     assert figures(rows, "total_loss").tolist() == [np.inf] * 3
     assert Temporal(correlation=STRONG).summary(model, state)["everybody"]["supremum_if_it_went_on"] == np.inf
 
 
 def test_epsilon_is_that_of_replacing_a_cell():
-    rows, _, _ = account(Temporal(correlation=STRONG), [(events.Laplace(l1=2.0, scale=4.0),)])
+    rows, _, _ = account(Temporal(correlation=STRONG), [(events.Additive("laplace", 2.0, scale=4.0),)])
     assert figures(rows, "total_loss").tolist() == [1.0]
 
 
@@ -154,10 +154,14 @@ def test_classes_have_books_of_their_own():
         np.testing.assert_array_equal(figures(rows, "total_loss", subject), figures(alone, "total_loss"))
 
 
+class Unknown(events.Event):
+    """An event of no known kind."""
+
+
 def test_what_it_cannot_account_is_refused_before_anything_changes():
     accountant = Temporal(correlation=STRONG, largest_epsilon=0.1)
-    with pytest.raises(UnsupportedEvent, match="PlanarLaplace"):
-        account(accountant, [(events.PlanarLaplace(epsilon=1.0),)])
+    with pytest.raises(UnsupportedEvent, match="Unknown"):
+        account(accountant, [(Unknown(),)])
     with pytest.raises(UnsupportedEvent, match=r"window 2 costs 0\.3, above the largest_epsilon of 0\.1"):
         account(accountant, [0.1, 0.3])
 

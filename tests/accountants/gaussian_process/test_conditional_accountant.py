@@ -17,7 +17,7 @@ from penstock.accountants.gaussian_process.kernels import GaussianProcess, named
 from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
 from penstock.mechanisms import get
 from penstock.mechanisms.core.contract import Release, Window
-from penstock.mechanisms.core.events import Event, Gaussian, Repeated
+from penstock.mechanisms.core.events import Additive, Event, Repeated
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent
@@ -133,7 +133,12 @@ class Unknown(Event):
 def test_the_books_of_one_stream_are_those_of_its_trace_and_survive_a_restart():
     accountant = books()
     model, state = accountant.start(AccountingFacts(n_cells=2, mechanism=get("gaussian_trace")(sigma=SIGMA)))
-    charges = [Gaussian(RADIUS, SIGMA), Gaussian(RADIUS, SIGMA), Repeated(2), Gaussian(RADIUS, SIGMA)]
+    charges = [
+        Additive("gaussian", RADIUS, SIGMA),
+        Additive("gaussian", RADIUS, SIGMA),
+        Repeated(2),
+        Additive("gaussian", RADIUS, SIGMA),
+    ]
     found = []
     for index, event in enumerate(charges):
         state = decode_state(encode_state("books", 1, state), "books", 1)

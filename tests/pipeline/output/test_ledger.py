@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from small_configuration import run_locally as run
 
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, replaced
-from penstock.mechanisms.core.events import Event, Gaussian, Laplace, PureDP
+from penstock.mechanisms.core.events import Additive, Event, PureDP
 from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError, DataError
 from penstock.pipeline import DONE, STOPPED
 from penstock.pipeline.cli.ledger import overview
@@ -424,7 +424,7 @@ CHARGES = st.lists(
 )
 
 
-@pytest.mark.parametrize("event", [PureDP(0.5), Laplace(l1=1.0, scale=2.0), Gaussian(l2=1.0, sigma=2.0)])
+@pytest.mark.parametrize("event", [PureDP(0.5), Additive("laplace", 1.0, 2.0), Additive("gaussian", 1.0, 2.0)])
 @pytest.mark.parametrize("factor", [1.0, 2.0])
 def test_in_rho_a_part_of_a_window_costs_what_a_replacement_does(event: Event, factor: float) -> None:
     terms = replace(COUNTED, measure="rho")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.mechanisms.core.contract import Release
-from penstock.mechanisms.core.events import Block, DiscreteLaplace, Event, Gaussian, Nothing, Repeated, Sampled
+from penstock.mechanisms.core.events import Additive, Block, Event, Nothing, Repeated, Sampled
 from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.mechanisms.core.state import StateFormat
 from penstock.pipeline.counting.targets import PrivateFacts
@@ -17,8 +17,8 @@ from penstock.pipeline.runners.beam.graph import AccountInOrder
 
 CHARGE = Charge("main", 3, 0, 10, 0.1, 0.005, True, "configuration", "data")
 EVENTS: tuple[Event, ...] = (
-    DiscreteLaplace(np.int64(2), np.float64(1 / 3)),
-    Block(Sampled(Gaussian(1, np.array([0.1, np.inf])), 0.5), 3, 4),
+    Additive("discrete_laplace", np.int64(2), np.float64(1 / 3)),
+    Block(Sampled(Additive("gaussian", 1, np.array([0.1, np.inf])), 0.5), 3, 4),
     Repeated(0),
     Nothing(),
 )
