@@ -75,7 +75,7 @@ def add_release(state: State, time: float, sigma: float, prior: GaussianProcess,
     >>> state = start_trace()
     >>> for time in range(5):
     ...     state = add_release(state, time, 1.0, prior, block=3)
-    >>> state["times"], state["past"].round(4)
+    >>> state["times"], round(float(state["past"]), 4)
     (array([2., 3., 4.]), 0.5032)
     """
     times, variances, past = state["times"], state["noise_variance"], float(state["past"])
