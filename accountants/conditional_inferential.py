@@ -84,8 +84,8 @@ class ConditionalInferential(TracePrior, Accountant):
 
     Examples
     --------
-    >>> books = ConditionalInferential(length_scale=600.0, variance=1e6, radius=50.0, every=2)
-    >>> rows = books.trace_rows("x", times=np.array([0.0, 60.0]), sigma=np.array([100.0, 100.0]))
+    >>> account = ConditionalInferential(length_scale=600.0, variance=1e6, radius=50.0, every=2)
+    >>> rows = account.trace_rows("x", times=np.array([0.0, 60.0]), sigma=np.array([100.0, 100.0]))
     >>> [(row.name, round(row.value, 2)) for row in rows]
     [('loss', 0.37), ('independent_loss', 0.25), ('ratio', 1.5), ('interval', 162.96)]
     """

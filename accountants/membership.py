@@ -36,7 +36,7 @@ UNIT = "area under the curve"
 
 
 @dataclass(frozen=True, eq=False)
-class Game:
+class GroupGame:
     """What stays the same from window to window."""
 
     groups: tuple[Groups, ...]
@@ -146,14 +146,14 @@ class Membership(Accountant):
         whole = prepared or self.prepare(None)
         return tuple({**whole, "groups": (groups,)} for groups in whole["groups"])
 
-    def start(self, facts: AccountingFacts) -> tuple[Game, State]:
+    def start(self, facts: AccountingFacts) -> tuple[GroupGame, State]:
         """Nothing learned yet."""
         if self.people is not None and self.people.n != facts.n_cells:
             raise ParameterError("people.n", self.people.n, f"{facts.n_cells}, the cells of the run")
         prepared = facts.training or self.prepare(None)
         groups = prepared["groups"]
         own = facts.of_mechanism(self.samples)
-        game = Game(groups, _mechanism(facts), own, prepared["warnings"])
+        game = GroupGame(groups, _mechanism(facts), own, prepared["warnings"])
         state: State = {}
         for one in groups:
             state |= nested(f"{one.subject}.mechanism", game.mechanism.start(own))
@@ -164,7 +164,7 @@ class Membership(Accountant):
         return game, state
 
     def charge(
-        self, release: Release, window: Window, private: Mapping[str, Any], model: Game, state: State
+        self, release: Release, window: Window, private: Mapping[str, Any], model: GroupGame, state: State
     ) -> tuple[Rows, State]:
         """Release the same window of every group, learn from most of them, and judge the others."""
         pure_epsilon(release.charge)  # refuses the unknown
@@ -175,7 +175,7 @@ class Membership(Accountant):
                 rows, state = rows + made, state | new
         return rows, state
 
-    def _attack(self, groups: Groups, window: Window, model: Game, state: State) -> tuple[Rows, State]:
+    def _attack(self, groups: Groups, window: Window, model: GroupGame, state: State) -> tuple[Rows, State]:
         inner, learner, evidence = (
             part(f"{groups.subject}.{name}", state) for name in ("mechanism", "learner", "evidence")
         )
@@ -197,7 +197,7 @@ class Membership(Accountant):
         named = nested(f"{groups.subject}.mechanism", inner) | nested(f"{groups.subject}.learner", learner)
         return rows, named | nested(f"{groups.subject}.evidence", told)
 
-    def finish(self, model: Game, state: State) -> Rows:
+    def finish(self, model: GroupGame, state: State) -> Rows:
         """What all evidence of the run told."""
         rows = []
         for groups in model.groups:
@@ -206,7 +206,7 @@ class Membership(Accountant):
                 rows.append(_row(groups, None, "membership_auc", evidence["sum"]))
         return rows
 
-    def summary(self, model: Game, state: State) -> dict[str, Any]:
+    def summary(self, model: GroupGame, state: State) -> dict[str, Any]:
         """How well each target was told so far, and what is less than was asked for."""
         areas = {
             f"target {one.subject}": _area(one, part(f"{one.subject}.evidence", state)["sum"]) for one in model.groups

@@ -105,7 +105,7 @@ class KnownCorrelation(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class UserClass(Checked):
-    """People who move alike, with a correlation of their own: a subject of the books."""
+    """People who move alike, with a correlation of their own: a subject of the accountant."""
 
     name: str = parameter(doc="what the class is called in the rows")
     correlation: KnownCorrelation = parameter(doc="how people of this class move")
@@ -118,7 +118,7 @@ class UserClass(Checked):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Adversary:
+class CorrelationAdversary:
     """Knowledge of one kind of adversary about a subject, as small arrays that can be shipped."""
 
     # `backward` and `forward` are hull vertices of the leakage functions, shape (m, 2). `pairs` are the matrices
@@ -150,7 +150,7 @@ class Adversary:
 
 def adversary(
     correlation: KnownCorrelation, training: Training | None, bridged_states: int = 20, subject: str = "everybody"
-) -> Adversary:
+) -> CorrelationAdversary:
     """Adversary of a declared correlation: files are read and the estimate is made here."""
     # Matrices of more than `bridged_states` states are not kept for bridging.
     pairs, assumption = _pairs(correlation, training)
@@ -158,7 +158,7 @@ def adversary(
     backward, forward = (_vertices(matrices) for matrices in directions)
     n_states = max(len(matrix) for pair in pairs for matrix in pair if matrix is not None)
     kept = pairs if n_states * len(pairs) <= bridged_states else ()
-    return Adversary(subject=subject, assumption=assumption, backward=backward, forward=forward, pairs=kept)
+    return CorrelationAdversary(subject=subject, assumption=assumption, backward=backward, forward=forward, pairs=kept)
 
 
 def _vertices(matrices: Sequence[Array | None]) -> Array:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import AccountRow, Rows
-from penstock.accountants.correlation.adversary import Adversary
+from penstock.accountants.correlation.adversary import CorrelationAdversary
 from penstock.accountants.correlation.hull import Array
 from penstock.accountants.correlation.landmark_losses import LandmarkModel, to_end
 from penstock.accountants.correlation.leakage import Correlation, LeakageFunction, leakage_function
@@ -324,7 +324,7 @@ class TrackerSettings:
 class TemporalLossTracker:
     """Temporal and landmark loss of one adversary as rows; the object is public, the state flat arrays."""
 
-    def __init__(self, adversary: Adversary, settings: TrackerSettings) -> None:
+    def __init__(self, adversary: CorrelationAdversary, settings: TrackerSettings) -> None:
         self.subject, self.goal = adversary.subject, settings.goal
         self.backward, self.forward = adversary.leakage
         self.running = RunningTemporalLoss(

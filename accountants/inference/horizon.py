@@ -24,7 +24,7 @@ from penstock.accountants.inference.observation import (
     noise_scales,
 )
 from penstock.accountants.inference.success_prior import FLOOR, check_horizon, log_binomial
-from penstock.accountants.inference.targets import Targets
+from penstock.accountants.inference.targets import TargetPriors
 from penstock.accountants.markov import FloatArray, IntArray
 
 _PAIRED_SENSORS = 8
@@ -50,7 +50,7 @@ class _Coming(NamedTuple):
     scales: FloatArray
 
 
-def genie_ahead(targets: Targets, n_steps: int, tolerance: int) -> GenieAhead:
+def genie_ahead(targets: TargetPriors, n_steps: int, tolerance: int) -> GenieAhead:
     """Genie's equation from the end of the horizon to its first window; O(n_targets n_steps tolerance n_places²)."""
     values = np.ones((targets.n_targets, tolerance + 1, targets.locations.shape[1]))
     log_scale = np.zeros(targets.n_targets)
@@ -67,7 +67,7 @@ def genie_ahead(targets: Targets, n_steps: int, tolerance: int) -> GenieAhead:
 
 
 def horizon_bounds(
-    targets: Targets,
+    targets: TargetPriors,
     start: FloatArray,
     sensors: Sequence[int | Iterable[int]],
     tolerance: int,
@@ -86,7 +86,7 @@ def horizon_bounds(
     Examples
     --------
     >>> from penstock.accountants.markov import chain_prior
-    >>> targets = Targets.of([chain_prior(20, 0.1)] * 2)
+    >>> targets = TargetPriors.of([chain_prior(20, 0.1)] * 2)
     >>> bounds = horizon_bounds(targets, targets.initial, [{t} for t in range(5)], tolerance=1)
     >>> bounds["best"].round(3)
     array([0.317, 0.317])
@@ -112,7 +112,7 @@ def horizon_bounds(
     return result | {"ball": np.exp(log_ball), "information": information, "entropy": entropy}
 
 
-def _marginals(targets: Targets, start: FloatArray, n_steps: int) -> FloatArray:
+def _marginals(targets: TargetPriors, start: FloatArray, n_steps: int) -> FloatArray:
     """Beliefs about every coming window, (n_steps, n_targets, n_places), if nothing more were released."""
     marginals = np.empty((n_steps, *start.shape))
     marginals[0] = start
@@ -121,7 +121,7 @@ def _marginals(targets: Targets, start: FloatArray, n_steps: int) -> FloatArray:
     return marginals
 
 
-def _log_balls(targets: Targets, marginals: FloatArray, tolerance: int, ahead: GenieAhead | None) -> FloatArray:
+def _log_balls(targets: TargetPriors, marginals: FloatArray, tolerance: int, ahead: GenieAhead | None) -> FloatArray:
     """ln of the smaller of the genie ball and the first-moment ball of every target."""
     n_steps, n_targets, _ = marginals.shape
     if tolerance >= n_steps:
@@ -135,7 +135,7 @@ def _log_balls(targets: Targets, marginals: FloatArray, tolerance: int, ahead: G
     return np.asarray(np.minimum(0.0, np.minimum(genie, np.log(hits / (n_steps - tolerance)))))
 
 
-def _places(targets: Targets, window: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
+def _places(targets: TargetPriors, window: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
     """Where each active sensor is among each target's places, (n_targets, n_sensors), and whether it is there."""
     index = np.zeros((targets.n_targets, targets.n_locations + 1), dtype=np.intp)
     known = np.zeros(index.shape, dtype=bool)
@@ -150,7 +150,7 @@ def _seen(marginal: FloatArray, place: tuple[IntArray, NDArray[np.bool_]]) -> Fl
     return np.where(place[1], np.take_along_axis(marginal, place[0], axis=1), 0.0)
 
 
-def _raw_information(targets: Targets, coming: _Coming) -> FloatArray:
+def _raw_information(targets: TargetPriors, coming: _Coming) -> FloatArray:
     """Σ_t H(Y_t given Y_{t−1}), or Σ_t H(Y_t) where many sensors would make that slow."""
     total = np.zeros(targets.n_targets)
     owner = np.arange(targets.n_targets) if len(targets.transition) > 1 else np.zeros(targets.n_targets, dtype=np.intp)

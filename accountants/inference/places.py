@@ -47,7 +47,7 @@ class Reading:
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class PriorPlaces:
     """Map of cells (n_cells + 1, the last: not seen) to places of the priors, and each cell's share of its place."""
 
     # Only the last place, elsewhere, may hold several cells. Given that a person is there, which cell it is has the
@@ -57,12 +57,12 @@ class Places:
     share: FloatArray
 
     @classmethod
-    def of_cells(cls, n_cells: int) -> Places:
+    def of_cells(cls, n_cells: int) -> PriorPlaces:
         """Every cell for itself, and one more place for not being seen."""
         return cls(np.arange(n_cells + 1), np.ones(n_cells + 1))
 
     @classmethod
-    def most_visited(cls, trajectories: NDArray[Any], n_cells: int, n_top: int) -> Places:
+    def most_visited(cls, trajectories: NDArray[Any], n_cells: int, n_top: int) -> PriorPlaces:
         """The most visited cells (ties: the smaller index), and elsewhere for all others and for not being seen."""
         if n_top >= n_cells:
             return cls.of_cells(n_cells)
@@ -186,7 +186,7 @@ class ReleaseForecast:
     # their guarantee; the ε that one run spends is no bound. Where the releasing mechanism is unknown, raw counts stand
     # for it (data processing); without `windows` every cell publishes in every window.
 
-    places: Places
+    places: PriorPlaces
     horizon: int
     releasing: Releasing
     facts: Facts

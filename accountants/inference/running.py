@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import AccountRow, Rows
 from penstock.accountants.inference.horizon import GenieAhead, genie_ahead, horizon_bounds
-from penstock.accountants.inference.places import Places, PlannedWindows, Reading
-from penstock.accountants.inference.targets import KnownTargets, Targets
+from penstock.accountants.inference.places import PlannedWindows, PriorPlaces, Reading
+from penstock.accountants.inference.targets import KnownTargets, TargetPriors
 from penstock.accountants.markov import FloatArray, IntArray, MarkovPrior, spectral_gap
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.state import State, nested, part
@@ -37,7 +37,7 @@ _LEAK = 1e-150
 # Beliefs and realised risk: a forward filter, and fixed-lag smoothing over the horizon.
 
 
-def start_beliefs(targets: Targets, horizon: int) -> State:
+def start_beliefs(targets: TargetPriors, horizon: int) -> State:
     """State before the first window.
 
     Returns ``belief`` and ``likelihood`` (horizon, n_targets, n_places), newest window last, and ``n_windows``. Its
@@ -49,17 +49,17 @@ def start_beliefs(targets: Targets, horizon: int) -> State:
     return {"belief": np.zeros(shape), "likelihood": np.ones(shape), "n_windows": np.zeros((), dtype=np.int64)}
 
 
-def observe(targets: Targets, state: State, log_likelihood: FloatArray) -> State:
+def observe(targets: TargetPriors, state: State, log_likelihood: FloatArray) -> State:
     """Forward filter: take in one window's release.
 
-    `log_likelihood`: (n_targets, n_places) from `Targets.log_likelihood`; all equal when nothing was observed.
+    `log_likelihood`: (n_targets, n_places) from `TargetPriors.log_likelihood`; all equal when nothing was observed.
 
     Returns the next state. O(n_targets n_places²) time. A release that a prior excludes restarts that target's belief
     from the release alone.
 
     Examples
     --------
-    >>> targets = Targets.of([MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])])
+    >>> targets = TargetPriors.of([MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])])
     >>> state = start_beliefs(targets, horizon=2)
     >>> state = observe(targets, state, targets.log_likelihood({1}, np.array([1])))
     >>> state = observe(targets, state, targets.log_likelihood(set(), np.array([1])))
@@ -81,7 +81,7 @@ def observe(targets: Targets, state: State, log_likelihood: FloatArray) -> State
     }
 
 
-def predict(targets: Targets, state: State) -> FloatArray:
+def predict(targets: TargetPriors, state: State) -> FloatArray:
     """Belief about the coming window before its release, (n_targets, n_places).
 
     A bound on what the coming releases can tell must start here, never from the prior alone: earlier releases may
@@ -92,7 +92,7 @@ def predict(targets: Targets, state: State) -> FloatArray:
     return targets.forward(np.asarray(state["belief"])[-1][:, None, :])[:, 0]
 
 
-def coming_prior(targets: Targets, state: State, target: int) -> MarkovPrior:
+def coming_prior(targets: TargetPriors, state: State, target: int) -> MarkovPrior:
     """Prior of one target for the coming windows, on all locations, to bound what they can tell."""
     known = np.flatnonzero(targets.locations[target] >= 0)
     where = targets.locations[target, known]
@@ -104,7 +104,7 @@ def coming_prior(targets: Targets, state: State, target: int) -> MarkovPrior:
     return MarkovPrior(initial, matrix)
 
 
-def realised_risk(targets: Targets, state: State, tolerance: int) -> dict[str, FloatArray]:
+def realised_risk(targets: TargetPriors, state: State, tolerance: int) -> dict[str, FloatArray]:
     """What every adversary can now get right about the last T locations, given the releases made.
 
     Returns ``high`` (n_targets,): bound on the posterior success of any guess, the smallest of Markov's inequality and
@@ -115,7 +115,7 @@ def realised_risk(targets: Targets, state: State, tolerance: int) -> dict[str, F
 
     Examples
     --------
-    >>> targets = Targets.of([MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])])
+    >>> targets = TargetPriors.of([MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])])
     >>> state = start_beliefs(targets, horizon=2)
     >>> for place in (0, 1):                       # not seen by sensor 1, then seen by it
     ...     state = observe(targets, state, targets.log_likelihood({1} if place else set(), np.array([place])))
@@ -147,7 +147,7 @@ def realised_risk(targets: Targets, state: State, tolerance: int) -> dict[str, F
 
 
 def _smooth(
-    targets: Targets, belief: FloatArray, likelihood: FloatArray, tolerance: int
+    targets: TargetPriors, belief: FloatArray, likelihood: FloatArray, tolerance: int
 ) -> tuple[FloatArray, FloatArray]:
     """Smoothed marginals and the posterior's genie ball in one backward pass."""
     # `values` has one row per number of wrong guesses left, then the probability of the later releases.
@@ -171,7 +171,7 @@ def _smooth(
 
 
 def _success_of_guess(
-    targets: Targets, belief: FloatArray, likelihood: FloatArray, guess: NDArray[np.intp], tolerance: int
+    targets: TargetPriors, belief: FloatArray, likelihood: FloatArray, guess: NDArray[np.intp], tolerance: int
 ) -> FloatArray:
     """Exact posterior probability that a fixed guess has at most ``tolerance`` wrong locations, (n_targets,)."""
     n_steps, n_targets, n_places = belief.shape
@@ -262,8 +262,8 @@ class TargetBlock:
     """A few targets with everything about them that does not change: priors, places and the genie's values."""
 
     span: slice
-    targets: Targets
-    places: Places
+    targets: TargetPriors
+    places: PriorPlaces
     horizon: int
     tolerance: int
     ahead: GenieAhead
@@ -377,7 +377,7 @@ def target_filters(known: KnownTargets, horizon: int, tolerance: int) -> TargetF
     for first in range(0, known.n_targets, BLOCK):
         last = min(first + BLOCK, known.n_targets)
         priors = known.priors * (last - first) if is_shared else known.priors[first:last]
-        targets = Targets.of(priors, n_places=known.places.n_locations)
+        targets = TargetPriors.of(priors, n_places=known.places.n_locations)
         ahead = genie_ahead(targets, horizon, tolerance)
         blocks.append(TargetBlock(slice(first, last), targets, known.places, horizon, tolerance, ahead))
     gaps = np.array([spectral_gap(prior.transition) for prior in known.priors])

@@ -15,7 +15,7 @@ from penstock.accountants.core.training import Training
 from penstock.accountants.correlation.adversary import Learned
 from penstock.accountants.inference.kernel import BLOCK_ENTRIES, Kernel
 from penstock.accountants.inference.observation import check_likelihood, log_ratio
-from penstock.accountants.inference.places import Places
+from penstock.accountants.inference.places import PriorPlaces
 from penstock.accountants.markov import FloatArray, IntArray, MarkovPrior, chain_prior, estimate_prior
 from penstock.mechanisms.core.plugin import Checked, ParameterError, check_one_of, parameter
 
@@ -88,7 +88,7 @@ class KnownTargets:
 
     users: Any
     priors: tuple[MarkovPrior, ...]
-    places: Places
+    places: PriorPlaces
     first: int
     assumption: str
 
@@ -131,7 +131,11 @@ def known_targets(
         assumption = f"as people in general move, smoothing {learned.facts.get('smoothing')}"
     n_cells = prior.n_locations - (known.learned is not None and learned.states[-1] == "unseen")
     return KnownTargets(
-        users=users, priors=(_widened(prior, n_cells),), places=Places.of_cells(n_cells), first=0, assumption=assumption
+        users=users,
+        priors=(_widened(prior, n_cells),),
+        places=PriorPlaces.of_cells(n_cells),
+        first=0,
+        assumption=assumption,
     )
 
 
@@ -150,9 +154,9 @@ def _estimated(
     if part is None:
         raise ParameterError("estimate", known.estimate, "used where a run's stream is at hand to learn from")
     places = (
-        Places.of_cells(part.n_cells)
+        PriorPlaces.of_cells(part.n_cells)
         if known.top is None
-        else Places.most_visited(part.trajectories, part.n_cells, known.top)
+        else PriorPlaces.most_visited(part.trajectories, part.n_cells, known.top)
     )
     paths = places.location[part.with_unseen()]
     if isinstance(targets, tuple):
@@ -176,7 +180,7 @@ def _estimated(
     return KnownTargets(users=users, priors=priors, places=places, first=0, assumption=assumption)
 
 
-def _towards(known: KnownPrior, paths: IntArray, places: Places) -> Callable[[IntArray], FloatArray | None]:
+def _towards(known: KnownPrior, paths: IntArray, places: PriorPlaces) -> Callable[[IntArray], FloatArray | None]:
     """Where added moves go, for a person's own trajectory."""
     if known.towards == "own":
         return lambda path: _own_share(path, places, known.smoothing)
@@ -186,7 +190,7 @@ def _towards(known: KnownPrior, paths: IntArray, places: Places) -> Callable[[In
     return lambda path: population
 
 
-def _own_share(path: IntArray, places: Places, smoothing: float) -> FloatArray:
+def _own_share(path: IntArray, places: PriorPlaces, smoothing: float) -> FloatArray:
     """How often each place was visited, no place never."""
     visits = np.bincount(path, minlength=places.n_locations) + smoothing / places.n_locations
     return np.asarray(visits / visits.sum())
@@ -211,7 +215,7 @@ def _named(part: Training, targets: tuple[int | str, ...]) -> IntArray:
 
 
 @dataclass(frozen=True, eq=False)
-class Targets:
+class TargetPriors:
     """Priors of many targets, padded to the most places any of them can reach."""
 
     locations: IntArray  # (n_targets, n_places) location behind each place of each target, −1 for padding
@@ -221,7 +225,7 @@ class Targets:
     n_locations: int  # locations of the run
 
     @classmethod
-    def of(cls, priors: Sequence[MarkovPrior], n_places: int | None = None) -> Targets:
+    def of(cls, priors: Sequence[MarkovPrior], n_places: int | None = None) -> TargetPriors:
         """Put priors side by side; one prior given many times is stored once."""
         # `n_places` pads further than needed, so that figures of a part of the targets are those of all, bit by bit.
         if not priors or len({prior.n_locations for prior in priors}) > 1:

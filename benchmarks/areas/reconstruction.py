@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from benchmarks.measure import Row, Settings
 from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.inference.estimators import attack_success
-from penstock.accountants.inference.places import Places
+from penstock.accountants.inference.places import PriorPlaces
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.success_prior import most_matches
 from penstock.accountants.inference.targets import KnownPrior, KnownTargets, Line
@@ -113,7 +113,9 @@ def many_targets() -> list[Row]:
     rng = np.random.default_rng(4)
     priors = tuple(MarkovPrior(np.full(101, 1 / 101), rng.dirichlet(np.full(101, 0.05), size=101)) for _ in range(1000))
     paths = np.stack([prior.sample(1, 12, rng)[0] for prior in priors])
-    known = KnownTargets(users=(None,) * 1000, priors=priors, places=Places.of_cells(100), first=0, assumption="drawn")
+    known = KnownTargets(
+        users=(None,) * 1000, priors=priors, places=PriorPlaces.of_cells(100), first=0, assumption="drawn"
+    )
     section = KnownPrior(chain=Line(n=100), windows=2)
     accountant = Reconstruction(horizon=10, tolerance=2, targets=1000, prior=section)
     sensors = rng.integers(0, 100, 40)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from penstock.accountants.inference.estimators import Estimator, blind_guess, guess
 from penstock.accountants.inference.kernel import Kernel
 from penstock.accountants.inference.observation import forward, log_ratio, scaled
-from penstock.accountants.inference.places import Places, tells_nothing
+from penstock.accountants.inference.places import PriorPlaces, tells_nothing
 from penstock.accountants.markov import MarkovPrior
 from penstock.mechanisms.core.contract import Release
 from penstock.mechanisms.core.events import Additive, Exact
@@ -108,12 +108,12 @@ def _family(release: Release) -> str | None:
     return None if np.isinf(scale).all() else family
 
 
-def retrace(
+def decode_trajectories(
     kinds: Sequence[Estimator],
     prior: MarkovPrior,
     observed: Observed,
     trajectories: NDArray[Any],
-    places: Places,
+    places: PriorPlaces,
     n_steps: int,
     n_before: int = 0,
 ) -> dict[Estimator, IntArray]:
@@ -136,7 +136,7 @@ def retrace(
     >>> told = Release(window=1, values=np.array([[2.0, 3.0]]), charge=(Exact(),))
     >>> silent = Release(window=2, values=np.full((1, 2), np.nan), charge=(Exact(),))
     >>> seen = observe([told, silent], np.array([[2, 3], [0, 0]]))
-    >>> retrace(["map", "prior"], stay, seen, np.array([[1, 1]]), Places.of_cells(2), 1, n_before=1)
+    >>> decode_trajectories(["map", "prior"], stay, seen, np.array([[1, 1]]), PriorPlaces.of_cells(2), 1, n_before=1)
     {'map': array([[[[1]]]]), 'prior': array([[[[2]]]])}
     """
     likelihood = np.concatenate([_log_likelihoods(observed, trajectory, places) for trajectory in trajectories])
@@ -155,7 +155,7 @@ def retrace(
     return {kind: guessed.reshape(len(trajectories), -1, len(begins), n_steps) for kind, guessed in guesses.items()}
 
 
-def _log_likelihoods(observed: Observed, trajectory: NDArray[Any], places: Places) -> FloatArray:
+def _log_likelihoods(observed: Observed, trajectory: NDArray[Any], places: PriorPlaces) -> FloatArray:
     """ln Pr(release given each place) of one person up to a constant, (n_releases, n_windows, n_places)."""
     left = observed.without_others(trajectory)
     single = np.flatnonzero(np.bincount(places.location)[places.location[:-1]] == 1)
@@ -172,10 +172,10 @@ def _log_likelihoods(observed: Observed, trajectory: NDArray[Any], places: Place
     return np.where(hidden, 0.0, log_ratio(observed.noise, values, np.where(hidden, 1.0, scale)))
 
 
-def right(guesses: IntArray, trajectories: NDArray[Any], places: Places) -> IntArray:
+def count_correct(guesses: IntArray, trajectories: NDArray[Any], places: PriorPlaces) -> IntArray:
     """Windows of each segment that were guessed right, (n_people, n_releases, n_segments).
 
-    >>> right(np.array([[[[1, 2]]]]), np.array([[1, 0]]), Places.of_cells(2)).tolist()
+    >>> count_correct(np.array([[[[1, 2]]]]), np.array([[1, 0]]), PriorPlaces.of_cells(2)).tolist()
     [[[1]]]
     """
     n_people, _, n_segments, n_steps = guesses.shape

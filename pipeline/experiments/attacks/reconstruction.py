@@ -23,7 +23,7 @@ from penstock.accountants.inference.targets import KnownPrior, KnownTargets, kno
 from penstock.accountants.online_attack import exact_interval
 from penstock.accountants.reconstruction import Reconstruction
 from penstock.evaluation.attacks.game import in_threads
-from penstock.evaluation.attacks.retracing import Observed, Shown, observe, retrace, right
+from penstock.evaluation.attacks.retracing import Observed, Shown, count_correct, decode_trajectories, observe
 from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
 from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
@@ -265,8 +265,8 @@ def reconstruct(
     -----
     The adversary knows everybody else's counted cells, a Markov prior of the target, and all releases from the run's
     first window to the end of a segment. The bound holds for any adversary with this knowledge (`SuccessBounds`).
-    Memory as for `read_presence` and `retrace`; O(n_targets n_windows n_releases n_places²) time, and that of
-    `success_upper_bound` for each target and schedule, and for each segment unless the prior is stationary.
+    Memory as for `read_presence` and `decode_trajectories`; O(n_targets n_windows n_releases n_places²) time, and that
+    of `success_upper_bound` for each target and schedule, and for each segment unless the prior is stationary.
     """
     game = game or ReconstructionGame()
     plan, settings = prepare_reconstruction(config, game)
@@ -384,9 +384,9 @@ def _attack(
 ) -> tuple[int, TargetResult]:
     """Attack one target; the result depends on no other target."""
     trajectory, prior = trajectories[number : number + 1], known.priors[min(number, len(known.priors) - 1)]
-    guesses = retrace(KINDS, prior, observed, trajectory, known.places, settings.horizon, settings.training)
+    guesses = decode_trajectories(KINDS, prior, observed, trajectory, known.places, settings.horizon, settings.training)
     guessed = trajectory[:, settings.training :]
-    hits = {str(kind): right(guess, guessed, known.places)[0] for kind, guess in guesses.items()}
+    hits = {str(kind): count_correct(guess, guessed, known.places)[0] for kind, guess in guesses.items()}
     return number, TargetResult(hits, *bounds.of(prior, trajectory[0], number))
 
 

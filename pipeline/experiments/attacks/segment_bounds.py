@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from penstock.accountants.inference.estimators import Estimator, attack_success
 from penstock.accountants.inference.horizon import GenieAhead, genie_ahead, horizon_bounds
 from penstock.accountants.inference.observation import ADDITIVE
-from penstock.accountants.inference.places import Places, PlannedWindows, ReleaseForecast, Releasing
+from penstock.accountants.inference.places import PlannedWindows, PriorPlaces, ReleaseForecast, Releasing
 from penstock.accountants.inference.success_bounds import success_upper_bound
-from penstock.accountants.inference.targets import Targets
+from penstock.accountants.inference.targets import TargetPriors
 from penstock.accountants.markov import MarkovPrior
 from penstock.evaluation.attacks.retracing import Observed
 from penstock.pipeline.config.plan import Plan
@@ -62,7 +62,7 @@ class SuccessBounds:
     def __init__(
         self,
         plan: Plan,
-        places: Places,
+        places: PriorPlaces,
         observed: Observed,
         *,
         training: int,
@@ -196,14 +196,16 @@ def from_each_place(before: MarkovPrior, coming: PlannedWindows, tolerance: int)
     """
     own, _ = before.reduced
     first = own.transition if isinstance(own.transition, np.ndarray) else own.transition.toarray()
-    targets, n_places = Targets.of([before] * len(first)), len(first)
-    ahead = genie_ahead(Targets.of([before]), len(coming.sensors), tolerance)
+    targets, n_places = TargetPriors.of([before] * len(first)), len(first)
+    ahead = genie_ahead(TargetPriors.of([before]), len(coming.sensors), tolerance)
     ahead = GenieAhead(np.repeat(ahead.values, n_places, axis=0), np.repeat(ahead.log_scale, n_places))
     found = horizon_bounds(targets, first, coming.sensors, tolerance, coming.noise, coming.scale, ahead)
     return min(1.0, float(own.initial @ found["best"]) * (1 + _ROUNDED_UP))
 
 
-def _planned(plan: Plan, places: Places, training: int, horizon: int, n_segments: int) -> tuple[PlannedWindows, ...]:
+def _planned(
+    plan: Plan, places: PriorPlaces, training: int, horizon: int, n_segments: int
+) -> tuple[PlannedWindows, ...]:
     """The sensors and noise of each segment, as known before its first window."""
     releasing = Releasing(plan.chain.reader, plan.config.mechanism)
     outlook = ReleaseForecast(places, horizon, releasing, plan.facts(), plan.windows)

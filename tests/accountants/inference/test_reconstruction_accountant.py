@@ -13,7 +13,7 @@ from penstock import mechanisms
 from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.core.training import Training
 from penstock.accountants.inference import running
-from penstock.accountants.inference.places import Places, Reading, ReleaseForecast, Releasing
+from penstock.accountants.inference.places import PriorPlaces, Reading, ReleaseForecast, Releasing
 from penstock.accountants.inference.targets import KnownPrior, KnownTargets, Line, known_targets
 from penstock.accountants.markov import MarkovPrior
 from penstock.accountants.reconstruction import Reconstruction
@@ -26,7 +26,7 @@ from penstock.pipeline.counting.targets import as_counted, rows_of
 
 def accountant_of(priors, places=None, horizon=3, tolerance=1):
     """An accountant of given priors over all cells, the last place being that of the unseen."""
-    places = places or Places.of_cells(priors[0].n_locations - 1)
+    places = places or PriorPlaces.of_cells(priors[0].n_locations - 1)
     known = KnownTargets(users=(None,) * len(priors), priors=priors, places=places, first=0, assumption="given")
     section = KnownPrior(chain=Line(n=places.n_cells), windows=2)
     accountant = Reconstruction(horizon=horizon, tolerance=tolerance, targets=len(priors), prior=section)
@@ -216,7 +216,7 @@ def test_any_shards_and_blocks_give_the_same_bits(noise, monkeypatch):
 
 def forecast_of(mechanism, facts, horizon=4, steps=()):
     windows = facts.windows()
-    places = Places.of_cells(facts.n_cells)
+    places = PriorPlaces.of_cells(facts.n_cells)
     return ReleaseForecast(places, horizon, Releasing(mechanism, steps), facts, lambda a, b: windows[a - 1 : b])
 
 
@@ -333,7 +333,7 @@ def test_places_elsewhere_against_direct_sums():
     """The likelihood of a place of several cells is that of its cells, weighted by how often each is meant."""
     rng = np.random.default_rng(8)
     paths = rng.integers(-1, 6, (40, 10))
-    places = Places.most_visited(paths, 6, 2)
+    places = PriorPlaces.most_visited(paths, 6, 2)
     assert places.n_locations == 3
     assert (places.location[:-1] < 2).sum() == 2
     active = np.array([True, True, False, True, True, True])

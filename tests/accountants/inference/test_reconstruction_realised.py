@@ -12,7 +12,7 @@ from penstock.accountants.inference.information import information_bound
 from penstock.accountants.inference.running import coming_prior, observe, predict, realised_risk, start_beliefs
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.success_prior import max_ball_probability
-from penstock.accountants.inference.targets import Targets
+from penstock.accountants.inference.targets import TargetPriors
 from penstock.accountants.markov import MarkovPrior, chain_prior
 from penstock.mechanisms.core.plugin import ParameterError
 
@@ -40,7 +40,7 @@ def test_beliefs_and_success_against_brute_force(scale: float | None, is_shared:
     n_targets, n_locations, n_steps, horizon = 12, 4, 5, 3
     priors = [random_prior(rng, n_locations) for _ in range(n_targets)]
     priors = [priors[0]] * n_targets if is_shared else priors
-    targets = Targets.of(priors)
+    targets = TargetPriors.of(priors)
     assert len(targets.transition) == (1 if is_shared else n_targets)
     paths = np.stack([prior.sample(1, n_steps, rng)[0] for prior in priors])
     sensors = random_sensors(rng, n_locations, n_steps, 2)
@@ -70,7 +70,7 @@ def test_beliefs_and_success_against_brute_force(scale: float | None, is_shared:
 
 
 def test_the_state_is_flat_and_keeps_its_size() -> None:
-    targets = Targets.of([chain_prior(6, 0.2)] * 5)
+    targets = TargetPriors.of([chain_prior(6, 0.2)] * 5)
     state = start_beliefs(targets, 4)
     sizes, before = [], {name: value.copy() for name, value in state.items()}
     for step in range(12):
@@ -86,7 +86,7 @@ def test_the_state_is_flat_and_keeps_its_size() -> None:
 def test_what_comes_next_starts_from_what_was_told() -> None:
     """A bound for the coming windows from the prior alone would understate after a sighting."""
     prior = chain_prior(20, 0.01)
-    targets = Targets.of([prior])
+    targets = TargetPriors.of([prior])
     state = observe(targets, start_beliefs(targets, 3), targets.log_likelihood({4}, np.array([4])))
     assert predict(targets, state)[0] == pytest.approx(prior.transition[4])
     coming = coming_prior(targets, state, 0)
@@ -99,7 +99,7 @@ def test_what_comes_next_starts_from_what_was_told() -> None:
 def test_a_release_the_prior_excludes_does_not_break_the_filter() -> None:
     stays = MarkovPrior([1.0, 0.0, 0.0], np.eye(3))
     moves = MarkovPrior([0.5, 0.5, 0.0], [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]])
-    targets = Targets.of([stays, moves])
+    targets = TargetPriors.of([stays, moves])
     state = start_beliefs(targets, 2)
     for place in ([2, 1], [0, 0]):
         state = observe(targets, state, targets.log_likelihood({1, 2}, np.array(place)))
@@ -110,7 +110,7 @@ def test_a_release_the_prior_excludes_does_not_break_the_filter() -> None:
 
 def test_noise_that_hides_everything_leaves_the_prior() -> None:
     prior = chain_prior(8, 0.1)
-    targets = Targets.of([prior] * 3)
+    targets = TargetPriors.of([prior] * 3)
     state = start_beliefs(targets, 2)
     for _ in range(2):
         residual = np.random.default_rng(1).normal(0, 1e6, 8)
@@ -128,7 +128,7 @@ def test_bounds_of_many_targets_are_those_of_each(noise: str | None, scale: floa
         tolerance = int(rng.integers(0, n_steps))
         priors = [random_prior(rng, n_locations) for _ in range(3)]
         sensors = random_sensors(rng, n_locations, n_steps, n_locations)
-        targets = Targets.of(priors)
+        targets = TargetPriors.of(priors)
         bounds = horizon_bounds(targets, targets.initial, sensors, tolerance, noise, scale)
         for target, prior in enumerate(priors):
             information = min(information_bound(prior, sensors, noise, scale), bounds["entropy"][target])
@@ -146,7 +146,7 @@ def test_bounds_of_many_targets_hold() -> None:
     for _ in range(40):
         priors = [random_prior(rng, 3) for _ in range(4)]
         sensors, tolerance = random_sensors(rng, 3, 4, 2), int(rng.integers(0, 4))
-        targets = Targets.of(priors)
+        targets = TargetPriors.of(priors)
         best = horizon_bounds(targets, targets.initial, sensors, tolerance)["best"]
         for target, prior in enumerate(priors):
             truth = Enumeration(prior, 4)
@@ -154,7 +154,7 @@ def test_bounds_of_many_targets_hold() -> None:
 
 
 def test_wrong_arguments_are_named() -> None:
-    targets = Targets.of([chain_prior(3, 1.0)])
+    targets = TargetPriors.of([chain_prior(3, 1.0)])
     with pytest.raises(ParameterError, match="horizon"):
         start_beliefs(targets, 0)
     with pytest.raises(ParameterError, match="state"):
@@ -162,4 +162,4 @@ def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ParameterError, match="residual"):
         targets.log_likelihood({0}, np.array([0]), "laplace", 1.0)
     with pytest.raises(ParameterError, match="priors"):
-        Targets.of([chain_prior(3, 1.0), chain_prior(4, 1.0)])
+        TargetPriors.of([chain_prior(3, 1.0), chain_prior(4, 1.0)])

@@ -14,11 +14,11 @@ from scipy.stats import beta, norm
 
 from penstock.accountants.core.training import Training
 from penstock.accountants.inference.estimators import estimate
-from penstock.accountants.inference.places import Places, PlannedWindows
+from penstock.accountants.inference.places import PlannedWindows, PriorPlaces
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.targets import KnownPrior
 from penstock.accountants.markov import MarkovPrior, chain_prior
-from penstock.evaluation.attacks.retracing import Observed, observe, retrace, right
+from penstock.evaluation.attacks.retracing import Observed, count_correct, decode_trajectories, observe
 from penstock.mechanisms import get
 from penstock.mechanisms.core.contract import Facts, Release
 from penstock.mechanisms.core.events import Exact
@@ -89,14 +89,14 @@ def test_a_gaussian_release_of_two_cells_is_read_as_often_as_it_can_be():
     sigma, n = 0.8, 20_000
     releases = releases_of(get("gaussian")(sigma=sigma), [[5, 7]], n)
     way = np.array([[1]])
-    guesses = retrace(["map"], STAY, observe(releases, np.array([[5, 7]])), way, Places.of_cells(2), 1)
-    rate = right(guesses["map"], way, Places.of_cells(2)).mean()
+    guesses = decode_trajectories(["map"], STAY, observe(releases, np.array([[5, 7]])), way, PriorPlaces.of_cells(2), 1)
+    rate = count_correct(guesses["map"], way, PriorPlaces.of_cells(2)).mean()
     expected = norm.cdf(1 / (np.sqrt(2) * sigma))
     reach = 4.5 * np.sqrt(expected * (1 - expected) / n)
     assert abs(rate - expected) < reach
     # the check sees an adversary who forgets to subtract the others in one cell
-    wrong = retrace(["map"], STAY, observe(releases, np.array([[5, 6]])), way, Places.of_cells(2), 1)
-    assert abs(right(wrong["map"], way, Places.of_cells(2)).mean() - expected) > reach
+    wrong = decode_trajectories(["map"], STAY, observe(releases, np.array([[5, 6]])), way, PriorPlaces.of_cells(2), 1)
+    assert abs(count_correct(wrong["map"], way, PriorPlaces.of_cells(2)).mean() - expected) > reach
 
 
 def best_guesses(log_likelihood, prior, n_before):
@@ -116,10 +116,10 @@ def test_guesses_are_the_best_of_all_ways_given_all_releases_so_far():
     prior = MarkovPrior(rng.dirichlet(np.ones(4)), rng.dirichlet(np.ones(4), size=4))
     counts, ways = rng.integers(0, 9, (6, 3)), rng.integers(0, 4, (5, 6))
     releases = releases_of(get("discrete_laplace")(epsilon=1.0), counts, 3)
-    observed, places = observe(releases, counts), Places.of_cells(3)
+    observed, places = observe(releases, counts), PriorPlaces.of_cells(3)
     kinds = ("map", "posterior_marginals", "prior", "constant")
-    guesses = retrace(kinds, prior, observed, ways, places, 2, 2)
-    from_the_first = retrace(kinds, prior, observed, ways, places, 2)
+    guesses = decode_trajectories(kinds, prior, observed, ways, places, 2, 2)
+    from_the_first = decode_trajectories(kinds, prior, observed, ways, places, 2)
     for person, way in enumerate(ways):
         own = np.full((3, 6, 4), np.nan)
         own[..., :3] = np.stack([release.values for release in releases], 1) - counts
@@ -146,8 +146,10 @@ def test_what_earlier_releases_told_beats_a_stretch_by_itself_and_stays_below_th
     rates = {}
     for begin in (0, 20):
         seen = Observed(counts[begin:], residual[:, begin:], np.zeros((1, 30 - begin, 19)))
-        guesses = retrace(["map"], prior, seen, ways[:, begin:], Places.of_cells(19), 10, 20 - begin)["map"]
-        rates[begin] = (right(guesses, ways[:, 20:], Places.of_cells(19)) >= 8).mean()
+        guesses = decode_trajectories(["map"], prior, seen, ways[:, begin:], PriorPlaces.of_cells(19), 10, 20 - begin)[
+            "map"
+        ]
+        rates[begin] = (count_correct(guesses, ways[:, 20:], PriorPlaces.of_cells(19)) >= 8).mean()
     coming = PlannedWindows(tuple(frozenset({int(sensor)}) for sensor in sensors[20:]))
     alone = success_upper_bound(prior, coming.sensors, 2, n_samples=200)
     told = success_upper_bound(prior, told_before(coming, 20).sensors, 2, n_samples=200)
@@ -167,7 +169,7 @@ def test_the_bound_covers_the_best_attack_from_all_releases(start):
     prior = MarkovPrior(prior.initial if start is None else start, prior.transition)
     nothing = Observed(np.zeros((6, 2), int), np.zeros((1, 6, 2)), np.zeros((1, 6, 2)))
     segments = {"training": settings.training, "horizon": settings.horizon, "n_segments": settings.n_segments}
-    bounds = SuccessBounds(plan, Places.of_cells(2), nothing, **segments, tolerance=1, simulated=0, n_samples=0)
+    bounds = SuccessBounds(plan, PriorPlaces.of_cells(2), nothing, **segments, tolerance=1, simulated=0, n_samples=0)
     bound, _ = bounds.of(prior, np.zeros(6, int), 0)
     ways = np.array(list(product(range(3), repeat=6)))
     chance = prior.initial[ways[:, 0]] * prior.transition[ways[:, :-1], ways[:, 1:]].prod(axis=1)
@@ -231,10 +233,10 @@ def test_a_release_without_likelihood_is_refused():
 
 
 def test_places_of_several_cells_are_not_looked_at():
-    places = Places.most_visited(np.array([[2, 2, 0, -1]]), n_cells=3, n_top=1)
+    places = PriorPlaces.most_visited(np.array([[2, 2, 0, -1]]), n_cells=3, n_top=1)
     release = Release(window=1, values=np.array([[1.0, 0.0, 0.0]]), charge=(Exact(),))
     prior = MarkovPrior([0.9, 0.1], np.eye(2))
-    guesses = retrace(["map"], prior, observe([release], np.array([[1, 0, 0]])), np.array([[0]]), places, 1)
+    guesses = decode_trajectories(["map"], prior, observe([release], np.array([[1, 0, 0]])), np.array([[0]]), places, 1)
     assert guesses["map"].tolist() == [[[[1]]]]  # not in the popular cell, hence elsewhere
 
 
@@ -321,7 +323,8 @@ def test_an_interrupted_attack_goes_on(whole, tmp_path, monkeypatch, stop, n_job
         reconstruct(config, SMALL, folder=tmp_path, n_jobs=n_jobs, listener=interrupt)
     made, attacked = [], []
     monkeypatch.setattr(
-        "penstock.pipeline.experiments.attacks.reconstruction.retrace", lambda *a: attacked.append(a) or retrace(*a)
+        "penstock.pipeline.experiments.attacks.reconstruction.decode_trajectories",
+        lambda *a: attacked.append(a) or decode_trajectories(*a),
     )
     outcome = reconstruct(config, SMALL, folder=tmp_path, listener=lambda *progress: made.append(progress))
     assert (outcome.n_resumed, len(attacked)) == (stop, 6 - stop)
