@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,6 @@ class AdaptiveRanges(CountsOfBlock):
 
     parts: int = parameter(doc="equal parts of each cell's span", at_least=1)
     block: int = parameter(doc="windows over which the span is taken and that are released together", at_least=1)
-    ideal: ClassVar[str] = "the middle of the part of the cell's span that holds the count"
 
     @property
     def length(self) -> int:

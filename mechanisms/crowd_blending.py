@@ -50,7 +50,6 @@ class CrowdBlending(Mechanism):
         None, doc="budget of the noise on smaller counts; unset: they are suppressed", above=0, unit="nats"
     )
     noise: str = parameter("discrete_laplace", doc="noise family", choices=PURE_FAMILIES)
-    ideal: ClassVar[str] = "exact where it perturbs; without the small counts where it suppresses"
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit=CROWD_UNIT, neighbours=CROWD_NEIGHBOURS, statement="none", theorem=CROWD_THEOREM
     )

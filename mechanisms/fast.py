@@ -82,7 +82,6 @@ class Fast(BudgetSchedule):
     radius: None = field(default=None, init=False, repr=False)
     adaptive: ClassVar[bool] = True
     bounds_periods: ClassVar[bool] = True
-    ideal: ClassVar[str] = "exact where it publishes; the last publication where it repeats"
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit="all of one user's bounded contributions in a budget period",
         neighbours=ADD_REMOVE,

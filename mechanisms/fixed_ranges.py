@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,6 @@ class FixedRanges(Transformation):
     """
 
     width: int = parameter(doc="counts in a range", at_least=1)
-    ideal: ClassVar[str] = "the middle of the range that holds the count"
 
     def transform(self, values: NDArray[np.float64], state: State) -> tuple[NDArray[np.float64], State]:
         """The middle of each value's range."""

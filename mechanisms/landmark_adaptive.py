@@ -89,7 +89,6 @@ class LandmarkAdaptive(LandmarkSchedule):
     least_rate: float = parameter(0.05, doc="sampling rate below which it never falls", at_least=0, at_most=1)
     sampler: str = parameter("paper", doc="how the sampling rate follows the releases", choices=("paper", "drift"))
     calibration: str = parameter("expected", doc="what a small change is", choices=("expected", "paper"))
-    ideal: ClassVar[str] = "exact while it publishes; the last publication where it repeats"
     adaptive: ClassVar[bool] = True
     bounds_periods: ClassVar[bool] = True
 

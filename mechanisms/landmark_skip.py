@@ -54,7 +54,6 @@ class LandmarkSkip(LandmarkSchedule):
     """
 
     bounds_periods: ClassVar[bool] = True
-    ideal: ClassVar[str] = "exact at regular windows; the last of them at landmarks"
 
     def is_refused(self, window: Window, state: State) -> bool:
         """Never: however many landmarks there are, they cost nothing."""

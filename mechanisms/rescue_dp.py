@@ -84,7 +84,6 @@ class RescueDp(WEventSchedule):
     adaptive: ClassVar[bool] = True
     bounds_periods: ClassVar[bool] = True
     may_be_sampled: ClassVar[bool] = False
-    ideal: ClassVar[str] = "exact where it publishes; the last publication where it repeats"
 
     @classmethod
     def examples(cls) -> tuple[RescueDp, ...]:

@@ -47,7 +47,6 @@ class Sampling(Mechanism):
     rate: float = parameter(doc="probability with which a membership is counted", above=0, at_most=1)
     unit: str = parameter("membership", doc="what is kept or dropped as one", choices=UNITS)
     stages: ClassVar[tuple[str, ...]] = ("events",)
-    ideal: ClassVar[str] = "exact counts of the sample"
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit="one membership, or one user's contributions to one window or block",
         neighbours="add or remove the unit",

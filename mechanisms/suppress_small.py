@@ -43,7 +43,6 @@ class SuppressSmall(Transformation):
     """
 
     threshold: int = parameter(doc="smallest count that is shown", at_least=1)
-    ideal: ClassVar[str] = "counts below the threshold are 0, the others exact"
     bounds_periods: ClassVar[bool] = True
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit=CROWD_UNIT, neighbours=CROWD_NEIGHBOURS, statement="none", theorem=CROWD_THEOREM

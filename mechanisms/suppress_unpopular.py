@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,6 @@ class SuppressUnpopular(CountsOfBlock):
     where: str = parameter(
         "either", doc="what shows 0: unpopular cells and unpopular windows, or what is both", choices=("either", "both")
     )
-    ideal: ClassVar[str] = "exact counts of the popular cells and windows, 0 elsewhere"
 
     @property
     def length(self) -> int:

@@ -51,7 +51,6 @@ class WEventSample(WEventSchedule):
     """
 
     bounds_periods: ClassVar[bool] = True
-    ideal: ClassVar[str] = "exact in every w-th window; repeated in between"
 
     def memberships(self, bound: PeriodBound) -> int:
         """Those of one publication, and those that move up to the next ones."""

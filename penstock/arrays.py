@@ -34,7 +34,7 @@ class Released:
     epsilon, rho
         Charge of each window in nats, shape (n_windows,); infinite where a window has none in that measure.
     action
-        What was done in each window: published, repeated, suppressed, …
+        What was done in each window: published, repeated, refused
     steps
         Names of the mechanism and of what came after it.
     worth

@@ -228,7 +228,8 @@ class Facts:
         return windows
 
 
-ACTIONS = ("published", "repeated", "suppressed", "refused")
+#: What is done in a window, best first.
+ACTIONS = ("published", "repeated", "refused")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,10 +387,6 @@ ADD_REMOVE = "add or remove the unit"
 NO_GUARANTEE = Guarantee(unit=ONE_WINDOW, neighbours=ADD_REMOVE, statement="none", theorem="none")
 
 
-#: Parameters that stand for the amount of privacy, and their value without any.
-UNLIMITED = {"epsilon": np.inf, "rho": np.inf, "sigma": 0.0}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Mechanism(Checked, ABC):
     """Base of every mechanism: a frozen dataclass of parameters whose methods are pure functions.
@@ -398,7 +395,7 @@ class Mechanism(Checked, ABC):
     `keep`; one at stage "points" implements `step_points`. State is a flat dict of arrays whose leading axes are
     those of `Facts.shape`.
 
-    The last four methods are read by the conformance suite; a mechanism overrides one of them only where the base's
+    The last three methods are read by the conformance suite; a mechanism overrides one of them only where the base's
     answer is wrong for it.
     """
 
@@ -416,8 +413,6 @@ class Mechanism(Checked, ABC):
     independent: ClassVar[bool] = True
     #: Whether its charges link windows (`events.Linked`): then a window's loss is not that of its release alone.
     linked: ClassVar[bool] = False
-    #: What is released when epsilon is infinite, in words: "exact", or the approximation that remains without noise.
-    ideal: ClassVar[str] = "exact"
 
     @property
     def stated_guarantee(self) -> Guarantee:
@@ -540,11 +535,6 @@ class Mechanism(Checked, ABC):
         """Typical instances; the base makes them from the declared parameters."""
         return examples_of(cls)
 
-    def unlimited(self) -> Mechanism:
-        """The same mechanism with nothing to save: the budgets of `UNLIMITED` infinite, its noise zero."""
-        given = {f.name: UNLIMITED[f.name] for f in fields(self) if f.name in UNLIMITED}
-        return replace(self, **{name: value for name, value in given.items() if getattr(self, name) is not None})
-
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
         """What a publication would hold without noise: shape (n_windows, n_cells) in and out; the base: the counts."""
         return counts
@@ -603,7 +593,6 @@ class Generalization(Mechanism):
         "copy", doc="what each fine cell or window shows: the coarse count, or an even share of it", choices=SPREADS
     )
     stages: ClassVar[tuple[str, ...]] = ("events",)
-    ideal: ClassVar[str] = "exact coarse counts"
 
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]

@@ -102,7 +102,6 @@ class Calibration:
 class FourierMechanism(BlockMechanism):
     """Base of mechanisms that add noise to the low frequencies of each cell over a block."""
 
-    ideal: ClassVar[str] = "projection of each cell's block onto its low frequencies"
     kept: ClassVar[tuple[str, ...]] = ("n_windows", "bounds")
 
     @property

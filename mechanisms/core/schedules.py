@@ -522,7 +522,6 @@ class DissimilaritySchedule(WEventSchedule):
 
     adaptive: ClassVar[bool] = True
     bounds_periods: ClassVar[bool] = True
-    ideal: ClassVar[str] = "exact where it publishes; the last publication where it repeats"
 
     def memberships(self, bound: PeriodBound) -> int:
         """Any window may have all of the budget."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,16 @@ class Subject:
 
     mechanism: Mechanism
     source: Any = field(default=SOURCE)
+
+
+#: Parameters that stand for the amount of privacy, and their value without any.
+UNLIMITED = {"epsilon": np.inf, "rho": np.inf, "sigma": 0.0}
+
+
+def without_limits(mechanism: Mechanism) -> Mechanism:
+    """The mechanism with nothing to save: the budgets of `UNLIMITED` infinite, its noise zero."""
+    given = {f.name: UNLIMITED[f.name] for f in fields(mechanism) if f.name in UNLIMITED}
+    return replace(mechanism, **{name: value for name, value in given.items() if getattr(mechanism, name) is not None})
 
 
 def facts_for(n_windows: int = 12, n_cells: int = 5, **changes: Any) -> Facts:

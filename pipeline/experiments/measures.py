@@ -19,6 +19,7 @@ from penstock.evaluation.attacks.defenses import random_guess
 from penstock.evaluation.metrics import Metric
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.concentrated import epsilon_of
+from penstock.mechanisms.core.contract import ACTIONS
 from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.plugin import DataError, ParameterError, nearest
@@ -171,10 +172,7 @@ MEASURES: dict[str, Measure] = {
     for one in (
         *(_of_metric(name, _utility, metric) for name, metric in METRICS.items()),
         *(_of_metric(f"guess_{name}", _utility_of_guess, metric) for name, metric in METRICS.items()),
-        *(
-            Measure(f"share_{action}", partial(_share, action), limits=SHARE)
-            for action in ("published", "repeated", "suppressed", "refused")
-        ),
+        *(Measure(f"share_{action}", partial(_share, action), limits=SHARE) for action in ACTIONS),
         Measure("coverage", partial(_of_intervals, "coverage"), limits=SHARE),
         Measure("interval_width", partial(_of_intervals, "interval_width"), "people", higher_is_better=False),
         Measure("interval_score", partial(_of_intervals, "interval_score"), "people", higher_is_better=False),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from penstock.mechanisms.core.contract import ACTIONS
 from penstock.pipeline.monitoring import logs
 
 if TYPE_CHECKING:
@@ -47,7 +48,6 @@ class Measure:
 
 
 _OUTCOMES = ("used", "late", "out_of_area", "out_of_time", "rejected")
-_ACTIONS = ("published", "repeated", "suppressed", "refused")
 ROWS = Measure(
     "rows_total", "counter", "Rows read, by what became of them.", False, "rows", label="fate", values=_OUTCOMES
 )
@@ -59,7 +59,7 @@ WINDOWS = Measure(
     True,
     "windows",
     label="action",
-    values=_ACTIONS,
+    values=ACTIONS,
 )
 EPSILON = Measure(
     "epsilon_total",

@@ -14,6 +14,7 @@ import polars as pl
 import polars.selectors as cs
 from numpy.typing import NDArray
 
+from penstock.mechanisms.core.contract import ACTIONS
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.output.worth import counted, half_width, losses, shared_rows
 from penstock.pipeline.reporting.accounts import Figure, figures
@@ -33,9 +34,6 @@ PARTS = {
 MOST_COUNTS = 1_000_000
 MOST_WINDOWS = 20_000
 MOST_CELLS = 2_000
-
-#: Outcomes of a window, best first.
-ACTIONS = ("published", "repeated", "suppressed", "refused")
 
 
 @dataclass(frozen=True)

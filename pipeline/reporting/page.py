@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from penstock.mechanisms.core.contract import ACTIONS
 from penstock.mechanisms.core.plugin import PenstockError
 from penstock.pipeline.config.build import input_paths, read_plugin
 from penstock.pipeline.output import files
 from penstock.pipeline.output.maps import geometries, read_cells, read_outlines, rings_of
 from penstock.pipeline.reporting.accounts import charts, metric_words, smallest_is_worst, treatment
-from penstock.pipeline.reporting.data import ACTIONS, Counts, Run
+from penstock.pipeline.reporting.data import Counts, Run
 from penstock.pipeline.reporting.experiment import Experiment, choice_section, frontier, is_experiment
 from penstock.pipeline.reporting.glossary import words
 from penstock.pipeline.reporting.markup import (
