@@ -183,4 +183,4 @@ def closed_before(piece: MicroBatch, plan: Plan) -> NDArray[np.int64]:
     A window is closed to a row once the watermark that the row is held against has reached the window's end plus
     allowed lateness. In a deployment that is the row's own arrival time. Row for row, so that the cuts do not matter.
     """
-    return plan.schedule.closed(piece.block.frame["time"].to_numpy(), piece.reached)
+    return plan.schedule.closed(piece.block.frame["time"].to_numpy(), piece.watermarks)

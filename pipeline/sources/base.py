@@ -110,7 +110,7 @@ class MicroBatch:
         The events; rejects come with the first micro-batch of their block.
     before, after
         Clock of the stream before the first and after the last row; `MIN_EVENT_TIME` where there was none.
-    reached
+    watermarks
         Shape (n_rows,): the watermark at which each row arrived. A window with its deadline up to there is closed to
         the row.
     end
@@ -125,7 +125,7 @@ class MicroBatch:
     block: EventBlock
     before: int
     after: int
-    reached: Integers
+    watermarks: Integers
     end: State = field(default_factory=dict)
     starts: int | None = None
     more: bool = True

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
+from types import MappingProxyType
 
 import polars as pl
 
-from penstock.pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource, parse
+from penstock.pipeline.sources.reading.text import Batch, Dialect, Rows, parse
 from penstock.pipeline.sources.reading.times import TimeFormat
-
-_TIME = TimeFormat("unix_s")
+from penstock.pipeline.sources.reading.tracks import TrackSource
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cabspotting(TextSource):
+class Cabspotting(TrackSource):
     """Events from ``new_<cab>.txt``: latitude, longitude, occupied, Unix seconds, separated by spaces.
 
     The user is the cab, which only the file name tells. Files may run backwards in time (as published) or forwards;
@@ -27,7 +26,7 @@ class Cabspotting(TextSource):
 
     Examples
     --------
-    >>> Cabspotting(path="data/cabspotting").prologue("new_abc.txt", b"").columns
+    >>> Cabspotting(path="data/cabspotting").dialect.columns
     ('latitude', 'longitude', 'occupied', 'time')
     """
 
@@ -35,31 +34,20 @@ class Cabspotting(TextSource):
     patterns = ("new_*.txt",)
     bytes_per_row = 33
 
-    def prologue(self, file: str, head: bytes) -> Prologue:
-        """No header, separated by single spaces."""
-        return Prologue(("latitude", "longitude", "occupied", "time"), separator=" ")
+    dialect = Dialect(("latitude", "longitude", "occupied", "time"), separator=" ")
+    time = TimeFormat("unix_s")
+    types = MappingProxyType({"time": pl.Float64, "latitude": pl.Float64, "longitude": pl.Float64})
 
-    def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Everything but whether the cab was occupied."""
-        return {"time": _TIME.dtype, "latitude": pl.Float64, "longitude": pl.Float64}
+    @staticmethod
+    def user_of(file: str) -> str:
+        """Cab that a file is about.
+
+        >>> Cabspotting.user_of("cabs.tar.xz!cabspotting/new_abboip.txt.gz")
+        'abboip'
+        """
+        return PurePath(file.rpartition("!")[2]).name.split(".")[0].removeprefix("new_")
 
     def parse(self, batch: Batch) -> Rows:
         """The wanted columns of a batch; times as the whole numbers that they are, unless one of them is not."""
-        wanted = dict(self.wanted(batch.format.columns, batch.segments[0].file))
-        rows = parse(batch, wanted | {"time": pl.Int64})
-        return parse(batch, wanted) if rows.raw["time"].null_count() else rows
-
-    def events(self, rows: Rows, batch: Batch) -> pl.DataFrame:
-        """Rows with the cab of their file."""
-        cabs = pl.Series("user", [cab_of(segment.file) for segment in batch.segments])
-        user = cabs[rows.segments(batch)]
-        return rows.raw.select(user, _TIME.milliseconds(rows.raw["time"]), "latitude", "longitude")
-
-
-def cab_of(file: str) -> str:
-    """Cab that a file is about.
-
-    >>> cab_of("cabs.tar.xz!cabspotting/new_abboip.txt.gz")
-    'abboip'
-    """
-    return PurePath(file.rpartition("!")[2]).name.split(".")[0].removeprefix("new_")
+        rows = parse(batch, {**self.types, "time": pl.Int64})
+        return super().parse(batch) if rows.raw["time"].null_count() else rows

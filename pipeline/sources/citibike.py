@@ -13,7 +13,7 @@ import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError, parameter
 from penstock.pipeline.sources.base import EventBlock
-from penstock.pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource, to_blocks, without_position
+from penstock.pipeline.sources.reading.text import Batch, Dialect, Rows, TextSource, to_blocks, without_position
 from penstock.pipeline.sources.reading.times import TimeFormat
 
 ZONE = "America/New_York"
@@ -65,7 +65,7 @@ class Citibike(TextSource):
     patterns = ("*tripdata*.csv",)
     bytes_per_row = 180
 
-    def prologue(self, file: str, head: bytes) -> Prologue:
+    def dialect_of(self, file: str, head: bytes) -> Dialect:
         """Header under today's names."""
         line = head.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r")
         try:
@@ -74,7 +74,7 @@ class Citibike(TextSource):
             header = [line]  # no header that one could read: `wanted` says which columns it lacks
         given = ["".join(name.lower().split()).replace("_", "") for name in header]
         names = {old: new for new, olds in (_NAMES | _OPTIONAL).items() for old in olds}
-        return Prologue(tuple(names.get(name, name) for name in given), n_lines=1, quote='"')
+        return Dialect(tuple(names.get(name, name) for name in given), n_lines=1, quote='"')
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
         """Time, station and coordinates of both ends; raises `DataError` where one is missing."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
-from penstock.pipeline.sources.reading.text import Batch, MappedColumns, Prologue, Rows, TextSource
+from penstock.pipeline.sources.reading.text import Batch, Dialect, MappedColumns, Rows, TextSource
 from penstock.pipeline.sources.reading.times import TimeFormat
 
 NOT_CSV = "is not text; is it a CSV file?"
@@ -69,7 +69,7 @@ class Csv(MappedColumns, TextSource):
         if not _is_readable(self.encoding):
             raise ParameterError("encoding", self.encoding, "utf-8, or one with a byte a character such as latin-1")
 
-    def prologue(self, file: str, head: bytes) -> Prologue:
+    def dialect_of(self, file: str, head: bytes) -> Dialect:
         """Column names from the first line, or made up for as many fields as it has."""
         line = head.split(b"\n", 1)[0]
         if self.header and b"\0" in line:
@@ -85,9 +85,9 @@ class Csv(MappedColumns, TextSource):
             raise DataError(f"{file}, line 1: {NOT_CSV}") from error
         if not self.header:
             columns = tuple(f"column_{i + 1}" for i in range(len(fields)))
-            return Prologue(columns, 0, self.separator, self.quote, self._encoding, self.decimal)
+            return Dialect(columns, 0, self.separator, self.quote, self._encoding, self.decimal)
         columns = tuple(name.strip() for name in fields)
-        return Prologue(columns, 1, self.separator, self.quote, self._encoding, self.decimal)
+        return Dialect(columns, 1, self.separator, self.quote, self._encoding, self.decimal)
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
         """Columns of the mapping; raises `DataError` that lists those there are."""

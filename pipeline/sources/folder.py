@@ -37,7 +37,7 @@ from penstock.pipeline.sources.base import (
 )
 from penstock.pipeline.sources.reading.file_systems import File, Files, LocalFiles, RemoteFiles, Unanswered, is_url
 from penstock.pipeline.sources.reading.kafka_progress import Journal
-from penstock.pipeline.sources.reading.services import check_options
+from penstock.pipeline.sources.reading.services import Outage, check_options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,9 +217,6 @@ def _micro_batches(
         number += 1
 
 
-#: Seconds for which a disk or store that has answered before may fail to, and at most between two attempts.
-PATIENCE, LONGEST_PAUSE = 300.0, 30.0
-
 #: A block without rows, for micro-batches in which only time passes.
 _NOTHING = EventBlock(
     pl.DataFrame(
@@ -273,34 +270,6 @@ def _named(source: Source, path: str, name: str) -> Iterator[EventBlock]:
 
 
 @dataclass
-class _Silence:
-    """Waits for a disk or store that does not answer, and asks again after 1, 2, 4 … seconds."""
-
-    since: float | None = None
-    _pause: float = 0.0
-    _again: float = float("-inf")
-
-    @property
-    def asks(self) -> bool:
-        """Whether it is time for another attempt."""
-        return time.monotonic() >= self._again
-
-    def goes_on(self, error: Unanswered) -> None:
-        """Note that an attempt has failed; raises `DataError` where that has been so for too long."""
-        now = time.monotonic()
-        if self.since is None:  # from the first attempt that failed: before it may lie hours without an attempt
-            self.since = now
-            logging.getLogger("penstock").warning(f"{error}; the run waits {PATIENCE:g} s for it")
-        elif now - self.since > PATIENCE:
-            raise DataError(
-                f"{error}, for {now - self.since:.0f} s. Nothing is lost: what was counted is in the run's checkpoint, "
-                "and --resume goes on from it"
-            ) from error
-        self._pause = min(2 * self._pause, LONGEST_PAUSE) or 1.0
-        self._again = now + self._pause
-
-
-@dataclass
 class _Reader:
     """Finds files and turns them into micro-batches."""
 
@@ -316,12 +285,12 @@ class _Reader:
     _has_answered: bool = False
     #: Whether a run that goes on has found an empty folder until now, where it had read files.
     _in_doubt: bool = False
-    _silence: _Silence = field(default_factory=_Silence)
     _now: int = MIN_EVENT_TIME
 
     def __post_init__(self) -> None:
         of = self.source.of
         on_disk = not is_url(str(of.path))  # type: ignore[attr-defined]
+        self._outage = Outage(str(of.path))  # type: ignore[attr-defined]
         self._files: Files = LocalFiles(of) if on_disk else RemoteFiles(of, self.source.options or {})
         columns = ("names", "written", "sizes")
         if "names" in self.start:
@@ -369,13 +338,13 @@ class _Reader:
             block=self.run.ingest(block),
             before=before,
             after=self.clock,
-            reached=np.maximum(arrival, passed),
+            watermarks=np.maximum(arrival, passed),
             end=self._as_state(),
         )
 
     def _look(self) -> None:
         """Find what is new, in the order in which it was written; raises `DataError` for what has changed."""
-        if time.monotonic() - self._looked < self.source.every / 1000 or not self._silence.asks:
+        if time.monotonic() - self._looked < self.source.every / 1000 or not self._outage.asks:
             return
         now, self._looked = int(time.time() * 1000), time.monotonic()  # what appears after that is from later
         try:
@@ -383,7 +352,7 @@ class _Reader:
         except Unanswered as error:
             if not self._has_answered:
                 raise
-            self._silence.goes_on(error)
+            self._outage.goes_on(str(error))
             return  # the clock stands still
         in_doubt, self._in_doubt = self._in_doubt, self._in_doubt or not self._has_answered
         self._in_doubt &= bool(self.done) and not found
@@ -391,7 +360,8 @@ class _Reader:
             path = self.source.of.path  # type: ignore[attr-defined]
             text = f"{path}: is empty, and none of the {len(self.done)} files is there that were read; is it mounted?"
             logging.getLogger("penstock").warning(text)
-        self._has_answered, self._silence = True, _Silence()
+        self._has_answered = True
+        self._outage.over()
         changed = {name for name, file in found.items() if name in self.done and file != self.done[name]}
         if changed and not in_doubt:  # after doubt, others that have the names of files which had been removed
             raise DataError(
@@ -420,15 +390,15 @@ class _Reader:
 
     def _opens_next(self) -> bool:
         """Open the file whose turn it is; False where it cannot be read just now."""
-        if not self._silence.asks:
+        if not self._outage.asks:
             return False
         try:
             self._open(self._waiting[0], 0)
         except Unanswered as error:
-            self._silence.goes_on(error)
+            self._outage.goes_on(str(error))
             return False
         self._waiting.popleft()
-        self._silence = _Silence()
+        self._outage.over()
         return True
 
     def _open(self, file: File, block: int) -> None:

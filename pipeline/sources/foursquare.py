@@ -9,7 +9,7 @@ import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.sources.base import EventBlock, Source, Span
-from penstock.pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource, to_blocks
+from penstock.pipeline.sources.reading.text import Batch, Dialect, Rows, TextSource, to_blocks
 from penstock.pipeline.sources.reading.times import TimeFormat
 
 #: Columns of the publisher's files, which have no header; the later ones name theirs likewise.
@@ -47,19 +47,19 @@ class Foursquare(TextSource):
 
     Examples
     --------
-    >>> Foursquare(path="foursquare").prologue("a.csv", b"user_id,POI_id\\n1,x\\n").columns
+    >>> Foursquare(path="foursquare").dialect_of("a.csv", b"user_id,POI_id\\n1,x\\n").columns
     ('user_id', 'POI_id')
     """
 
     patterns = ("*TSMC2014*.txt", "*.csv")
     bytes_per_row = 150
 
-    def prologue(self, file: str, head: bytes) -> Prologue:
+    def dialect_of(self, file: str, head: bytes) -> Dialect:
         """Header, or the publisher's columns where there is none."""
         line = head.split(b"\n", 1)[0].decode("latin-1").strip()
         if not line.startswith("user_id"):
-            return Prologue(_PUBLISHED, separator="\t", encoding="latin-1")
-        return Prologue(tuple(line.split(",")), n_lines=1, quote='"')
+            return Dialect(_PUBLISHED, separator="\t", encoding="latin-1")
+        return Dialect(tuple(line.split(",")), n_lines=1, quote='"')
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
         """User, place, coordinates and UTC time; raises `DataError` where one is missing."""

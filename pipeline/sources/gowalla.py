@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import polars as pl
 
-from penstock.pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource
+from penstock.pipeline.sources.reading.text import Dialect
 from penstock.pipeline.sources.reading.times import TimeFormat
-
-_TIME = TimeFormat("iso")
+from penstock.pipeline.sources.reading.tracks import TrackSource
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gowalla(TextSource):
+class Gowalla(TrackSource):
     """Events from tab-separated check-ins: user, time (UTC), latitude, longitude, place; no header.
 
     From a directory only files named like check-ins are taken, not the lists of venues and samples often kept beside
@@ -34,15 +33,8 @@ class Gowalla(TextSource):
     patterns = ("*_totalCheckins.txt", "gowalla_events.csv")
     bytes_per_row = 63
 
-    def prologue(self, file: str, head: bytes) -> Prologue:
-        """No header, separated by tabs."""
-        return Prologue(("user", "time", "latitude", "longitude", "place"), separator="\t")
-
-    def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """All columns."""
-        coordinates: dict[str, type[pl.DataType]] = {"latitude": pl.Float64, "longitude": pl.Float64}
-        return {"user": pl.Int64, "time": pl.String, **coordinates, "place": pl.String}
-
-    def events(self, rows: Rows, batch: Batch) -> pl.DataFrame:
-        """Rows as they are, times parsed."""
-        return rows.raw.with_columns(_TIME.milliseconds(rows.raw["time"]))
+    dialect = Dialect(("user", "time", "latitude", "longitude", "place"), separator="\t")
+    time = TimeFormat("iso")
+    types = MappingProxyType(
+        {"user": pl.Int64, "time": pl.String, "latitude": pl.Float64, "longitude": pl.Float64, "place": pl.String}
+    )

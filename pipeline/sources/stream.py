@@ -210,10 +210,10 @@ def _cut(
         # A row is held against its own arrival, and not against what came before it.
         assert run.schedule.over is not None  # a source in files has an end
         clock = np.minimum(clock, run.schedule.over + source.disorder)
-        latest, reached = np.maximum.accumulate(np.concatenate([[before], clock])), clock
+        latest, watermarks = np.maximum.accumulate(np.concatenate([[before], clock])), clock
     else:
         latest = latest_before(clock, run.calendar, before)
-        reached = latest[:-1] - source.disorder
+        watermarks = latest[:-1] - source.disorder
     factor = source.factor
     longest = _MAX_WINDOWS * run.calendar.step if factor is None else max(1, round(factor * 1000))
     cuts = np.flatnonzero(np.diff(latest[1:] // longest)) + 1
@@ -226,7 +226,7 @@ def _cut(
             block=EventBlock(piece, piece.height + len(rejects), rejects),
             before=int(latest[begin]),
             after=int(latest[end]),
-            reached=reached[begin:end],
+            watermarks=watermarks[begin:end],
             end=(following if end == len(clock) else replace(here, row=first + end)).as_state(),
             starts=int(clock[begin]) if source.clock and end > begin else None,
         )

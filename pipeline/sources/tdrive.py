@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import polars as pl
 
-from penstock.pipeline.sources.reading.text import Batch, Prologue, Rows, TextSource, without_position
+from penstock.pipeline.sources.reading.text import Batch, Dialect, Rows, without_position
 from penstock.pipeline.sources.reading.times import TimeFormat
-
-_TIME = TimeFormat("%Y-%m-%d %H:%M:%S", "Asia/Shanghai")
+from penstock.pipeline.sources.reading.tracks import TrackSource
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tdrive(TextSource):
+class Tdrive(TrackSource):
     """Events from ``<taxi>.txt``: taxi, local time in Beijing, *longitude*, latitude.
 
     The user is the taxi's number. A line of column names is skipped where there is one (the publisher's files have
@@ -28,7 +27,7 @@ class Tdrive(TextSource):
 
     Examples
     --------
-    >>> Tdrive(path="taxis").prologue("1.txt", b"id,time,long,lat").n_lines
+    >>> Tdrive(path="taxis").dialect_of("1.txt", b"id,time,long,lat").n_lines
     1
     """
 
@@ -36,15 +35,14 @@ class Tdrive(TextSource):
     patterns = ("[0-9]*.txt",)
     bytes_per_row = 45
 
-    def prologue(self, file: str, head: bytes) -> Prologue:
-        """One line of header if it does not start with a number."""
-        n_lines = 1 if head[:1].isalpha() else 0
-        return Prologue(("user", "time", "longitude", "latitude"), n_lines)
+    dialect = Dialect(("user", "time", "longitude", "latitude"))
+    time = TimeFormat("%Y-%m-%d %H:%M:%S", "Asia/Shanghai")
+    types = MappingProxyType({"user": pl.Int64, "time": pl.String, "latitude": pl.Float64, "longitude": pl.Float64})
 
-    def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """All columns."""
-        return {"user": pl.Int64, "time": pl.String, "latitude": pl.Float64, "longitude": pl.Float64}
+    def dialect_of(self, file: str, head: bytes) -> Dialect:
+        """One line of header if it does not start with a number."""
+        return replace(self.dialect, n_lines=int(head[:1].isalpha()))
 
     def events(self, rows: Rows, batch: Batch) -> pl.DataFrame:
         """Rows, those without a position marked."""
-        return rows.raw.with_columns(_TIME.milliseconds(rows.raw["time"]), without_position().alias("problem"))
+        return super().events(rows, batch).with_columns(without_position().alias("problem"))

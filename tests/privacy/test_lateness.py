@@ -193,7 +193,7 @@ class Partitions:
     def assign(self, _):
         pass
 
-    def adapt(self, _):
+    def resize_fetch(self, _):
         pass
 
     def at_end(self, partition):
@@ -202,7 +202,7 @@ class Partitions:
     def confirmed(self, partitions):
         return frozenset(partitions - self.unread)
 
-    def hold(self, _):
+    def pause(self, _):
         pass
 
     def listed(self):
@@ -289,7 +289,7 @@ def test_at_the_end_of_a_partition_the_clock_goes_on_once_the_broker_confirms_it
         idle, clock = reader.quiet({})
         if idle:
             reader.batch(Entry(1, {}, idle, clock, reader.listed), {})
-        return sorted(idle), (reader.progress.reached - BEGIN) / MINUTE
+        return sorted(idle), (reader.progress.watermark - BEGIN) / MINUTE
 
     assert at(100) == ([], 30)  # nothing is at its end
     consumer.ended = {0}
@@ -306,10 +306,10 @@ def test_at_the_end_of_a_partition_the_clock_goes_on_once_the_broker_confirms_it
 def test_what_the_clock_decided_is_decided_again(tmp_path):
     progress = Progress({0: 5, 1: 7}, {0: 70, 1: 90}, by_broker=True, disorder=5)
     progress.read({}, frozenset({0}), clock=100)
-    assert (progress.times, progress.reached, progress.idle) == ({0: 100, 1: 90}, 90, frozenset())
+    assert (progress.times, progress.watermark, progress.idle) == ({0: 100, 1: 90}, 90, frozenset())
     [reached] = progress.read({0: (8, np.array([60, 95, 120]))}, frozenset())
     assert reached.tolist() == [95, 95, 120]  # held against its own arrival, and against what is gone
-    again = Progress(reached=90, by_broker=True, disorder=5)
+    again = Progress(watermark=90, by_broker=True, disorder=5)
     again.restore(progress.as_state())
     assert again == progress
 

@@ -119,7 +119,7 @@ class DecodeMessages(Step):
                 block=self.plan.ingest(sound),
                 before=MIN_EVENT_TIME,
                 after=MIN_EVENT_TIME,
-                reached=found.frame["arrival"].to_numpy(),
+                watermarks=found.frame["arrival"].to_numpy(),
             )
             closed = closed_before(piece, self.plan)
             yield NamedBlock(f"messages/{name}", piece.block, closed if closed.any() else None)

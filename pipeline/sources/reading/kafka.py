@@ -22,15 +22,23 @@ from penstock.mechanisms.core.state import State
 from penstock.pipeline.atomic import write_first
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, LiveRun, MicroBatch, Reject
 from penstock.pipeline.sources.reading.kafka_client import (
-    PATIENCE,
+    ANSWER,
     KafkaSettings,
     Producer,
     library,
     resolved_options,
     silent,
 )
-from penstock.pipeline.sources.reading.kafka_progress import MOST, Entry, Journal, PeerWatermarks, Progress, Share
+from penstock.pipeline.sources.reading.kafka_progress import (
+    MOST,
+    Entry,
+    Journal,
+    PartitionAssignment,
+    Progress,
+    ReaderProgress,
+)
 from penstock.pipeline.sources.reading.messages import events_of
+from penstock.pipeline.sources.reading.services import PATIENCE, Outage
 
 #: Bytes that are taken together at most, and seconds that they are waited for.
 _BYTES, _WAIT = 16 << 20, 0.1
@@ -105,7 +113,7 @@ class Consumer:
 
     def partitions(self) -> list[int]:
         """Partitions of the topic."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + ANSWER
         while True:
             try:
                 found = self._client.list_topics(self.topic, timeout=2.0).topics[self.topic]
@@ -124,7 +132,7 @@ class Consumer:
         """First offset of a partition that is there, and the next one to be written."""
         try:
             place = self._kafka.TopicPartition(self.topic, partition)
-            low, high = self._client.get_watermark_offsets(place, timeout=PATIENCE)
+            low, high = self._client.get_watermark_offsets(place, timeout=ANSWER)
         except self._kafka.KafkaException as error:
             raise DataError(f"topic {self.topic}: {error.args[0].str()}") from None
         return int(low), int(high)
@@ -151,7 +159,7 @@ class Consumer:
         places = [self._kafka.TopicPartition(self.topic, *place) for place in offsets.items()]
         self._client.commit(offsets=places, asynchronous=True)
 
-    def hold(self, partitions: set[int]) -> None:
+    def pause(self, partitions: set[int]) -> None:
         """Read these partitions no further for the moment."""
         places = self._kafka.TopicPartition
         if begins := partitions - self._paused:
@@ -170,7 +178,7 @@ class Consumer:
             self._waiting[partition].clear()
         return found
 
-    def adapt(self, is_much: bool | None) -> None:
+    def resize_fetch(self, is_much: bool | None) -> None:
         """Take fewer messages together where it was much, more where it was little (False)."""
         if is_much is not None:
             self.at_once = max(1, self.at_once // 2) if is_much else min(_MANY, 2 * self.at_once)
@@ -183,7 +191,7 @@ class Consumer:
                 continue
             own = found[partition] = []
             waiting = self._waiting[partition]
-            until = time.monotonic() + PATIENCE
+            until = time.monotonic() + ANSWER
             while True:
                 while waiting and waiting[0].offset() < end:
                     own.append(waiting.popleft())
@@ -301,52 +309,23 @@ class Commits:
 
 #: Seconds between two questions whether a topic is there.
 _PROBE = 10.0
-#: Milliseconds that it may be out of reach, where the configuration does not say.
-_OUT_OF_REACH = 300_000
 
 
-class Reach:
-    """Ends a run whose topic has been out of reach for too long: it was deleted, or no broker answers.
+def outage_of(source: KafkaSettings, clock: Callable[[], float] | None = None) -> Outage:
+    """Outages of a topic: it was deleted, or no broker answers, for no longer than the source's ``patience``."""
+    patience = PATIENCE if source.patience is None else source.patience / 1000
+    probe = min(_PROBE, patience / 3)
+    return Outage(f"topic {source.topic}", patience, probe, probe, clock)
 
-    Until then the run waits, and its clocks stand still: nothing is lost, and nothing is released without events that
-    may still be there.
 
-    The ``patience`` of the source says how long; ``clock`` counts seconds that only grow.
-
-    >>> from types import SimpleNamespace
-    >>> from penstock.pipeline.sources.kafka import Kafka
-    >>> now = [0.0]
-    >>> topic = Kafka(brokers="localhost:9092", topic="events", patience=60_000)
-    >>> reach = Reach(topic, SimpleNamespace(trouble=lambda: "no broker answers"), lambda: now[0])
-    >>> for now[0] in (10.0, 40.0, 70.0):
-    ...     reach.check()
-    Traceback (most recent call last):
-    penstock.mechanisms.core.plugin.DataError: topic events: out of reach for 60 s (no broker answers) ...
-    """
-
-    def __init__(self, source: KafkaSettings, consumer: Consumer, clock: Callable[[], float] = time.monotonic) -> None:
-        self.source, self.consumer, self._clock = source, consumer, clock
-        self._patience = (_OUT_OF_REACH if source.patience is None else source.patience) / 1000
-        self._asked, self._since = clock(), float("inf")
-
-    def check(self) -> None:
-        """Ask the brokers every ten seconds; raises `DataError` where they have not had the topic for too long."""
-        now = self._clock()
-        if now - self._asked < min(_PROBE, self._patience / 3):
-            return
-        self._asked, reason = now, self.consumer.trouble()
+def check_reach(consumer: Consumer, outage: Outage) -> None:
+    """Ask the brokers now and then; raises `DataError` where they have not had the topic for too long."""
+    if outage.asks:
+        reason = consumer.trouble()
         if reason is None:
-            self._since = float("inf")
-            return
-        if self._since > now:
-            self._since = now
-            waits = f"out of reach ({reason}); the run waits {self._patience:g} s for it"
-            logging.getLogger("penstock").warning(f"topic {self.source.topic}: {waits}")
-        if now - self._since >= self._patience:
-            raise DataError(
-                f"topic {self.source.topic}: out of reach for {now - self._since:.0f} s ({reason}). Nothing is lost: "
-                "what was counted is in the run's checkpoint, and --resume goes on from it once the topic is there"
-            )
+            outage.over()
+        else:
+            outage.goes_on(reason)
 
 
 class DeadLetters:
@@ -440,10 +419,10 @@ def micro_batches(
     """
     with closing(Consumer(source)) as consumer, closing(DeadLetters(source)) as letters:
         reader = _Reader(source, run, consumer, letters, start, latest)
-        folder = run.spool / f"reader-{reader.share.reader:03d}" if reader.share.n_readers > 1 else run.spool
+        folder = run.spool / f"reader-{reader.assignment.reader:03d}" if reader.assignment.n_readers > 1 else run.spool
         journal = Journal(folder, number, Entry.decode)
         commits = Commits(source, consumer, checkpointed)
-        reach = Reach(source, consumer)
+        outage = outage_of(source)
         for entry in journal.entries:
             reader.add({partition: first for partition, (first, _) in entry.ranges.items()})
             yield reader.batch(entry, consumer.take(entry.ranges))
@@ -462,7 +441,7 @@ def micro_batches(
             else:
                 yield None
             commits.go_on()
-            reach.check()
+            check_reach(consumer, outage)
             new = reader.look_around()
         reader.board.publish(None)  # one that has finished keeps no other waiting
 
@@ -474,8 +453,8 @@ class _Reader:
         self, source: KafkaSettings, run: LiveRun, consumer: Consumer, letters: DeadLetters, start: State, latest: int
     ) -> None:
         self.source, self.run, self.consumer, self.letters = source, run, consumer, letters
-        self.share = Share.of(start)
-        self.board = PeerWatermarks(run.spool, self.share)
+        self.assignment = PartitionAssignment.of(start)
+        self.board = ReaderProgress(run.spool, self.assignment)
         #: Middle of the times that each partition has shown last.
         self.typical: dict[int, float] = {}
         #: Time from before which no partition is unknown; None where that decides nothing.
@@ -484,7 +463,7 @@ class _Reader:
         over = run.schedule.over
         self.end = None if over is None else over + source.disorder
         self.progress = Progress(
-            reached=latest,
+            watermark=latest,
             first=run.calendar.from_ms,
             limit=self.end,
             disorder=source.disorder,
@@ -497,14 +476,14 @@ class _Reader:
     def begin(self) -> dict[int, int]:
         """Read the partitions that are not known yet; gives where."""
         is_first = not self.progress.offsets
-        own = filter(self.share.owns, self.consumer.partitions())
+        own = filter(self.assignment.owns, self.consumer.partitions())
         unknown = [partition for partition in own if partition not in self.progress.offsets]
         return self._find(unknown, from_start=not is_first)
 
     @property
     def finished(self) -> bool:
         """Whether every window of the run is final."""
-        return self.end is not None and self.progress.reached >= self.end
+        return self.end is not None and self.progress.watermark >= self.end
 
     def quiet(self, messages: Messages) -> tuple[frozenset[int], int | None]:
         """Partitions that are idle, and what time it is there by the clock."""
@@ -538,7 +517,7 @@ class _Reader:
         if time is None:
             return False
         before, after = (
-            self.run.schedule.last_final(at - self.source.disorder) for at in (self.progress.reached, time)
+            self.run.schedule.last_final(at - self.source.disorder) for at in (self.progress.watermark, time)
         )
         return after > before
 
@@ -554,7 +533,7 @@ class _Reader:
         self.board.publish(min(behind, default=None))
         behind += self.board.others()
         longest = _WINDOWS_AHEAD * self.run.calendar.step
-        self.consumer.hold({p for p, time in self.typical.items() if behind and time > min(behind) + longest})
+        self.consumer.pause({p for p, time in self.typical.items() if behind and time > min(behind) + longest})
         return self._look_for_more()
 
     def _look_for_more(self) -> dict[int, int]:
@@ -575,7 +554,7 @@ class _Reader:
             return {}
         found, offsets = self.consumer.listed(), None
         if found is not None:
-            new = [p for p in found if self.share.owns(p) and p not in self.progress.offsets]
+            new = [p for p in found if self.assignment.owns(p) and p not in self.progress.offsets]
             with suppress(DataError):  # one whose broker does not answer yet
                 offsets = self._find(new, from_start=True)
         self._asked = time.monotonic()
@@ -591,7 +570,7 @@ class _Reader:
 
     def batch(self, entry: Entry, messages: Messages) -> MicroBatch:
         """The events of some messages, and what time it was when they arrived."""
-        before = self.progress.reached
+        before = self.progress.watermark
         rows: dict[int, Any] = {}
         blocks = []
         for partition, own in messages.items():
@@ -601,14 +580,14 @@ class _Reader:
             rows[partition] = (entry.ranges[partition][1], block.frame[column].to_numpy())
         self._adapt(rows)
         self.letters.send([reject for block in blocks for reject in block.rejects], messages)
-        reached = self.progress.read(rows, entry.idle, entry.clock, entry.listed)
+        watermarks = self.progress.read(rows, entry.idle, entry.clock, entry.listed)
         return MicroBatch(
             number=entry.number,
             block=self.run.ingest(joined(blocks, self.source)),
             before=before,
-            after=self.progress.reached,
-            end=self.progress.as_state() | self.share.as_state(),
-            reached=np.concatenate([np.zeros(0, np.int64), *reached]),
+            after=self.progress.watermark,
+            end=self.progress.as_state() | self.assignment.as_state(),
+            watermarks=np.concatenate([np.zeros(0, np.int64), *watermarks]),
         )
 
     def _adapt(self, rows: Mapping[int, tuple[int, Any]]) -> None:
@@ -621,7 +600,9 @@ class _Reader:
             if len(times):
                 low, self.typical[partition], high = np.quantile(times, (0.1, 0.5, 0.9))
                 longest = max(longest, (high - low) / self.run.calendar.step)
-        self.consumer.adapt(True if longest > _WINDOWS_AHEAD else False if longest < _WINDOWS_AHEAD / 4 else None)
+        self.consumer.resize_fetch(
+            True if longest > _WINDOWS_AHEAD else False if longest < _WINDOWS_AHEAD / 4 else None
+        )
 
     def _find(self, partitions: list[int], from_start: bool) -> dict[int, int]:
         bounds = {partition: self.consumer.bounds(partition) for partition in partitions}
@@ -646,4 +627,4 @@ def starts(source: KafkaSettings, run: LiveRun) -> list[State]:
         with closing(Consumer(source)) as consumer:
             write_first(path, str(min(MOST, len(consumer.partitions()))).encode())
     n_readers = int(path.read_bytes())
-    return [Share(reader, n_readers).as_state() for reader in range(n_readers)]
+    return [PartitionAssignment(reader, n_readers).as_state() for reader in range(n_readers)]

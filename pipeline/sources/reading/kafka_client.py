@@ -12,7 +12,7 @@ from penstock.pipeline.sources.reading.messages import MessageSettings
 from penstock.pipeline.sources.reading.services import MissingLibrary, check_options, resolved_value
 
 #: Seconds that a broker may take to answer.
-PATIENCE = 20.0
+ANSWER = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,7 @@ class Producer:
 
     def flush(self) -> None:
         """Wait until everything has been delivered; raises `DataError` otherwise."""
-        waiting = self._client.flush(3 * PATIENCE)
+        waiting = self._client.flush(3 * ANSWER)
         self._check()
         if waiting:
             raise DataError(f"{waiting} messages could not be delivered to Kafka ({self._trouble or 'no answer'})")

@@ -119,12 +119,12 @@ class Progress:
     """Position and time of every partition.
 
     >>> progress = Progress(offsets={0: 0, 1: 0}, times={0: MIN_EVENT_TIME, 1: MIN_EVENT_TIME})
-    >>> progress.read({0: (2, np.array([10, 30]))}, frozenset()), progress.reached == MIN_EVENT_TIME
+    >>> progress.read({0: (2, np.array([10, 30]))}, frozenset()), progress.watermark == MIN_EVENT_TIME
     ([array([-4611686018427387904,                   10])], True)
     >>> _ = progress.read({1: (1, np.array([20]))}, frozenset())
-    >>> progress.reached
+    >>> progress.watermark
     20
-    >>> progress.read({}, frozenset({1})), progress.reached
+    >>> progress.read({}, frozenset({1})), progress.watermark
     ([], 30)
     """
 
@@ -133,7 +133,7 @@ class Progress:
     times: dict[int, int] = field(default_factory=dict)
     idle: frozenset[int] = frozenset()  # partitions that do not hold time back
     # Time that the topic has reached: the earliest of the times of the partitions that are not idle; never goes back
-    reached: int = MIN_EVENT_TIME
+    watermark: int = MIN_EVENT_TIME
     # What is before ``first`` moves no time, and nothing moves it beyond ``limit``
     first: int = MIN_EVENT_TIME
     limit: int | None = None
@@ -170,7 +170,7 @@ class Progress:
                 times >= self.first, times if self.limit is None else np.minimum(times, self.limit), MIN_EVENT_TIME
             )
             latest = np.maximum.accumulate(np.concatenate([[self.times[partition]], moves]))
-            passed = np.maximum(latest[:-1], self.reached) - self.disorder
+            passed = np.maximum(latest[:-1], self.watermark) - self.disorder
             found.append(np.maximum(times, passed) if self.by_broker else passed)
             self.offsets[partition], self.times[partition] = offset, int(latest[-1])
         if self.by_broker:
@@ -179,7 +179,7 @@ class Progress:
             self.idle = idle
         active = [time for partition, time in self.times.items() if partition not in self.idle]
         there = min(active, default=max(self.latest, clock or MIN_EVENT_TIME))
-        self.reached = max(self.reached, there if listed is None else min(there, listed))
+        self.watermark = max(self.watermark, there if listed is None else min(there, listed))
         return found
 
     def at_end(self, partition: int, clock: int | None) -> int:
@@ -219,10 +219,10 @@ _FRESH = 0.2
 
 
 @dataclass(frozen=True)
-class Share:
+class PartitionAssignment:
     """Partitions of one of the readers on a cluster, whose engine takes the minimum of their watermarks.
 
-    >>> [partition for partition in range(7) if Share(1, 3).owns(partition)]
+    >>> [partition for partition in range(7) if PartitionAssignment(1, 3).owns(partition)]
     [1, 4]
     """
 
@@ -231,8 +231,8 @@ class Share:
     n_readers: int = 1
 
     @classmethod
-    def of(cls, position: State) -> Share:
-        """The share that a position belongs to."""
+    def of(cls, position: State) -> PartitionAssignment:
+        """Return the assignment that a position belongs to."""
         return cls(int(position["reader"]), int(position["n_readers"])) if "reader" in position else cls()
 
     def as_state(self) -> State:
@@ -246,21 +246,21 @@ class Share:
         return partition % self.n_readers == self.reader
 
 
-class PeerWatermarks:
-    """How far back each reader of a run is, for the others to wait: a small file each, in a folder they share.
+class ReaderProgress:
+    """Progress of each reader of a run, for the others to wait: a small file each, in a folder they share.
 
     It limits how much stays open while a backlog is read, and decides neither time nor what is late.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     one, other = PeerWatermarks(Path(folder), Share(0, 2)), PeerWatermarks(Path(folder), Share(1, 2))
+    ...     one, other = (ReaderProgress(Path(folder), PartitionAssignment(i, 2)) for i in range(2))
     ...     one.publish(7.0)
     ...     other.others(), one.others() == [MIN_EVENT_TIME]
     ([7.0], True)
     """
 
-    def __init__(self, folder: Path, share: Share) -> None:
-        self.folder, self.share = folder, share
+    def __init__(self, folder: Path, assignment: PartitionAssignment) -> None:
+        self.folder, self.assignment = folder, assignment
         self._published: tuple[float | None, ...] = ()
         self._found: list[float] = []
         self._since = float("-inf")
@@ -270,14 +270,14 @@ class PeerWatermarks:
 
         Nothing is written where there is no other reader, or nothing new.
         """
-        if self.share.n_readers > 1 and self._published != (behind,):
-            write_json(self._path(self.share.reader), behind)
+        if self.assignment.n_readers > 1 and self._published != (behind,):
+            write_json(self._path(self.assignment.reader), behind)
             self._published = (behind,)
 
     def others(self) -> list[float]:
         """Latest times of the others with more to be read; one without a file may have everything before it."""
-        if self.share.n_readers > 1 and time.monotonic() - self._since > _FRESH:
-            numbers = [number for number in range(self.share.n_readers) if number != self.share.reader]
+        if self.assignment.n_readers > 1 and time.monotonic() - self._since > _FRESH:
+            numbers = [number for number in range(self.assignment.n_readers) if number != self.assignment.reader]
             found = [self._read(number) for number in numbers]
             self._found = [behind for behind in found if behind is not None]
             self._since = time.monotonic()

@@ -1,10 +1,12 @@
-"""Settings of services outside: options and their secrets, missing client libraries, names of Google's resources."""
+"""Services outside: options and their secrets, missing client libraries, names of Google's resources, outages."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from penstock.mechanisms.core.noise_keys import NoiseKeyError, read_private
@@ -99,3 +101,76 @@ def _wrong_part(parts: Mapping[str, str], form: str) -> str | None:
         if not re.fullmatch(rule, value):
             return f"{form} with {part}, here {value!r}, {words}"
     return None
+
+
+#: Seconds that a service may be out of reach where the configuration does not say.
+PATIENCE = 300.0
+
+
+class Outage:
+    """Wait for a service that is out of reach, and end a run that has waited for too long.
+
+    Until then the run's clocks stand still: nothing is lost, and nothing is released without events that may still be
+    there. Attempts that fail are repeated after 1, 2, 4 … seconds.
+
+    Parameters
+    ----------
+    subject
+        The service, for messages.
+    patience
+        Seconds that it may be out of reach; None: `PATIENCE`.
+    every
+        Seconds between two attempts while it is within reach.
+    longest
+        Seconds between two attempts at most.
+    clock
+        Seconds that only grow; None: those of the machine.
+
+    Examples
+    --------
+    >>> now = [0.0]
+    >>> outage = Outage("topic events", 60.0, clock=lambda: now[0])
+    >>> for now[0] in (10.0, 40.0, 70.0):
+    ...     outage.goes_on("no broker answers")
+    Traceback (most recent call last):
+    penstock.mechanisms.core.plugin.DataError: topic events: out of reach for 60 s (no broker answers) ...
+    """
+
+    def __init__(
+        self,
+        subject: str,
+        patience: float | None = None,
+        every: float = 0.0,
+        longest: float = 30.0,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self._subject, self._patience, self._every, self._longest = subject, patience, every, longest
+        self._clock = clock or (lambda: time.monotonic())
+        self.over()
+
+    def over(self) -> None:
+        """Note that the service is within reach."""
+        #: When the first attempt failed: before it may lie hours without one.
+        self.since: float | None = None
+        self._pause, self._again = 0.0, self._clock() + self._every
+
+    @property
+    def asks(self) -> bool:
+        """Whether it is time for another attempt."""
+        return self._clock() >= self._again
+
+    def goes_on(self, reason: str) -> None:
+        """Note that an attempt has failed; raises `DataError` where the service has been out of reach for too long."""
+        now, patience = self._clock(), PATIENCE if self._patience is None else self._patience
+        if self.since is None:
+            self.since = now
+            logging.getLogger("penstock").warning(
+                f"{self._subject}: out of reach ({reason}); the run waits {patience:g} s for it"
+            )
+        elif now - self.since >= patience:
+            raise DataError(
+                f"{self._subject}: out of reach for {now - self.since:.0f} s ({reason}). Nothing is lost: what was "
+                "counted is in the run's checkpoint, and --resume goes on from it"
+            )
+        self._pause = min(2 * self._pause, self._longest) or min(1.0, self._longest)
+        self._again = now + self._pause

@@ -33,7 +33,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
-class Prologue:
+class Dialect:
     """How a file is written."""
 
     columns: tuple[str, ...]  # names of all columns, in order
@@ -60,7 +60,7 @@ class Batch:
     ``records`` is their outline where there are quotes; otherwise every line is a record.
     """
 
-    format: Prologue
+    format: Dialect
     data: bytes
     segments: tuple[Segment, ...]
     records: Records | None = None
@@ -74,19 +74,19 @@ class Batch:
 
 
 def batches(
-    inputs: Iterable[tuple[str, IO[bytes]]], prologue: Callable[[str, bytes], Prologue], n_rows: int
+    inputs: Iterable[tuple[str, IO[bytes]]], dialect_of: Callable[[str, bytes], Dialect], n_rows: int
 ) -> Iterator[Batch]:
     """Cut inputs into batches of about ``n_rows`` lines: small files are joined, large ones cut between records.
 
     A line of much more than `MAX_LINE_BYTES` is a row with too many fields; memory is bounded all the same.
 
-    ``inputs``: (name, stream) pairs; each stream is read to its end before the next is taken. ``prologue``: tells from
-    a file's name and its first bytes (up to 64 KiB) how it is written.
+    ``inputs``: (name, stream) pairs; each stream is read to its end before the next is taken. ``dialect_of``: tells
+    from a file's name and its first bytes (up to 64 KiB) how it is written.
     """
     waiting: list[Batch] = []
     n_waiting = 0
     for name, stream in inputs:
-        for part in _parts(name, stream, prologue, n_rows):
+        for part in _parts(name, stream, dialect_of, n_rows):
             n_lines = part.segments[0].n_lines
             fits = waiting and waiting[0].format == part.format and n_waiting + n_lines <= n_rows
             # Parts with quotes have outlines of their own.
@@ -106,12 +106,12 @@ def _joined(parts: list[Batch]) -> Batch:
     return Batch(parts[0].format, b"".join(part.data for part in parts), segments)
 
 
-def _parts(name: str, stream: IO[bytes], prologue: Callable[[str, bytes], Prologue], n_rows: int) -> Iterator[Batch]:
+def _parts(name: str, stream: IO[bytes], dialect_of: Callable[[str, bytes], Dialect], n_rows: int) -> Iterator[Batch]:
     """One file as batches of whole records."""
     data = _read(stream, _HEAD_BYTES)
     is_final = len(data) < _HEAD_BYTES
     data = data.removeprefix(_BYTE_ORDER_MARK)
-    start = prologue(name, data)
+    start = dialect_of(name, data)
     for _ in range(start.n_lines):
         data = data[data.find(b"\n") + 1 :] if b"\n" in data else b""
     line = 1 + start.n_lines
@@ -150,7 +150,7 @@ def _behind_line(stream: IO[bytes]) -> tuple[bytes, bool]:
             return data[found + 1 :] if found >= 0 else b"", is_final
 
 
-def _whole(data: bytes, format: Prologue) -> tuple[Records | None, int]:
+def _whole(data: bytes, format: Dialect) -> tuple[Records | None, int]:
     """Outline of the whole records (where there are quotes), and how many bytes they take up."""
     if format.quote and format.quote.encode() in data:
         return split(data, format.separator, format.quote)
@@ -429,7 +429,7 @@ def cut(
         yield EventBlock(frame, frame.height + len(mine), mine)
 
 
-def _read_columns(data: bytes, n_rows: int, format: Prologue, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
+def _read_columns(data: bytes, n_rows: int, format: Dialect, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
     if not n_rows:
         return pl.DataFrame(schema=dict(wanted))
     names = [f"column_{i}" for i in range(len(format.columns))]
@@ -528,7 +528,7 @@ class TextSource(Source):
     bytes_per_row: ClassVar[int] = 40
 
     @abstractmethod
-    def prologue(self, file: str, head: bytes) -> Prologue:
+    def dialect_of(self, file: str, head: bytes) -> Dialect:
         """Tell from the first bytes of a file how it is written."""
 
     @abstractmethod
@@ -579,7 +579,7 @@ class TextSource(Source):
             yield batch, self.parse(batch)
 
     def _batches(self, span: Span) -> Iterator[Batch]:
-        return batches(open_inputs(span.files, self.patterns), self.prologue, min(self.block_rows, _BATCH_ROWS))
+        return batches(open_inputs(span.files, self.patterns), self.dialect_of, min(self.block_rows, _BATCH_ROWS))
 
     def digests(self) -> dict[str, str]:
         """SHA-256 of every input file, by its path below ``path``."""

@@ -12,7 +12,7 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.reading import kafka, kafka_client, kafka_progress, services
 from penstock.pipeline.sources.reading.kafka import Consumer
-from penstock.pipeline.sources.reading.kafka_progress import PeerWatermarks, Progress, Share
+from penstock.pipeline.sources.reading.kafka_progress import PartitionAssignment, Progress, ReaderProgress
 
 CONFIG = """
 name: shares
@@ -54,7 +54,7 @@ class Broker:
     def listed(self):
         return [*range(self.n_partitions), *self.new]
 
-    def hold(self, partitions: set[int]):
+    def pause(self, partitions: set[int]):
         self.held = partitions
 
     def commit(self, offsets: dict[int, int]):
@@ -69,8 +69,8 @@ def plan_in(folder, more: str = ""):
     return make_plan(loads(text), folder)
 
 
-def reader_of(plan, share: Share, consumer: Broker):
-    return kafka._Reader(plan.config.source, plan, consumer, SimpleNamespace(), share.as_state(), MIN_EVENT_TIME)
+def reader_of(plan, assignment: PartitionAssignment, consumer: Broker):
+    return kafka._Reader(plan.config.source, plan, consumer, SimpleNamespace(), assignment.as_state(), MIN_EVENT_TIME)
 
 
 @pytest.fixture(autouse=True)
@@ -82,8 +82,8 @@ def test_every_partition_has_one_reader_whenever_a_run_goes_on(tmp_path, monkeyp
     plan = plan_in(tmp_path)
     for n_partitions in (5, 9):  # the topic has grown before the run goes on
         monkeypatch.setattr(kafka, "Consumer", Broker(n_partitions))
-        found = [Share.of(position) for position in plan.config.source.starts(plan)]
-        assert found == [Share(number, 5) for number in range(5)]
+        found = [PartitionAssignment.of(position) for position in plan.config.source.starts(plan)]
+        assert found == [PartitionAssignment(number, 5) for number in range(5)]
     assert all(sum(share.owns(partition) for share in found) == 1 for partition in range(9))
     readers = [reader_of(plan, share, Broker(9)) for share in found]
     assert [list(reader.begin()) for reader in readers] == [[0, 5], [1, 6], [2, 7], [3, 8], [4]]
@@ -99,34 +99,34 @@ def test_a_topic_of_many_partitions_has_a_bounded_number_of_readers(tmp_path, mo
 def test_only_a_window_that_is_final_is_worth_a_slice(tmp_path, seconds, passes):
     """Windows of ten seconds, final at a watermark four seconds behind the clock."""
     plan = plan_in(tmp_path, "disorder: 4s")
-    reader = reader_of(plan, Share(0, 2), Broker())
-    reader.progress.reached = plan.calendar.from_ms + 24_001
+    reader = reader_of(plan, PartitionAssignment(0, 2), Broker())
+    reader.progress.watermark = plan.calendar.from_ms + 24_001
     assert reader.passes(seconds and plan.calendar.from_ms + int(seconds * 1000)) is passes
 
 
 def test_a_reader_whose_partitions_are_all_idle_goes_by_its_own_and_never_back(tmp_path, monkeypatch):
-    progress = Progress({0: 0, 3: 0}, {0: 70, 3: 90}, reached=20)
+    progress = Progress({0: 0, 3: 0}, {0: 70, 3: 90}, watermark=20)
     progress.read({}, frozenset({0, 3}))
-    assert progress.reached == 90
+    assert progress.watermark == 90
     progress.read({}, frozenset({0, 3}), clock=10)
-    assert progress.reached == 90
+    assert progress.watermark == 90
     progress.read({}, frozenset({0, 3}), clock=100)
-    assert progress.reached == 100
+    assert progress.watermark == 100
     monkeypatch.setattr(kafka, "clock_time", lambda: 1000.0)
     for more, expected in (("", None), ("clock: true, ", 940_000)):
         consumer = Broker()
         consumer.idle = lambda _: frozenset({0})
-        reader = reader_of(plan_in(tmp_path, f"{more}watermark: events"), Share(0, 3), consumer)
+        reader = reader_of(plan_in(tmp_path, f"{more}watermark: events"), PartitionAssignment(0, 3), consumer)
         reader.progress = Progress({0: 5}, {0: 70})
         assert reader.quiet({}) == (frozenset({0}), expected)
 
 
 def test_a_reader_that_is_far_ahead_of_another_waits_for_it(tmp_path, monkeypatch):
     consumer = Broker()
-    reader = reader_of(plan_in(tmp_path), Share(0, 2), consumer)
+    reader = reader_of(plan_in(tmp_path), PartitionAssignment(0, 2), consumer)
     reader.progress = Progress({0: 5}, {0: 2_000_000})
     reader.typical = {0: 2_000_000}
-    other = PeerWatermarks(reader.board.folder, Share(1, 2))
+    other = ReaderProgress(reader.board.folder, PartitionAssignment(1, 2))
     for behind, held in (
         ("nothing yet", {0}),
         (1_000_000, {0}),
@@ -147,9 +147,9 @@ def test_a_reader_that_has_finished_keeps_none_waiting(tmp_path, monkeypatch):
     monkeypatch.setattr(kafka, "Consumer", Broker(2))
     plan = plan_in(tmp_path, "until: 2024-01-01T01:00:00Z")
     late = plan.calendar.end(plan.calendar.n_windows) + 10**9
-    position = Progress({0: 9}, {0: late}).as_state() | Share(0, 2).as_state()
-    other = reader_of(plan, Share(1, 2), Broker())
-    PeerWatermarks(other.board.folder, Share(0, 2)).publish(5)  # of an attempt before
+    position = Progress({0: 9}, {0: late}).as_state() | PartitionAssignment(0, 2).as_state()
+    other = reader_of(plan, PartitionAssignment(1, 2), Broker())
+    ReaderProgress(other.board.folder, PartitionAssignment(0, 2)).publish(5)  # of an attempt before
     assert other.board.others() == [5]
     assert list(kafka.micro_batches(plan.config.source, plan, position, 4, late, Checkpointed())) == []
     assert other.board.others() == []
@@ -217,9 +217,9 @@ def test_a_partition_that_is_held_is_not_idle(tmp_path, client):
     reading = Consumer(plan_in(tmp_path).config.source)
     assert reading.poll() == {}
     assert reading.idle(0) == {0}
-    reading.hold({0})
+    reading.pause({0})
     assert (reading.idle(0), reading.at_end(0)) == (frozenset(), True)
-    reading.hold(set())
+    reading.pause(set())
     assert (reading.idle(60_000), reading.idle(0)) == (frozenset(), {0})
 
 
@@ -238,11 +238,11 @@ def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path, monkeypa
     own = kafka.Commits(plan.config.source, consumer, checkpointed)
     own.go_on()
     assert consumer.committed == []
-    checkpointed.move(Share(1, 2).as_state())
+    checkpointed.move(PartitionAssignment(1, 2).as_state())
     own.go_on()
     assert consumer.committed == []  # a reader that has no partition yet
     for number in (4, 4, 9):
-        checkpointed.move(Progress({1: number}, {1: MIN_EVENT_TIME}).as_state() | Share(1, 2).as_state())
+        checkpointed.move(Progress({1: number}, {1: MIN_EVENT_TIME}).as_state() | PartitionAssignment(1, 2).as_state())
         own.go_on()
     assert consumer.committed == [{1: 4}, {1: 9}]
 

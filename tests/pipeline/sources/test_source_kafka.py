@@ -305,23 +305,23 @@ def test_time_is_the_earliest_of_the_partitions():
     progress = Progress(offsets={0: 0, 1: 0, 2: 0}, times=dict.fromkeys(range(3), MIN_EVENT_TIME), first=0, limit=1000)
     nobody = frozenset()
     progress.read({0: (5, np.array([100, 50, 300])), 1: (1, np.array([40]))}, nobody)
-    assert progress.reached == MIN_EVENT_TIME
+    assert progress.watermark == MIN_EVENT_TIME
     progress.read({2: (1, np.array([-5]))}, nobody)
-    assert progress.reached == MIN_EVENT_TIME
+    assert progress.watermark == MIN_EVENT_TIME
     progress.read({2: (2, np.array([70]))}, nobody)
-    assert progress.reached == 40
+    assert progress.watermark == 40
     progress.read({}, frozenset({1}))
-    assert progress.reached == 70
+    assert progress.watermark == 70
     [reached] = progress.read({1: (2, np.array([50, 60]))}, nobody)
-    assert (reached.tolist(), progress.reached) == ([70, 70], 70)
+    assert (reached.tolist(), progress.watermark) == ([70, 70], 70)
     progress.read({0: (6, np.array([5000])), 1: (3, np.array([5000])), 2: (3, np.array([5000]))}, nobody)
-    assert progress.reached == 1000
+    assert progress.watermark == 1000
     progress.read({}, frozenset({0, 1, 2}))
-    assert progress.reached == 1000
+    assert progress.watermark == 1000
     progress.read({}, frozenset({0, 1}), clock=2000)
-    assert progress.reached == 1000
+    assert progress.watermark == 1000
     progress.read({}, frozenset({0, 1, 2}), clock=2000)
-    assert progress.reached == 2000
+    assert progress.watermark == 2000
 
 
 def test_what_is_late_does_not_depend_on_how_partitions_are_mixed():
@@ -348,8 +348,8 @@ def test_what_is_late_does_not_depend_on_how_partitions_are_mixed():
 
 
 def test_progress_goes_on_from_its_state():
-    progress = Progress(offsets={4: 7, 1: 2}, times={4: 30, 1: MIN_EVENT_TIME}, idle=frozenset({1}), reached=30)
-    again = Progress(reached=30)
+    progress = Progress(offsets={4: 7, 1: 2}, times={4: 30, 1: MIN_EVENT_TIME}, idle=frozenset({1}), watermark=30)
+    again = Progress(watermark=30)
     again.restore(progress.as_state())
     assert again == progress
 
