@@ -151,7 +151,7 @@ def parquet(random_: random.Random, folder: Path) -> None:
     read(Parquet(path=str(path), time_format="unix_ms"))
 
 
-def pause(is_right: bool, error: PenstockError) -> None:
+def hold(is_right: bool, error: PenstockError) -> None:
     """Fail unless what an error says is right."""
     if not is_right:
         raise AssertionError(f"a bad message: {error!r}")
