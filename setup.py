@@ -9,6 +9,7 @@ HERE = Path(__file__).parent
 CORE = [
     "apache-beam>=2.77,<3",
     "dp-accounting>=0.6,<0.7",
+    "jinja2>=3.1,<4",
     "numpy>=2.1,<3",
     "polars>=1.30,<3",
     "prometheus-client>=0.22,<1",
@@ -45,7 +46,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["penstock", "penstock.*"]),
-    package_data={"": ["py.typed"], "penstock.pipeline.reporting": ["static/*"]},
+    package_data={"": ["py.typed"], "penstock.pipeline.reporting": ["static/*", "templates/*"]},
     install_requires=CORE,
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["penstock = penstock.pipeline.cli.main:script"]},

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from markupsafe import Markup
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.output import files
@@ -15,16 +16,7 @@ from penstock.pipeline.output.worth import UNBOUNDED
 from penstock.pipeline.reporting.accounts import treatment
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.experiment import is_experiment
-from penstock.pipeline.reporting.markup import (
-    Html,
-    definitions,
-    document,
-    element,
-    join,
-    number,
-    plural,
-    table,
-)
+from penstock.pipeline.reporting.markup import definitions, document, number, plural, table
 from penstock.pipeline.reporting.summary import HOPELESS, odds, promises, released, stated, with_values
 
 STATEMENT = "data_protection.html"
@@ -51,35 +43,48 @@ def write_statement(folder: str | Path) -> Path:
 
 def statement(run: Run) -> str:
     """The page, a function of the published files: without script, to be read, printed and signed."""
-    name = str(run.public["name"])
-    mode = "deployment" if run.is_deployment else "simulation"
-    sections: list[tuple[str, Html]] = [
-        ("What is promised, and to whom", _promised(run)),
-        ("What one person can lose", _losses(run)),
-        ("What is not promised", _not_promised(run)),
-        ("What is assumed", _assumed(run)),
-        ("Who could still learn what", _adversaries(run)),
-        ("What to cite", _cited(run)),
-        ("Signed", _signed()),
-    ]
-    header = element(
-        "header",
-        element("p", f"penstock · {mode} · for the data-protection officer", class_="kicker"),
-        element("h1", f"What “{name}” promises, and what it does not"),
-        *_first_lines(run),
+    public, losses = run.public, run.losses
+    steps = public["guarantee"]
+    is_bounded = losses is not None and not math.isinf(losses["release"])
+    delta = losses.get("delta") if losses else None
+    return document(
+        "statement.html",
+        f"{public['name']} · statement for the data-protection officer",
+        STYLES,
+        name=str(public["name"]),
+        mode="deployment" if run.is_deployment else "simulation",
+        is_deployment=run.is_deployment,
+        is_over=run.is_over,
+        first_lines=_first_lines(run),
+        released=released(run),
+        promised=[_promise(step, run.configuration) for step in steps if promises(step)],
+        without_promise=", ".join(step["mechanism"] for step in steps if not promises(step)),
+        because=_because(run),
+        bounds=[("To whom", _whom(run)), *_bounds(run)],
+        loss=losses,
+        lost=_lost(run, losses) if losses and is_bounded else [],
+        at_delta="" if delta is None else f", at δ = {delta:g}: with that chance a loss may be larger",
+        books=_books(run),
+        allow_empty=bool(run.configuration.get("allow_empty")),
+        lateness=str(public.get("lateness", "not stated by the version that made this run")),
+        ledger_head=public.get("ledger_head"),
+        distinct_people=public.get("distinct_people", True),
+        facts=_cited(run),
+        digests=table(
+            ["Published file", "SHA-256"],
+            [[name, digest] for name, digest in _digests(run.folder / "public").items()],
+            "The files that this page is about",
+        ),
+        versions=", ".join(f"{name} {version}" for name, version in public["versions"].items() if name != "penstock"),
     )
-    numbered = (
-        element("section", element("h2", f"{at}. {title}"), content) for at, (title, content) in enumerate(sections, 1)
-    )
-    title = f"{name} · statement for the data-protection officer"
-    return document(title, STYLES, element("main", header, *numbered))
 
 
-def _first_lines(run: Run) -> list[Html]:
-    public, found = run.public, []
+def _first_lines(run: Run) -> list[tuple[str, str]]:
+    """Title and text of what has to be read first."""
+    public, lines = run.public, []
     if not run.is_deployment:
         text = f"{public['notice']} Below is what the same release would promise if it were deployed."
-        found.append(("A simulation. ", text))
+        lines.append(("A simulation. ", text))
     kept = [step for step in public["guarantee"] if promises(step)]
     if not kept:
         steps = ", ".join(step["mechanism"] for step in public["guarantee"])
@@ -87,17 +92,14 @@ def _first_lines(run: Run) -> list[Html]:
             f"What was released carries no promise of privacy ({steps}{_because(run)}): someone who sees it may "
             "learn that a particular person was in a particular place. Do not publish it as protected."
         )
-        found.append(("No guarantee. ", text))
+        lines.append(("No guarantee. ", text))
     for step in kept:
         statement, epsilon = stated(step, run.configuration)
         text = f"Noise hides {with_values(step['unit'], run.configuration)}, and nothing larger ({statement})."
         if epsilon is not None and epsilon >= HOPELESS:
             text += f" With so large an ε it promises next to nothing: {number(epsilon)} nats."
-        found.append(("A limited promise. ", text))
-    lines = [element("p", element("strong", title), text, class_="standfirst") for title, text in found]
-    going_on = "" if run.is_over else " The run goes on: every figure here is provisional."
-    made = "This page is made from the published files alone; the words in brackets are the terms of the field."
-    return [*lines, element("p", f"{released(run)}{going_on} {made}")]
+        lines.append(("A limited promise. ", text))
+    return lines
 
 
 def _because(run: Run) -> str:
@@ -105,32 +107,8 @@ def _because(run: Run) -> str:
     return f"; lateness is {lateness}" if lateness.startswith("shared") else ""
 
 
-def _sheet(caption: str, rows: Sequence[Sequence[str]], columns: Sequence[str] = ()) -> Html:
-    """A table with the first cell of a row as its heading, and a heading for each column where they are given."""
-    heads = (element("th", column, scope="col") for column in columns)
-    head = element("thead", element("tr", *heads)) if columns else None
-    body = [
-        element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
-    ]
-    return element("table", element("caption", caption), head, element("tbody", *body), class_="sheet")
-
-
-# 1. Promised.
-
-
-def _promised(run: Run) -> Html:
-    steps = run.public["guarantee"]
-    sheets = [_promise(step, run.configuration) for step in steps if promises(step)]
-    others = ", ".join(step["mechanism"] for step in steps if not promises(step))
-    if not sheets:
-        sheets = [element("p", f"Nothing, to nobody. In force: {others}{_because(run)}.")]
-    elif others:
-        text = f"Further steps ({others}) neither add to the promise nor break it: they see what the others release."
-        sheets.append(element("p", text))
-    return join(*sheets, _sheet("The same for everybody", [("To whom", _whom(run)), *_bounds(run)]))
-
-
-def _promise(step: dict[str, str], configuration: dict[str, Any]) -> Html:
+def _promise(step: dict[str, str], configuration: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
+    """The mechanism of a step with a guarantee, and what it promises."""
     said = {key: with_values(text, configuration) for key, text in step.items()}
     statement, epsilon = stated(step, configuration)
     rows = [
@@ -144,7 +122,7 @@ def _promise(step: dict[str, str], configuration: dict[str, Any]) -> Html:
         ("Why it holds (theorem)", said["theorem"]),
         ("What does it (mechanism in force)", f"{said['mechanism']}{_settings(said['mechanism'], configuration)}"),
     ]
-    return _sheet(f"The promise of {said['mechanism']}", rows)
+    return said["mechanism"], rows
 
 
 def _settings(mechanism: str, configuration: dict[str, Any]) -> str:
@@ -209,30 +187,13 @@ def _landmarks(run: Run) -> str:
 # 2. Lost.
 
 
-def _losses(run: Run) -> Html:
-    found = run.losses
-    if found is None:
-        return element("p", "Nothing has been released yet.")
-    if math.isinf(found["release"]):
-        first = element("p", "What one person loses has no bound: not by one release, not by a day, not by the run.")
-    else:
-        what = "one release" if run.traces is None else "one point"
-        rows = [
-            (label, number(found[name]), _factor(found[name]), _after_even_odds(found[name]))
-            for name, label in (("release", f"By {what}"), ("day", "By a day"), ("run", "By the whole run"))
-        ]
-        delta = f", at δ = {found['delta']:g}: with that chance a loss may be larger" if "delta" in found else ""
-        columns = ("Lost", "Loss (ε in nats)", "Odds change at most by", "Even odds (50 %) become at most")
-        first = join(
-            _sheet(f"The most that one person can lose (sums of the published charges{delta})", rows, columns),
-            element(
-                "p",
-                "The odds are those that an observer gives to a person's having been there, before and after seeing "
-                "all that is published, if they know everything else. A day pays for every release that shares time "
-                "with it.",
-            ),
-        )
-    return join(first, _books(run))
+def _lost(run: Run, losses: dict[str, float]) -> list[tuple[str, str, str, str]]:
+    """Loss of one release, a day and the run, as ε and as odds."""
+    what = "one release" if run.traces is None else "one point"
+    return [
+        (label, number(losses[name]), _factor(losses[name]), _after_even_odds(losses[name]))
+        for name, label in (("release", f"By {what}"), ("day", "By a day"), ("run", "By the whole run"))
+    ]
 
 
 def _factor(epsilon: float) -> str:
@@ -249,155 +210,24 @@ def _after_even_odds(epsilon: float) -> str:
     return "over 99.9 %" if share > 0.999 else f"{100 * share:.1f} %"
 
 
-def _books(run: Run) -> Html | None:
+def _books(run: Run) -> list[tuple[str, ...]]:
     """Public figures of the accountants."""
-    if not run.figures:
-        return None
-    rows = [
-        [
+    return [
+        (
             f"{treatment(figure.accountant).label(figure.name)} ({figure.accountant})",
             f"{number(figure.value)} {figure.unit}",
             with_values(figure.adjacency, run.configuration),
             "the whole run" if figure.window is None else f"the worst window, {figure.window:,}",
             "final" if figure.final else "provisional",
-        ]
+        )
         for figure in run.figures
     ]
-    return _sheet("The published books (accountants)", rows, ("Figure", "Value", "Compared", "Of", "Status"))
 
 
-# 3. Not promised.
+# 6. Cited.
 
 
-def _not_promised(run: Run) -> Html:
-    found = [
-        "A mechanism protects its unit of privacy (table above) and nothing larger: with an event-level guarantee a "
-        "person seen in a hundred windows is protected a hundred times less.",
-    ]
-    if not run.configuration.get("allow_empty"):
-        found.append(
-            "A run over recorded files publishes nothing where not one row can be used: that there is a release then "
-            "reveals that someone was there, which no budget covers (allow_empty: true publishes empty counts)."
-        )
-    if not run.is_deployment:
-        found.append("A simulation's seed undoes its noise: its outputs are unfit for publication, and say so.")
-    found += [
-        "Which cells and windows exist, which windows are landmarks and which sensors are active are public facts; "
-        "choose them without looking at the data.",
-        "Contribution bounding removes what a person contributes beyond the bound; it biases the counts of crowded "
-        "hours.",
-        "operator/ holds true counts, rejected rows and the ledger. It is not for publication.",
-        "What holds of many people is learnt, and meant to be: that a place is busy may be true of someone who was "
-        "never counted, too. A promise of this kind is about what a person's own events add.",
-        "Someone who knows how a person's visits, or those of people who travel together, depend on one another can "
-        "learn more than from one visit alone (temporal privacy loss, correlation).",
-        "When a release appears can show how busy the run was; output.delay evens that out.",
-        "Anonymity in the sense of the law is not decided here: that is for the person who signs below.",
-    ]
-    return element("ul", *(element("li", text) for text in found))
-
-
-# 4. Assumed.
-
-
-def _assumed(run: Run) -> Html:
-    deployed, head = run.is_deployment, run.public.get("ledger_head")
-    key = (
-        ("drawn from a secret key", "Anyone who has the key can remove all noise.")
-        if deployed
-        else ("drawn from a seed", "The seed is no secret: anyone who has it can remove all noise.")
-    )
-    nonce = (
-        ("every deployment draws its own, once", "Two runs would share noise: their difference shows who is missing.")
-        if deployed
-        else ("a simulation has none: its seed decides everything", "Runs with the same seed share their noise.")
-    )
-    ledger = "its head is below" if head else "no head is published"
-    rows = [
-        (
-            "The operator is honest (trusted curator)",
-            "machine, memory, account of the run and the source are trusted",
-            "The operator sees every row before any noise.",
-        ),
-        ("The noise stays secret (noise key)", *key),
-        ("No noise is drawn twice (nonce)", *nonce),
-        (
-            "Being late tells nothing (lateness)",
-            str(run.public.get("lateness", "not stated by the version that made this run")),
-            "One person's rows would decide whether other people's count.",
-        ),
-        (
-            "Clocks run right",
-            "of the broker or collector that stamps what arrives, where there is one",
-            "A clock that is moved makes rows late, of some people or of all.",
-        ),
-        (
-            "Everything is charged once (ledger)",
-            f"every release over the same events is charged to one ledger; {ledger}",
-            "Runs on ledgers of their own add up, and nobody counts the sum.",
-        ),
-        (
-            "One person is one user id",
-            "as the source names them" if run.public.get("distinct_people", True) else "not so: the source names trips",
-            "Who has many ids is counted, and protected, as many people.",
-        ),
-        (
-            "Public facts are public",
-            "cells, windows, landmarks and sensors were chosen without looking at the data",
-            "The choice itself would tell of the data, outside of every figure here.",
-        ),
-    ]
-    return _sheet("What the promise takes for granted", rows, ("Assumption", "In this run", "If it does not hold"))
-
-
-# 5. Adversaries, by the names of docs/security.md.
-
-
-def _adversaries(run: Run) -> Html:
-    within = "what the promise above leaves open" if any(map(promises, run.public["guarantee"])) else "anything"
-    repeated = (
-        "their noise averaged, within the budget of the ledger that they share; that two configurations are the same"
-        if run.is_deployment
-        else "everything, from the seed"
-    )
-    rows = [
-        (
-            "the public",
-            "public/, topics of releases, and when something appears there",
-            f"{within}; how busy a run is, where its releases appear late",
-        ),
-        ("a reader of several runs", "public/ of all runs over the same events", repeated),
-        (
-            "a reader of the operator's folder, logs or metrics",
-            "operator/, checkpoints, what is printed",
-            "counts of rows, how busy the run is"
-            + ("; no user id, position or key" if run.is_deployment else "; in a simulation the true counts"),
-        ),
-        (
-            "a participant who sends rows",
-            "the releases, like the public",
-            "no more than the public; can add rows of their own, and delay a release by their number",
-        ),
-        (
-            "a writer of configurations or archives that others run",
-            "nothing",
-            "nothing: text and archives are read as hostile. A plug-in is code, and has all rights of the run",
-        ),
-        (
-            "the operator of the broker",
-            "all rows",
-            "everything in the rows; with its clock or by holding messages back decides what is late",
-        ),
-        ("the holders of the noise key", "the key", "with public/, the counts without their noise"),
-    ]
-    where = element("p", "Names and details as in docs/security.md, under Adversaries; terms as in docs/glossary.md.")
-    return join(_sheet("Adversaries", rows, ("Who", "Sees", "Can still learn or do")), where)
-
-
-# 6 and 7. Cited and signed.
-
-
-def _cited(run: Run) -> Html:
+def _cited(run: Run) -> Markup:
     public = run.public
     facts = {
         "name": public["name"],
@@ -407,13 +237,7 @@ def _cited(run: Run) -> Html:
     }
     if "ledger_head" in public:
         facts["ledger head"] = public["ledger_head"]
-    digests = [[name, digest] for name, digest in _digests(run.folder / "public").items()]
-    versions = ", ".join(f"{name} {version}" for name, version in public["versions"].items() if name != "penstock")
-    return join(
-        definitions(facts),
-        table(["Published file", "SHA-256"], digests, "The files that this page is about"),
-        element("p", f"Made with {versions}.", class_="versions"),
-    )
+    return definitions(facts)
 
 
 def _digests(folder: Path) -> dict[str, str]:
@@ -423,10 +247,3 @@ def _digests(folder: Path) -> dict[str, str]:
         with path.open("rb") as file:
             made[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
     return made
-
-
-def _signed() -> Html:
-    lines = [[role, "", "", ""] for role in ("Responsible for the release (operator)", "Data-protection officer")]
-    text = "Read and found right, or with these remarks:"
-    sheet = _sheet("Signatures", lines, ("Role", "Name", "Place and date", "Signature"))
-    return element("div", element("p", text), element("div", class_="remarks"), sheet, class_="signatures")

@@ -11,12 +11,12 @@ from typing import Any
 
 import polars as pl
 import yaml
+from markupsafe import Markup
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.reporting.data import read_json
 from penstock.pipeline.reporting.markup import (
     Cell,
-    Html,
     definitions,
     element,
     join,
@@ -97,7 +97,7 @@ class Experiment:
         order = self.manifest.get("measures", [])
         return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
-    def verdict(self) -> Html:
+    def verdict(self) -> Markup:
         """The question, the result of a full run, and the number of runs that ended well."""
         manifest = self.manifest
         told = manifest["configuration"].get("setting")
@@ -130,7 +130,7 @@ class Experiment:
             )
         return found
 
-    def figures(self) -> Html | None:
+    def figures(self) -> Markup | None:
         """All figures, in the page itself."""
         return join(*(self._picture(figure["file"], figure["title"]) for figure in self._figures)) or None
 
@@ -141,7 +141,7 @@ class Experiment:
         paths = [self.folder / figure["file"] for figure in found]
         return [figure for figure, path in zip(found, paths) if path.suffix in PICTURES and path.is_file()]
 
-    def _picture(self, name: str, title: str) -> Html:
+    def _picture(self, name: str, title: str) -> Markup:
         path = self.folder / name
         content = base64.b64encode(path.read_bytes()).decode("ascii")
         image = element("img", alt=title, src=f"data:{PICTURES[path.suffix]};base64,{content}")
@@ -160,7 +160,7 @@ class Experiment:
             found.append({"title": figure["title"], "columns": table.columns, "rows": rows})
         return {"kind": "experiment", "name": self.manifest["name"], "figures": found}
 
-    def expected(self) -> Html | None:
+    def expected(self) -> Markup | None:
         """Claims of papers beside the values found."""
         claims = self.manifest.get("expected")
         if not claims:
@@ -175,7 +175,7 @@ class Experiment:
         heads = ["Expected", "By whom", "Number", "Allowed", "Found", "Interval", "Verdict"]
         return table(heads, list(map(row, claims)), "Claims, and what came out")
 
-    def results(self) -> Html | None:
+    def results(self) -> Markup | None:
         """Means of all measures, one row a setting, and the whole summary."""
         varied = self.manifest["varied"]
         settings: dict[tuple[Any, ...], dict[str, Cell]] = {}
@@ -195,7 +195,7 @@ class Experiment:
             f"Means over seeds, with their {percent} interval, or ± half of it",
         )
 
-    def provenance(self) -> Html:
+    def provenance(self) -> Markup:
         """Configuration, versions and inputs."""
         manifest = self.manifest
         written = yaml.safe_dump(type_first(manifest["configuration"]), sort_keys=False, allow_unicode=True, width=110)
@@ -239,17 +239,17 @@ def _cell(value: Any) -> Cell:
     return (number(value), float(value)) if isinstance(value, int | float) else str(value)
 
 
-def frame_table(frame: pl.DataFrame, caption: str) -> Html:
+def frame_table(frame: pl.DataFrame, caption: str) -> Markup:
     """A table of plain values."""
     return table(frame.columns, [list(map(_cell, row)) for row in frame.iter_rows()], caption)
 
 
-def choice_section(experiment: Experiment) -> Html | None:
+def choice_section(experiment: Experiment) -> Markup | None:
     """Limits, best setting, frontier and table; None for an experiment without a choice."""
     choice = experiment.manifest.get("choice")
     if not choice:
         return None
-    parts: list[Html | None] = [element("p", _found(experiment, choice)), _best(experiment, choice)]
+    parts: list[Markup | None] = [element("p", _found(experiment, choice)), _best(experiment, choice)]
     if experiment.frontier is not None:
         parts.append(element("div", id="frontier"))
         shown = _shown(experiment, experiment.frontier)
@@ -286,7 +286,7 @@ def _binding(experiment: Experiment, choice: dict[str, Any]) -> str:
     return f" What binds is the limit on {experiment.label(name)}: {out} {told(found['setting'])}{keeping}."
 
 
-def _best(experiment: Experiment, choice: dict[str, Any]) -> Html | None:
+def _best(experiment: Experiment, choice: dict[str, Any]) -> Markup | None:
     """The best setting, its figures against their limits, and its configuration to run."""
     best = choice.get("best")
     if not best:

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from html import unescape
 from typing import Any
 
-from penstock.pipeline.reporting.markup import Html, element, plural
+from markupsafe import Markup
+
+from penstock.pipeline.reporting.markup import element, plural
 
 #: Meaning of each term, by section.
 SECTIONS: dict[str, dict[str, str]] = {
@@ -149,13 +151,13 @@ def markdown() -> str:
     )
 
 
-def words(*said: Any) -> Html | None:
+def words(*said: Any) -> Markup | None:
     """The terms that a page says, with their meanings, to be folded out; None where it says none.
 
     ``said`` is markup and data of the page; packed arrays in it are passed over.
 
-    >>> words("<p>A budget of 2 nats</p>")
-    '<details><summary>2 terms in plain words</summary><dl class="words"><dt>nats</dt><dd>The unit of ε: ...
+    >>> print(words("<p>A budget of 2 nats</p>"))
+    <details><summary>2 terms in plain words</summary><dl class="words"><dt>nats</dt><dd>The unit of ε: ...
     """
     text = " ".join(unescape(re.sub(r"<[^>]*>", " ", part)) for part in _texts(said))
     terms = {term: meaning for section in SECTIONS.values() for term, meaning in section.items() if _says(text, term)}

@@ -9,49 +9,43 @@ import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
-from html import escape
 from importlib import resources
-from string import Template
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from numpy.typing import ArrayLike, NDArray
 
 #: Text, or text and the number it is sorted by.
 Cell = str | tuple[str, float]
 
 
-class Html(str):
-    """Text that is already markup. Plain text becomes markup in `element` and `join` only, escaped."""
-
-    __slots__ = ()
-
-
-def element(name: str, *children: str | None, **attributes: str | None) -> Html:
-    """One element; children and attributes that are not `Html` are escaped, None is left out.
+def element(name: str, *children: str | None, **attributes: str | None) -> Markup:
+    """One element; children and attributes that are not `Markup` already are escaped, None is left out.
 
     A trailing underscore is dropped from attribute names, inner ones become hyphens.
 
-    >>> element("p", "1 < 2", class_="note")
-    '<p class="note">1 &lt; 2</p>'
-    >>> element("td", element("b", "x"), data_value="3")
-    '<td data-value="3"><b>x</b></td>'
+    >>> print(element("p", "1 < 2", class_="note"))
+    <p class="note">1 &lt; 2</p>
+    >>> print(element("td", element("b", "x"), data_value="3"))
+    <td data-value="3"><b>x</b></td>
     """
     named = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
     written = "".join(f' {key}="{escape(value)}"' for key, value in named.items())
-    return Html(f"<{name}{written}>{join(*children)}</{name}>")
+    return Markup(f"<{name}{written}>{join(*children)}</{name}>")
 
 
-def join(*children: str | None) -> Html:
+def join(*children: str | None) -> Markup:
     """Markup one after the other; plain text is escaped."""
-    return Html("".join(c if isinstance(c, Html) else escape(c) for c in children if c is not None))
+    return Markup().join(child for child in children if child is not None)
 
 
-def table(columns: list[str], rows: Sequence[Sequence[Cell]], caption: str) -> Html:
+def table(columns: list[str], rows: Sequence[Sequence[Cell]], caption: str) -> Markup:
     """A sortable table in a frame that scrolls by itself."""
     head = element("tr", *(element("th", column, scope="col") for column in columns))
-    body = Html("".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows))
+    body = Markup("".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows))
     parts = (element("caption", caption), element("thead", head), element("tbody", body))
     made = element("table", *parts, class_="sortable")
     return element("div", made, class_="scroll", tabindex="0", role="region", aria_label=caption)
@@ -65,7 +59,7 @@ def _cell(cell: Cell) -> str:
     return f"<td{kind}>{join(cell)}</td>"
 
 
-def definitions(facts: dict[str, str]) -> Html:
+def definitions(facts: dict[str, str]) -> Markup:
     """A description list."""
     pairs = [element("div", element("dt", name), element("dd", str(value))) for name, value in facts.items()]
     return element("dl", *pairs, class_="facts")
@@ -81,12 +75,21 @@ def package_text(names: tuple[str, ...]) -> str:
     return "\n".join((folder / name).read_text(encoding="utf-8").strip() for name in names)
 
 
-def document(title: str, styles: tuple[str, ...], body: Html, policy: str = "") -> str:
-    """A page with its styles in it; its content security policy allows them, and what ``policy`` adds."""
+@cache
+def _templates() -> Environment:
+    """Templates of this package: what is not markup already is escaped, a value that is not given is an error."""
+    loader = PackageLoader("penstock.pipeline.reporting")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+
+
+def document(template: str, title: str, styles: tuple[str, ...], policy: str = "", **values: Any) -> str:
+    """A page by a template, with its styles in it.
+
+    Its content security policy allows them, and what ``policy`` adds.
+    """
     style = package_text(styles)
-    return Template(package_text(("page.html",))).substitute(
-        title=element("title", title), style=style, style_hash=content_hash(style), policy=policy, body=body
-    )
+    shared = {"title": title, "style": Markup(style), "style_hash": content_hash(style), "policy": Markup(policy)}
+    return _templates().get_template(template).render(shared | values)
 
 
 def content_hash(text: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+from markupsafe import Markup
 
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.mechanisms.core.plugin import PenstockError
@@ -19,11 +21,9 @@ from penstock.pipeline.reporting.data import Counts, Run
 from penstock.pipeline.reporting.experiment import Experiment, choice_section, frontier, is_experiment
 from penstock.pipeline.reporting.glossary import words
 from penstock.pipeline.reporting.markup import (
-    Html,
     content_hash,
     document,
     element,
-    join,
     number,
     pack,
     package_text,
@@ -37,6 +37,8 @@ STYLES = ("page.css", "charts.css")
 SCRIPTS = ("base.js", "time.js", "chart.js", "map.js", "tables.js", "traces.js", "frontier.js", "main.js")
 
 REPORT = "report.html"
+#: Heading, identifier and content of a section; one without content is left out, one without heading has it inside.
+Section = tuple[str | None, str | None, Markup | None]
 #: The page draws the longest traces, each thinned evenly; the files hold all.
 MOST_PEOPLE = 100
 MOST_POINTS = 1_500
@@ -83,18 +85,17 @@ def run_page(run: Run, live: bool = False) -> str:
     name, kicker = str(run.public["name"]), SIMULATED
     if run.is_deployment:
         kicker = PUBLISHED if run.public_only else PRIVATE
-    content = [
-        element("header", element("p", kicker, class_="kicker"), element("h1", name), verdict(run)),
-        as_html(warnings(run)),
-        element("section", id="explore", aria_label="Counts and costs over time"),
-        _section("People", "people", _people_table(run)),
-        _section("Every figure of the accounts", "accounts", figures_table(run)),
-        _section("What became of every row", "rows", row_equation(run)),
-    ]
     data = _run_json(run)
-    content.append(_section("Words", "words", words(*content, data.get("accounts"), data.get("utility"))))
-    content.append(_section("Provenance", "provenance", provenance(run)))
-    return assemble(name, join(*content), data | {"live": live})
+    sections = [
+        (None, None, element("section", id="explore", aria_label="Counts and costs over time")),
+        ("People", "people", _people_table(run)),
+        ("Every figure of the accounts", "accounts", figures_table(run)),
+        ("What became of every row", "rows", row_equation(run)),
+    ]
+    first = verdict(run), as_html(warnings(run))
+    explained = words(*first, *(content for _, _, content in sections), data.get("accounts"), data.get("utility"))
+    sections += [("Words", "words", explained), ("Provenance", "provenance", provenance(run))]
+    return assemble(name, kicker, first, sections, data | {"live": live})
 
 
 def _run_json(run: Run) -> dict[str, Any]:
@@ -225,7 +226,7 @@ def _thinned(person: pl.DataFrame) -> pl.DataFrame:
     return person[np.linspace(0, len(person) - 1, MOST_POINTS).round().astype(np.int64)]
 
 
-def _people_table(run: Run) -> Html | None:
+def _people_table(run: Run) -> Markup | None:
     """Each person: points, actions, mean error where the truth is known, and the worst value of each account figure."""
     released = run.traces
     if released is None:
@@ -266,26 +267,26 @@ def experiment_page(folder: Path) -> str:
     """The page of an experiment."""
     experiment = Experiment(folder)
     name = str(experiment.manifest["name"])
-    content = [
-        element(
-            "header", element("p", "penstock · experiment", class_="kicker"), element("h1", name), experiment.verdict()
-        ),
-        as_html(experiment.warnings()),
-        _section("Choice", "choice", choice_section(experiment)),
-        _section("Figures", "figures", experiment.figures()),
-        _section("Expected and found", "expected", experiment.expected()),
-        _section("Results", "results", experiment.results()),
+    first = experiment.verdict(), as_html(experiment.warnings())
+    sections = [
+        ("Choice", "choice", choice_section(experiment)),
+        ("Figures", "figures", experiment.figures()),
+        ("Expected and found", "expected", experiment.expected()),
+        ("Results", "results", experiment.results()),
     ]
-    content.append(_section("Words", "words", words(*content)))
-    content.append(_section("Provenance", "provenance", experiment.provenance()))
-    return assemble(name, join(*content), experiment.as_json() | {"frontier": frontier(experiment)})
+    explained = words(*first, *(content for _, _, content in sections))
+    sections += [("Words", "words", explained), ("Provenance", "provenance", experiment.provenance())]
+    data = experiment.as_json() | {"frontier": frontier(experiment)}
+    return assemble(name, "penstock · experiment", first, sections, data)
 
 
-def _section(title: str, name: str, content: Html | None) -> Html | None:
-    return element("section", element("h2", title), content, id=name) if content else None
-
-
-def assemble(title: str, content: Html, data: dict[str, Any]) -> str:
+def assemble(
+    name: str,
+    kicker: str,
+    first: tuple[Markup | None, Markup | None],
+    sections: Sequence[Section],
+    data: dict[str, Any],
+) -> str:
     """Template, styles, scripts, content and data in one text.
 
     No text of a configuration or of a file can become markup or script: content is escaped where it is made, data is
@@ -298,11 +299,18 @@ def assemble(title: str, content: Html, data: dict[str, Any]) -> str:
         encoded = encoded.replace(character, f"\\u{ord(character):04x}")
     # The page asks for nothing, except a live one, which asks the server it came from.
     connect = "'self'" if data.get("live") else "'none'"
-    body = join(
-        element("a", "Skip to the report", class_="skip", href="#content"),
-        element("main", content, id="content"),
-        element("script", Html(encoded), type="application/json", id="report-data"),
-        element("script", Html(script)),
-    )
     policy = f"; script-src '{content_hash(script)}'; connect-src {connect}"
-    return document(f"{title} · penstock", STYLES, body, policy)
+    verdict, warnings = first
+    return document(
+        "report.html",
+        f"{name} · penstock",
+        STYLES,
+        policy,
+        name=name,
+        kicker=kicker,
+        verdict=verdict or "",
+        warnings=warnings or "",
+        sections=sections,
+        data=Markup(encoded),
+        script=Markup(script),
+    )

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 import yaml
+from markupsafe import Markup
 
 from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ACTIONS
@@ -19,7 +20,6 @@ from penstock.pipeline.reporting.accounts import Figure, metric_words, smallest_
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.markup import (
     Cell,
-    Html,
     definitions,
     element,
     join,
@@ -62,7 +62,7 @@ class Headline:
     note: str
 
 
-def verdict(run: Run) -> Html:
+def verdict(run: Run) -> Markup:
     """Opening paragraphs and verdict numbers."""
     paragraphs = [element("p", released(run), class_="standfirst"), _worth(run), *_guarantees(run), _losses(run)]
     costs, use = _costs(run), _utility(run)
@@ -70,7 +70,7 @@ def verdict(run: Run) -> Html:
     return join(*paragraphs, *(headlines(title, numbers) for title, numbers in groups if numbers))
 
 
-def headlines(title: str | None, numbers: list[Headline]) -> Html:
+def headlines(title: str | None, numbers: list[Headline]) -> Markup:
     """Verdict numbers, under a small heading if there is one."""
     shown = [
         element(
@@ -101,7 +101,7 @@ def released(run: Run) -> str:
     )
 
 
-def _worth(run: Run) -> Html | None:
+def _worth(run: Run) -> Markup | None:
     """What the release is worth beside one that costs nothing; without the truth, its noise beside its counts."""
     found = (run.operator or {}).get("worth")
     if found:
@@ -123,7 +123,7 @@ def _noise_in_words(margin: float, mean: float, counted: str) -> str:
     return f"{within}; the mean released count is {number(mean, 3)}."
 
 
-def _losses(run: Run) -> Html | None:
+def _losses(run: Run) -> Markup | None:
     """Cost for one person, whatever accountants there are."""
     if run.losses is None:
         return None
@@ -148,7 +148,7 @@ def promises(guarantee: dict[str, str]) -> bool:
     return not guarantee["guarantee"].startswith("none")
 
 
-def _guarantees(run: Run) -> list[Html]:
+def _guarantees(run: Run) -> list[Markup]:
     """A paragraph for each step with a guarantee; other steps of a chain neither add to it nor break it."""
     steps = run.public["guarantee"]
     found = [_safe_for(step, run.configuration) for step in steps if promises(step)]
@@ -166,7 +166,7 @@ def _guarantees(run: Run) -> list[Html]:
     return found
 
 
-def _safe_for(guarantee: dict[str, str], configuration: dict[str, Any]) -> Html:
+def _safe_for(guarantee: dict[str, str], configuration: dict[str, Any]) -> Markup:
     statement, epsilon = stated(guarantee, configuration)
     guarantee = {key: with_values(text, configuration) for key, text in guarantee.items()}
     bounded = "" if epsilon is None else f" {odds(epsilon, configuration)}"
@@ -303,7 +303,7 @@ def warnings(run: Run) -> list[Notice]:
     return sorted(found, key=lambda notice: list(WORDS).index(notice.level))
 
 
-def as_html(found: list[Notice]) -> Html | None:
+def as_html(found: list[Notice]) -> Markup | None:
     """A list of warnings; the level is a word, never colour alone."""
     if not found:
         return None
@@ -481,7 +481,7 @@ def _shown(run: Run) -> list[Notice]:
     return found
 
 
-def figures_table(run: Run) -> Html | None:
+def figures_table(run: Run) -> Markup | None:
     """All figures of the accounts."""
     if not run.figures:
         return None
@@ -503,14 +503,14 @@ def figures_table(run: Run) -> Html | None:
     return table(columns, rows, "Of the whole run, or the worst over windows and subjects")
 
 
-def row_equation(run: Run) -> Html | None:
+def row_equation(run: Run) -> Markup | None:
     """Row counts by outcome, and the rejected rows."""
     manifest = run.operator
     if manifest is None:
         return None
     rows = manifest["rows"]
     terms = " + ".join(f"{rows[outcome]:,} {phrase(outcome)}" for outcome in OUTCOMES)
-    parts: list[Html | None] = [
+    parts: list[Markup | None] = [
         element("p", f"{rows['rows']:,} rows = {terms}", class_="equation"),
         element(
             "p",
@@ -522,7 +522,7 @@ def row_equation(run: Run) -> Html | None:
     return join(*parts, _rejects(run, rows))
 
 
-def _rejects(run: Run, rows: dict[str, Any]) -> Html | None:
+def _rejects(run: Run, rows: dict[str, Any]) -> Markup | None:
     if not rows["rejected"]:
         return None
     reasons = [[reason, (f"{n:,}", n)] for reason, n in rows["rejected_by_reason"].items()]
@@ -541,7 +541,7 @@ def _rejects(run: Run, rows: dict[str, Any]) -> Html | None:
     )
 
 
-def provenance(run: Run) -> Html:
+def provenance(run: Run) -> Markup:
     """Configuration, versions, seed and digests."""
     manifest: dict[str, Any] = run.operator or run.public
     noise = manifest.get("noise", {})
@@ -600,6 +600,6 @@ def type_first(value: Any) -> Any:
     return first | {key: type_first(entry) for key, entry in value.items()}
 
 
-def listing(text: str, name: str) -> Html:
+def listing(text: str, name: str) -> Markup:
     """Preformatted text with a button to copy it."""
     return element("div", element("pre", text, tabindex="0", role="region", aria_label=name), class_="copyable")

@@ -57,7 +57,7 @@ def test_a_deployment_says_what_it_promises_to_whom_and_at_what_loss(deployed):
         "By one release 0.25 × 1.28 56.2 %",
         "By a day 0.5 × 1.65 62.2 %",
         "By the whole run 0.5 × 1.65 62.2 %",
-        "loss of a budget period (landmark_budget) 1 nats",
+        "spent (landmark_budget) 0.5 nats",
         "drawn from a secret key",
         "none: all of the input is read before it is counted",
         "Data-protection officer",

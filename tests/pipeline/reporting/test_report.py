@@ -525,7 +525,8 @@ def test_an_experiment_has_a_page_too(tmp_path, capsys):
         "Which <i>one</i>?",
         "3 of 4 runs ended well: 2 settings, by variant, epsilon.",
         "Danger: 1 failed run. uniform, seed 2: no budget <b>left</b>",
-        "Of 2 settings 1 keeps every limit: hotspots <i>found</i> at least 0.75; mae at most 5.",
+        "Of 2 settings 1 keeps every limit with its whole interval: "
+        "hotspots <i>found</i> at least 0.75; mae at most 5.",
         "Best: uniform, epsilon 1.",
         "hotspots <i>found</i> 0.8 limit: at least 0.75",
         "name: <b>best</b>",
