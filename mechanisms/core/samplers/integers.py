@@ -53,8 +53,9 @@ def laplace_magnitude(words: Words, scales: NDArray[np.float64]) -> NDArray[np.i
     """
     # The number of m ≥ 1 with U < P(≥ m) is floor(scale · (ln(2 / (1 + a)) - ln U)), where U in [k, k + 1) · 2**-53.
     # The midpoint is off by half a part and half a rounding, 1.25 parts at most, which 2 / midpoint exceeds. The shift
-    # is right to 2**-51, the logarithm to 2**-48 · abs(ln U) with scale · abs(ln U) ≤ draw + scale · ln 2; product and
-    # sum are rounded once each. Together that is less than (scale + draw) · 2**-46, a quarter of the doubt.
+    # is right to 1.8 · 2**-48 (2**-48 of expm1 and of the logarithm), the logarithm to 2**-48 · abs(ln U) with
+    # scale · abs(ln U) ≤ draw + scale · ln 2; product and sum are rounded once each. Together that is less than
+    # (scale + draw) · 2**-46, a quarter of the doubt.
     midpoints = leading_bits(words, 53) + 0.5
     with np.errstate(over="ignore"):
         shift = portable.log(1.0 + portable.expm1(-1 / scales) / 2)
