@@ -47,17 +47,10 @@ def test_following_the_page(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("replacing", "reads", "checks"),
-    [
-        (("window.index * (window.index + 1) / self.epsilon", "2 / self.epsilon"), 1, 0),
-        (("counts + noise.discrete_laplace(event.scale,", "counts + noise.discrete_laplace(event.scale / 2,"), 0, 1),
-    ],
-    ids=["a larger budget is seen by the accountant", "half the noise is seen by the suite"],
-)
-def test_a_mistake_on_the_page_would_be_noticed(tmp_path, replacing, reads, checks):
+def test_a_larger_budget_on_the_page_would_be_seen_by_the_accountant(tmp_path):
+    replacing = ("window.index * (window.index + 1) / self.epsilon", "2 / self.epsilon")
     assert replacing[0] in PAGE
     (ran, log), (read, _), (checked, suite) = follow(tmp_path, replacing)
     assert ran == 0, log
-    assert (read, checked) == (reads, checks)
-    assert ("noise_has_the_declared_scale" in suite) == bool(checks)
+    assert read == 1
+    assert checked == 0, suite

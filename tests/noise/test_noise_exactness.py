@@ -36,8 +36,9 @@ def test_proposals_are_as_right_as_their_proof_says() -> None:
     rng = np.random.default_rng(1)
     cut = [math.nextafter(math.sqrt(0.5), 0), math.sqrt(0.5), math.nextafter(math.sqrt(0.5), 1)]
     near_1 = 1 - 2.0 ** -rng.uniform(1, 53, 500)
-    x = np.concatenate([rng.random(1000), near_1, 2.0 ** -rng.uniform(1, 54, 500), cut])
-    exponents = -np.concatenate([2 * rng.random(1000), 700 * rng.random(500), 2.0 ** -rng.uniform(1, 60, 500)])
+    x = np.concatenate([rng.random(1000), near_1, 2.0 ** rng.uniform(-54, 300, 500), cut])
+    exponents = np.concatenate([2 * rng.random(1000), 700 * rng.random(500), 2.0 ** -rng.uniform(1, 60, 500)])
+    exponents *= rng.choice([-1, 1], len(exponents))
     with localcontext(Context(prec=60)):
         logarithms = [Decimal(value).ln() for value in x.tolist()]
         exponentials = [Decimal(value).exp() for value in exponents.tolist()]

@@ -17,7 +17,6 @@ from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.portable import exp, expm1, log
 from penstock.mechanisms.core.run import release_traces, step_through
 from penstock.mechanisms.core.traces import PointSchedule, traces_of
 
@@ -77,17 +76,6 @@ def test_another_processor_draws_the_same_noise():
     )
     there, here = json.loads(said.stdout), digests()
     assert {name for name in here if here[name] != there[name]} == set()
-
-
-@pytest.mark.parametrize(("own", "reference"), [(exp, np.exp), (expm1, np.expm1)])
-def test_exponentials_are_right(own, reference):
-    x = np.concatenate([scale * np.random.default_rng(1).normal(size=1000) for scale in (1e-9, 1e-3, 1.0, 100.0)])
-    np.testing.assert_allclose(own(x), reference(x), rtol=1e-15, atol=0)
-
-
-def test_logarithms_are_right():
-    x = np.exp(np.concatenate([scale * np.random.default_rng(1).normal(size=1000) for scale in (1e-3, 1.0, 100.0)]))
-    np.testing.assert_allclose(log(x), np.log(x), rtol=1e-15, atol=0)
 
 
 if __name__ == "__main__":
