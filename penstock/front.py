@@ -131,6 +131,7 @@ def run(
 def _stored(source: Any, out: str | Path | None, config: object, resume: bool) -> list[str]:
     """Write a data frame beside the folder of its run; the overrides that make it the run's source."""
     import polars as pl
+    import pyarrow as pa
 
     from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.output.checkpoint import is_deployment
@@ -146,9 +147,13 @@ def _stored(source: Any, out: str | Path | None, config: object, resume: bool) -
         right = "a data frame of pandas (2.2 or later), polars or Arrow; polars' lazy frames: collected"
         raise ParameterError("source", type(source).__name__, right)
     try:
-        path, frame = Path(f"{out}.events.parquet"), pl.DataFrame(source)
+        table = (
+            source if isinstance(source, pl.DataFrame) else pa.table(source)
+        )  # Arrow names the column that it refuses
+        path, frame = Path(f"{out}.events.parquet"), pl.DataFrame(table)
     except Exception as error:  # whatever the frame's own library raises for what Arrow cannot hold
-        right = f"one whose columns are numbers, text or times, each of one type, named once, and no geometry ({error})"
+        why = " ".join(map(str, error.args))
+        right = f"one whose columns are numbers, text or times, each of one type, named once, and no geometry ({why})"
         raise ParameterError("source", type(source).__name__, right) from error
     if path.exists() and (resume or is_deployment(Path(out))):
         if not pl.read_parquet(path).equals(frame):

@@ -154,6 +154,30 @@ def test_a_data_frame_may_be_the_source(tmp_path, frame):
     assert penstock.run(value, result.folder, source=frame, runner="local", resume=True).releases.equals(expected)
 
 
+class Mixed:
+    """A data frame of another library that Arrow cannot hold."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        raise pa.ArrowTypeError("Could not convert '1'", "Conversion failed for column user with type object")
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (Mixed(), "Conversion failed for column user"),
+        (pa.table([[1], [2], ["a"], [3]], ["user", "time", "place", "time"]), "named once.*time"),
+        (pa.table({"user": [1], "time": [2], "geometry": [[{"x": 3}]]}), "no column is named as"),
+    ],
+    ids=["mixed", "a name twice", "nested"],
+)
+def test_a_data_frame_that_no_file_can_hold_is_refused(tmp_path, frame, said):
+    value = sections(tmp_path)
+    value["source"] = {k: v for k, v in value["source"].items() if k not in ("type", "path")}
+    del value["output"]
+    with pytest.raises(penstock.PenstockError, match=f"(?s){said}"):
+        penstock.run(value, tmp_path / "run", source=frame, runner="local")
+
+
 def test_the_events_of_a_run_that_stays_are_not_replaced(tmp_path):
     """A run that is continued has the events that it began with, and nothing replaces a deployment."""
     new_key_file(tmp_path / "noise.key")
