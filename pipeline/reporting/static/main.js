@@ -40,8 +40,6 @@ function maps(axis, geometry, outlines) {
     const apart = (row, cell) => released[row * nCells + cell] - truth[row * nCells + cell];
     quantities.push({ title: "True", unit: counts.counted, scheme: "s", breaks, value: of(truth), mean: mean(of(truth)) });
     quantities.push({ title: "Error", unit: `${counts.counted}, released − true`, scheme: "d", breaks: evenBreaks(released.map((v, i) => v - truth[i])), value: apart, mean: mean(apart) });
-    const risk = (row, cell) => pickedOut(released[row * nCells + cell], truth[row * nCells + cell]);
-    quantities.push({ title: "Risk", unit: "probability", scheme: "r", breaks: RISKS, value: risk, mean: mean(risk) });
   }
   const made = quantities.map((about) => new CellMap(axis, shapes, about));
   const switches = [["This window", false], ["Mean over the stretch shown", true]].map(([label, averaged]) => html("button", {
@@ -54,7 +52,7 @@ function maps(axis, geometry, outlines) {
   const n = shapes.filter((shape) => !shape).length;
   const where = !geometry ? "No coordinates are known: tiles stand for the cells, in the order of the list. "
     : n ? `${n === 1 ? "1 cell has" : `${n} cells have`} no place on the map (${counts.cells.filter((_, cell) => !shapes[cell]).slice(0, 3).join(", ")}${n > 3 ? " …" : ""}). ` : "";
-  const note = `${where}Click a cell to see its counts above. Pinch, double-click or scroll with Ctrl to zoom, drag to move.${truth ? ` ${RISK_IN_WORDS}` : ""}`;
+  const note = `${where}Click a cell to see its counts above. Pinch, double-click or scroll with Ctrl to zoom, drag to move.`;
   return html("section", { id: "maps" }, html("h2", {}, "Where"),
     html("p", {}, note), html("p", { class: "buttons", role: "group", "aria-label": "Values of the maps" }, ...switches), html("div", { class: "maps" }, ...made.map((map) => map.node)));
 }

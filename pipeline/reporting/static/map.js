@@ -2,12 +2,6 @@
 
 const STEPS = 9;
 
-// Risk of a cell in a window, known only where the truth is.
-const RISKS = [0, 0.02, 0.05, 0.1, 0.2, 0.34, 0.5];
-const RISK_IN_WORDS = "Risk is the chance that someone who knows that a person was in the cell, and takes the released count at its word, picks that person: "
-  + "1 ÷ k where k people were there and the release, rounded, says k; 0 where it says anything else. Few people and little noise make it high.";
-const pickedOut = (released, truth) => (Number.isNaN(released) ? NaN : truth > 0 && Math.round(released) === truth ? 1 / truth : 0);
-
 // Values enough for a quantile, spread over all windows and cells: sorting a million takes a second.
 function sample(values) {
   const below = 2 ** 32 * (100000 / values.length);
@@ -34,7 +28,7 @@ function evenBreaks(values) {
 }
 
 class CellMap {
-  // about: {title, unit, scheme: "s", "d" or "r", signed: whether some values are below 0, breaks, value(row, cell), mean(first, last, cell)}
+  // about: {title, unit, scheme: "s" or "d", signed: whether some values are below 0, breaks, value(row, cell), mean(first, last, cell)}
   constructor(axis, shapes, about) {
     Object.assign(this, { axis, about, averaged: false });
     const view = axis.view;

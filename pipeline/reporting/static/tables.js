@@ -72,9 +72,8 @@ function cellsTable(axis, metrics) {
     const values = counts.along(matrix, cell).filter((v) => !Number.isNaN(v));
     return values.reduce((a, b) => a + b, 0) / values.length;
   };
-  const risks = counts.truth && Float64Array.from(counts.released, (value, i) => pickedOut(value, counts.truth[i]));
-  const columns = [{ title: "Cell" }, { title: "Mean released", number: true }, ...(counts.truth ? [{ title: "Mean true", number: true }, { title: "Mean risk", number: true }] : []), ...metrics.map((m) => ({ title: m.name, number: true }))];
-  const rows = () => counts.cells.map((name, cell) => [name, mean(counts.released, cell), ...(counts.truth ? [mean(counts.truth, cell), mean(risks, cell)] : []), ...metrics.map((m) => m.value[cell])]);
+  const columns = [{ title: "Cell" }, { title: "Mean released", number: true }, ...(counts.truth ? [{ title: "Mean true", number: true }] : []), ...metrics.map((m) => ({ title: m.name, number: true }))];
+  const rows = () => counts.cells.map((name, cell) => [name, mean(counts.released, cell), ...(counts.truth ? [mean(counts.truth, cell)] : []), ...metrics.map((m) => m.value[cell])]);
   const make = () => buildTable("Each cell over the whole run", columns, rows().map(([name, ...rest], cell) =>
     [html("button", { type: "button", onclick: () => axis.choose(cell) }, name), ...rest]));
   return lazyTable(`All cells (${counts.nCells.toLocaleString("en")})`, make, () => download("cells", columns.map((c) => c.title), rows()));

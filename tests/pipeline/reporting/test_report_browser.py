@@ -157,8 +157,8 @@ def test_every_window_cell_and_landmark_has_its_mark(page):
         # Windows 3 and 4 follow each other and are one mark; 9 is another.
         assert len(page.find(f"[data-chart='{chart}'] .landmark")) == 2
     assert len(page.find("[data-chart='counts'] svg.chart path.line")) == 2
-    assert len(page.find("[data-map]")) == 4
-    assert len(page.find("[data-map] .cell")) == 4 * 4
+    assert len(page.find("[data-map]")) == 3
+    assert len(page.find("[data-map] .cell")) == 3 * 4
     assert len(page.find(".toolbar .refused-mark")) == 1
     assert len(page.find("[data-chart^='reconstruction'] path.band")) == 2
 
@@ -184,8 +184,6 @@ def test_the_slider_moves_every_chart_and_map(page):
     assert "02:00" in slider.get_attribute("aria-valuetext")
     assert sorted(page.texts("[data-map='True'] title")) == ["r00c00: 3", "r00c01: 4", "r01c00: 5", "r01c01: 6"]
     assert sorted(page.texts("[data-map='Error'] title")) == [f"{cell}: 1" for cell in CELLS]
-    # Every release is one too many here: nobody is picked out.
-    assert sorted(page.texts("[data-map='Risk'] title")) == [f"{cell}: 0" for cell in CELLS]
     assert page.texts("[data-chart='landmark_budget-Budget'] .now") == ["0.5", "1.5", "10.5"]
 
 
@@ -202,7 +200,7 @@ def test_a_cell_is_chosen_in_the_list_or_on_the_map(page):
     page.find("[data-map='True'] .cell")[0].click()
     assert shown() == ["1", "2"]
     assert select.get_attribute("value") == "0"
-    assert len(page.find(".cell.chosen")) == 4
+    assert len(page.find(".cell.chosen")) == 3
     # The noise of one cell is known, so there is a band; that of a sum is not shown.
     assert len(page.find("[data-chart='counts'] path.band")) == 1
 
@@ -490,7 +488,7 @@ def test_outlines_lie_on_the_maps_and_let_clicks_through(driver, tmp_path, size,
     write_outlines(folder, str(file))
     page = Page(driver, write_report(folder)[0].as_uri(), size=size, theme=theme)
     paths = [node.get_attribute("d") for node in page.find("#maps .outlines")]
-    assert len(paths) == 4
+    assert len(paths) == 3
     assert len(set(paths)) == 1
     # From corner to corner of the cells.
     (x, y), (right, top) = (map(float, end.split()) for end in paths[0].removeprefix("M").split("L"))
@@ -531,7 +529,7 @@ def test_all_maps_zoom_together_by_buttons_and_keys(driver, report, size, theme)
     x, y, width, height = whole = view(page)
     page.find("button[aria-label='Zoom maps in']")[1].click()
     half = pytest.approx([x + width / 4, y + height / 4, width / 2, height / 2])
-    assert [view(page, i) for i in range(4)] == [half] * 4
+    assert [view(page, i) for i in range(3)] == [half] * 3
     ground = page.find(".ground")[2]
     ground.send_keys("+")
     assert view(page)[2] == pytest.approx(width / 4)
