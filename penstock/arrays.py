@@ -82,7 +82,7 @@ class Released:
         )
 
     def _repr_html_(self) -> str:
-        from penstock.pipeline.output.worth import in_words, losses_in_words
+        from penstock.pipeline.output.utility_summary import in_words, losses_in_words
         from penstock.pipeline.reporting.drawing import shown_in_notebook
 
         said = [in_words(self.worth), losses_in_words(self.loss)]
@@ -150,7 +150,7 @@ def release(
     from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
     from penstock.mechanisms.core.contract import MECHANISMS, Facts
     from penstock.pipeline.output.tables import releases_table
-    from penstock.pipeline.output.worth import half_width, interval_coverage, losses, worth
+    from penstock.pipeline.output.utility_summary import half_width, interval_coverage, losses, utility_summary
 
     if isinstance(windows_per_day, int) and windows_per_day > _DAY:
         raise ParameterError(
@@ -184,7 +184,7 @@ def release(
         rho=np.array([concentrated_rho(release.charge) for release in made]),
         action=tuple(str(release.action) for release in made),
         steps=tuple(MECHANISMS.name_of(type(step)) for step in steps),
-        worth=worth(truth, values) | interval_coverage(truth, values, deviation),
+        worth=utility_summary(truth, values) | interval_coverage(truth, values, deviation),
         loss=loss,
         _matrices=(values, margin, truth),
     )

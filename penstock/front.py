@@ -250,7 +250,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """What the run is worth and what it costs, and its busiest cell."""
-        from penstock.pipeline.output.worth import counted, in_words, losses_in_words
+        from penstock.pipeline.output.utility_summary import counted, in_words, losses_in_words
         from penstock.pipeline.reporting.drawing import shown_in_notebook
 
         said = [self.manifest["exit"]["reason"]]

@@ -114,7 +114,7 @@ def progress_line(registry: Registry, seconds: float) -> str:
 
 def expectations(config: RunConfig) -> list[str]:
     """What to expect of a run, from public facts, before it begins."""
-    from penstock.pipeline.output.worth import expected_in_words, unbounded_in_words
+    from penstock.pipeline.output.utility_summary import expected_in_words, unbounded_in_words
 
     said = [
         ("expect", expected_in_words(config)),
@@ -126,7 +126,7 @@ def expectations(config: RunConfig) -> list[str]:
 def summary(result: Result) -> str:
     """The result of a run in a few lines: rows read, windows released, users, utility, files to open."""
     from penstock.evaluation.utility import METRICS
-    from penstock.pipeline.output.worth import counted, in_words, losses_in_words, zone_in_words
+    from penstock.pipeline.output.utility_summary import counted, in_words, losses_in_words, zone_in_words
 
     manifest = result.manifest
     rows = manifest["rows"]

@@ -37,7 +37,7 @@ from penstock.pipeline.experiments.attacks.membership import Game
 from penstock.pipeline.experiments.pieces import Record
 from penstock.pipeline.experiments.trial import People, Trial, run_trial
 from penstock.pipeline.output.manifest import versions
-from penstock.pipeline.output.worth import interval_coverage
+from penstock.pipeline.output.utility_summary import interval_coverage
 from penstock.pipeline.releasing.account import writable
 
 SUMMARIES: dict[str, Callable[[NDArray[np.float64]], float]] = {

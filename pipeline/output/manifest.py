@@ -26,7 +26,7 @@ from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.output import files, tables
 from penstock.pipeline.output.files import ledger_path, merge, parts_folder
 from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.output.worth import losses, shared_rows
+from penstock.pipeline.output.utility_summary import losses, shared_rows
 from penstock.pipeline.releasing.traces import area_of
 from penstock.pipeline.sources.base import LiveSource, Source
 from penstock.pipeline.windows.calendar import format_time

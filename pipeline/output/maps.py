@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.output import files
-from penstock.pipeline.output.worth import ends, half_width
+from penstock.pipeline.output.utility_summary import ends, half_width
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.spaces.polygons import around, read_lines, sides_near
 

@@ -20,7 +20,7 @@ from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.config.rules import METRIC
 from penstock.pipeline.output import files
 from penstock.pipeline.output.tables import UTILITY
-from penstock.pipeline.output.worth import interval_coverage, quiet_by_day, usual_counts, worth
+from penstock.pipeline.output.utility_summary import interval_coverage, quiet_by_day, usual_counts, utility_summary
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -58,7 +58,9 @@ def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
             starts = plan.calendar.starts(1, int(windows[-1]))[windows - 1]
             against_prior, more = _prior_scores(plan, truth, released, active, windows, starts)
             scores += more
-            found["worth"] = worth(truth, released) | against_prior | interval_coverage(truth, released, deviation)
+            found["worth"] = (
+                utility_summary(truth, released) | against_prior | interval_coverage(truth, released, deviation)
+            )
             if (hour := quiet_by_day(truth, starts, plan.time_zone)) is not None:
                 found["quiet_by_day"] = {"hour": hour, "time_zone": plan.time_zone}
     if not plan.config.utility:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.output.worth import counted, half_width, losses, shared_rows
+from penstock.pipeline.output.utility_summary import counted, half_width, losses, shared_rows
 from penstock.pipeline.reporting.accounts import Figure, figures
 
 T = TypeVar("T")

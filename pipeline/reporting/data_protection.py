@@ -12,7 +12,7 @@ from markupsafe import Markup
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.output import files
 from penstock.pipeline.output.maps import CELLS, OUTLINES
-from penstock.pipeline.output.worth import UNBOUNDED
+from penstock.pipeline.output.utility_summary import UNBOUNDED
 from penstock.pipeline.reporting.accounts import treatment
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.experiment import is_experiment

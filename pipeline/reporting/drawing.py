@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.output.maps import CELLS, read_cells, read_outlines, rings_of
-from penstock.pipeline.output.worth import ends
+from penstock.pipeline.output.utility_summary import ends
 from penstock.pipeline.reporting.data import Counts, Run
 from penstock.pipeline.sources.reading.services import MissingLibrary
 

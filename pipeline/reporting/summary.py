@@ -15,7 +15,7 @@ from markupsafe import Markup
 from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.pipeline.counting.input_check import lost
-from penstock.pipeline.output.worth import UNBOUNDED, beats, counted, in_words, losses_in_words, zone_in_words
+from penstock.pipeline.output.utility_summary import UNBOUNDED, beats, counted, in_words, losses_in_words, zone_in_words
 from penstock.pipeline.reporting.accounts import Figure, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.markup import (

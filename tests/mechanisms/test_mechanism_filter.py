@@ -16,7 +16,7 @@ from penstock.mechanisms.core.plugin import ParameterError, StateVersionError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.mechanisms.filter import SKEWED, Filter, _median, _shrunk, noise_variance
-from penstock.pipeline.output.worth import ends, margin
+from penstock.pipeline.output.utility_summary import ends, margin
 
 N_CELLS = 60
 READERS = {

@@ -15,7 +15,7 @@ from penstock.mechanisms.core.plugin import RowEquationError
 from penstock.pipeline.config.plan import STREAM, Plan, make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import manifest
-from penstock.pipeline.output.worth import SHARED
+from penstock.pipeline.output.utility_summary import SHARED
 
 N_WINDOWS = 6
 

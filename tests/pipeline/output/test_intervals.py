@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from penstock.pipeline.output.worth import LEVEL, ends, half_width, interval_coverage, margin
+from penstock.pipeline.output.utility_summary import LEVEL, ends, half_width, interval_coverage, margin
 
 VALUES = np.array([0.0, 0.2, 1.0, 1.7, 1.95, 2.0, 3.0, 50.0])
 

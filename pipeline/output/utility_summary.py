@@ -1,4 +1,4 @@
-"""What a run is worth and what it costs one person, in a few figures and a sentence each, before it and after it."""
+"""Utility and privacy loss of a run in a few figures and a sentence each: expected before it, measured after it."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ def _stated(both: Sequence[pl.Series]) -> pl.Series:
 # Error, known where the truth is.
 
 
-def worth(truth: Array, released: Array) -> dict[str, float]:
+def utility_summary(truth: Array, released: Array) -> dict[str, float]:
     """Mean count, and mean absolute errors of the release, of zeros and of the last release shown again, in people.
 
     ``truth``, ``released``, of shape (n_windows, n_cells).
 
-    >>> worth(np.array([[4.0], [2.0]]), np.array([[5.0], [2.0]]))
+    >>> utility_summary(np.array([[4.0], [2.0]]), np.array([[5.0], [2.0]]))
     {'mean_count': 3.0, 'error': 0.5, 'error_of_zeros': 3.0, 'error_of_last': 3.5}
     """
     last = np.concatenate([np.zeros((1, truth.shape[1])), released[:-1]])
@@ -195,7 +195,7 @@ def _is_usual(found: Mapping[str, Any]) -> bool:
 
 
 def in_words(found: Mapping[str, Any], what: str = "people") -> str:
-    """The result of `worth` as a verdict on counts of people, or of something else.
+    """The result of `utility_summary` as a verdict on counts of people, or of something else.
 
     With ``error_of_prior``, and where it was learned from ``training_windows`` of the run, ``error_after_training`` of
     the release, also against the prior. ``prior_overlap``: from how many of the windows compared a file was learned;

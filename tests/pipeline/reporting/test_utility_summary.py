@@ -17,7 +17,7 @@ from report_runs import account, run_folder
 from test_report import Text, page, warnings_of
 
 from penstock.pipeline.cli.main import main
-from penstock.pipeline.output.worth import (
+from penstock.pipeline.output.utility_summary import (
     DELTA,
     expected_noise,
     in_words,
