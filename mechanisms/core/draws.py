@@ -84,13 +84,11 @@ class Noise:
     def _integer(self, name: str, scale: ArrayLike, shape: Any, sampler: Any) -> NDArray[np.int64]:
         bits, shape, n = self._call(shape)
         scales = _scales(name, scale, shape)
-        least, largest = _ends(scales)
+        largest = scales.max(initial=0.0)
         if not n or largest == 0:
             return np.zeros(shape, dtype=np.int64)
         if largest > LARGEST_SCALE:
             raise ParameterError(name, scale, "at most 2**40")
-        if least > 0:
-            return np.asarray(sampler(bits, n, scales)).reshape(shape)
         # Cells without noise draw too, so that a replica's draws never depend on another's scale.
         positive = scales > 0
         return np.where(positive, sampler(bits, n, np.where(positive, scales, 1.0)), 0).reshape(shape)
@@ -118,30 +116,14 @@ class Noise:
         return Bits(self._seeds).fork(self._n_calls), shape, n_values // max(len(self._seeds), 1)
 
 
-def _flat(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """One value for all as shape (1,), or one for each cell."""
-    array = np.asarray(value, dtype=np.float64)
+def _scales(name: str, scale: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """One scale for all as shape (1,), or one for each cell."""
+    array = np.asarray(scale, dtype=np.float64)
+    if not ((array >= 0) & (array < np.inf)).all():
+        raise ParameterError(name, scale, "finite and not negative")
     if array.size == 1:
         return array.reshape(1)
     try:
         return np.broadcast_to(array, shape).reshape(-1)
     except ValueError:
         raise ParameterError(name, array.shape, f"one number or a shape that broadcasts to {shape}") from None
-
-
-def _scales(name: str, scale: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    if isinstance(scale, float):
-        if not 0 <= scale < np.inf:
-            raise ParameterError(name, scale, "finite and not negative")
-        return np.array([scale])
-    flat = _flat(name, scale, shape)
-    if not ((flat >= 0) & (flat < np.inf)).all():
-        raise ParameterError(name, scale, "finite and not negative")
-    return flat
-
-
-def _ends(scales: NDArray[np.float64]) -> tuple[float, float]:
-    """Smallest and largest scale, without a reduction where there is only one."""
-    if len(scales) == 1:
-        return scales[0], scales[0]
-    return scales.min(initial=np.inf), scales.max(initial=0.0)
