@@ -121,11 +121,12 @@ class StudyRun:
 
 def _measure(study: Study, inputs: tuple[str, ...], piece: Any) -> Record:
     """Figures of one piece as lists; ``inputs``: digests of the files it reads."""
-    return {name: np.asarray(values).tolist() for name, values in study.measure(_data(study, inputs), piece).items()}
+    found = study.measure(_data(study, inputs), piece)
+    return {"figures": [[name, np.asarray(values).tolist()] for name, values in found.items()]}  # in their order
 
 
 def _arrays(record: Record) -> Figures:
-    return {name: np.asarray(values, np.float64) for name, values in record.items()}
+    return {name: np.asarray(values, np.float64) for name, values in record["figures"]}
 
 
 @lru_cache(maxsize=1)
