@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from penstock.accountants.core.training import Training
 from penstock.accountants.correlation.adversary import Learned
 from penstock.accountants.inference.estimators import ESTIMATORS, Estimator
-from penstock.accountants.inference.places import Releasing
+from penstock.accountants.inference.places import PlannedWindows, PriorPlaces, ReleaseForecast, Releasing
 from penstock.accountants.inference.targets import KnownPrior, KnownTargets, known_targets
 from penstock.accountants.online_attack import exact_interval
 from penstock.accountants.reconstruction import Reconstruction
 from penstock.evaluation.attacks.game import in_threads
 from penstock.evaluation.attacks.retracing import Observed, Shown, count_correct, decode_trajectories, observe
+from penstock.evaluation.attacks.segment_bounds import SuccessBounds
 from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
 from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
@@ -49,7 +50,6 @@ from penstock.pipeline.experiments.attacks.membership import (
     widened,
     write_table,
 )
-from penstock.pipeline.experiments.attacks.segment_bounds import SuccessBounds
 from penstock.pipeline.experiments.pieces import Records
 from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import versions
@@ -175,13 +175,13 @@ def check_applicable(plan: Plan) -> None:
     """Refuse a run whose release less everybody else has no known likelihood window by window."""
     source = plan.config.source
     if not source.has_people:
-        right = "one that tells people apart: here every trip is a new person, and no one has a trajectory to retrace"
+        right = "one that tells people apart: here every trip is a new person, and no one has a trajectory to decode_trajectories"
         raise ParameterError("source", type(source).__name__.lower(), right)
     if plan.max_cells != 1:
         raise ParameterError(
             "bounding.max_cells",
             plan.config.bounding.max_cells,
-            "1 for a reconstruction attack: with several cells of a window there is no single trajectory to retrace",
+            "1 for a reconstruction attack: with several cells of a window there is no single trajectory to decode_trajectories",
         )
     steps = plan.config.mechanism
     # PerturbSmall adds noise to small counts only, so the noise depends on the counts
@@ -246,7 +246,7 @@ def reconstruct(
     folder
         Where to write; None: ``output.path``.
     n_jobs
-        Targets attacked at a time, in threads; memory grows with it. None: one a processor.
+        TargetPriors attacked at a time, in threads; memory grows with it. None: one a processor.
     listener
         Called with the number of people attacked and of all.
 
@@ -265,8 +265,8 @@ def reconstruct(
     -----
     The adversary knows everybody else's counted cells, a Markov prior of the target, and all releases from the run's
     first window to the end of a segment. The bound holds for any adversary with this knowledge (`SuccessBounds`).
-    Memory as for `read_presence` and `decode_trajectories`; O(n_targets n_windows n_releases n_places²) time, and that
-    of `success_upper_bound` for each target and schedule, and for each segment unless the prior is stationary.
+    Memory as for `read_presence` and `decode_trajectories`; O(n_targets n_windows n_releases n_places²) time, and that of
+    `success_upper_bound` for each target and schedule, and for each segment unless the prior is stationary.
     """
     game = game or ReconstructionGame()
     plan, settings = prepare_reconstruction(config, game)
@@ -276,15 +276,16 @@ def reconstruct(
     known = _known(trajectories, targets, presence, settings, config.seed or 0)
     observed = _observed(plan, trajectories, settings, game.releases)
     bounds = SuccessBounds(
-        plan,
         known.places,
         observed,
+        planned_segments(plan, known.places, settings) if observed.shown is None else (),
         training=settings.training,
         horizon=settings.horizon,
-        n_segments=settings.n_segments,
         tolerance=settings.tolerance,
         simulated=game.simulated,
         n_samples=game.bound_samples,
+        adaptive=plan.chain.reader.adaptive,
+        seed=config.seed or 0,
     )
     folder = Path(folder or config.output.path)
     name, kept = _name(config, game, settings, presence), Records(folder / "operator" / "attack")
@@ -315,6 +316,18 @@ def reconstruct(
     parts.write_json(folder / "operator" / SUMMARY, summary)
     files = tuple(folder / "operator" / name for name in (SUMMARY, TABLE))
     return AttackOutcome(folder, table, summary, n_resumed, files)
+
+
+def planned_segments(plan: Plan, places: PriorPlaces, settings: Settings) -> tuple[PlannedWindows, ...]:
+    """The sensors and noise of each segment, as known before its first window."""
+    releasing = Releasing(plan.chain.reader, plan.config.mechanism)
+    outlook = ReleaseForecast(places, settings.horizon, releasing, plan.facts(), plan.windows)
+    state, found = outlook.start(), []
+    for index in range(1, settings.n_windows + 1):
+        if index > settings.training and (index - settings.training - 1) % settings.horizon == 0:
+            found.append(outlook.coming(index, state))
+        state = outlook.after(index, state)
+    return tuple(found)
 
 
 def _name(config: RunConfig, game: ReconstructionGame, settings: Settings, presence: Presence) -> str:

@@ -19,6 +19,7 @@ from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.targets import KnownPrior
 from penstock.accountants.markov import MarkovPrior, chain_prior
 from penstock.evaluation.attacks.retracing import Observed, count_correct, decode_trajectories, observe
+from penstock.evaluation.attacks.segment_bounds import SuccessBounds, from_each_place, told_before
 from penstock.mechanisms import get
 from penstock.mechanisms.core.contract import Facts, Release
 from penstock.mechanisms.core.events import Exact
@@ -31,13 +32,13 @@ from penstock.pipeline.experiments.attacks.reconstruction import (
     SCHEMA,
     ReconstructionGame,
     binomial_limits,
+    planned_segments,
     prepare_reconstruction,
     reconstruct,
     reconstruction_text,
     settle,
     tuned,
 )
-from penstock.pipeline.experiments.attacks.segment_bounds import SuccessBounds, from_each_place, told_before
 from penstock.pipeline.output.tables import ACCOUNTS
 from penstock.pipeline.run import run
 
@@ -168,8 +169,10 @@ def test_the_bound_covers_the_best_attack_from_all_releases(start):
     prior = MarkovPrior.stationary(np.array([[0.9, 0.05, 0.05], [0.02, 0.93, 0.05], [0.04, 0.05, 0.91]]))
     prior = MarkovPrior(prior.initial if start is None else start, prior.transition)
     nothing = Observed(np.zeros((6, 2), int), np.zeros((1, 6, 2)), np.zeros((1, 6, 2)))
-    segments = {"training": settings.training, "horizon": settings.horizon, "n_segments": settings.n_segments}
-    bounds = SuccessBounds(plan, PriorPlaces.of_cells(2), nothing, **segments, tolerance=1, simulated=0, n_samples=0)
+    places = PriorPlaces.of_cells(2)
+    planned = planned_segments(plan, places, settings)
+    own = {"training": settings.training, "horizon": settings.horizon, "tolerance": 1, "simulated": 0, "n_samples": 0}
+    bounds = SuccessBounds(places, nothing, planned, **own, adaptive=False, seed=0)
     bound, _ = bounds.of(prior, np.zeros(6, int), 0)
     ways = np.array(list(product(range(3), repeat=6)))
     chance = prior.initial[ways[:, 0]] * prior.transition[ways[:, :-1], ways[:, 1:]].prod(axis=1)

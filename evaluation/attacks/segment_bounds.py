@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from penstock.accountants.inference.estimators import Estimator, attack_success
 from penstock.accountants.inference.horizon import GenieAhead, genie_ahead, horizon_bounds
 from penstock.accountants.inference.observation import ADDITIVE
-from penstock.accountants.inference.places import PlannedWindows, PriorPlaces, ReleaseForecast, Releasing
+from penstock.accountants.inference.places import PlannedWindows, PriorPlaces
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.targets import TargetPriors
 from penstock.accountants.markov import MarkovPrior
 from penstock.evaluation.attacks.retracing import Observed
-from penstock.pipeline.config.plan import Plan
 
 #: Estimators tried on simulated trajectories; the constant guess means something else there (`attack_success`).
 SIMULATED: tuple[Estimator, ...] = ("map", "posterior_marginals", "prior")
@@ -32,18 +31,24 @@ class SuccessBounds:
 
     Parameters
     ----------
-    plan, places
-        The run, and its cells as places of the prior.
+    places
+        Cells of a run as places of the prior.
     observed
         Its releases; of a mechanism without noise they show which cells reveal a person.
-    training, horizon, n_segments
-        Windows before the first segment, windows of a segment, and segments.
+    planned
+        Sensors and noise of each segment, as known before its first window; of a mechanism without noise: none.
+    training, horizon
+        Windows before the first segment, and windows of a segment.
     tolerance
         Wrong guesses in a segment that still are a success.
     simulated
         Simulated trajectories of each prior; 0: none.
     n_samples
         Draws for the first-moment bound; below 2: without it.
+    adaptive
+        Whether the mechanism's noise depends on what it released before: then nothing is simulated.
+    seed
+        Of the simulation and the draws.
 
     Notes
     -----
@@ -61,23 +66,22 @@ class SuccessBounds:
 
     def __init__(
         self,
-        plan: Plan,
         places: PriorPlaces,
         observed: Observed,
+        planned: tuple[PlannedWindows, ...],
         *,
         training: int,
         horizon: int,
-        n_segments: int,
         tolerance: int,
         simulated: int,
         n_samples: int,
+        adaptive: bool,
+        seed: int,
     ) -> None:
         self.places, self.observed = places, observed
         self.training, self.horizon, self.tolerance = training, horizon, tolerance
         self.simulated, self.n_samples = simulated, n_samples if n_samples >= 2 else 0
-        self.seed = plan.config.seed or 0
-        self.fixed = not plan.chain.reader.adaptive
-        self.planned = _planned(plan, places, training, horizon, n_segments) if observed.shown is None else ()
+        self.seed, self.fixed, self.planned = seed, not adaptive, planned
         self._bounds: dict[tuple[object, ...], float] = {}
 
     def of(
@@ -201,17 +205,3 @@ def from_each_place(before: MarkovPrior, coming: PlannedWindows, tolerance: int)
     ahead = GenieAhead(np.repeat(ahead.values, n_places, axis=0), np.repeat(ahead.log_scale, n_places))
     found = horizon_bounds(targets, first, coming.sensors, tolerance, coming.noise, coming.scale, ahead)
     return min(1.0, float(own.initial @ found["best"]) * (1 + _ROUNDED_UP))
-
-
-def _planned(
-    plan: Plan, places: PriorPlaces, training: int, horizon: int, n_segments: int
-) -> tuple[PlannedWindows, ...]:
-    """The sensors and noise of each segment, as known before its first window."""
-    releasing = Releasing(plan.chain.reader, plan.config.mechanism)
-    outlook = ReleaseForecast(places, horizon, releasing, plan.facts(), plan.windows)
-    state, found = outlook.start(), []
-    for index in range(1, training + n_segments * horizon + 1):
-        if index > training and (index - training - 1) % horizon == 0:
-            found.append(outlook.coming(index, state))
-        state = outlook.after(index, state)
-    return tuple(found)
