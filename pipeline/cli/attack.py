@@ -76,11 +76,9 @@ def _add_common(parser: argparse.ArgumentParser, of: str | None = None) -> None:
 
 
 def _execute(arguments: argparse.Namespace) -> int:
+    from penstock.evaluation.attacks.summaries import as_text, reconstruction_text, recovery_text
     from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.config.run import load
-    from penstock.pipeline.experiments.attacks.membership import as_text
-    from penstock.pipeline.experiments.attacks.reconstruction import reconstruction_text
-    from penstock.pipeline.experiments.attacks.recovery import recovery_text
 
     if arguments.jobs is not None and arguments.jobs < 1:
         raise ParameterError("--jobs", arguments.jobs, "a number at least 1")
@@ -140,15 +138,12 @@ def _attack(
     config: RunConfig, arguments: argparse.Namespace, listener: Callable[[], Callable[[int, int], None]], quiet: bool
 ) -> tuple[dict[str, AttackOutcome], dict[str, str]]:
     """Outcomes by attack, and the reason for each attack that does not apply and was not asked for."""
+    from penstock.evaluation.attacks.parameters import Game, ReconstructionGame, RecoveryGame
     from penstock.mechanisms.core.plugin import PenstockError
     from penstock.pipeline.experiments.attacks.measures import check_recoverable
-    from penstock.pipeline.experiments.attacks.membership import Game, attack
-    from penstock.pipeline.experiments.attacks.reconstruction import (
-        ReconstructionGame,
-        prepare_reconstruction,
-        reconstruct,
-    )
-    from penstock.pipeline.experiments.attacks.recovery import RecoveryGame, recovery
+    from penstock.pipeline.experiments.attacks.membership import attack
+    from penstock.pipeline.experiments.attacks.reconstruction import prepare_reconstruction, reconstruct
+    from penstock.pipeline.experiments.attacks.recovery import recovery
 
     kinds: dict[str, Any] = {"membership": Game, "reconstruction": ReconstructionGame, "recovery": RecoveryGame}
     games = {name: _game(kind, arguments) for name, kind in kinds.items()}

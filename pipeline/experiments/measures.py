@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.accountants.core.charges import pure_epsilon
 from penstock.evaluation.attacks.defenses import random_guess
+from penstock.evaluation.attacks.parameters import Game
 from penstock.evaluation.metrics import Metric
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.concentrated import epsilon_of
@@ -33,7 +34,6 @@ from penstock.pipeline.experiments.attacks.measures import (
     attack_and_figure,
     recovery_figure,
 )
-from penstock.pipeline.experiments.attacks.membership import Game
 from penstock.pipeline.experiments.pieces import Record
 from penstock.pipeline.experiments.trial import People, Trial, run_trial
 from penstock.pipeline.output.manifest import versions

@@ -10,12 +10,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from penstock.evaluation.attacks.parameters import Game
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.config.build import input_paths
 from penstock.pipeline.config.canonical import content_digest, resolved
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments import figures, results
-from penstock.pipeline.experiments.attacks.membership import Game
 from penstock.pipeline.experiments.config import ExperimentConfig, ExperimentHeader
 from penstock.pipeline.experiments.load import Experiment, Planned
 from penstock.pipeline.experiments.measures import trial_record

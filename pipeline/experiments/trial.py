@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import ACCOUNTANTS, AccountRow
+from penstock.evaluation.attacks.parameters import Game
 from penstock.evaluation.attacks.recovery import Recovery
 from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.mechanisms.core.events import Event
@@ -26,7 +27,6 @@ from penstock.pipeline.counting.count import contributions_of, count_group
 from penstock.pipeline.counting.presence import read_memberships
 from penstock.pipeline.counting.targets import PrivateFacts, no_target_cells
 from penstock.pipeline.experiments.attacks.measures import Attacked, recovered
-from penstock.pipeline.experiments.attacks.membership import Game
 from penstock.pipeline.experiments.pieces import Record
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import PART_ROWS

@@ -11,9 +11,9 @@ import pytest
 from small_configuration import made_up_events, small_sections
 
 from penstock.evaluation.attacks.game import MembershipGame
+from penstock.evaluation.attacks.parameters import Game
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.experiments.attacks.membership import Game
 from penstock.pipeline.experiments.trial import read_people, reading_config, run_trial, write_people
 from reproductions.pyrgelis import (
     GAIN,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from penstock.accountants.online_attack import area_under_curve
 from penstock.evaluation.attacks.challenge import privacy_gain, true_positive_rate
 from penstock.evaluation.attacks.game import ATTACKS
+from penstock.evaluation.attacks.parameters import MAX_PEOPLE, Game
 from penstock.evaluation.attacks.recovery import Recovery, trajectory_recovery
 from penstock.mechanisms.core.contract import MECHANISMS, Generalization
 from penstock.mechanisms.core.geometry import corners_of, offsets_between
@@ -21,7 +22,7 @@ from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import Presence, read_memberships, read_presence
-from penstock.pipeline.experiments.attacks.membership import Game, membership_game, targets_of
+from penstock.pipeline.experiments.attacks.membership import membership_game, targets_of
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.windows.calendar import DAY, wall_time
 
@@ -32,8 +33,6 @@ FIGURES: dict[str, float | None] = {"auc": None, "tpr_1": 0.01, "tpr_01": 0.001,
 #: The attack on everybody's trajectory, and its figures with their units.
 RECOVERY = "recovery"
 RECOVERY_FIGURES = {"accuracy": "", "baseline": "", "gain": "", "distance": "metres"}
-#: Most trajectories that are recovered: assigning this many takes seconds a window.
-MAX_PEOPLE = 2000
 #: First part of a day, in which people stay where they are (Xu et al. 2017): until six.
 NIGHT = DAY // 4
 

@@ -16,16 +16,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
-from scipy import stats
 
-from penstock.accountants.online_attack import auc_interval, exact_interval
-from penstock.evaluation.attacks.challenge import privacy_gain
-from penstock.evaluation.attacks.defenses import MAX_VALUES, Defense, mechanism_defense
-from penstock.evaluation.attacks.game import ATTACKS, CLASSIFIERS, MembershipGame, in_threads
-from penstock.evaluation.attacks.priors import CHALLENGES, PRIORS
+from penstock.evaluation.attacks.defenses import Defense, mechanism_defense
+from penstock.evaluation.attacks.game import MembershipGame, in_threads
+from penstock.evaluation.attacks.parameters import Game
+from penstock.evaluation.attacks.summaries import summarize
 from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
-from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
+from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.config.canonical import content_digest, digest, resolved
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import RunConfig
@@ -40,15 +37,9 @@ Begun = Callable[[int, int], None]
 
 TABLE, SUMMARY = "attack.parquet", "attack.json"
 
-#: Targets where none are asked for, and the fewest where the values of their aggregates would be more than that.
-TARGETS, FEWEST_TARGETS, MOST_VALUES = 30, 6, 600_000_000
-#: An aggregate of fewer people is said to be no crowd.
-CROWD = 10
 #: Copies of all released aggregates that one attack holds, 8 bytes a value, and bytes for those attacked at a time.
 COPIES, ROOM = 3, 4_000_000_000
 
-EVERYBODY = "everybody"
-CONFIDENCE = 0.95
 
 #: Columns of the table of attacks.
 SCHEMA: dict[str, Any] = {
@@ -65,98 +56,6 @@ SCHEMA: dict[str, Any] = {
     "n_features": pl.Int64,
     "found": pl.Int64,
 }
-
-
-#: Attacks that need the target's trace in the windows of the challenge.
-KNOWS_TRACES = tuple(name for name in ATTACKS if name not in CLASSIFIERS)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Game(Checked):
-    """Parameters of the membership game; defaults follow the paper where the run is large enough.
-
-    Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1: 150 targets, groups of 100 or more, one-week windows.
-    """
-
-    targets: int | None = parameter(
-        None,
-        doc="people attacked, a third of each mobility group; unset: 30, fewer (at least 6) where aggregates are large",
-        at_least=3,
-    )
-    samples: int = parameter(1000, doc="labelled aggregates of each target", at_least=8)
-    prior: str = parameter("subset", doc="what the adversary knows", choices=PRIORS)
-    attack: str = parameter("pca", doc="how she decides", choices=ATTACKS)
-    known: float = parameter(0.2, doc="prior subset: share of the people whom she knows", above=0, at_most=1)
-    challenges: str = parameter(
-        "known",
-        doc="prior subset: whom challenges count beside the target, those she knows or others",
-        choices=CHALLENGES,
-    )
-    group_size: int | None = parameter(
-        None, doc="people in an aggregate; unset: half of those whom she can draw from, at most 100", at_least=1
-    )
-    inference: int | None = parameter(
-        None, doc="windows of a challenge; unset: 168, or what the run has room for", at_least=1
-    )
-    observation: int | None = parameter(
-        None, doc="windows to train on; unset: those of the challenge, or twice as many before it", at_least=1
-    )
-    components: int = parameter(600, doc="principal components at most", at_least=1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.attack in KNOWS_TRACES and self.prior != "subset":
-            raise ParameterError("prior", self.prior, f"subset with the attack {self.attack}: she knows a trace")
-        if self.challenges == "others" and self.prior != "subset":
-            raise ParameterError("challenges", self.challenges, f"known with the prior {self.prior}")
-        if self.challenges == "others" and self.known == 1:
-            right = "below 1 with challenges of others: there is no one left whom she does not know"
-            raise ParameterError("known", self.known, right)
-
-    def periods(self, n_windows: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Observation and inference period as (start, stop), for a run of that many windows."""
-        if self.prior == "subset":
-            inference = self.inference or self.observation or min(168, n_windows)
-            observation = self.observation or inference
-            periods = (0, observation), (max(observation - inference, 0), observation)
-        else:
-            inference = self.inference or min(168, max(n_windows // 3, 1))
-            observation = self.observation or 2 * inference
-            periods = (0, observation), (observation, observation + inference)
-        if observation < inference:
-            raise ParameterError("observation", observation, f"at least the {inference} windows of a challenge")
-        if periods[1][1] > n_windows:
-            raise ParameterError("observation", self.observation, f"with the challenge within {n_windows} windows")
-        return periods
-
-    def people_in_a_group(self, n_people: int) -> int:
-        """Size of an aggregate, drawn from a population of ``n_people``."""
-        if self.group_size is not None:
-            return self.group_size
-        n_pool = n_people
-        if self.prior == "subset":
-            n_known = round(self.known * n_people)
-            n_pool = min(n_known, n_people - n_known) if self.challenges == "others" else n_known
-        return max(1, min(100, n_pool // 2))
-
-    def settled(self, presence: Presence) -> Game:
-        """The game with its number of targets, by default at most the people who are seen."""
-        n_people, n_windows, n_cells = presence.raw.shape
-        fitting = MOST_VALUES // (self.samples * n_windows * n_cells)
-        default = min(max(fitting // len(MOBILITY_GROUPS) * len(MOBILITY_GROUPS), FEWEST_TARGETS), TARGETS)
-        return self if self.targets is not None else replace(self, targets=min(default, max(n_people, 3)))
-
-    def check_room(self, n_windows: int, n_cells: int) -> None:
-        """Refuse more released aggregates than fit into memory."""
-        observation, inference = self.periods(n_windows)
-        length = inference[1] - inference[0]
-        n_blocks = 1 if self.prior == "subset" else (observation[1] - observation[0]) // length + 1
-        most = MAX_VALUES // (length * n_cells)
-        if self.attack in ("pca", "lira") and self.samples // n_blocks * n_blocks > most:
-            of_size = (
-                f"where an aggregate has {length} windows of {n_cells} cells; a shorter inference has room for more"
-            )
-            raise ParameterError("samples", self.samples, f"at most {most} {of_size}")
 
 
 @dataclass(frozen=True)
@@ -219,7 +118,7 @@ def attack(
     if game.attack == "lira" or mechanism_defense(plan.mechanism) is not None:  # before anything is read
         game.check_room(n_windows, plan.n_cells)
     presence = read_presence(plan, max(observation[1], inference[1]))
-    game = game.settled(presence)
+    game = game.settled(*presence.raw.shape)
     folder = Path(folder or config.output.path)
     name, kept = game_name(config, asdict(game), presence), Records(folder / "operator" / "attack")
     mobility = mobility_groups(presence.raw)
@@ -318,7 +217,7 @@ def targets_of(presence: Presence, game: Game, seed: int) -> list[int]:
     n_people = len(presence.users)
     if n_people < len(MOBILITY_GROUPS):
         raise DataError(f"{n_people} seen in these windows; an attack needs at least {len(MOBILITY_GROUPS)} people")
-    n_targets = min(game.settled(presence).targets or 0, n_people)
+    n_targets = min(game.settled(*presence.raw.shape).targets or 0, n_people)
     return [int(target) for target in draw_targets(presence.raw, n_targets, seed)]
 
 
@@ -349,159 +248,3 @@ def _defense(plan: Plan, game: MembershipGame) -> Defense | None:
         raise ParameterError("observation", int(begins[-1]), f"cut at multiples of {together}, the longer windows")
     windows = plan.windows(1, game.space.shape[0])
     return mechanism_defense(plan.mechanism, facts=plan.facts(), windows=windows)
-
-
-def summarize(results: pl.DataFrame) -> dict[str, Any]:
-    """Mean area under the curve on raw and on released aggregates, and privacy gain, by mobility group.
-
-    Returns ``groups`` by name: ``n_targets``, and ``raw``, ``released``, ``privacy_gain``, each with ``mean``,
-    ``low`` and ``high``; and ``found``, for raw and released: the share of the challenges with their target that score
-    above all but 1 % of those without, null where a target has fewer than 100 of these. The interval (95 %) covers the
-    choice of targets, by Student's t, and of challenges, whichever is wider; that of a gain covers the targets only and
-    is null for a single one, and for equal ones; that of what is found is exact, for these targets.
-    """
-    raw = results.filter(~pl.col("released")).sort("target")
-    released = results.filter("released").sort("target")
-    gain = np.asarray(privacy_gain(raw["auc"].to_numpy(), released["auc"].to_numpy()))
-    groups = {}
-    for name in (*MOBILITY_GROUPS, EVERYBODY):
-        chosen = np.full(len(raw), True) if name == EVERYBODY else (raw["mobility"] == name).to_numpy()
-        if chosen.any():
-            groups[name] = {
-                "n_targets": int(chosen.sum()),
-                "raw": _area(raw.filter(chosen)),
-                "released": _area(released.filter(chosen)),
-                "found": {"raw": _found(raw.filter(chosen)), "released": _found(released.filter(chosen))},
-                "privacy_gain": mean_with_interval(gain[chosen]),
-            }
-    return {"confidence": CONFIDENCE, "groups": groups}
-
-
-def _area(results: pl.DataFrame) -> dict[str, float | None]:
-    auc = results["auc"].to_numpy()
-    n_challenges = int(results["n_challenges"].sum())
-    limits = auc_interval(float(auc.mean()), n_challenges // 2, n_challenges - n_challenges // 2, CONFIDENCE)
-    return widened(mean_with_interval(auc), limits)
-
-
-def _found(results: pl.DataFrame) -> dict[str, float | None]:
-    """Share of the challenges with their target that are found at 1 % false alarms, with its exact interval."""
-    counted, n_present = results["found"].drop_nulls(), int(((results["n_challenges"] + 1) // 2).sum())
-    if len(counted) < len(results):
-        return {"mean": None, "low": None, "high": None}
-    low, high = exact_interval(int(counted.sum()), n_present, CONFIDENCE)
-    return {"mean": int(counted.sum()) / n_present, "low": low, "high": high}
-
-
-def widened(figure: Mapping[str, float | None], limits: tuple[float, float]) -> dict[str, float | None]:
-    """A mean with the wider of its own interval, over targets, and the limits over trials."""
-    low, high = limits
-    return {
-        "mean": figure["mean"],
-        "low": low if figure["low"] is None else min(low, figure["low"]),
-        "high": high if figure["high"] is None else max(high, figure["high"]),
-    }
-
-
-def mean_with_interval(values: NDArray[np.float64]) -> dict[str, float | None]:
-    """Mean and its interval by Student's t, between 0 and 1; no interval where values do not differ."""
-    mean = float(values.mean())
-    if values.size < 2 or np.ptp(values) == 0:  # equal values do not estimate a variance
-        return {"mean": mean, "low": None, "high": None}
-    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, values.size - 1) * values.std(ddof=1) / np.sqrt(values.size))
-    return {"mean": mean, "low": max(mean - reach, 0.0), "high": min(mean + reach, 1.0)}
-
-
-def as_text(summary: Mapping[str, Any]) -> str:
-    """The summary as a table for people."""
-    game = summary["game"]
-    lines = [
-        f"{game['attack']} attack, prior {game['prior']}: {game['n_people']} people in groups of {game['group_size']}, "
-        f"{game['samples']} samples a target",
-        *counted_people(game),
-        *attacked_part(game),
-        "AUC: 1 is always right, 0.5 is guessing; in brackets 95 % intervals",
-        f"{'mobility':<10} {'targets':>7}  {'AUC of raw counts':<21}  {'AUC of the release':<21}  privacy gain",
-    ]
-    for name, found in summary["groups"].items():
-        cells = [shown(found[figure]) for figure in ("raw", "released", "privacy_gain")]
-        lines.append(f"{name:<10} {found['n_targets']:>7}  {cells[0]:<21}  {cells[1]:<21}  {cells[2]}")
-    groups = summary["groups"]
-    return "\n".join([*lines, *found_rarely_wrong(groups), *near_chance(groups), *fewer_targets(game)])
-
-
-def found_rarely_wrong(groups: Mapping[str, Any]) -> list[str]:
-    """A line on how many are found with few false alarms, where there are enough challenges to tell.
-
-    >>> one = {"mean": 0.25, "low": 0.2, "high": 0.3}
-    >>> found_rarely_wrong({"everybody": {"found": {"raw": one, "released": one}}})
-    ['found at 1 % false alarms: 0.250 [0.200, 0.300] of raw counts, 0.250 [0.200, 0.300] of the release']
-    """
-    found = groups[EVERYBODY].get("found")
-    if not found or found["raw"]["mean"] is None:
-        return []
-    raw, released = shown(found["raw"]), shown(found["released"])
-    return [f"found at 1 % false alarms: {raw} of raw counts, {released} of the release"]
-
-
-def near_chance(groups: Mapping[str, Any]) -> list[str]:
-    """A line on the gain where the attack on the release is hardly told from guessing.
-
-    >>> area = {"mean": 0.504, "low": 0.47, "high": 0.54}
-    >>> near_chance({"everybody": {"raw": {"mean": 0.7, "low": 0.6, "high": 0.8}, "released": area}})
-    ['guessing has 0.5: gains of single targets are noise near it; of the mean areas the gain is 0.98']
-    """
-    found = groups[EVERYBODY]
-    raw, released = (found[name]["mean"] for name in ("raw", "released"))
-    low = found["released"]["low"]
-    if raw <= 0.5 or (released if low is None else low) > 0.5:
-        return []
-    gain = (raw - max(released, 0.5)) / (raw - 0.5) if raw > released else 0.0
-    return [f"guessing has 0.5: gains of single targets are noise near it; of the mean areas the gain is {gain:.2f}"]
-
-
-def counted_people(game: Mapping[str, Any]) -> list[str]:
-    """A line on the people in a challenge, under the prior ``subset``."""
-    if game["prior"] != "subset":
-        return []
-    whom = {"known": "people whom she knows", "others": "people whom she does not know"}[game["challenges"]]
-    share = f"{100 * game['known']:g} %"
-    if game.get("attack") == "zero_knowledge":
-        return ["she knows no one but her target, whose trace she has, the size of the group, and the mechanism"]
-    return [f"she knows {share} of the people; challenges count {whom} beside the target ({game['challenges']})"]
-
-
-def attacked_part(game: Mapping[str, Any]) -> list[str]:
-    """Lines on whom and which windows a sample leaves out, and on aggregates that are no crowd."""
-    lines, n_people, last = [], game["n_people"], max(game["observation"][1], game["inference"][1])
-    if game["n_attacked"] < n_people:
-        lines.append(
-            f"a sample: {game['n_attacked']:,} of the {n_people:,} people seen are attacked, a third of each mobility "
-            f"group, drawn by the seed (all: --targets {n_people})"
-        )
-    if last < game["n_windows"]:
-        lines.append(
-            f"the first {last:,} of {game['n_windows']:,} windows are attacked (others: --set source.from=…; more: "
-            "--observation)"
-        )
-    if game["group_size"] < CROWD:
-        lines.append(
-            f"an aggregate counts {game['group_size']} of {n_people:,} people: that is no crowd, and no figure here is "
-            "one of the whole release (--group-size, or windows with more people)"
-        )
-    return lines
-
-
-def fewer_targets(game: Mapping[str, Any]) -> list[str]:
-    """A line if fewer targets were attacked than requested, or than there was time for."""
-    asked, attacked, n_left = game["targets"], game["n_attacked"], game.get("n_left", 0)
-    if n_left:
-        return [f"stopped for the time: {n_left} of {asked} targets are left, which the same command goes on with"]
-    return [f"{attacked} people are all that there are: fewer targets than the {asked} asked for"] * (attacked < asked)
-
-
-def shown(figure: Mapping[str, float | None]) -> str:
-    """A mean and its interval as text."""
-    if figure["low"] is None:
-        return f"{figure['mean']:.3f}"
-    return f"{figure['mean']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
@@ -17,17 +16,17 @@ from numpy.typing import NDArray
 
 from penstock.accountants.core.training import Training
 from penstock.accountants.correlation.adversary import Learned
-from penstock.accountants.inference.estimators import ESTIMATORS, Estimator
 from penstock.accountants.inference.places import PlannedWindows, PriorPlaces, ReleaseForecast, Releasing
 from penstock.accountants.inference.targets import KnownPrior, KnownTargets, known_targets
-from penstock.accountants.online_attack import exact_interval
 from penstock.accountants.reconstruction import Reconstruction
 from penstock.evaluation.attacks.game import in_threads
+from penstock.evaluation.attacks.parameters import ReconstructionGame
 from penstock.evaluation.attacks.retracing import Observed, Shown, count_correct, decode_trajectories, observe
 from penstock.evaluation.attacks.segment_bounds import SuccessBounds
+from penstock.evaluation.attacks.summaries import BOUND, KINDS, binomial_limits, summarize_reconstruction
 from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
 from penstock.mechanisms.core.contract import MECHANISMS
-from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
+from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.core.run import step_through
 from penstock.mechanisms.crowd_blending import CrowdBlending
 from penstock.mechanisms.fixed_ranges import FixedRanges
@@ -38,25 +37,16 @@ from penstock.pipeline.config.plan import STREAM, Plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import Presence, read_presence
 from penstock.pipeline.experiments.attacks.membership import (
-    CONFIDENCE,
-    EVERYBODY,
     AttackOutcome,
     Listener,
     counts_plan,
-    fewer_targets,
     game_name,
-    mean_with_interval,
-    shown,
-    widened,
     write_table,
 )
 from penstock.pipeline.experiments.pieces import Records
 from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import versions
 
-KINDS: Sequence[Estimator] = ESTIMATORS  # type: ignore[assignment]
-SIMULATED = "made up"
-BOUND = "success_upper_bound"
 ACCOUNTANT = "attack_reconstruction"
 
 #: Columns of ``operator/accounts.parquet``, then the target, the trials behind a value, and the game.
@@ -89,28 +79,6 @@ PLACES = 200
 TOWARDS, SMOOTHING = ("own", "population"), (0.1, 1.0, 10.0, 100.0)
 #: Share of the training windows that the compared priors are learned from.
 LEARNED_SHARE = 0.75
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReconstructionGame(Checked):
-    """Parameters of the reconstruction game; defaults come from the accountant ``reconstruction``, if configured.
-
-    Koga, Meehan, Chaudhuri, "Measuring Privacy Loss in Distributed Spatio-Temporal Data", section 3.2.
-    """
-
-    targets: int = parameter(30, doc="people attacked, a third of each mobility group", at_least=3)
-    horizon: int | None = parameter(None, doc="windows guessed together; unset: 10, or what fits", at_least=1)
-    tolerance: int | None = parameter(None, doc="wrong guesses that still are a success; unset: 2", at_least=0)
-    training: int | None = parameter(
-        None, doc="first windows, which the adversary learns from; unset: half of the run, at most 168", at_least=2
-    )
-    learned: str | None = parameter(None, kind="path", doc="file of `penstock learn` in place of people's own moves")
-    stretches: int = parameter(10, doc="segments of windows attacked after the training, at most", at_least=1)
-    releases: int = parameter(10, doc="releases of them, each with noise of its own", at_least=1)
-    simulated: int = parameter(
-        200, doc="trajectories simulated from each prior, to test the bound; 0: none", at_least=0
-    )
-    bound_samples: int = parameter(500, doc="draws for the first-moment bound; 0: it is left out", at_least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,13 +143,13 @@ def check_applicable(plan: Plan) -> None:
     """Refuse a run whose release less everybody else has no known likelihood window by window."""
     source = plan.config.source
     if not source.has_people:
-        right = "one that tells people apart: here every trip is a new person, and no one has a trajectory to decode_trajectories"
+        right = "one that tells people apart: here every trip is a new person, and no one has a trajectory to retrace"
         raise ParameterError("source", type(source).__name__.lower(), right)
     if plan.max_cells != 1:
         raise ParameterError(
             "bounding.max_cells",
             plan.config.bounding.max_cells,
-            "1 for a reconstruction attack: with several cells of a window there is no single trajectory to decode_trajectories",
+            "1 for a reconstruction attack: with several cells of a window there is no single trajectory to retrace",
         )
     steps = plan.config.mechanism
     # PerturbSmall adds noise to small counts only, so the noise depends on the counts
@@ -265,8 +233,8 @@ def reconstruct(
     -----
     The adversary knows everybody else's counted cells, a Markov prior of the target, and all releases from the run's
     first window to the end of a segment. The bound holds for any adversary with this knowledge (`SuccessBounds`).
-    Memory as for `read_presence` and `decode_trajectories`; O(n_targets n_windows n_releases n_places²) time, and that of
-    `success_upper_bound` for each target and schedule, and for each segment unless the prior is stationary.
+    Memory as for `read_presence` and `decode_trajectories`; O(n_targets n_windows n_releases n_places²) time, and that
+    of `success_upper_bound` for each target and schedule, and for each segment unless the prior is stationary.
     """
     game = game or ReconstructionGame()
     plan, settings = prepare_reconstruction(config, game)
@@ -469,77 +437,3 @@ def rows_of(own: Mapping[str, Any], found: TargetResult, assumption: str, settin
         rate = successes / n
         rows.append(row(f"{kind}_success_made_up", rate, n, binomial_limits(rate, n)))
     return [*rows, row(BOUND, found.bound, 0)]
-
-
-def binomial_limits(rate: float, n: int) -> tuple[float, float]:
-    """Clopper and Pearson's limits of a share of ``n`` trials; a share between two of them is rounded outwards.
-
-    >>> [round(limit, 3) for limit in binomial_limits(0.0, 10)]
-    [0.0, 0.308]
-    """
-    fewer, more = math.floor(rate * n + 1e-9), math.ceil(rate * n - 1e-9)
-    return exact_interval(fewer, n, CONFIDENCE)[0], exact_interval(more, n, CONFIDENCE)[1]
-
-
-def summarize_reconstruction(results: pl.DataFrame) -> dict[str, Any]:
-    """Mean success of each estimator, and the mean bound, of each mobility group.
-
-    Returns ``groups`` by name, people of the run first and ``made up`` (simulated trajectories, which the
-    bound is about) last: ``n_targets``, ``success`` of each estimator with ``mean``, ``low`` and ``high``, and
-    ``bound``. Intervals (95 %) cover the choice of targets, by Student's t, and of trials, whichever is wider; those of
-    simulated trajectories cover the trials.
-    """
-    everybody = (*MOBILITY_GROUPS, EVERYBODY)
-    groups = {}
-    for name in everybody:
-        own = results if name == EVERYBODY else results.filter(pl.col("mobility") == name)
-        if len(own):
-            groups[name] = {
-                "n_targets": own["target"].n_unique(),
-                "success": {kind: _people(own.filter(pl.col("name") == f"{kind}_success")) for kind in KINDS},
-                "bound": _bound(own),
-            }
-    simulated = {kind: results.filter(pl.col("name") == f"{kind}_success_made_up") for kind in KINDS}
-    if any(map(len, simulated.values())):
-        groups[SIMULATED] = {
-            "n_targets": results["target"].n_unique(),
-            "success": {kind: _pooled(rows) for kind, rows in simulated.items() if len(rows)},
-            "bound": _bound(results),
-        }
-    return {"confidence": CONFIDENCE, "groups": groups}
-
-
-def _bound(results: pl.DataFrame) -> float:
-    return float(results.filter(pl.col("name") == BOUND)["value"].to_numpy().mean())
-
-
-def _people(rows: pl.DataFrame) -> dict[str, float | None]:
-    figure = mean_with_interval(rows["value"].to_numpy())
-    # releases of one segment are not independent trials
-    n_segments = int(rows["stretches"].sum())
-    return widened(figure, binomial_limits(figure["mean"] or 0.0, n_segments))
-
-
-def _pooled(rows: pl.DataFrame) -> dict[str, float | None]:
-    rate = float(np.average(rows["value"].to_numpy(), weights=rows["trials"].to_numpy()))
-    low, high = binomial_limits(rate, int(rows["trials"].sum()))
-    return {"mean": rate, "low": low, "high": high}
-
-
-def reconstruction_text(summary: Mapping[str, Any]) -> str:
-    """The summary as a table for people."""
-    game = summary["game"]
-    lines = [
-        f"reconstruction: {game['n_attacked']} of {game['n_people']} people, {game['horizon']} windows at a time, at "
-        f"most {game['tolerance']} guessed wrong",
-        f"segments: {game['stretches']}, after {game['training']} training windows; releases of each: "
-        f"{game['releases']}; prior: {game['prior']}",
-        "share of trajectories retraced, in brackets 95 % intervals; the bound is for those of the prior (made up)",
-        "each segment from all releases up to its end; drawn ones by an adversary who knows the place just before it",
-        f"{'mobility':<10} {'targets':>7}  " + "  ".join(f"{kind.replace('_', ' '):<20}" for kind in KINDS) + "  bound",
-    ]
-    for name, found in summary["groups"].items():
-        cells = [shown(found["success"][kind]) if kind in found["success"] else "" for kind in KINDS]
-        row = "  ".join(f"{cell:<20}" for cell in cells)
-        lines.append(f"{name:<10} {found['n_targets']:>7}  {row}  {found['bound']:.3f}")
-    return "\n".join([*lines, *fewer_targets(game)])

@@ -11,22 +11,14 @@ import numpy as np
 import polars as pl
 import pytest
 
+from penstock.evaluation.attacks.parameters import Game
+from penstock.evaluation.attacks.summaries import as_text, attacked_part, counted_people, near_chance, summarize
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.presence import Presence, read_presence
-from penstock.pipeline.experiments.attacks.membership import (
-    SCHEMA,
-    Game,
-    as_text,
-    attack,
-    attacked_part,
-    counted_people,
-    near_chance,
-    summarize,
-    targets_of,
-)
+from penstock.pipeline.experiments.attacks.membership import SCHEMA, attack, targets_of
 from penstock.pipeline.output import manifest
 from penstock.pipeline.run import run
 
@@ -320,13 +312,13 @@ def test_the_table_says_whom_challenges_count():
 def test_defaults_fit_the_size_of_aggregates_and_the_people_there_are(noisy):
     presence = read_presence(make_plan(noisy), 24)
     n_people = len(presence.users)
-    assert Game().settled(presence).targets == min(30, n_people)
-    assert Game(targets=5).settled(presence).targets == 5
+    assert Game().settled(*presence.raw.shape).targets == min(30, n_people)
+    assert Game(targets=5).settled(*presence.raw.shape).targets == 5
     cells, people = np.zeros((40, 168, 108), bool), np.zeros((40, 1))
-    assert Game().settled(Presence(people, cells, cells)).targets == 30
+    assert Game().settled(*cells.shape).targets == 30
     cells = np.zeros((40, 168, 400), bool)
-    assert Game().settled(Presence(people, cells, cells)).targets == 6
-    assert Game(samples=500).settled(Presence(people, cells, cells)).targets == 15
+    assert Game().settled(*cells.shape).targets == 6
+    assert Game(samples=500).settled(*cells.shape).targets == 15
     alone = np.ones((1, 2, 2), bool)
     with pytest.raises(DataError, match="needs at least 3 people"):
         targets_of(Presence(people[:1], alone, alone), Game(), 0)

@@ -11,6 +11,7 @@ from experiment_cases import experiment_in, values
 
 from penstock.accountants.online_attack import area_under_curve
 from penstock.evaluation.attacks.game import MembershipGame
+from penstock.evaluation.attacks.parameters import Game
 from penstock.evaluation.attacks.recovery import trajectory_recovery
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config.plan import make_plan
@@ -23,7 +24,7 @@ from penstock.pipeline.experiments.attacks.measures import (
     recovered,
     recovery_figure,
 )
-from penstock.pipeline.experiments.attacks.membership import Game, membership_game, targets_of
+from penstock.pipeline.experiments.attacks.membership import membership_game, targets_of
 from penstock.pipeline.experiments.measures import measure
 from penstock.pipeline.experiments.runner import run_experiment
 

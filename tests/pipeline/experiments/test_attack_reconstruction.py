@@ -18,8 +18,10 @@ from penstock.accountants.inference.places import PlannedWindows, PriorPlaces
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.targets import KnownPrior
 from penstock.accountants.markov import MarkovPrior, chain_prior
+from penstock.evaluation.attacks.parameters import ReconstructionGame
 from penstock.evaluation.attacks.retracing import Observed, count_correct, decode_trajectories, observe
 from penstock.evaluation.attacks.segment_bounds import SuccessBounds, from_each_place, told_before
+from penstock.evaluation.attacks.summaries import binomial_limits, reconstruction_text
 from penstock.mechanisms import get
 from penstock.mechanisms.core.contract import Facts, Release
 from penstock.mechanisms.core.events import Exact
@@ -30,12 +32,9 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.experiments.attacks.reconstruction import (
     SCHEMA,
-    ReconstructionGame,
-    binomial_limits,
     planned_segments,
     prepare_reconstruction,
     reconstruct,
-    reconstruction_text,
     settle,
     tuned,
 )
@@ -147,9 +146,8 @@ def test_what_earlier_releases_told_beats_a_stretch_by_itself_and_stays_below_th
     rates = {}
     for begin in (0, 20):
         seen = Observed(counts[begin:], residual[:, begin:], np.zeros((1, 30 - begin, 19)))
-        guesses = decode_trajectories(["map"], prior, seen, ways[:, begin:], PriorPlaces.of_cells(19), 10, 20 - begin)[
-            "map"
-        ]
+        places = PriorPlaces.of_cells(19)
+        guesses = decode_trajectories(["map"], prior, seen, ways[:, begin:], places, 10, 20 - begin)["map"]
         rates[begin] = (count_correct(guesses, ways[:, 20:], PriorPlaces.of_cells(19)) >= 8).mean()
     coming = PlannedWindows(tuple(frozenset({int(sensor)}) for sensor in sensors[20:]))
     alone = success_upper_bound(prior, coming.sensors, 2, n_samples=200)

@@ -9,14 +9,16 @@ import polars as pl
 import pytest
 from test_attack import CITY
 
+from penstock.evaluation.attacks.parameters import RecoveryGame
 from penstock.evaluation.attacks.recovery import trajectory_recovery
+from penstock.evaluation.attacks.summaries import recovery_text
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.presence import read_presence
 from penstock.pipeline.experiments.attacks.measures import knowledge
-from penstock.pipeline.experiments.attacks.recovery import RecoveryGame, recovery, recovery_text
+from penstock.pipeline.experiments.attacks.recovery import recovery
 from penstock.pipeline.run import run
 
 ONE = "mechanism: {type: discrete_laplace, epsilon: 2.0}\nbounding: {max_cells: 1}\n"

@@ -1,0 +1,282 @@
+"""Results of the games, target by target, as means with intervals, and as tables for people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import stats
+
+from penstock.accountants.inference.estimators import ESTIMATORS, Estimator
+from penstock.accountants.online_attack import auc_interval, exact_interval
+from penstock.evaluation.attacks.challenge import CONFIDENCE, privacy_gain
+from penstock.evaluation.attacks.parameters import MAX_PEOPLE
+from penstock.evaluation.attacks.targets import MOBILITY_GROUPS
+
+EVERYBODY = "everybody"
+#: An aggregate of fewer people is said to be no crowd.
+CROWD = 10
+KINDS: Sequence[Estimator] = ESTIMATORS  # type: ignore[assignment]
+SIMULATED = "made up"
+BOUND = "success_upper_bound"
+
+
+def summarize(results: pl.DataFrame) -> dict[str, Any]:
+    """Mean area under the curve on raw and on released aggregates, and privacy gain, by mobility group.
+
+    Returns ``groups`` by name: ``n_targets``, and ``raw``, ``released``, ``privacy_gain``, each with ``mean``,
+    ``low`` and ``high``; and ``found``, for raw and released: the share of the challenges with their target that score
+    above all but 1 % of those without, null where a target has fewer than 100 of these. The interval (95 %) covers the
+    choice of targets, by Student's t, and of challenges, whichever is wider; that of a gain covers the targets only and
+    is null for a single one, and for equal ones; that of what is found is exact, for these targets.
+    """
+    raw = results.filter(~pl.col("released")).sort("target")
+    released = results.filter("released").sort("target")
+    gain = np.asarray(privacy_gain(raw["auc"].to_numpy(), released["auc"].to_numpy()))
+    groups = {}
+    for name in (*MOBILITY_GROUPS, EVERYBODY):
+        chosen = np.full(len(raw), True) if name == EVERYBODY else (raw["mobility"] == name).to_numpy()
+        if chosen.any():
+            groups[name] = {
+                "n_targets": int(chosen.sum()),
+                "raw": _area(raw.filter(chosen)),
+                "released": _area(released.filter(chosen)),
+                "found": {"raw": _found(raw.filter(chosen)), "released": _found(released.filter(chosen))},
+                "privacy_gain": mean_with_interval(gain[chosen]),
+            }
+    return {"confidence": CONFIDENCE, "groups": groups}
+
+
+def _area(results: pl.DataFrame) -> dict[str, float | None]:
+    auc = results["auc"].to_numpy()
+    n_challenges = int(results["n_challenges"].sum())
+    limits = auc_interval(float(auc.mean()), n_challenges // 2, n_challenges - n_challenges // 2, CONFIDENCE)
+    return widened(mean_with_interval(auc), limits)
+
+
+def _found(results: pl.DataFrame) -> dict[str, float | None]:
+    """Share of the challenges with their target that are found at 1 % false alarms, with its exact interval."""
+    counted, n_present = results["found"].drop_nulls(), int(((results["n_challenges"] + 1) // 2).sum())
+    if len(counted) < len(results):
+        return {"mean": None, "low": None, "high": None}
+    low, high = exact_interval(int(counted.sum()), n_present, CONFIDENCE)
+    return {"mean": int(counted.sum()) / n_present, "low": low, "high": high}
+
+
+def widened(figure: Mapping[str, float | None], limits: tuple[float, float]) -> dict[str, float | None]:
+    """A mean with the wider of its own interval, over targets, and the limits over trials."""
+    low, high = limits
+    return {
+        "mean": figure["mean"],
+        "low": low if figure["low"] is None else min(low, figure["low"]),
+        "high": high if figure["high"] is None else max(high, figure["high"]),
+    }
+
+
+def mean_with_interval(values: NDArray[np.float64]) -> dict[str, float | None]:
+    """Mean and its interval by Student's t, between 0 and 1; no interval where values do not differ."""
+    mean = float(values.mean())
+    if values.size < 2 or np.ptp(values) == 0:  # equal values do not estimate a variance
+        return {"mean": mean, "low": None, "high": None}
+    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, values.size - 1) * values.std(ddof=1) / np.sqrt(values.size))
+    return {"mean": mean, "low": max(mean - reach, 0.0), "high": min(mean + reach, 1.0)}
+
+
+def as_text(summary: Mapping[str, Any]) -> str:
+    """The summary as a table for people."""
+    game = summary["game"]
+    lines = [
+        f"{game['attack']} attack, prior {game['prior']}: {game['n_people']} people in groups of {game['group_size']}, "
+        f"{game['samples']} samples a target",
+        *counted_people(game),
+        *attacked_part(game),
+        "AUC: 1 is always right, 0.5 is guessing; in brackets 95 % intervals",
+        f"{'mobility':<10} {'targets':>7}  {'AUC of raw counts':<21}  {'AUC of the release':<21}  privacy gain",
+    ]
+    for name, found in summary["groups"].items():
+        cells = [shown(found[figure]) for figure in ("raw", "released", "privacy_gain")]
+        lines.append(f"{name:<10} {found['n_targets']:>7}  {cells[0]:<21}  {cells[1]:<21}  {cells[2]}")
+    groups = summary["groups"]
+    return "\n".join([*lines, *found_rarely_wrong(groups), *near_chance(groups), *fewer_targets(game)])
+
+
+def found_rarely_wrong(groups: Mapping[str, Any]) -> list[str]:
+    """A line on how many are found with few false alarms, where there are enough challenges to tell.
+
+    >>> one = {"mean": 0.25, "low": 0.2, "high": 0.3}
+    >>> found_rarely_wrong({"everybody": {"found": {"raw": one, "released": one}}})
+    ['found at 1 % false alarms: 0.250 [0.200, 0.300] of raw counts, 0.250 [0.200, 0.300] of the release']
+    """
+    found = groups[EVERYBODY].get("found")
+    if not found or found["raw"]["mean"] is None:
+        return []
+    raw, released = shown(found["raw"]), shown(found["released"])
+    return [f"found at 1 % false alarms: {raw} of raw counts, {released} of the release"]
+
+
+def near_chance(groups: Mapping[str, Any]) -> list[str]:
+    """A line on the gain where the attack on the release is hardly told from guessing.
+
+    >>> area = {"mean": 0.504, "low": 0.47, "high": 0.54}
+    >>> near_chance({"everybody": {"raw": {"mean": 0.7, "low": 0.6, "high": 0.8}, "released": area}})
+    ['guessing has 0.5: gains of single targets are noise near it; of the mean areas the gain is 0.98']
+    """
+    found = groups[EVERYBODY]
+    raw, released = (found[name]["mean"] for name in ("raw", "released"))
+    low = found["released"]["low"]
+    if raw <= 0.5 or (released if low is None else low) > 0.5:
+        return []
+    gain = (raw - max(released, 0.5)) / (raw - 0.5) if raw > released else 0.0
+    return [f"guessing has 0.5: gains of single targets are noise near it; of the mean areas the gain is {gain:.2f}"]
+
+
+def counted_people(game: Mapping[str, Any]) -> list[str]:
+    """A line on the people in a challenge, under the prior ``subset``."""
+    if game["prior"] != "subset":
+        return []
+    whom = {"known": "people whom she knows", "others": "people whom she does not know"}[game["challenges"]]
+    share = f"{100 * game['known']:g} %"
+    if game.get("attack") == "zero_knowledge":
+        return ["she knows no one but her target, whose trace she has, the size of the group, and the mechanism"]
+    return [f"she knows {share} of the people; challenges count {whom} beside the target ({game['challenges']})"]
+
+
+def attacked_part(game: Mapping[str, Any]) -> list[str]:
+    """Lines on whom and which windows a sample leaves out, and on aggregates that are no crowd."""
+    lines, n_people, last = [], game["n_people"], max(game["observation"][1], game["inference"][1])
+    if game["n_attacked"] < n_people:
+        lines.append(
+            f"a sample: {game['n_attacked']:,} of the {n_people:,} people seen are attacked, a third of each mobility "
+            f"group, drawn by the seed (all: --targets {n_people})"
+        )
+    if last < game["n_windows"]:
+        lines.append(
+            f"the first {last:,} of {game['n_windows']:,} windows are attacked (others: --set source.from=…; more: "
+            "--observation)"
+        )
+    if game["group_size"] < CROWD:
+        lines.append(
+            f"an aggregate counts {game['group_size']} of {n_people:,} people: that is no crowd, and no figure here is "
+            "one of the whole release (--group-size, or windows with more people)"
+        )
+    return lines
+
+
+def fewer_targets(game: Mapping[str, Any]) -> list[str]:
+    """A line if fewer targets were attacked than requested, or than there was time for."""
+    asked, attacked, n_left = game["targets"], game["n_attacked"], game.get("n_left", 0)
+    if n_left:
+        return [f"stopped for the time: {n_left} of {asked} targets are left, which the same command goes on with"]
+    return [f"{attacked} people are all that there are: fewer targets than the {asked} asked for"] * (attacked < asked)
+
+
+def shown(figure: Mapping[str, float | None]) -> str:
+    """A mean and its interval as text."""
+    if figure["low"] is None:
+        return f"{figure['mean']:.3f}"
+    return f"{figure['mean']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]"
+
+
+def binomial_limits(rate: float, n: int) -> tuple[float, float]:
+    """Clopper and Pearson's limits of a share of ``n`` trials; a share between two of them is rounded outwards.
+
+    >>> [round(limit, 3) for limit in binomial_limits(0.0, 10)]
+    [0.0, 0.308]
+    """
+    fewer, more = math.floor(rate * n + 1e-9), math.ceil(rate * n - 1e-9)
+    return exact_interval(fewer, n, CONFIDENCE)[0], exact_interval(more, n, CONFIDENCE)[1]
+
+
+def summarize_reconstruction(results: pl.DataFrame) -> dict[str, Any]:
+    """Mean success of each estimator, and the mean bound, of each mobility group.
+
+    Returns ``groups`` by name, people of the run first and ``made up`` (simulated trajectories, which the
+    bound is about) last: ``n_targets``, ``success`` of each estimator with ``mean``, ``low`` and ``high``, and
+    ``bound``. Intervals (95 %) cover the choice of targets, by Student's t, and of trials, whichever is wider; those of
+    simulated trajectories cover the trials.
+    """
+    everybody = (*MOBILITY_GROUPS, EVERYBODY)
+    groups = {}
+    for name in everybody:
+        own = results if name == EVERYBODY else results.filter(pl.col("mobility") == name)
+        if len(own):
+            groups[name] = {
+                "n_targets": own["target"].n_unique(),
+                "success": {kind: _people(own.filter(pl.col("name") == f"{kind}_success")) for kind in KINDS},
+                "bound": _bound(own),
+            }
+    simulated = {kind: results.filter(pl.col("name") == f"{kind}_success_made_up") for kind in KINDS}
+    if any(map(len, simulated.values())):
+        groups[SIMULATED] = {
+            "n_targets": results["target"].n_unique(),
+            "success": {kind: _pooled(rows) for kind, rows in simulated.items() if len(rows)},
+            "bound": _bound(results),
+        }
+    return {"confidence": CONFIDENCE, "groups": groups}
+
+
+def _bound(results: pl.DataFrame) -> float:
+    return float(results.filter(pl.col("name") == BOUND)["value"].to_numpy().mean())
+
+
+def _people(rows: pl.DataFrame) -> dict[str, float | None]:
+    figure = mean_with_interval(rows["value"].to_numpy())
+    # releases of one segment are not independent trials
+    n_segments = int(rows["stretches"].sum())
+    return widened(figure, binomial_limits(figure["mean"] or 0.0, n_segments))
+
+
+def _pooled(rows: pl.DataFrame) -> dict[str, float | None]:
+    rate = float(np.average(rows["value"].to_numpy(), weights=rows["trials"].to_numpy()))
+    low, high = binomial_limits(rate, int(rows["trials"].sum()))
+    return {"mean": rate, "low": low, "high": high}
+
+
+def reconstruction_text(summary: Mapping[str, Any]) -> str:
+    """The summary as a table for people."""
+    game = summary["game"]
+    lines = [
+        f"reconstruction: {game['n_attacked']} of {game['n_people']} people, {game['horizon']} windows at a time, at "
+        f"most {game['tolerance']} guessed wrong",
+        f"segments: {game['stretches']}, after {game['training']} training windows; releases of each: "
+        f"{game['releases']}; prior: {game['prior']}",
+        "share of trajectories retraced, in brackets 95 % intervals; the bound is for those of the prior (made up)",
+        "each segment from all releases up to its end; drawn ones by an adversary who knows the place just before it",
+        f"{'mobility':<10} {'targets':>7}  " + "  ".join(f"{kind.replace('_', ' '):<20}" for kind in KINDS) + "  bound",
+    ]
+    for name, found in summary["groups"].items():
+        cells = [shown(found["success"][kind]) if kind in found["success"] else "" for kind in KINDS]
+        row = "  ".join(f"{cell:<20}" for cell in cells)
+        lines.append(f"{name:<10} {found['n_targets']:>7}  {row}  {found['bound']:.3f}")
+    return "\n".join([*lines, *fewer_targets(game)])
+
+
+def recovery_text(summary: Mapping[str, Any]) -> str:
+    """The summary as a table for people."""
+    game, rows = summary["game"], summary["found"]
+    whom = f"all {game['n_people']:,} people"
+    if game["people"] < game["n_people"]:
+        whom = f"{game['people']:,} of {game['n_people']:,} people"
+    when = f"{game['windows']:,} windows"
+    if game["windows"] < game["n_windows"]:
+        when = f"the first {game['windows']:,} of {game['n_windows']:,} windows"
+    lines = [f"trajectory recovery: {whom} in {when}"]
+    if game["people"] < game["n_people"]:
+        lines.append(
+            "a sample, drawn by the seed, counted and released alone: no figure here is one of the whole release "
+            f"(more: --people N, at most {MAX_PEOPLE:,})"
+        )
+    lines += [
+        "right: share of the windows with a person in which the trajectory that fits that person best is right",
+        f"{'':<22} {'right':>6}  {'metres off':>10}",
+    ]
+    for row in rows:
+        distance = "" if row["distance"] is None else f"{row['distance']:>10,.0f}"
+        lines.append(f"{row['from']:<22} {row['accuracy']:>6.3f}  {distance}".rstrip())
+    gain = summary["gain"]
+    said = f"{gain:.3f} more than" if gain > 0 else "no more than"
+    return "\n".join([*lines, f"of the release is right {said} without it, or by its counts alone"])
