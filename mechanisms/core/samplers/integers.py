@@ -57,8 +57,7 @@ def laplace_magnitude(words: Words, scales: NDArray[np.float64]) -> NDArray[np.i
     # scale · abs(ln U) ≤ draw + scale · ln 2; product and sum are rounded once each. Together that is less than
     # (scale + draw) · 2**-46, a quarter of the doubt.
     midpoints = leading_bits(words, 53) + 0.5
-    with np.errstate(over="ignore"):
-        shift = portable.log(1.0 + portable.expm1(-1 / scales) / 2)
+    shift = _shift_of_one(float(scales[0])) if len(scales) == 1 else _shift(scales)
     draws = -scales * (shift + portable.log(midpoints * 2.0**-53))
     change = np.maximum(np.rint(draws), 1.0)  # the nearest place where the floor changes
     doubt = scales * (2 / midpoints + TRUST) + draws * TRUST
@@ -67,6 +66,17 @@ def laplace_magnitude(words: Words, scales: NDArray[np.float64]) -> NDArray[np.i
     for index in undecided.tolist():
         values[index] = _decided_magnitude(words, index, float(scales[index if len(scales) > 1 else 0]))
     return values
+
+
+def _shift(scales: NDArray[np.float64]) -> NDArray[np.float64]:
+    """ln((1 + a) / 2)."""
+    with np.errstate(over="ignore"):
+        return portable.log(1.0 + portable.expm1(-1 / scales) / 2)
+
+
+@lru_cache(maxsize=256)
+def _shift_of_one(scale: float) -> float:
+    return float(_shift(np.array([scale]))[0])
 
 
 def _decided_magnitude(words: Words, index: int, scale: float) -> int:
