@@ -154,7 +154,7 @@ def bytes_of_a_contribution(n: int = 100_000) -> float:
     with tempfile.TemporaryDirectory() as name:
         plan = plan_of(1000, 1, 10, Path(name) / "run")
         _, found = contributions_of(EventBlock(frame, n), plan)
-        return sum(len(piece.encode(plan.layout)) for _, piece in found) / n
+        return sum(len(piece.encode(plan.batching.layout)) for _, piece in found) / n
 
 
 HEAD = (

@@ -253,7 +253,7 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
     )
     if lost := input_check.lost(equation):
         manifest["unused"] = input_check.why_unused(lost, input_check.sample_of(_recorded(plan)), plan)
-    if plan.keeps_truth:
+    if files.keeps_truth(plan):
         from penstock.pipeline.output.utility import write_utility
 
         manifest |= write_utility(plan)

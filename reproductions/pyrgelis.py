@@ -57,7 +57,7 @@ def cab_presence(folder: str) -> Binary:
     source = plan.config.source
     seen = []
     for block in (block for span in source.spans() for block in source.read(span)):
-        frame, window = block.frame, plan.calendar.index(block.frame["time"].to_numpy())
+        frame, window = block.frame, plan.grid.calendar.index(block.frame["time"].to_numpy())
         placed = frame.select("user").with_columns(window=window - 1, cell=np.asarray(plan.space.place(frame)))
         seen.append(placed.filter(pl.col("window") >= 0, pl.col("cell") >= 0).unique())
     visits = pl.concat(seen).unique()

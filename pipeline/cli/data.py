@@ -183,14 +183,14 @@ def learn_to_file(
         raise ParameterError("windows", n_windows, "at least 2, for there to be a step")
     asked = max((accountant.training_windows or 0 for accountant in config.accountants), default=0)
     plan = make_plan(replace(config, accountants=()))
-    training = plan_training(plan, n_windows or asked or plan.n_windows)
+    training = plan_training(plan, n_windows or asked or plan.grid.n_windows)
     learned = learn(training, plan.space.cells, smoothing, unseen)
-    until = format_time(plan.calendar.end(training.n_windows))
-    when = {"source": source_name(plan), "from": format_time(plan.calendar.start(1)), "until": until}
+    until = format_time(plan.grid.calendar.end(training.n_windows))
+    when = {"source": source_name(plan), "from": format_time(plan.grid.calendar.start(1)), "until": until}
     learned = replace(learned, facts=learned.facts | when)
     learned.write(path)
     facts = {"states": len(learned.states), "steps": int(learned.transitions.sum()), **learned.facts}
-    bounds = suggested_bounds(plan, n_windows or asked or plan.n_windows, config.mechanism[0])
+    bounds = suggested_bounds(plan, n_windows or asked or plan.grid.n_windows, config.mechanism[0])
     looked = {"max_per_period_from": LOOKED_AT} if bounds else {}
     named = {f"max_per_period_{name}": most for name, most in bounds.items()}
     return {"file": str(path), **facts, **named, **looked}

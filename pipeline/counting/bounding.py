@@ -9,29 +9,21 @@ import bisect
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.chain import Chain
-from penstock.mechanisms.core.contract import Mechanism, Window
-from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.sampling import Sampling
-from penstock.pipeline.counting import contributions
 from penstock.pipeline.counting.contributions import (
     REMEMBERED,
     ContributionRows,
     factorize,
-    merge,
     sorted_order,
     starts_of,
     widened,
 )
-from penstock.pipeline.windows.calendar import Calendar
 
 Integers = NDArray[np.int64]
 
@@ -191,6 +183,25 @@ class BlockBounds:
     max_cells: int | None = None
 
 
+@dataclass(frozen=True)
+class CountingBounds:
+    """Bounds on the contributions of one user, as counting enforces them; the sensitivity comes from here."""
+
+    max_cells: int  # cells of one window
+    keep: str  # which cells are kept where a user has more
+    block: BlockBounds | None = None  # over whole blocks, where the mechanism has blocks
+    max_per_period: int | None = None  # memberships of a budget period
+
+    @classmethod
+    def of(cls, bounding: Bounding, n_cells: int, block_length: int) -> CountingBounds:
+        """Bounds of a run with so many cells, whose mechanism has blocks of so many windows."""
+        block = None
+        if block_length > 1 and (bounding.max_windows is not None or bounding.max_block_cells is not None):
+            block = BlockBounds(block_length, bounding.max_windows, bounding.max_block_cells)
+        max_cells = min(bounding.max_cells or n_cells, n_cells)
+        return cls(max_cells, bounding.keep, block, bounding.max_per_period)
+
+
 def bound_block(
     memberships: ContributionRows, bounds: BlockBounds, max_cells: int, keep: str, hash_key: bytes
 ) -> NDArray[np.bool_]:
@@ -281,124 +292,6 @@ def _signed(mark: Integers, keep: str) -> Integers:
     return mark if keep == "first" else -mark
 
 
-class Plan(contributions.Plan, Protocol):
-    """What bounding uses of the plan of a run."""
-
-    @property
-    def n_cells(self) -> int:
-        """Number of cells."""
-
-    @property
-    def max_cells(self) -> int:
-        """Cells of one window that one user counts in at most."""
-
-    @property
-    def bounding(self) -> Bounding:
-        """Contribution bounds."""
-
-    @property
-    def block_bounds(self) -> BlockBounds | None:
-        """Bounds over a whole block."""
-
-    @property
-    def chain(self) -> Chain:
-        """Steps of the mechanism, arranged."""
-
-    @property
-    def hash_key(self) -> bytes:
-        """Key of the hashes that bounding decides by."""
-
-    @property
-    def calendar(self) -> Calendar:
-        """Windows of the run."""
-
-    def noise(self) -> NoiseSource:
-        """Keyed noise of the configuration."""
-
-    def windows(self, first: int, last: int) -> list[Window]:
-        """Public facts of the windows from ``first`` to ``last``."""
-
-
-def released_counts(
-    memberships: ContributionRows, first: int, n_windows: int, plan: Plan, quota: PeriodQuota | None = None
-) -> Integers:
-    """Counts that the mechanism sees, of consecutive windows and one shard of users.
-
-    Coarse cells and windows are counted again: a user in two of a group's cells counts once. Bounding follows, so
-    that it holds at the level of the noise, and sampling comes last: sampling first would leave a user with many
-    memberships some of them almost surely, and nothing would be gained.
-
-    ``memberships``: distinct, sorted by user, window and cell. ``first`` begins a block. ``quota``: what earlier
-    windows have left of ``max_per_period``; None: there are none. Returns an array of shape (n_windows, n_cells); a
-    coarse count stands in every cell and window that it covers.
-    """
-    memberships = released_memberships(memberships, plan, quota)
-    place = (memberships.window - first) * plan.n_cells + memberships.cell
-    counts = np.bincount(place, minlength=n_windows * plan.n_cells).reshape(n_windows, plan.n_cells)
-    if plan.chain.together > 1:
-        counts = counts[np.arange(n_windows) // plan.chain.together * plan.chain.together]
-    return counts if plan.chain.groups is None else counts[:, plan.chain.groups]
-
-
-def released_memberships(
-    memberships: ContributionRows, plan: Plan, quota: PeriodQuota | None = None
-) -> ContributionRows:
-    """The memberships that `released_counts` counts: coarse cells by number, longer windows by their first one."""
-    chain, bounding = plan.chain, plan.bounding
-    if chain.groups is not None or chain.together > 1:
-        memberships = _coarse(memberships, chain.groups, chain.together, bounding.keep)
-    blocks = plan.block_bounds
-    if blocks is None:
-        kept = bound(memberships, plan.max_cells, bounding.keep, plan.hash_key)
-    else:
-        kept = bound_block(memberships, blocks, plan.max_cells, bounding.keep, plan.hash_key)
-    if not kept.all():
-        memberships = memberships.take(kept)
-    if (most := bounding.max_per_period) is not None and len(memberships):
-        period = periods_of(memberships.window, plan)
-        quota = quota or PeriodQuota()
-        memberships = memberships.take(quota.admit(memberships, period, most, bounding.keep, plan.hash_key))
-    for step in chain.keepers:
-        memberships = memberships.take(_kept(step, memberships, plan))
-    return memberships
-
-
-def _coarse(memberships: ContributionRows, groups: Integers | None, together: int, keep: str) -> ContributionRows:
-    """Distinct memberships of coarse cells and of stretches of windows, which go by their first window."""
-    if len(memberships) == 0:
-        return memberships
-    cell = memberships.cell if groups is None else groups[memberships.cell]
-    window = (memberships.window - 1) // together * together + 1
-    return merge([ContributionRows(memberships.user, window, cell, memberships.mark)], keep)
-
-
-def _kept(step: Mechanism, memberships: ContributionRows, plan: Plan) -> NDArray[np.bool_]:
-    """Which memberships a step keeps."""
-    user, kept, window = memberships.user[:, 0], np.ones(len(memberships), bool), memberships.window
-    if len(memberships) == 0:
-        return kept
-    noise, length = plan.noise(), plan.chain.unit_windows
-    if getattr(step, "unit", "membership") == "user":
-        begins = _starts((window - 1) // length * length + 1, plan)
-        hashes = noise.membership_hashes(*identity(memberships), begins)
-    else:
-        hashes = noise.membership_hashes(*identity(memberships), _starts(window, plan), memberships.cell)
-    if isinstance(step, Sampling):  # it looks at the hashes only, hence at all windows together
-        return step.keep(user, memberships.cell, plan.windows(1, 1)[0], hashes)
-    order = np.argsort(window, kind="stable")
-    present, begins = np.unique(window[order], return_index=True)
-    for index, rows in zip(present.tolist(), np.split(order, begins[1:])):
-        facts = plan.windows(index, index)[0]
-        kept[rows] = step.keep(user[rows], memberships.cell[rows], facts, hashes[rows])
-    return kept
-
-
-def _starts(window: Integers, plan: Plan) -> Integers:
-    """Start of every window in milliseconds since 1970."""
-    first = int(window.min())
-    return plan.calendar.starts(first, int(window.max()))[window - first]
-
-
 def most_for_share(memberships: ContributionRows, period: Integers, share: float) -> int:
     """The smallest ``max_per_period`` that keeps a share of all memberships.
 
@@ -456,9 +349,3 @@ def most_for_noise(
         return bool((cut**2).sum() / n_counts <= (MOST_CUT * deviation(n)) ** 2)
 
     return bisect.bisect_left(range(int(rank.max()) + 1), True, lo=least, key=is_little)
-
-
-def periods_of(window: Integers, plan: Plan) -> Integers:
-    """Budget period of every window."""
-    first = int(window.min())
-    return np.array([facts.period for facts in plan.windows(first, int(window.max()))])[window - first]

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -434,30 +434,6 @@ _MAGIC = b"PKEYS001"
 _FORMAT = ("memberships", 2)
 
 
-class Bounds(Protocol):
-    """What contributions use of the contribution bounds."""
-
-    @property
-    def keep(self) -> str:
-        """Which cells are kept where a user has more."""
-
-
-class Plan(Protocol):
-    """What contributions use of the plan of a run."""
-
-    @property
-    def group(self) -> int:
-        """Windows whose counts travel together."""
-
-    @property
-    def layout(self) -> KeyLayout:
-        """How contributions to one group of windows are packed into integers."""
-
-    @property
-    def bounding(self) -> Bounds:
-        """Contribution bounds."""
-
-
 def decoded(data: bytes | memoryview) -> Contributions:
     """Inverse of `Contributions.encode`."""
     if data[: len(_MAGIC)] == _MAGIC:
@@ -465,7 +441,7 @@ def decoded(data: bytes | memoryview) -> Contributions:
     return Contributions(**decode_state(bytes(data), *_FORMAT))
 
 
-def union(pieces: Sequence[Contributions], plan: Plan) -> Contributions:
+def union(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Contributions:
     """All contributions to one group of windows, each once: ids as they are, or a table of identities, ascending.
 
     ``pieces``: at least one; all with marks or all without.
@@ -473,16 +449,16 @@ def union(pieces: Sequence[Contributions], plan: Plan) -> Contributions:
     marks = [piece.marks for piece in pieces if piece.marks is not None]
     users, keys = None, np.concatenate([piece.keys for piece in pieces])
     if any(piece.users is not None for piece in pieces):
-        users, keys = _over_one_table(pieces, plan.layout)
+        users, keys = _over_one_table(pieces, layout)
     if marks:
-        (keys,), merged = distinct_marked([keys], np.concatenate(marks), plan.bounding.keep)
+        (keys,), merged = distinct_marked([keys], np.concatenate(marks), keep)
         return Contributions(keys, users, merged)
     return Contributions(distinct_keys(keys, in_runs=users is None), users)
 
 
-def merged(pieces: Sequence[Contributions], plan: Plan) -> Contributions:
+def merged(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Contributions:
     """Contributions to one group of windows in one piece."""
-    return pieces[0] if len(pieces) == 1 else union(pieces, plan)
+    return pieces[0] if len(pieces) == 1 else union(pieces, layout, keep)
 
 
 def _over_one_table(pieces: Sequence[Contributions], layout: KeyLayout) -> tuple[Integers, Integers]:

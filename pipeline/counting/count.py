@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.mechanisms.core.contract import Mechanism
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
-from penstock.pipeline.counting import ingest, targets
-from penstock.pipeline.counting.bounding import PeriodQuota, bound, released_counts
+from penstock.mechanisms.sampling import Sampling
+from penstock.pipeline.counting.bounding import PeriodQuota, bound, bound_block, identity
 from penstock.pipeline.counting.contributions import (
     CHUNK,
+    ContributionRows,
     Contributions,
     KeyLayout,
     crowded,
     distinct_keys,
     distinct_marked,
     factorize,
+    merge,
     split_groups,
     starts_of,
     union,
@@ -28,6 +31,7 @@ from penstock.pipeline.counting.contributions import (
     widened,
 )
 from penstock.pipeline.counting.ingest import RowCounts, located
+from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.counting.targets import no_target_cells, target_cells
 from penstock.pipeline.sources.base import EventBlock
 
@@ -92,23 +96,8 @@ def run_lengths(columns: list[Integers]) -> Integers:
     return np.diff(np.append(start, len(columns[0])))
 
 
-class Plan(targets.Plan, ingest.Plan, Protocol):
-    """What counting uses of the plan of a run."""
-
-    @property
-    def n_shards(self) -> int:
-        """Parts that users are split into while counting."""
-
-    @property
-    def summarises_users(self) -> bool:
-        """Whether per-user figures are kept."""
-
-    def group_windows(self, group: int) -> int:
-        """Windows in one group: the last one may be shorter."""
-
-
 def contributions_of(
-    block: EventBlock, plan: Plan, closed: Integers | None = None, used_by_group: dict[int, int] | None = None
+    block: EventBlock, plan: CoreSpec, closed: Integers | None = None, used_by_group: dict[int, int] | None = None
 ) -> tuple[RowCounts, Iterator[tuple[tuple[int, int], Contributions]]]:
     """Distinct contributions of one block, split by window group and user shard.
 
@@ -122,20 +111,22 @@ def contributions_of(
     if row_counts.used < len(window):
         frame, window, cell = frame.select("user", "time").filter(used), window[used], cell[used]
     if used_by_group is not None:
-        groups, n_rows = np.unique((window - 1) // plan.group, return_counts=True)
+        groups, n_rows = np.unique((window - 1) // plan.batching.group, return_counts=True)
         used_by_group.update(zip(groups.tolist(), n_rows.tolist()))
     return row_counts, _split(frame, window, cell, plan)
 
 
-def _split(frame: Any, window: Integers, cell: Integers, plan: Plan) -> Iterator[tuple[tuple[int, int], Contributions]]:
+def _split(
+    frame: Any, window: Integers, cell: Integers, plan: CoreSpec
+) -> Iterator[tuple[tuple[int, int], Contributions]]:
     if len(window) == 0:
         return
-    users, keep, layout = frame["user"], plan.bounding.keep, plan.layout
+    users, keep, layout = frame["user"], plan.bounds.keep, plan.batching.layout
     marks = {"hash": None, "most_frequent": np.ones(len(window), np.int64)}.get(keep, frame["time"].to_numpy())
-    if plan.digest_key is None and users.dtype.is_integer() and layout.holds(users.to_numpy()):
+    if plan.keys.users is None and users.dtype.is_integer() and layout.holds(users.to_numpy()):
         user, table, shard = users.to_numpy(), None, None
     else:
-        user, table = user_codes(users, plan.digest_key)
+        user, table = user_codes(users, plan.keys.users)
         if marks is None:
             # A user who reports often is in one cell for many rows in a row: the first one says it all.
             start = starts_of([cell, window, user])
@@ -147,7 +138,7 @@ def _split(frame: Any, window: Integers, cell: Integers, plan: Plan) -> Iterator
         layout.check(user)
         shard = _shards(table.T, plan)
     for number, piece in _grouped(user, window, cell, marks, table, plan):
-        if plan.n_shards == 1:
+        if plan.batching.n_shards == 1:
             yield (number, 0), piece
             continue
         code = piece.keys >> layout.place_bits
@@ -157,27 +148,107 @@ def _split(frame: Any, window: Integers, cell: Integers, plan: Plan) -> Iterator
 
 
 def _grouped(
-    user: Integers, window: Integers, cell: Integers, marks: Integers | None, table: Integers | None, plan: Plan
+    user: Integers, window: Integers, cell: Integers, marks: Integers | None, table: Integers | None, plan: CoreSpec
 ) -> Iterator[tuple[int, Contributions]]:
     """Contributions to every group of windows, each once."""
-    least, most = ((int(end) - 1) // plan.group for end in (window.min(), window.max()))
+    least, most = ((int(end) - 1) // plan.batching.group for end in (window.min(), window.max()))
     if least == most:  # as in most blocks of an input in the order of time
         group, groups = np.asarray(least), iter([(least, slice(None))])
     else:
-        group = (window - 1) // plan.group
+        group = (window - 1) // plan.batching.group
         groups = split_groups(group)
-    keys = plan.layout.pack(user, (window - 1) - group * plan.group, cell)
+    keys = plan.batching.layout.pack(user, (window - 1) - group * plan.batching.group, cell)
     for number, rows in groups:
         if marks is None:
             yield number, Contributions(distinct_keys(keys[rows]), table)
         else:
-            (own,), mark = distinct_marked([keys[rows]], marks[rows], plan.bounding.keep)
+            (own,), mark = distinct_marked([keys[rows]], marks[rows], plan.bounds.keep)
             yield number, Contributions(own, table, mark)
 
 
-def _shards(identity: Iterable[Integers], plan: Plan) -> Integers:
+def _shards(identity: Iterable[Integers], plan: CoreSpec) -> Integers:
     """Shard of every user."""
-    return (keyed_hash(plan.hash_key, *identity) % np.uint64(plan.n_shards)).astype(np.int64)
+    return (keyed_hash(plan.keys.bounding, *identity) % np.uint64(plan.batching.n_shards)).astype(np.int64)
+
+
+def released_counts(
+    memberships: ContributionRows, first: int, n_windows: int, plan: CoreSpec, quota: PeriodQuota | None = None
+) -> Integers:
+    """Counts that the mechanism sees, of consecutive windows and one shard of users.
+
+    Coarse cells and windows are counted again: a user in two of a group's cells counts once. Bounding follows, so
+    that it holds at the level of the noise, and sampling comes last: sampling first would leave a user with many
+    memberships some of them almost surely, and nothing would be gained.
+
+    ``memberships``: distinct, sorted by user, window and cell. ``first`` begins a block. ``quota``: what earlier
+    windows have left of ``max_per_period``; None: there are none. Returns an array of shape (n_windows, n_cells); a
+    coarse count stands in every cell and window that it covers.
+    """
+    memberships = released_memberships(memberships, plan, quota)
+    place = (memberships.window - first) * plan.grid.n_cells + memberships.cell
+    counts = np.bincount(place, minlength=n_windows * plan.grid.n_cells).reshape(n_windows, plan.grid.n_cells)
+    if plan.chain.together > 1:
+        counts = counts[np.arange(n_windows) // plan.chain.together * plan.chain.together]
+    return counts if plan.chain.groups is None else counts[:, plan.chain.groups]
+
+
+def released_memberships(
+    memberships: ContributionRows, plan: CoreSpec, quota: PeriodQuota | None = None
+) -> ContributionRows:
+    """The memberships that `released_counts` counts: coarse cells by number, longer windows by their first one."""
+    chain, bounding = plan.chain, plan.bounds
+    if chain.groups is not None or chain.together > 1:
+        memberships = _coarse(memberships, chain.groups, chain.together, bounding.keep)
+    blocks = plan.bounds.block
+    if blocks is None:
+        kept = bound(memberships, plan.bounds.max_cells, bounding.keep, plan.keys.bounding)
+    else:
+        kept = bound_block(memberships, blocks, plan.bounds.max_cells, bounding.keep, plan.keys.bounding)
+    if not kept.all():
+        memberships = memberships.take(kept)
+    if (most := bounding.max_per_period) is not None and len(memberships):
+        period = plan.grid.periods_of(memberships.window)
+        quota = quota or PeriodQuota()
+        memberships = memberships.take(quota.admit(memberships, period, most, bounding.keep, plan.keys.bounding))
+    for step in chain.keepers:
+        memberships = memberships.take(_kept(step, memberships, plan))
+    return memberships
+
+
+def _coarse(memberships: ContributionRows, groups: Integers | None, together: int, keep: str) -> ContributionRows:
+    """Distinct memberships of coarse cells and of stretches of windows, which go by their first window."""
+    if len(memberships) == 0:
+        return memberships
+    cell = memberships.cell if groups is None else groups[memberships.cell]
+    window = (memberships.window - 1) // together * together + 1
+    return merge([ContributionRows(memberships.user, window, cell, memberships.mark)], keep)
+
+
+def _kept(step: Mechanism, memberships: ContributionRows, plan: CoreSpec) -> NDArray[np.bool_]:
+    """Which memberships a step keeps."""
+    user, kept, window = memberships.user[:, 0], np.ones(len(memberships), bool), memberships.window
+    if len(memberships) == 0:
+        return kept
+    noise, length = plan.keys.noise(), plan.chain.unit_windows
+    if getattr(step, "unit", "membership") == "user":
+        begins = _starts((window - 1) // length * length + 1, plan)
+        hashes = noise.membership_hashes(*identity(memberships), begins)
+    else:
+        hashes = noise.membership_hashes(*identity(memberships), _starts(window, plan), memberships.cell)
+    if isinstance(step, Sampling):  # it looks at the hashes only, hence at all windows together
+        return step.keep(user, memberships.cell, plan.grid.windows(1, 1)[0], hashes)
+    order = np.argsort(window, kind="stable")
+    present, begins = np.unique(window[order], return_index=True)
+    for index, rows in zip(present.tolist(), np.split(order, begins[1:])):
+        facts = plan.grid.windows(index, index)[0]
+        kept[rows] = step.keep(user[rows], memberships.cell[rows], facts, hashes[rows])
+    return kept
+
+
+def _starts(window: Integers, plan: CoreSpec) -> Integers:
+    """Start of every window in milliseconds since 1970."""
+    first = int(window.min())
+    return plan.grid.calendar.starts(first, int(window.max()))[window - first]
 
 
 @dataclass(frozen=True)
@@ -203,29 +274,31 @@ class GroupCounts:
         )
 
 
-def nothing(group: int, plan: Plan) -> GroupCounts:
+def nothing(group: int, plan: CoreSpec) -> GroupCounts:
     """Counts of a group of windows in which no one was seen."""
-    zeros = np.zeros((plan.group_windows(group), plan.n_cells), np.int64)
-    return GroupCounts(group * plan.group + 1, zeros, zeros, 0)
+    zeros = np.zeros((plan.batching.windows_of(group), plan.grid.n_cells), np.int64)
+    return GroupCounts(group * plan.batching.group + 1, zeros, zeros, 0)
 
 
 def count_group(
-    group: int, pieces: Sequence[Contributions], plan: Plan, quota: PeriodQuota | None = None
+    group: int, pieces: Sequence[Contributions], plan: CoreSpec, quota: PeriodQuota | None = None
 ) -> tuple[GroupCounts, Visits | None]:
     """Exact distinct users of one group of windows and one shard of users, bounded; visits where a summary is asked.
 
     ``quota``: what earlier groups have left of a bound on budget periods, and what this one leaves; None: there are
     none. Groups come in order where there is such a bound.
     """
-    layout, first, n_windows = plan.layout, group * plan.group + 1, plan.group_windows(group)
-    found = union(pieces, plan)
+    layout, first, n_windows = plan.batching.layout, group * plan.batching.group + 1, plan.batching.windows_of(group)
+    found = union(pieces, layout, plan.bounds.keep)
     counts = bounded = layout.count(found.keys)[:n_windows]
-    if plan.block_bounds is not None or plan.chain.reshapes or plan.bounding.max_per_period is not None:
+    if plan.bounds.block is not None or plan.chain.reshapes or plan.bounds.max_per_period is not None:
         bounded = released_counts(found.rows(layout, first), first, n_windows, plan, quota)
-    elif len(over := crowded(found.keys, layout, plan.max_cells)):
+    elif len(over := crowded(found.keys, layout, plan.bounds.max_cells)):
         some = found.take(over)
-        kept = bound(some.rows(layout, first), plan.max_cells, plan.bounding.keep, plan.hash_key)
+        kept = bound(some.rows(layout, first), plan.bounds.max_cells, plan.bounds.keep, plan.keys.bounding)
         bounded = counts - layout.count(some.keys[~kept])[:n_windows]
     seen = visits(found, layout) if plan.summarises_users else None
     watched = plan.targets.among(found, layout, first)
-    return GroupCounts(first, counts, bounded, len(found), target_cells(watched, plan)), seen
+    return GroupCounts(
+        first, counts, bounded, len(found), target_cells(watched, plan.targets, plan.bounds.keep, plan.keys.bounding)
+    ), seen

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 import polars as pl
@@ -13,10 +12,8 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.counting.contributions import with_digests
+from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.sources.base import EventBlock, MicroBatch, Reject
-from penstock.pipeline.spaces.base import Space
-from penstock.pipeline.windows.calendar import Calendar
-from penstock.pipeline.windows.schedule import WindowSchedule
 
 
 @dataclass
@@ -64,69 +61,37 @@ class RowCounts:
 CELL = "cell"
 
 
-class Plan(Protocol):
-    """What ingestion uses of the plan of a run."""
-
-    @property
-    def calendar(self) -> Calendar:
-        """Windows of the run."""
-
-    @property
-    def space(self) -> Space:
-        """Cells."""
-
-    @property
-    def schedule(self) -> WindowSchedule:
-        """Deadlines of the windows."""
-
-    @property
-    def on_points(self) -> bool:
-        """Whether traces are released; otherwise counts."""
-
-    @property
-    def digest_key(self) -> bytes | None:
-        """Key under which user ids are replaced; None in a simulation."""
-
-    @property
-    def names_users(self) -> bool:
-        """Whether input files are named after users."""
-
-    @property
-    def keeps_rejected_rows(self) -> bool:
-        """Whether a rejected row itself is kept, beside where it was and what was wrong."""
-
-
-def ingested(block: EventBlock, plan: Plan) -> EventBlock:
+def ingested(block: EventBlock, plan: CoreSpec) -> EventBlock:
     """The block as it may travel on: in a deployment without user ids, positions, and rows that were rejected.
 
     Doing it twice changes nothing. A hash for each distinct user of the block.
 
     The key of the run makes the digests that stand for users; its ``output.rejects`` says what is kept of rejects.
     """
-    if plan.digest_key is None and plan.keeps_rejected_rows:
+    if plan.keys.users is None and plan.keeps_rejected_rows:
         return block
     rejects = tuple(kept_reject(reject, plan) for reject in block.rejects)
-    frame = with_digests(block.frame, plan.digest_key)
-    if plan.digest_key is not None and not plan.on_points:
+    frame = with_digests(block.frame, plan.keys.users)
+    if plan.keys.users is not None and not plan.on_points:
         kept = [name for name in ("time", "user", "arrival") if name in frame.columns]
         frame = frame.select(*kept, pl.Series(CELL, cells_of(frame, plan), dtype=pl.Int64))
     return EventBlock(frame, block.n_rows, rejects)
 
 
-def cells_of(frame: pl.DataFrame, plan: Plan) -> NDArray[np.int64]:
+def cells_of(frame: pl.DataFrame, plan: CoreSpec) -> NDArray[np.int64]:
     """Cell of every event, −1 outside the area."""
     if CELL in frame.columns:
         return frame[CELL].to_numpy()
     return np.asarray(plan.space.place(frame), np.int64)
 
 
-def kept_reject(reject: Reject, plan: Plan) -> Reject:
+def kept_reject(reject: Reject, plan: CoreSpec) -> Reject:
     """A reject as it is kept: with its row, or only where it was and what was wrong.
 
     A file that is named after a person is named by a digest in a deployment.
     """
-    if plan.digest_key is not None and plan.names_users:
-        reject = replace(reject, file=_hidden(reject.file, plan.digest_key))
+    if plan.keys.users is not None and plan.names_users:
+        reject = replace(reject, file=_hidden(reject.file, plan.keys.users))
     return reject if plan.keeps_rejected_rows else replace(reject, raw=None)
 
 
@@ -150,12 +115,12 @@ class Located:
     used: NDArray[np.bool_]
 
 
-def located(block: EventBlock, plan: Plan, closed: NDArray[np.int64] | None = None) -> Located:
+def located(block: EventBlock, plan: CoreSpec, closed: NDArray[np.int64] | None = None) -> Located:
     """Decide the outcome of every row: out of time, out of the area, late, or used; rejects come with the block.
 
     ``closed``: the last window that was final when each row arrived; None: all windows are still open.
     """
-    window = plan.calendar.index(block.frame["time"].to_numpy())
+    window = plan.grid.calendar.index(block.frame["time"].to_numpy())
     cell = cells_of(block.frame, plan)
     timely = window > 0
     inside = timely & (cell >= 0)
@@ -177,10 +142,10 @@ def rejected_by_reason(block: EventBlock) -> dict[str, int]:
     return dict(Counter(reject.reason for reject in block.rejects))
 
 
-def closed_before(piece: MicroBatch, plan: Plan) -> NDArray[np.int64]:
+def closed_before(piece: MicroBatch, plan: CoreSpec) -> NDArray[np.int64]:
     """Last window that was final when each row of a micro-batch arrived; shape (n_rows,).
 
     A window is closed to a row once the watermark that the row is held against has reached the window's end plus
     allowed lateness. In a deployment that is the row's own arrival time. Row for row, so that the cuts do not matter.
     """
-    return plan.schedule.closed(piece.block.frame["time"].to_numpy(), piece.watermarks)
+    return plan.grid.closed(piece.block.frame["time"].to_numpy(), piece.watermarks)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from penstock.pipeline.counting.ingest import Plan, RowCounts, cells_of, located
+from penstock.pipeline.counting.ingest import RowCounts, cells_of, located
+from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.sources.base import EventBlock
 
 #: Rows that a likely cure is looked for in.
@@ -27,7 +28,7 @@ CLOCKS = 14 * 3_600_000
 EPOCH = 10 * 365 * 24 * 3_600_000
 
 
-def first_use(blocks: Iterable[EventBlock], plan: Plan) -> tuple[RowCounts, list[EventBlock]]:
+def first_use(blocks: Iterable[EventBlock], plan: CoreSpec) -> tuple[RowCounts, list[EventBlock]]:
     """Outcomes of the rows up to the first block with a usable one, and blocks of a sample of them.
 
     Reads one block where the input is sound, and all of it where nothing can be used. Lateness plays no part.
@@ -79,7 +80,7 @@ def lost(equation: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return equation if equation["rows"] > 0 and equation["used"] <= MOST * equation["rows"] else None
 
 
-def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], plan: Plan) -> str:
+def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], plan: CoreSpec) -> str:
     """The commonest reason why rows were not used and the likely cure, in a sentence or two without any value of a row.
 
     ``equation``: rows, and their number by outcome; ``rejected`` in all, ``rejected_by_reason`` by reason. ``sample``
@@ -117,7 +118,7 @@ def _for_rejects(reason: str) -> str:
     return "Is another column meant in source.columns?"
 
 
-def _for_places(frame: pl.DataFrame, plan: Plan) -> str:
+def _for_places(frame: pl.DataFrame, plan: CoreSpec) -> str:
     if "latitude" not in plan.space.reads or not {"latitude", "longitude"} <= set(frame.columns):
         return "Are the places of the space named as in the input?"
     frame = frame.filter(cells_of(frame, plan) < 0)
@@ -136,8 +137,8 @@ def _for_places(frame: pl.DataFrame, plan: Plan) -> str:
     return "Is the space where the events are?"
 
 
-def _for_times(frame: pl.DataFrame, plan: Plan) -> str:
-    times, calendar = frame["time"].to_numpy(), plan.calendar
+def _for_times(frame: pl.DataFrame, plan: CoreSpec) -> str:
+    times, calendar = frame["time"].to_numpy(), plan.grid.calendar
     outside = times[calendar.index(times) <= 0]
     if np.median(outside) < EPOCH <= calendar.from_ms:
         return "The times are probably seconds read as milliseconds: see source.time_format."

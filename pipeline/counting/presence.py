@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,10 @@ from penstock.accountants.core.accountant import Accountant
 from penstock.accountants.core.training import Training
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
-from penstock.pipeline.counting import count
-from penstock.pipeline.counting.bounding import Bounding, bound, released_memberships
+from penstock.pipeline.counting.bounding import Bounding, CountingBounds, bound
 from penstock.pipeline.counting.contributions import ContributionRows, distinct_marked, merge, starts_of, user_codes
-from penstock.pipeline.counting.count import contributions_of
+from penstock.pipeline.counting.count import contributions_of, released_memberships
+from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.counting.targets import rows_of
 from penstock.pipeline.sources.base import EventBlock, Source
 from penstock.pipeline.spaces.base import Space
@@ -40,19 +40,7 @@ class Presence:
     released: Binary
 
 
-class Plan(count.Plan, Protocol):
-    """What reading individuals uses of the plan of a run."""
-
-    @property
-    def mode(self) -> str:
-        """``simulation`` or ``deployment``."""
-
-    @property
-    def full_source(self) -> Source:
-        """Source of the run, with all its columns."""
-
-
-def read_presence(plan: Plan, n_windows: int, *, max_entries: int = MAX_PRESENCE_ENTRIES) -> Presence:
+def read_presence(plan: CoreSpec, n_windows: int, *, max_entries: int = MAX_PRESENCE_ENTRIES) -> Presence:
     """Read the binary matrices of the first windows of a run.
 
     One pass over the source. People are bounded and sampled by the code and the keys of the run, so that the sum over
@@ -64,7 +52,7 @@ def read_presence(plan: Plan, n_windows: int, *, max_entries: int = MAX_PRESENCE
     """
     memberships = read_memberships(plan, n_windows)
     users, code = np.unique(memberships.user, axis=0, return_inverse=True)
-    shape = (len(users), n_windows, plan.n_cells)
+    shape = (len(users), n_windows, plan.grid.n_cells)
     if np.prod(shape, dtype=float) > max_entries:
         raise DataError(
             f"{shape[0]:,} people × {shape[1]} windows × {shape[2]} cells are more than {max_entries:,} entries: "
@@ -80,30 +68,30 @@ def read_presence(plan: Plan, n_windows: int, *, max_entries: int = MAX_PRESENCE
     released[_rows(users, kept.user), kept.window - 1, kept.cell] = True
     if coarse:
         windows = np.arange(n_windows) // chain.together * chain.together
-        cells = np.arange(plan.n_cells) if chain.groups is None else chain.groups
+        cells = np.arange(plan.grid.n_cells) if chain.groups is None else chain.groups
         released = released[:, windows][:, :, cells]
     return Presence(users, raw, released)
 
 
-def read_memberships(plan: Plan, n_windows: int) -> ContributionRows:
+def read_memberships(plan: CoreSpec, n_windows: int) -> ContributionRows:
     """Distinct memberships of the first windows, as `read_presence` makes its matrices of; its errors are the same."""
-    calendar = plan.calendar
-    if plan.mode != "simulation":
-        raise ParameterError("mode", plan.mode, "simulation: a deployment does not keep who was where")
+    calendar = plan.grid.calendar
+    if plan.keys.users is not None:
+        raise ParameterError("mode", "deployment", "simulation: a deployment does not keep who was where")
     if calendar.n_windows is None:
         raise DataError("an endless stream cannot be attacked as a whole; give the source an end (until)")
     if not 1 <= n_windows <= calendar.n_windows:
         raise ParameterError("observation", n_windows, f"1 to {calendar.n_windows} windows, as many as the run has")
-    source = replace(plan.full_source, until=min(calendar.end(n_windows), calendar.until_ms or 0))
+    source = replace(plan.source, until=min(calendar.end(n_windows), calendar.until_ms or 0))
     groups: dict[int, list[ContributionRows]] = defaultdict(list)
     for span in source.spans():
         for block in source.read(span):
             for (group, _), piece in contributions_of(block, plan)[1]:
-                groups[group].append(piece.rows(plan.layout, group * plan.group + 1).widened())
+                groups[group].append(piece.rows(plan.batching.layout, group * plan.batching.group + 1).widened())
     pieces = [piece for _, its in sorted(groups.items()) for piece in its]
     if not pieces:
         raise DataError(f"no one is seen in the first {n_windows} windows, so there is no one to attack")
-    whole = merge(pieces, plan.bounding.keep)
+    whole = merge(pieces, plan.bounds.keep)
     return whole.take(whole.window <= n_windows)
 
 
@@ -126,7 +114,7 @@ def training_part(
     calendar: Calendar,
     n_windows: int,
     *,
-    bounding: Bounding,
+    bounding: Bounding | CountingBounds,
     hash_key: bytes,
     digest_key: bytes | None = None,
     max_triples: int = MAX_TRIPLES,
@@ -225,7 +213,7 @@ def _n_users(memberships: ContributionRows) -> int:
     return int(starts_of(list(memberships.user.T)).sum())
 
 
-def prepared(plan: Plan) -> tuple[Mapping[str, Any] | None, ...]:
+def prepared(plan: CoreSpec) -> tuple[Mapping[str, Any] | None, ...]:
     """What every accountant of a plan works out before the run, in their order; the stream is read at most once."""
     wanted = [accountant.training_windows or 0 for accountant in plan.accountants]
     training = plan_training(plan, max(wanted)) if any(wanted) else None
@@ -234,20 +222,20 @@ def prepared(plan: Plan) -> tuple[Mapping[str, Any] | None, ...]:
         """The first windows of the training data, with the rows of the users an accountant names."""
         if training is None or n_windows == 0:
             return None
-        named = rows_of(training.users, accountant.named_users, plan.digest_key)
+        named = rows_of(training.users, accountant.named_users, plan.keys.users)
         return replace(training.first(n_windows), named=named)
 
     return tuple(accountant.prepare(part(accountant, n)) for accountant, n in zip(plan.accountants, wanted))
 
 
-def plan_training(plan: Plan, n_windows: int) -> Training:
+def plan_training(plan: CoreSpec, n_windows: int) -> Training:
     """The first windows of a planned run."""
     return training_part(
-        plan.full_source,
+        plan.source,
         plan.space,
-        plan.calendar,
+        plan.grid.calendar,
         n_windows,
-        bounding=plan.bounding,
-        hash_key=plan.hash_key,
-        digest_key=plan.digest_key,
+        bounding=plan.bounds,
+        hash_key=plan.keys.bounding,
+        digest_key=plan.keys.users,
     )

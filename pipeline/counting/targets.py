@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant
 from penstock.mechanisms.core.plugin import ParameterError
-from penstock.pipeline.counting import bounding
 from penstock.pipeline.counting.bounding import bound
 from penstock.pipeline.counting.contributions import ContributionRows, Contributions, KeyLayout
 
@@ -104,48 +103,34 @@ def no_target_cells() -> Integers:
     return np.zeros((0, 3), np.int64)
 
 
-class Plan(bounding.Plan, Protocol):
-    """What following people uses of the plan of a run."""
-
-    @property
-    def accountants(self) -> tuple[Accountant, ...]:
-        """Accountants of the run."""
-
-    @property
-    def digest_key(self) -> bytes | None:
-        """Key under which user ids are replaced at ingestion."""
-
-    @property
-    def targets(self) -> Targets:
-        """People whose cells an accountant follows."""
-
-
-def target_cells(found: tuple[ContributionRows, Integers], plan: Plan) -> Integers:
+def target_cells(found: tuple[ContributionRows, Integers], targets: Targets, keep: str, hash_key: bytes) -> Integers:
     """One row (window, target, cell) for each target seen in a window: the one cell that bounding leaves a person.
 
     ``found`` is of `Targets.among`.
     """
-    (memberships, person), targets = found, plan.targets
+    memberships, person = found
     if len(person) == 0:
         return no_target_cells()
-    kept = bound(memberships, 1, plan.bounding.keep, plan.hash_key)
+    kept = bound(memberships, 1, keep, hash_key)
     window, person, cell = memberships.window[kept], person[kept], memberships.cell[kept]
     first, last = (np.searchsorted(targets.person, person, side) for side in ("left", "right"))
     number, again = targets.number[_ranges(first, last)], last - first
     return np.column_stack([np.repeat(window, again), number, np.repeat(cell, again)]).astype(np.int64)
 
 
-def targets_of(plan: Plan, prepared: Sequence[tuple[Any, ...]]) -> Targets:
+def targets_of(
+    accountants: Sequence[Accountant], prepared: Sequence[tuple[Any, ...]], digest_key: bytes | None
+) -> Targets:
     """Targets of all accountants; ``prepared`` is what each of their shards works with (`Accountant.shards`)."""
     identities: list[Integers] = []
     numbers: list[Integers] = []
     spans: list[tuple[slice, ...]] = []
     n = 0
-    for accountant, shards in zip(plan.accountants, prepared):
+    for accountant, shards in zip(accountants, prepared):
         own = []
         for shard in shards if "target_cells" in accountant.needs else ():
             users = shard["targets"]
-            table, index = as_counted(users, plan.digest_key)
+            table, index = as_counted(users, digest_key)
             identities.append(table)
             numbers.append(n + index)
             own.append(slice(n, n + len(users)))

@@ -27,7 +27,8 @@ from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.rules import without_days
 from penstock.pipeline.config.run import RunConfig, load, read_text
 from penstock.pipeline.config.yaml import apply_override, parse_section, plain
-from penstock.pipeline.counting.bounding import most_for_noise, most_for_share, periods_of, released_memberships
+from penstock.pipeline.counting.bounding import most_for_noise, most_for_share
+from penstock.pipeline.counting.count import released_memberships
 from penstock.pipeline.counting.presence import read_memberships
 from penstock.pipeline.experiments.config import Choose
 from penstock.pipeline.experiments.load import Experiment, loads_experiment
@@ -192,13 +193,13 @@ def suggested_bounds(plan: Plan, n_windows: int, step: Mechanism) -> dict[str, i
 
     None where there can be no such bound: of traces, an endless source, or switched sensors.
     """
-    free = replace(plan, config=replace(plan.config, bounding=replace(plan.bounding, max_per_period=None)))
-    if plan.on_points or plan.mode != "simulation" or plan.calendar.n_windows is None:
+    free = replace(plan, bounds=replace(plan.bounds, max_per_period=None))
+    if plan.on_points or plan.config.mode != "simulation" or plan.grid.calendar.n_windows is None:
         return {}
     if plan.config.sensors != Sensors():
         return {}
     memberships = released_memberships(read_memberships(free, n_windows), free)
-    period = periods_of(memberships.window, plan) if len(memberships) else memberships.window
+    period = plan.grid.periods_of(memberships.window) if len(memberships) else memberships.window
     found = {f"{100 * share:.0f}": most_for_share(memberships, period, share) for share in KEPT_SHARES}
     if isinstance(step, PeriodUniform):
         family, budget = NOISE_FAMILIES[step.noise], step.budget
@@ -207,7 +208,7 @@ def suggested_bounds(plan: Plan, n_windows: int, step: Mechanism) -> dict[str, i
             """Standard deviation of the noise for a bound of n memberships."""
             return float(family.variance(family.scale(budget, Sensitivity(n, n))) ** 0.5)
 
-        found["for_noise"] = most_for_noise(memberships, period, n_windows * plan.n_cells, deviation)
+        found["for_noise"] = most_for_noise(memberships, period, n_windows * plan.grid.n_cells, deviation)
     return found
 
 
@@ -232,7 +233,7 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, chan
     if any(step.on_points for step in config.mechanism):
         raise ConfigError((f"{path}: traces are not counted; choose is for counts",))
     w = None if asked.protect == CALENDAR_DAY else n_windows(config, asked.protect)
-    if w is None and not make_plan(replace(config, accountants=())).windows_fit_days:
+    if w is None and not make_plan(replace(config, accountants=())).grid.fits_days:
         right = "a duration, or windows must divide a calendar day (outside UTC also the hour that clocks change by)"
         raise ParameterError("--protect", asked.protect, right)
     root, _ = parse_section(read_text(path), str(path), "a run")
@@ -278,7 +279,7 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, chan
             delta=asked.delta or None,
             noise="discrete_gaussian" if asked.delta else "discrete_laplace",
         )
-        bounds = suggested_bounds(plan, plan.n_windows, step) if plan.calendar.n_windows else {}
+        bounds = suggested_bounds(plan, plan.grid.n_windows, step) if plan.grid.calendar.n_windows else {}
         experiment = of(candidates(w, asked, sorted(set(bounds.values()))))
     return experiment
 

@@ -93,7 +93,8 @@ def _score(metric: Metric, trial: Trial, values: NDArray[np.float64]) -> float:
     if not metric.daily:
         return metric.mean(trial.truth, values)
     if np.isnat(trial.days).all():
-        raise DataError(f"measure {metric.name}: no calendar day ({trial.plan.time_zone}) is released as a whole")
+        zone = trial.plan.config.windows.time_zone
+        raise DataError(f"measure {metric.name}: no calendar day ({zone}) is released as a whole")
     return metric.mean(trial.truth, values, days=trial.days)
 
 

@@ -21,9 +21,9 @@ from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import Output
-from penstock.pipeline.counting.bounding import Bounding, released_counts
+from penstock.pipeline.counting.bounding import Bounding
 from penstock.pipeline.counting.contributions import ContributionRows, Contributions
-from penstock.pipeline.counting.count import contributions_of, count_group
+from penstock.pipeline.counting.count import contributions_of, count_group, released_counts
 from penstock.pipeline.counting.presence import read_memberships
 from penstock.pipeline.counting.targets import PrivateFacts, no_target_cells
 from penstock.pipeline.experiments.attacks.measures import Attacked, recovered
@@ -73,7 +73,7 @@ def write_people(config: RunConfig, path: Path) -> Record:
             events.write_parquet(temporary)
         return {"rows": len(events)}
     plan = make_plan(config)
-    people = read_memberships(plan, plan.n_windows)
+    people = read_memberships(plan, plan.grid.n_windows)
     arrays = {"user": people.user, "window": people.window, "cell": people.cell}
     if people.mark is not None:
         arrays["mark"] = people.mark
@@ -107,18 +107,19 @@ def counts_of(plan: Plan, people: ContributionRows, group_size: int | None = Non
         inside = np.zeros(len(users), bool)
         inside[np.random.default_rng(plan.config.seed).choice(len(users), group_size, replace=False)] = True
         people = people.take(inside[number.ravel()])
-    place = (people.window - 1) * plan.n_cells + people.cell
-    truth = np.bincount(place, minlength=plan.n_windows * plan.n_cells).reshape(plan.n_windows, plan.n_cells)
-    return Counts(truth, released_counts(people, 1, plan.n_windows, plan))
+    shape = plan.grid.n_windows, plan.grid.n_cells
+    place = (people.window - 1) * plan.grid.n_cells + people.cell
+    truth = np.bincount(place, minlength=np.prod(shape)).reshape(shape)
+    return Counts(truth, released_counts(people, 1, plan.grid.n_windows, plan))
 
 
 def release(plan: Plan, bounded: NDArray[np.int64]) -> Iterator[Batch]:
     """Releases of a whole run, in batches: byte-identical to those of the pipeline on the same input."""
     loop = ReleaseLoop(plan)
     state = loop.start()
-    step = max(1, PART_ROWS // plan.n_cells)
+    step = max(1, PART_ROWS // plan.grid.n_cells)
     seen = _target_cells(plan)
-    for row in range(0, plan.n_windows, step):
+    for row in range(0, plan.grid.n_windows, step):
         part = bounded[row : row + step]
         batch, state = loop.advance(state, row + 1, part)
         if plan.targets.n_targets:
@@ -179,7 +180,7 @@ class Trial:
     @cached_property
     def days(self) -> NDArray[np.datetime64]:
         """Local date of each released window; NaT unless all of the date's windows were released."""
-        return self.plan.calendar.whole_days(self.windows)
+        return self.plan.grid.calendar.whole_days(self.windows)
 
     @cached_property
     def attacked(self) -> Attacked:
@@ -214,7 +215,7 @@ def run_trial(
     releases = tuple(release for batch in batches for release in batch.releases)
     if not releases:
         raise DataError("nothing was released")
-    nothing, everywhere = np.full(plan.n_cells, np.nan), np.ones(plan.n_cells, bool)
+    nothing, everywhere = np.full(plan.grid.n_cells, np.nan), np.ones(plan.grid.n_cells, bool)
     active = np.stack([everywhere if one.active is None else one.active for one in releases])
     windows = np.array([one.window for one in releases], np.int64)
     deviations = [nothing if one.standard_deviation is None else one.standard_deviation for one in releases]

@@ -17,6 +17,7 @@ from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import check_local
+from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import ledger_path, parts_folder
 from penstock.pipeline.output.ledger import Entering, Ledger
@@ -24,7 +25,7 @@ from penstock.pipeline.output.ledger_budget import Limit, Terms
 from penstock.pipeline.output.manifest import key_mismatch
 from penstock.pipeline.releasing import account, traces
 from penstock.pipeline.releasing.account import books_of
-from penstock.pipeline.releasing.release import STREAM, ReleaseLoop
+from penstock.pipeline.releasing.release import ReleaseLoop
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -94,7 +95,7 @@ def public_name(plan: Plan) -> str:
 
     Simulations of the same configuration have the same one, and release the same.
     """
-    return hashlib.sha256(f"sink {plan.run_id or run_digest(plan)}".encode()).hexdigest()
+    return hashlib.sha256(f"sink {plan.keys.run_id or run_digest(plan)}".encode()).hexdigest()
 
 
 def _identity(plan: Plan) -> dict[str, Any]:
@@ -177,20 +178,20 @@ def begin(plan: Plan) -> str | None:
     left for a run that counts as a whole (traces). Raises `DataError` if the ledger lacks entries that it had.
     """
     ledger = Ledger(ledger_path(plan))
-    if plan.run_id:
+    if plan.keys.run_id:
         Entering(plan)(ledger.whole())  # refuses before the folder holds a run
     mark: dict[str, Any] = {
         "run": run_digest(plan),
         "configuration": _identity(plan),
-        "key": list(plan.key.fingerprints),
-        "nonce": plan.key.nonce.hex(),
+        "key": list(plan.keys.noise_key.fingerprints),
+        "nonce": plan.keys.noise_key.nonce.hex(),
         "ledger": ledger.end,
     }
     if plan.on_points:
         mark["traces"] = traces.VERSION
     if not files.write_first(_mark(plan), _encoded(mark)):
         raise holds_a_run(plan)
-    return _enter(plan) if plan.run_id else None
+    return _enter(plan) if plan.keys.run_id else None
 
 
 def holds_a_run(plan: Plan) -> ConfigError:
@@ -214,7 +215,7 @@ def _own_head(plan: Plan) -> Path:
 def _check_entered(plan: Plan) -> None:
     """Raise `DataError` if the ledger has lost entries of the run in the folder; enter one that was killed before."""
     entered = (entry.values for entry in Ledger(ledger_path(plan)).whole() if not entry.is_charge)
-    if any(values.get("run") == plan.run_id for values in entered):
+    if any(values.get("run") == plan.keys.run_id for values in entered):
         Ledger(ledger_path(plan), own_head=_own_head(plan)).whole()
         return
     if any(plan.folder.rglob("*.parquet")) or path(plan).exists():
@@ -262,10 +263,10 @@ def check_same(plan: Plan) -> None:
         )
     if reason := key_mismatch(plan, found["key"]):
         raise ConfigError((f"--resume: the run in {plan.folder} {reason}",))
-    if plan.run_id:
+    if plan.keys.run_id:
         _check_entered(plan)
-    if list(plan.key.fingerprints) != found["key"]:
-        _replace(_mark(plan), _encoded(found | {"key": list(plan.key.fingerprints)}))
+    if list(plan.keys.noise_key.fingerprints) != found["key"]:
+        _replace(_mark(plan), _encoded(found | {"key": list(plan.keys.noise_key.fingerprints)}))
 
 
 def _mark(plan: Plan) -> Path:
@@ -366,9 +367,9 @@ def open_ledger(plan: Plan, strict: bool) -> Ledger:
     ``strict``: a window of the run's own may be charged for one input only. Raises `ConfigError` for a deployment
     without a nonce. Raises `DataError` for a deployment that was not begun in its folder: a worker does not see it.
     """
-    if plan.config.mode == "deployment" and not plan.run_id:
+    if plan.config.mode == "deployment" and not plan.keys.run_id:
         raise ConfigError(("a deployment releases under the nonce of its run only; see penstock.beam.make_plan",))
-    if plan.run_id:
+    if plan.keys.run_id:
         if not _mark(plan).exists():  # a ledger of its own would know nothing of what was spent
             raise DataError(
                 f"{plan.folder}: holds no run, so nothing is released here; the folder must be one that the driver "
@@ -377,7 +378,7 @@ def open_ledger(plan: Plan, strict: bool) -> Ledger:
         # No window of a run that counts is released for two inputs, begun or continued: both would be charged, but the
         # budget knows a window that is charged as settled.
         strict = strict or not plan.on_points
-        ledger = Ledger(ledger_path(plan), strict=strict, run=plan.run_id, own_head=_own_head(plan))
+        ledger = Ledger(ledger_path(plan), strict=strict, run=plan.keys.run_id, own_head=_own_head(plan))
         terms = next((Terms.of_entry(e.values) for e in ledger.entries() if e.values.get("entry") == "terms"), None)
         ledger.limit = None if terms is None or plan.on_points else Limit(plan, terms)
         return ledger

@@ -210,6 +210,11 @@ def parts_folder(plan: Plan, kind: str) -> Path:
     return plan.folder / ("public" if kind in PUBLIC else "operator") / "parts" / kind
 
 
+def keeps_truth(plan: Plan) -> bool:
+    """Whether true counts or traces are kept for the operator; a deployment keeps none."""
+    return plan.config.mode == "simulation" and plan.config.output.truth
+
+
 def ledger_path(plan: Plan) -> Path:
     """The ledger of the run, or the shared one that the configuration names."""
     return Path(plan.config.output.ledger or plan.folder / "operator" / "ledger")

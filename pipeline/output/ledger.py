@@ -425,23 +425,23 @@ class Entering:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.notice: str | None = None
-        until = plan.calendar.until_ms
+        until = plan.grid.calendar.until_ms
         self.own: dict[str, Any] = {
             "entry": "run",
-            "run": plan.run_id,
+            "run": plan.keys.run_id,
             "configuration": digest(plan.config).hex()[:32],
-            "from": plan.calendar.from_ms,
+            "from": plan.grid.calendar.from_ms,
             "until": until,
             "input": self._input(),
             "promise": promise(plan) if plan.on_points else None,
         }
-        if plan.bounding.max_per_period is not None:
+        if plan.config.bounding.max_per_period is not None:
             self.own |= {"alone": True, "promise": own_promise(plan)}
 
     def _input(self) -> str:
         """Keyed digest of the input, the same in every run of the key: it says whether two runs read the same."""
         text = json.dumps(self.plan.config.source.digests(), sort_keys=True)
-        key = self.plan.key.for_run(b"").subkey("input")
+        key = self.plan.keys.noise_key.for_run(b"").subkey("input")
         return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:32]
 
     def __call__(self, found: list[Entry]) -> Iterable[dict[str, Any]]:
@@ -452,7 +452,7 @@ class Entering:
             check_terms(terms, self.plan)
         runs = {e.values["run"]: e.values for e in found if e.values.get("entry") == "run"}
         charges = [e.values for e in found if e.is_charge]
-        others = [entry for entry in (*runs.values(), *charges) if entry.get("run") != self.plan.run_id]
+        others = [entry for entry in (*runs.values(), *charges) if entry.get("run") != self.plan.keys.run_id]
         self._check_alone(terms, others)
         overlapping = [run for run in runs.values() if self._overlaps(run["from"], run["until"])]
         if self.plan.on_points:
@@ -462,13 +462,13 @@ class Entering:
         return [self.own] if stated is not None else [terms.entry(), self.own]
 
     def _overlaps(self, start: int, end: int | None) -> bool:
-        calendar = self.plan.calendar
+        calendar = self.plan.grid.calendar
         begin, until = calendar.start(1), calendar.until_ms
         return (end is None or end > begin) and (until is None or start < until)
 
     def _shares_unit(self, terms: Terms, run: dict[str, Any]) -> bool:
         """Whether one user's unit may have points of a trace run and of this one."""
-        mechanism = self.plan.point_mechanism
+        mechanism = self.plan.traces.mechanism
         if mechanism.landmark_budget is None:
             # Any two points may be successive ones of a user, however long there is none in between.
             return getattr(mechanism, "w", None) is not None or self._overlaps(run["from"], run["until"])

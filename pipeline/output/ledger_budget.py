@@ -20,10 +20,11 @@ from penstock.mechanisms.core.events import Block, Event
 from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.kinds import format_duration
-from penstock.pipeline.releasing.release import STREAM, Charge, ReleaseLoop
+from penstock.pipeline.counting.spec import STREAM
+from penstock.pipeline.releasing.release import Charge, ReleaseLoop
 from penstock.pipeline.windows.calendar import CLOCK_CHANGE, DAY, Calendar, format_time, wall_time
+from penstock.pipeline.windows.grid import period_calendar
 from penstock.pipeline.windows.landmarks import Landmarks
-from penstock.pipeline.windows.schedule import period_calendar
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -207,10 +208,14 @@ def terms_of(plan: Plan) -> Terms:
     """
     output, adjacency = plan.config.output, "add or remove one user's events in the unit"
     if plan.on_points:
-        mechanism = plan.point_mechanism
+        mechanism = plan.traces.mechanism
         guarantee = mechanism.stated_guarantee
         w, has_periods = getattr(mechanism, "w", None), mechanism.landmark_budget is not None
-        length = (format_duration(plan.budget_period) if plan.budget_period else "all time") if has_periods else None
+        length = (
+            (format_duration(plan.config.budget_period) if plan.config.budget_period else "all time")
+            if has_periods
+            else None
+        )
         sizes = "".join(f" ({name} = {size})" for name, size in (("w", w), ("period", length)) if size)
         return Terms(
             source=source_name(plan),
@@ -219,12 +224,12 @@ def terms_of(plan: Plan) -> Terms:
             measure="rho" if mechanism.concentrated else "epsilon",
             budget=promise(plan) if output.ledger_budget is None else output.ledger_budget,
             span=0,
-            period=plan.budget_period if has_periods else None,
-            period_begin=plan.calendar.start(1),
-            time_zone=plan.time_zone,
+            period=plan.config.budget_period if has_periods else None,
+            period_begin=plan.grid.calendar.start(1),
+            time_zone=plan.config.windows.time_zone,
         )
     kept = ReleaseLoop(plan).model
-    step, landmarks = plan.calendar.step, np.isfinite(kept.amount)
+    step, landmarks = plan.grid.calendar.step, np.isfinite(kept.amount)
     reader, together = plan.chain.reader, plan.chain.together
     w = getattr(reader, "w", None)
     measure, n_steps = "epsilon", 1
@@ -232,10 +237,14 @@ def terms_of(plan: Plan) -> Terms:
         measure, budget = "rho" if kept.concentrated else "epsilon", kept.amount
     elif (period_budget := plan.chain.reader.period_budget) is not None:
         # A stretch as long as a period may meet two of them.
-        span_ms = plan.budget_period or (plan.calendar.until_ms or ENDLESS) - (plan.calendar.from_ms or 0)
+        span_ms = plan.config.budget_period or (plan.grid.calendar.until_ms or ENDLESS) - (
+            plan.grid.calendar.from_ms or 0
+        )
         n_steps = -(-span_ms // step)
         measure = "rho" if getattr(reader, "concentrated", False) else "epsilon"
-        budget = period_budget * (2 if plan.budget_period else 1) if plan.period_bound is None else own_promise(plan)
+        budget = (
+            period_budget * (2 if plan.config.budget_period else 1) if plan.period_bound is None else own_promise(plan)
+        )
     elif w is not None:
         n_steps = w * together
         measure = "rho" if getattr(reader, "concentrated", False) else "epsilon"
@@ -243,10 +252,16 @@ def terms_of(plan: Plan) -> Terms:
     else:
         measure, budget = _of_one_event(plan)
     span = output.ledger_span or n_steps * step
-    by_clock = f" by the clock of {plan.time_zone}" if step % DAY == 0 and plan.time_zone != "UTC" else ""
+    by_clock = (
+        f" by the clock of {plan.config.windows.time_zone}"
+        if step % DAY == 0 and plan.config.windows.time_zone != "UTC"
+        else ""
+    )
     unit = f"one user's events in {format_duration(span)}{by_clock} from the start of any charged window"
     if landmarks:
-        within = f"a period of {format_duration(plan.budget_period)}" if plan.budget_period else "all time"
+        within = (
+            f"a period of {format_duration(plan.config.budget_period)}" if plan.config.budget_period else "all time"
+        )
         unit += f", and in all landmarks of {within}"
     return Terms(
         source=source_name(plan),
@@ -256,10 +271,10 @@ def terms_of(plan: Plan) -> Terms:
         budget=budget if output.ledger_budget is None else output.ledger_budget,
         span=span,
         landmarks=bool(landmarks),
-        period=plan.budget_period if landmarks else None,
-        period_begin=plan.calendar.start(1),
-        time_zone=plan.time_zone,
-        landmark_windows=LandmarkWindows.of(plan.calendar, plan.landmarks) if landmarks else None,
+        period=plan.config.budget_period if landmarks else None,
+        period_begin=plan.grid.calendar.start(1),
+        time_zone=plan.config.windows.time_zone,
+        landmark_windows=LandmarkWindows.of(plan.grid.calendar, plan.config.landmarks) if landmarks else None,
         person=_person(plan),
     )
 
@@ -274,7 +289,7 @@ def _person(plan: Plan) -> str | None:
 
 def promise(plan: Plan) -> float:
     """ε, or ρ, that a trace run promises for its unit: what the whole run counts for."""
-    mechanism = plan.point_mechanism
+    mechanism = plan.traces.mechanism
     stated = getattr(mechanism, "epsilon", np.inf)
     return float(getattr(mechanism, "budget", stated))
 
@@ -287,11 +302,11 @@ def own_promise(plan: Plan) -> float:
         own = reader.landmark_budget if kept.concentrated == getattr(reader, "concentrated", False) else None
         return float(kept.amount if own is None else min(kept.amount, own))
     if reader.period_budget is not None:
-        if plan.budget_period is None or plan.period_bound is None:
+        if plan.config.budget_period is None or plan.period_bound is None:
             return float(reader.period_budget)
         # A stretch may hold the end of one period and a part of another, and what moves up behind it; between them,
         # where clocks change, a whole one.
-        n_inside = -(-plan.budget_period // plan.calendar.step) - 2
+        n_inside = -(-plan.config.budget_period // plan.grid.calendar.step) - 2
         return float(reader.period_budget * (3 + max(0, n_inside) // plan.period_bound.shortest))
     if getattr(reader, "w", None) is not None:
         return float(getattr(reader, "promised", getattr(reader, "budget", np.inf)))
@@ -300,7 +315,8 @@ def own_promise(plan: Plan) -> float:
 
 def _of_one_event(plan: Plan) -> tuple[str, float]:
     """What the releases that one event touches cost at worst, in ε or, where that is infinite, in ρ."""
-    worst = plan.worst_charge()
+    first = replace(plan.grid.window(1), active=None)  # every sensor is active
+    worst = plan.mechanism.worst_charge(first, plan.mechanism.start(plan.facts()))
     times = 2 if any(isinstance(event, Block) for event in worst) else 1
     moved = 1.0 if (bound := plan.period_bound) is None else bound.stretch(1) / bound.of_window
     if np.isinf(epsilon := pure_epsilon(worst)):
@@ -591,14 +607,14 @@ class Limit:
 
     def __init__(self, plan: Plan, terms: Terms) -> None:
         self.plan, self.terms = plan, terms
-        self.n_steps = max(1, -(-terms.span // plan.calendar.step))
-        self._configuration = plan.configuration.hex()[:32]
-        self._is_alone = plan.bounding.max_per_period is not None
+        self.n_steps = max(1, -(-terms.span // plan.grid.calendar.step))
+        self._configuration = plan.keys.configuration.hex()[:32]
+        self._is_alone = plan.config.bounding.max_per_period is not None
         self.forget()
 
     def forget(self) -> None:
         """Know no charge any more: the ledger will be read again."""
-        self.books = Books(self.terms, self.plan.run_id)
+        self.books = Books(self.terms, self.plan.keys.run_id)
 
     def add(self, charges: list[Charge]) -> None:
         """Take in charges that are in the ledger."""
@@ -610,8 +626,8 @@ class Limit:
             return
         blocks = [event for event in worst if isinstance(event, Block)]
         index = min([window.index, *(block.first for block in blocks)])
-        end = max([window.end, *(self.plan.calendar.end(block.last) for block in blocks)])
-        start = min(window.start, self.plan.calendar.start(index))
+        end = max([window.end, *(self.plan.grid.calendar.end(block.last) for block in blocks)])
+        start = min(window.start, self.plan.grid.calendar.start(index))
         epsilon, rho = pure_epsilon(worst), concentrated_rho(worst)
         landmark = counts_as_landmark(window, worst)
         own = Charge(STREAM, index, start, end, epsilon, rho, landmark, self._configuration, "")
@@ -625,7 +641,7 @@ class Limit:
         return charge
 
     def _own(self, charge: Charge) -> Charge:
-        calendar, span = self.plan.calendar, self.terms.span
+        calendar, span = self.plan.grid.calendar, self.terms.span
         # Steps of a day are days by the clock. A stretch that is no number of steps ends inside a window: rounded up,
         # it would hold that window whole, which costs less than a part of it.
         is_steps = span % calendar.step == 0
@@ -634,7 +650,7 @@ class Limit:
         parts = n_windows * calendar.step > span
         # What leaves a window makes room for as many later memberships where a user's budget period is bounded.
         factor = 2.0 if parts or self._is_alone else 1.0
-        return replace(charge, run=self.plan.run_id, reach=reach, factor=factor)
+        return replace(charge, run=self.plan.keys.run_id, reach=reach, factor=factor)
 
     def _check(self, charge: Charge) -> None:
         if self._is_alone:  # its noise is fixed, and what the unit costs was held against the budget before it began

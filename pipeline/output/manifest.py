@@ -24,12 +24,12 @@ from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import SINKS
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.output import files, tables
-from penstock.pipeline.output.files import ledger_path, merge, parts_folder
+from penstock.pipeline.output.files import keeps_truth, ledger_path, merge, parts_folder
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.utility_summary import losses, shared_rows
 from penstock.pipeline.releasing.traces import area_of
 from penstock.pipeline.sources.base import LiveSource, Source
-from penstock.pipeline.windows.calendar import format_time
+from penstock.pipeline.windows.calendar import CLOCK_CHANGE, DAY, format_time
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -94,7 +94,27 @@ def guarantee_in_words(mechanism: Mechanism, source: Source) -> dict[str, str]:
 def ledger_head(plan: Plan) -> dict[str, Any]:
     """Head of the chain of the run's ledger, which is among those of every later copy; and which run this is there."""
     heads = Ledger(ledger_path(plan)).heads()
-    return {"head": heads[-1] if heads else "", "entries": len(heads), "run": plan.run_id}
+    return {"head": heads[-1] if heads else "", "entries": len(heads), "run": plan.keys.run_id}
+
+
+def sensitivity(plan: Plan) -> dict[str, Any]:
+    """Largest change of the counts by one person, and by their window, day and run where budget periods are bounded."""
+    most = plan.bounds.max_cells
+    sizes: dict[str, Any] = {"max_cells": most, "l1": most, "l2": most**0.5}
+    if (bound := plan.period_bound) is None:
+        return sizes
+    grid, zone = plan.grid, plan.config.windows.time_zone
+    # Periods of one day are the days of the same zone; any others meet a day anywhere.
+    if grid.fits_days and grid.budget_period_ms == DAY:
+        day = bound.whole
+    else:
+        longest = DAY if zone == "UTC" else DAY + CLOCK_CHANGE
+        day = bound.stretch(-(-longest // grid.calendar.step) + (not grid.fits_days))
+        if not grid.fits_days:  # other events stay in windows that go beyond the day, and bounding may keep another one
+            day += 2 * bound.of_window
+    n_windows = grid.calendar.n_windows
+    run = {} if n_windows is None else {"run": bound.whole * (grid.window(n_windows).period + 1)}
+    return sizes | {"memberships": {"window": bound.of_window, "day": day, **run}}
 
 
 def public_manifest(
@@ -126,19 +146,19 @@ def public_manifest(
         "distinct_people": plan.config.source.has_people,
         "accounts": [dict(books) for books in accounts if books["public"]],
     }
-    if ledger and plan.run_id:
+    if ledger and plan.keys.run_id:
         manifest["ledger_head"] = ledger["head"]
     if plan.on_points:
         area = area_of(plan.space)
         return manifest | {
-            "radius_metres": plan.point_mechanism.metres,
+            "radius_metres": plan.traces.mechanism.metres,
             "shown_before_any_release": list(area.centre),
             "area_radius_metres": area.radius,
         }
     return manifest | {
-        "sensitivity": plan.sensitivity(),
-        "cells": plan.n_cells,
-        "windows": plan.calendar.n_windows,
+        "sensitivity": sensitivity(plan),
+        "cells": plan.grid.n_cells,
+        "windows": plan.grid.calendar.n_windows,
     }
 
 
@@ -153,8 +173,8 @@ def input_digests(config: RunConfig) -> dict[str, str]:
 
 def operator_manifest(plan: Plan, **facts: Any) -> dict[str, Any]:
     """Manifest for the operator; ``facts`` are the figures of the finished run."""
-    key = {"key": plan.key.fingerprint, "epochs": key_epochs(plan)}
-    noise = {"seed": plan.config.seed} if plan.key.simulation else key
+    key = {"key": plan.keys.noise_key.fingerprint, "epochs": key_epochs(plan)}
+    noise = {"seed": plan.config.seed} if plan.keys.noise_key.simulation else key
     return {
         # With the *name* of the key's file or variable, so that the run can be checked and repeated; never the key.
         "configuration": resolved(plan.config, secrets=True),
@@ -241,12 +261,12 @@ def release_summary(plan: Plan, complete: bool) -> dict[str, Any]:
     if plan.on_points:
         path = plan.folder / "public" / "traces.parquet"
         points = pl.read_parquet(path, columns=["action"])
-        loss = losses(pl.scan_parquet(path), plan.time_zone)
+        loss = losses(pl.scan_parquet(path), plan.config.windows.time_zone)
         return {"points": {"released": len(points), **actions(points)}} | ({"loss": loss} if loss else {})
     windows = released(plan.folder)
     check_windows(plan, windows, complete)
-    loss = losses(windows.lazy(), plan.time_zone, plan.sensitivity())
-    summary = {"planned": plan.calendar.n_windows, **actions(windows)}
+    loss = losses(windows.lazy(), plan.config.windows.time_zone, sensitivity(plan))
+    summary = {"planned": plan.grid.calendar.n_windows, **actions(windows)}
     return {"windows": summary, "accounts": account_summaries(plan)} | ({"loss": loss} if loss else {})
 
 
@@ -267,14 +287,14 @@ def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
     ``complete``: the run has ended, and all its windows are due; otherwise those before the last released one.
     """
     present = released["window"].to_numpy()
-    n_due = plan.calendar.n_windows if complete else None
+    n_due = plan.grid.calendar.n_windows if complete else None
     if n_due is None:
         n_due = int(present[-1]) if len(present) else 0
     if np.array_equal(present, np.arange(1, n_due + 1)):
         return
     absent = np.setdiff1d(np.arange(1, n_due + 1), present).tolist()
     # A window in which no sensor is active has no row.
-    missing = [w for w in absent if (active := plan.windows(w, w)[0].active) is None or active.any()]
+    missing = [w for w in absent if (active := plan.grid.windows(w, w)[0].active) is None or active.any()]
     if missing or (np.diff(present) <= 0).any():
         named = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
         what = f"{len(missing)} of {n_due} are missing ({named})" if missing else "some are there twice"
@@ -288,7 +308,7 @@ def key_epochs(plan: Plan) -> list[dict[str, Any]]:
     between two starts of windows, covers none.
     """
     rows = []
-    for number, (start, fingerprint) in enumerate(zip(plan.key.epochs, plan.key.fingerprints), 1):
+    for number, (start, fingerprint) in enumerate(zip(plan.keys.noise_key.epochs, plan.keys.noise_key.fingerprints), 1):
         begins = None if start == BEGINNING else format_time(start)
         row: dict[str, Any] = {"epoch": number, "fingerprint": fingerprint, "from": begins}
         if not plan.on_points:
@@ -299,7 +319,7 @@ def key_epochs(plan: Plan) -> list[dict[str, Any]]:
 
 def _first_window(plan: Plan, start: int) -> int | None:
     """The first window that starts at an instant or later; None where the run has none."""
-    calendar = plan.calendar
+    calendar = plan.grid.calendar
     if start <= int(calendar.start(1)):
         return 1
     if calendar.until_ms is not None and start >= calendar.until_ms:
@@ -315,11 +335,11 @@ def key_mismatch(plan: Plan, begun_with: Sequence[str]) -> str | None:
     Epochs may have been added since, but only for windows that have not been charged yet: another noise for the same
     window would be a second release of it.
     """
-    if not plan.key.continues(begun_with):
+    if not plan.keys.noise_key.continues(begun_with):
         return "began with another noise key; continue it with that one, or one that 'penstock key rotate' made of it"
-    if len(plan.key.epochs) == len(begun_with):
+    if len(plan.keys.noise_key.epochs) == len(begun_with):
         return None
-    boundary, own = plan.key.epochs[len(begun_with)], digest(plan.config).hex()[:32]
+    boundary, own = plan.keys.noise_key.epochs[len(begun_with)], digest(plan.config).hex()[:32]
     # The noise of a block is that of its last window.
     charged = (charge.window_end - 1 for charge in Ledger(ledger_path(plan)) if charge.configuration == own)
     if (last := max(charged, default=None)) is None or last < boundary:
@@ -339,7 +359,7 @@ def merge_outputs(plan: Plan) -> None:
         merge(parts_folder(plan, "releases"), public / "releases.parquet", tables.RELEASES, "window")
     merge(parts_folder(plan, "accounts_public"), public / "accounts.parquet", tables.ACCOUNTS)
     merge(parts_folder(plan, "accounts"), operator / "accounts.parquet", tables.ACCOUNTS)
-    if plan.keeps_truth:
+    if keeps_truth(plan):
         schema, once = (tables.TRUE_TRACES, None) if plan.on_points else (tables.TRUTH, "window")
         merge(parts_folder(plan, "truth"), operator / "truth.parquet", schema, once)
     with files.whole(operator / "rejects.jsonl") as temporary, temporary.open("wb") as target:

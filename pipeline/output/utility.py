@@ -16,8 +16,8 @@ from penstock.accountants.correlation.adversary import Learned
 from penstock.evaluation.utility import METRICS, skills
 from penstock.mechanisms.core.geometry import distance
 from penstock.pipeline.config.kinds import parse_time
-from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.config.rules import METRIC
+from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.output import files
 from penstock.pipeline.output.tables import UTILITY
 from penstock.pipeline.output.utility_summary import interval_coverage, quiet_by_day, usual_counts, utility_summary
@@ -55,14 +55,14 @@ def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
         truth, released, deviation, active, windows = _matrices(plan.folder, plan.space.cells)
         scores = _count_scores(plan, truth, released, windows)
         if len(windows):
-            starts = plan.calendar.starts(1, int(windows[-1]))[windows - 1]
+            starts = plan.grid.calendar.starts(1, int(windows[-1]))[windows - 1]
             against_prior, more = _prior_scores(plan, truth, released, active, windows, starts)
             scores += more
             found["worth"] = (
                 utility_summary(truth, released) | against_prior | interval_coverage(truth, released, deviation)
             )
-            if (hour := quiet_by_day(truth, starts, plan.time_zone)) is not None:
-                found["quiet_by_day"] = {"hour": hour, "time_zone": plan.time_zone}
+            if (hour := quiet_by_day(truth, starts, plan.config.windows.time_zone)) is not None:
+                found["quiet_by_day"] = {"hour": hour, "time_zone": plan.config.windows.time_zone}
     if not plan.config.utility:
         return found
     columns = zip(*scores) if scores else ([] for _ in _Score._fields)
@@ -108,9 +108,9 @@ def _prior_scores(
     later = windows > n_training
     about: dict[str, float | None] = {}
     if n_training and later.any():
-        prior = usual_counts(truth, active, starts, plan.time_zone, ~later)
+        prior = usual_counts(truth, active, starts, plan.config.windows.time_zone, ~later)
     elif not n_training and (learned := _learned(plan)) is not None:
-        prior = np.where(active, _usual_counts(learned, plan.n_cells), 0.0)
+        prior = np.where(active, _usual_counts(learned, plan.grid.n_cells), 0.0)
         about["prior_overlap"] = _overlap(plan, learned, windows)
     else:
         return {}, []
@@ -146,14 +146,14 @@ def _overlap(plan: Plan, learned: Learned, windows: NDArray[Any]) -> int | None:
     if not {"from", "until"} <= learned.facts.keys():
         return None
     begin, end = (parse_time(learned.facts[name]) for name in ("from", "until"))
-    starts, ends = (of(1, int(windows[-1]))[windows - 1] for of in (plan.calendar.starts, plan.calendar.ends))
+    starts, ends = (of(1, int(windows[-1]))[windows - 1] for of in (plan.grid.calendar.starts, plan.grid.calendar.ends))
     return int(((starts < end) & (ends > begin)).sum())
 
 
 def _days(plan: Plan, windows: NDArray[Any]) -> NDArray[np.datetime64]:
     """Local dates of released windows, NaT in days that are not whole; of no use where no metric is about days."""
     if any(METRICS[name].daily for name in plan.config.utility):
-        return plan.calendar.whole_days(windows)
+        return plan.grid.calendar.whole_days(windows)
     return np.full(len(windows), "NaT", "M8[D]")
 
 

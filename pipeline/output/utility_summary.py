@@ -297,12 +297,14 @@ def expected_noise(config: RunConfig) -> tuple[float, float] | None:
     """
     if (plan := _public_plan(config)) is None:
         return None
-    n_windows = max(plan.chain.unit_windows, min(REHEARSED, MOST_COUNTS // plan.n_cells))
-    n_windows = min(n_windows, plan.calendar.n_windows or n_windows)
-    n_times = -(-FEWEST_COUNTS // (n_windows * plan.n_cells))  # of a few counts the figures would be a matter of luck
-    nobody = np.zeros((n_times, n_windows, plan.n_cells), np.int64)
+    n_windows = max(plan.chain.unit_windows, min(REHEARSED, MOST_COUNTS // plan.grid.n_cells))
+    n_windows = min(n_windows, plan.grid.calendar.n_windows or n_windows)
+    n_times = -(
+        -FEWEST_COUNTS // (n_windows * plan.grid.n_cells)
+    )  # of a few counts the figures would be a matter of luck
+    nobody = np.zeros((n_times, n_windows, plan.grid.n_cells), np.int64)
     noisy = replace(plan.chain, after=())  # what is done to the noisy counts would show zeros as zeros
-    made = run_mechanism(noisy, nobody, plan.facts(), windows=plan.windows(1, n_windows))
+    made = run_mechanism(noisy, nobody, plan.facts(), windows=plan.grid.windows(1, n_windows))
     sizes = np.abs(np.concatenate([release.values for release in made]))
     sizes = sizes[np.isfinite(sizes)]
     return (float(sizes.mean()), float(np.quantile(sizes, 0.95))) if sizes.any() else None
@@ -333,11 +335,11 @@ def unbounded_in_words(config: RunConfig) -> str | None:
     if (plan := _public_plan(config)) is None:
         return None
     bounding = config.bounding
-    if bounding.max_cells is not None or bounding.max_per_period is not None or plan.n_cells == 1:
+    if bounding.max_cells is not None or bounding.max_per_period is not None or plan.grid.n_cells == 1:
         return None
     if not any(step.stated_guarantee.exists for step in config.mechanism):
         return None
-    return UNBOUNDED.format(n_cells=plan.n_cells)
+    return UNBOUNDED.format(n_cells=plan.grid.n_cells)
 
 
 UNBOUNDED = (

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import ACCOUNTANTS, Rows
-from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.counting.ingest import RowCounts, kept_reject
+from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.output import files
-from penstock.pipeline.output.files import PART_ROWS, parts_folder
+from penstock.pipeline.output.files import PART_ROWS, keeps_truth, parts_folder
 from penstock.pipeline.output.sinks import Sink
 from penstock.pipeline.output.sinks.messages import Publisher, PubSub
 from penstock.pipeline.output.sinks.store import Store
@@ -65,7 +65,9 @@ class RunWriter:
             return
         plan, first, last = self.plan, batch.releases[0].window, batch.releases[-1].window
         # Before the wait: how long it takes depends on the data.
-        table = releases_table(batch.releases, plan.windows(first, last), plan.cells, STREAM, plan.lateness)
+        table = releases_table(
+            batch.releases, plan.grid.windows(first, last), plan.space.cells, STREAM, plan.grid.lateness_ms
+        )
         if final_at is not None:
             self._wait(final_at)
         held = files.write_part(parts_folder(plan, "releases"), files.part_name(first, last), table)
@@ -76,13 +78,13 @@ class RunWriter:
     def truth(self, first: int, counts: NDArray[Any], bounded: NDArray[Any]) -> None:
         """Write the true counts of consecutive windows, shape (n_windows, n_cells); a deployment keeps none."""
         plan = self.plan
-        if not plan.keeps_truth:
+        if not keeps_truth(plan):
             return
-        step = max(1, PART_ROWS // plan.n_cells)
+        step = max(1, PART_ROWS // plan.grid.n_cells)
         for row in range(0, len(counts), step):
-            windows = plan.windows(first + row, first + min(row + step, len(counts)) - 1)
+            windows = plan.grid.windows(first + row, first + min(row + step, len(counts)) - 1)
             some = slice(row, row + step)
-            table = truth_table(counts[some], bounded[some], windows, plan.cells, STREAM)
+            table = truth_table(counts[some], bounded[some], windows, plan.space.cells, STREAM)
             name = files.part_name(windows[0].index, windows[-1].index)
             files.write_part(parts_folder(plan, "truth"), name, table)
 
@@ -90,7 +92,7 @@ class RunWriter:
         """Write the released traces of one shard of users whose charges are in the ledger, and what is kept of them."""
         plan, name = self.plan, f"{batch.shard:06d}"
         files.write_part(parts_folder(plan, "traces"), name, traces_table(batch.traces, batch.released))
-        if plan.keeps_truth:
+        if keeps_truth(plan):
             files.write_part(parts_folder(plan, "truth"), name, true_traces_table(batch.traces))
         for number, rows in enumerate(batch.accounts):
             self.accounts(number, batch.shard, 1, rows)

@@ -3,45 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from penstock.accountants.core.accountant import ACCOUNTANTS, Accountant, AccountingFacts, Rows
-from penstock.mechanisms.core.contract import Window
+from penstock.accountants.core.accountant import ACCOUNTANTS, Accountant, Rows
 from penstock.mechanisms.core.state import State, StateFormat, decode_state, encode_state
-from penstock.pipeline.counting.targets import PrivateFacts, Targets, no_target_cells
+from penstock.pipeline.counting.spec import CoreSpec
+from penstock.pipeline.counting.targets import PrivateFacts, no_target_cells
 from penstock.pipeline.releasing.release import Batch
-from penstock.pipeline.windows.calendar import Calendar
 
 VERSION = 1
 FORMAT = StateFormat("account_loop", VERSION)
-
-
-class Plan(Protocol):
-    """What accounting uses of the plan of a run."""
-
-    @property
-    def accountants(self) -> tuple[Accountant, ...]:
-        """Accountants of the run."""
-
-    @property
-    def calendar(self) -> Calendar:
-        """Windows of the run."""
-
-    @property
-    def n_cells(self) -> int:
-        """Number of cells."""
-
-    @property
-    def targets(self) -> Targets:
-        """People whose cells an accountant follows."""
-
-    def accounting_facts(self, accountant: Accountant, shard: int) -> AccountingFacts:
-        """What an accountant may know, with what it prepared for one of its parts."""
-
-    def windows(self, first: int, last: int) -> list[Window]:
-        """Public facts of the windows from ``first`` to ``last``."""
 
 
 class AccountLoop:
@@ -50,7 +23,7 @@ class AccountLoop:
     ``shard`` is one of the accountant's parallel parts (`Plan.shards`).
     """
 
-    def __init__(self, plan: Plan, accountant: Accountant, shard: int = 0) -> None:
+    def __init__(self, plan: CoreSpec, accountant: Accountant, shard: int = 0) -> None:
         self.plan, self.accountant = plan, accountant
         self.name = ACCOUNTANTS.name_of(type(accountant))
         spans = plan.targets.spans[plan.accountants.index(accountant)]
@@ -59,7 +32,7 @@ class AccountLoop:
 
     def start(self) -> bytes:
         """State before the first release."""
-        nothing = PrivateFacts(1, np.zeros((0, self.plan.n_cells), np.int64), no_target_cells())
+        nothing = PrivateFacts(1, np.zeros((0, self.plan.grid.n_cells), np.int64), no_target_cells())
         return self._encode(self._state, 0, False, nothing)
 
     def is_early(self, data: bytes, batch: Batch) -> bool:
@@ -84,14 +57,14 @@ class AccountLoop:
         if self.targets is not None and batch.known is not None:
             known = known.joined(batch.known.after(known.last))
         if batch.releases:
-            windows = self.plan.windows(batch.releases[0].window, batch.releases[-1].window)
+            windows = self.plan.grid.windows(batch.releases[0].window, batch.releases[-1].window)
             for release, window in zip(batch.releases, windows):
                 if release.window > accounted:
                     private = {} if self.targets is None else known.of(release.window, self.targets)
                     made, state = accountant.charge(release, window, private, self.model, state)
                     rows += made
                     accounted = release.window
-        if not finished and (batch.stopped or accounted == self.plan.calendar.n_windows):
+        if not finished and (batch.stopped or accounted == self.plan.grid.calendar.n_windows):
             rows += accountant.finish(self.model, state)
             finished = True
         return rows, self._encode(state, accounted, finished, known.after(accounted))

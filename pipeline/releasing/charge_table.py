@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.windows.calendar import DAY, Calendar
+from penstock.pipeline.windows.grid import period_calendar
 from penstock.pipeline.windows.landmarks import Landmarks
-from penstock.pipeline.windows.schedule import period_calendar
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

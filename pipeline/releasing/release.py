@@ -9,21 +9,16 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.accountants.core.accountant import Accountant, AccountingFacts
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
 from penstock.accountants.landmark_budget import Budget, LandmarkBudget, counts_as_landmark
-from penstock.mechanisms.core.contract import MECHANISMS, Facts, Mechanism, Release, Window
+from penstock.mechanisms.core.contract import MECHANISMS, Release, Window
 from penstock.mechanisms.core.events import Block, Event, Repeated
-from penstock.mechanisms.core.noise import NoiseSource
-from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import BudgetExceeded
 from penstock.mechanisms.core.state import State, StateFormat, decode_state, encode_state
+from penstock.pipeline.counting.spec import STREAM, CoreSpec
 from penstock.pipeline.counting.targets import PrivateFacts
-from penstock.pipeline.windows.calendar import Calendar
 
 FORMAT = StateFormat("release_loop")
-#: Name of the stream of releases: the column ``stream``, and a word of every key of noise.
-STREAM = "main"
 #: Stream, start and end of a window, configuration: what is released once; and with the digest of its input.
 Span = tuple[str, int, int, str]
 Identity = tuple[str, int, int, str, str]
@@ -86,58 +81,6 @@ class Limit(Protocol):
         """A charge as it is kept; raises `BudgetExceeded` if it is not there."""
 
 
-class Plan(Protocol):
-    """What the release uses of the plan of a run."""
-
-    @property
-    def mechanism(self) -> Mechanism:
-        """What releases."""
-
-    @property
-    def accountants(self) -> tuple[Accountant, ...]:
-        """Accountants of the run."""
-
-    @property
-    def calendar(self) -> Calendar:
-        """Windows of the run."""
-
-    @property
-    def n_cells(self) -> int:
-        """Number of cells."""
-
-    @property
-    def max_cells(self) -> int:
-        """Cells that a person can be in, in one window."""
-
-    @property
-    def lateness(self) -> int:
-        """How long after its end a window accepts events, in milliseconds."""
-
-    @property
-    def on_exhausted(self) -> str | None:
-        """``stop`` or ``repeat`` when a budget would be exceeded; None: stop."""
-
-    @property
-    def configuration(self) -> bytes:
-        """Digest of the configuration."""
-
-    @property
-    def key(self) -> NoiseKey:
-        """Noise key of the run."""
-
-    def noise(self) -> NoiseSource:
-        """Keyed noise of the configuration."""
-
-    def facts(self) -> Facts:
-        """What the mechanism may know."""
-
-    def accounting_facts(self) -> AccountingFacts:
-        """What accountants may know."""
-
-    def windows(self, first: int, last: int) -> list[Window]:
-        """Public facts of the windows from ``first`` to ``last``."""
-
-
 class ReleaseLoop:
     """Steps the mechanism through consecutive windows; keeps nothing between calls but bytes.
 
@@ -145,12 +88,12 @@ class ReleaseLoop:
     noise is keyed by the input and the state.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: CoreSpec) -> None:
         self.plan = plan
         self.mechanism = plan.mechanism
-        self.noise = plan.noise()
-        self.configuration = plan.configuration
-        self.ledger_key = plan.key.subkey("ledger")
+        self.noise = plan.keys.noise()
+        self.configuration = plan.keys.configuration
+        self.ledger_key = plan.keys.ledger
         self.name = MECHANISMS.name_of(type(self.mechanism))
         guards = [a for a in plan.accountants if isinstance(a, LandmarkBudget)]
         if not guards and self.mechanism.landmark_budget is not None:
@@ -166,7 +109,7 @@ class ReleaseLoop:
         own: State = {
             "released": np.asarray(0),
             "stopped": np.asarray(False),
-            "shown": np.zeros(self.plan.n_cells),
+            "shown": np.zeros(self.plan.grid.n_cells),
             "shown_window": np.asarray(0),
         }
         return self._encode(self.mechanism.start(self.plan.facts()), budget, own)
@@ -192,7 +135,7 @@ class ReleaseLoop:
         releases: list[Release] = []
         charges: list[Charge] = []
         stopped, left = None, None
-        for window, vector in zip(self.plan.windows(first, first + len(counts) - 1), counts):
+        for window, vector in zip(self.plan.grid.windows(first, first + len(counts) - 1), counts):
             if bool(own["stopped"]):
                 break
             before = inner
@@ -211,7 +154,11 @@ class ReleaseLoop:
                 own, stopped = own | {"stopped": np.asarray(True)}, str(error)
                 break
             for release in made:
-                its = window if release.window == window.index else self.plan.windows(release.window, release.window)[0]
+                its = (
+                    window
+                    if release.window == window.index
+                    else self.plan.grid.windows(release.window, release.window)[0]
+                )
                 if self.guard:
                     rows, budget = self.guard.charge(release, its, {}, self.model, budget)
                     left = next((row.value for row in rows if row.name == "budget_left"), None)
@@ -231,7 +178,7 @@ class ReleaseLoop:
             limit.check(window, self.mechanism.worst_charge(window, inner))
         noise = self.noise.at(window.start, window.end, "step", vector, self.mechanism.noise_state(inner))
         made, inner = self.mechanism.step(window, vector, inner, noise)
-        if window.index == self.plan.calendar.n_windows:
+        if window.index == self.plan.grid.calendar.n_windows:
             bound = self.mechanism.noise_state(inner)
             noise = self.noise.at(window.start, window.end, "finish", np.zeros_like(vector), bound)
             made = made + self.mechanism.finish(inner, noise)
@@ -261,12 +208,12 @@ class ReleaseLoop:
         """A release that had to wait for later windows waits for their late rows too."""
         if release.available_at is None:
             return release
-        return replace(release, available_at=release.available_at + self.plan.lateness)
+        return replace(release, available_at=release.available_at + self.plan.grid.lateness_ms)
 
     def _charge(self, release: Release, window: Window, vector: NDArray[Any], state: State) -> Charge:
-        ends = [self.plan.calendar.end(event.last) for event in release.charge if isinstance(event, Block)]
+        ends = [self.plan.grid.calendar.end(event.last) for event in release.charge if isinstance(event, Block)]
         end = int(max([window.end, *ends]))
-        start = min(window.start, self.plan.calendar.start(release.window))  # of a block: of its first window
+        start = min(window.start, self.plan.grid.calendar.start(release.window))  # of a block: of its first window
         # Keyed: the digest of a short vector of small numbers could be inverted by trying them all. With the state:
         # other data in an earlier window means other noise, hence another charge. What follows the noise is left out:
         # it is not the same to the last bit on every processor.

@@ -7,12 +7,12 @@ import hmac
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.accountants.core.accountant import Accountant, Rows
+from penstock.accountants.core.accountant import Rows
 from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.geometry import Points, corners_of, distance, mean_points, stay_points, within
 from penstock.mechanisms.core.noise import NoiseSource
@@ -22,14 +22,14 @@ from penstock.mechanisms.core.run import ReleasedTraces, Step, collect, release_
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.trace_goal import PlannedNoise
 from penstock.mechanisms.core.traces import PointMechanism, PointSchedule, Traces
-from penstock.pipeline.counting import ingest
 from penstock.pipeline.counting.contributions import starts_of, user_codes
 from penstock.pipeline.counting.ingest import RowCounts, rejected_by_reason
+from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.releasing.release import Charge
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.windows.grid import period_calendar
 from penstock.pipeline.windows.landmarks import DrawnLandmarks, Landmarks, landmark_distribution
-from penstock.pipeline.windows.schedule import period_calendar
 
 Integers = NDArray[np.int64]
 
@@ -82,56 +82,12 @@ def _drawn(wanted: DrawnLandmarks, lengths: Integers, users: Integers) -> NDArra
     )
 
 
-class Plan(ingest.Plan, Protocol):
-    """What traces use of the plan of a run."""
-
-    @property
-    def accountants(self) -> tuple[Accountant, ...]:
-        """Accountants of the run."""
-
-    @property
-    def n_shards(self) -> int:
-        """Parts that users are split into."""
-
-    @property
-    def pseudonym_key(self) -> bytes:
-        """Key under which users become pseudonyms."""
-
-    @property
-    def key(self) -> NoiseKey:
-        """Noise key of the run."""
-
-    @property
-    def configuration(self) -> bytes:
-        """Digest of the configuration."""
-
-    @property
-    def point_mechanism(self) -> PointMechanism:
-        """What releases."""
-
-    @property
-    def landmarks(self) -> Landmarks | None:
-        """Landmarks of the run."""
-
-    @property
-    def budget_period(self) -> int | None:
-        """Length of a budget period in milliseconds."""
-
-    @property
-    def time_zone(self) -> str:
-        """Zone of landmarks and budget periods."""
-
-    @property
-    def gap(self) -> int | None:
-        """Least time between two points of a user, in milliseconds."""
-
-
-def budget_periods(plan: Plan, times: Integers) -> Integers:
+def budget_periods(plan: CoreSpec, times: Integers) -> Integers:
     """Budget period of every point, 0-based; days are those of the windows' time zone."""
-    length = plan.budget_period
+    length = plan.traces.budget_period
     if length is None:
         return np.zeros(len(times), np.int64)
-    return period_calendar(length, plan.calendar.start(1), plan.time_zone).index(times) - 1
+    return period_calendar(length, plan.grid.calendar.start(1), plan.traces.time_zone).index(times) - 1
 
 
 # From blocks of events to the traces of a shard of users.
@@ -167,14 +123,14 @@ def area_of(space: Space) -> Area:
     return Area(centre, float(furthest) + space.reach)
 
 
-def points_of(block: EventBlock, plan: Plan) -> tuple[RowCounts, Iterator[tuple[int, State]]]:
+def points_of(block: EventBlock, plan: CoreSpec) -> tuple[RowCounts, Iterator[tuple[int, State]]]:
     """Points of one block by shard of users.
 
     Which rows are used depends on their times, never on where they are.
 
     Returns row counts of the block, and (shard, points) pairs. Users are pseudonyms from here on.
     """
-    timely = plan.calendar.index(block.frame["time"].to_numpy()) > 0
+    timely = plan.grid.calendar.index(block.frame["time"].to_numpy()) > 0
     frame = block.frame.filter(timely)
     points: Points = frame.select("latitude", "longitude").to_numpy()
     inside = within(points, (area := area_of(plan.space)).centre, area.radius)
@@ -188,20 +144,20 @@ def points_of(block: EventBlock, plan: Plan) -> tuple[RowCounts, Iterator[tuple[
     return counts, _split(frame, inside, plan)
 
 
-def _split(frame: Any, points: Points, plan: Plan) -> Iterator[tuple[int, State]]:
+def _split(frame: Any, points: Points, plan: CoreSpec) -> Iterator[tuple[int, State]]:
     if frame.is_empty():
         return
-    codes, table = user_codes(frame["user"], plan.pseudonym_key)
+    codes, table = user_codes(frame["user"], plan.keys.pseudonyms)
     users = table.astype("<i8").view(">u8").astype(np.uint64)[codes]
     # The pseudonym's leading bits choose the shard, so that shards in order hold pseudonyms in order.
-    shard = ((users[:, 0] >> np.uint64(32)) * np.uint64(plan.n_shards)) >> np.uint64(32)
+    shard = ((users[:, 0] >> np.uint64(32)) * np.uint64(plan.batching.n_shards)) >> np.uint64(32)
     times = frame["time"].to_numpy()
     for number in np.unique(shard).tolist():
         own = shard == number
         yield int(number), {"user": users[own], "time": times[own], "point": points[own]}
 
 
-def gather(pieces: Sequence[State], plan: Plan) -> Traces:
+def gather(pieces: Sequence[State], plan: CoreSpec) -> Traces:
     """The traces of one shard.
 
     ``pieces``: points of the shard as `points_of` finds them, in any order. Returns the traces, users in order of their
@@ -218,8 +174,8 @@ def gather(pieces: Sequence[State], plan: Plan) -> Traces:
     if several.any():
         points[several] = mean_points(rows, np.cumsum(n_rows[several]) - n_rows[several], area_of(plan.space).centre)
     users, times = users[first], times[first]
-    if plan.gap is not None:
-        kept = _apart(times, np.flatnonzero(starts_of([users[:, 0], users[:, 1]])), plan.gap)
+    if plan.traces.gap is not None:
+        kept = _apart(times, np.flatnonzero(starts_of([users[:, 0], users[:, 1]])), plan.traces.gap)
         users, times, points = users[kept], times[kept], points[kept]
     starts = np.flatnonzero(starts_of([users[:, 0], users[:, 1]]))
     return Traces(
@@ -227,7 +183,9 @@ def gather(pieces: Sequence[State], plan: Plan) -> Traces:
         starts=starts,
         times=times,
         points=points,
-        landmarks=landmark_mask(plan.landmarks, plan.time_zone, times, points, starts, users[starts].view(np.int64)),
+        landmarks=landmark_mask(
+            plan.traces.landmarks, plan.traces.time_zone, times, points, starts, users[starts].view(np.int64)
+        ),
         periods=budget_periods(plan, times),
     )
 
@@ -257,7 +215,7 @@ def pseudonyms(users: Integers) -> list[str]:
     return [digits[i : i + 32] for i in range(0, len(digits), 32)]
 
 
-def view(plan: Plan, traces: Traces, released: ReleasedTraces) -> TraceView:
+def view(plan: CoreSpec, traces: Traces, released: ReleasedTraces) -> TraceView:
     """What accountants may see: no true position."""
     return TraceView(
         subjects=pseudonyms(traces.users),
@@ -270,7 +228,7 @@ def view(plan: Plan, traces: Traces, released: ReleasedTraces) -> TraceView:
         scale=released.scale,
         action=released.action,
         noise=released.noise,
-        mechanism=plan.point_mechanism,
+        mechanism=plan.traces.mechanism,
     )
 
 
@@ -305,29 +263,29 @@ class TraceLoop:
     shard it is in.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: CoreSpec) -> None:
         self.plan = plan
-        self.configuration = plan.configuration
-        self.noise = NoiseSource(plan.key, configuration=self.configuration)
-        landmarks = plan.landmarks
+        self.configuration = plan.keys.configuration
+        self.noise = NoiseSource(plan.keys.noise_key, configuration=self.configuration)
+        landmarks = plan.traces.landmarks
         self.max_landmarks = landmarks.max_per_period if landmarks else None
         self.origin = area_of(plan.space).centre
 
     def release(self, shard: int, traces: Traces) -> TraceBatch:
         """Release and account all traces of a shard; raises `BudgetExceeded` before anything leaves."""
-        deviations = planned_noise(self.plan.point_mechanism, traces)
+        deviations = planned_noise(self.plan.traces.mechanism, traces)
         schedule = PointSchedule(traces, self.origin, self.max_landmarks, deviations)
         charges = []
 
         def steps() -> Any:
             """Charge every step as it is released."""
-            for step in release_traces(self.plan.point_mechanism, schedule, self.noise):
+            for step in release_traces(self.plan.traces.mechanism, schedule, self.noise):
                 charges.append(self._charge(shard, step, traces))
                 yield step
 
         released = collect(steps(), len(traces.times))
         seen = view(self.plan, traces, released)
-        check_budget(seen, self.plan.point_mechanism)
+        check_budget(seen, self.plan.traces.mechanism)
         accounts = tuple(accountant.account_traces(seen) for accountant in self.plan.accountants)
         return TraceBatch(shard, traces, released, tuple(charges), accounts)
 
@@ -348,7 +306,7 @@ class TraceLoop:
 
     def _digest(self, *arrays: NDArray[Any]) -> str:
         message = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
-        return hmac.new(self.plan.key.subkey("ledger"), message, hashlib.sha256).hexdigest()[:32]
+        return hmac.new(self.plan.keys.ledger, message, hashlib.sha256).hexdigest()[:32]
 
 
 def planned_noise(mechanism: PointMechanism, traces: Traces) -> NDArray[np.float64] | None:

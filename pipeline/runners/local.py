@@ -40,6 +40,7 @@ from penstock.pipeline.runners.shared import (
     INTERRUPTED,
     PIECE_ROWS,
     account_parts,
+    live_input,
     map_in_order,
     released_batches,
     stopping,
@@ -87,7 +88,7 @@ def _run_counts(plan: Plan, spans: Iterable[Span]) -> None:
     for (group, shard), piece in _read(plan, spans, writer, contributions_of):
         contributions[group][shard].append(piece)
     # Contributions to a group of windows are dropped as soon as it is counted.
-    groups = ((group, contributions.pop(group, {})) for group in range(plan.n_groups))
+    groups = ((group, contributions.pop(group, {})) for group in range(plan.batching.n_groups))
     users: dict[int, list[Visits]] = defaultdict(list)
     n_memberships, goes_on = 0, True
     for counts, visits in _counted(plan, groups):
@@ -217,20 +218,20 @@ class StreamLoop:
         self.goes_on = True
         #: Whether there is no more to warn of; a recorded input was looked at before.
         self.warned = is_recorded(self.source)
-        self._start = max(self.latest, plan.calendar.from_ms)
+        self._start = max(self.latest, plan.grid.calendar.from_ms)
         self._begun = self._saved = time.monotonic()
 
     def run(self) -> str | None:
         """Go on until the source ends, the stream is stopped, or a budget is used up."""
         spool = parts_folder(self.plan, "spool")
         batches = self.source.micro_batches(
-            self.plan, spool, self.position, self.number, self.latest, self.checkpointed
+            live_input(self.plan), spool, self.position, self.number, self.latest, self.checkpointed
         )
         with closing(_Reader(batches)) as reader:
             for piece in self._due(reader):
                 self._count(piece)
                 self._release_until(self._watermark)
-        n_windows = self.plan.calendar.n_windows
+        n_windows = self.plan.grid.calendar.n_windows
         if reader.ended and n_windows is not None:
             self._release(n_windows)
         self._save()
@@ -275,7 +276,7 @@ class StreamLoop:
             pieces = self.open.setdefault(group, [])
             pieces.append(contributions)
             if len(pieces) > _MAX_PIECES:
-                self.open[group] = [merged(pieces, self.plan)]
+                self.open[group] = [merged(pieces, self.plan.batching.layout, self.plan.bounds.keep)]
         self.writer.rejects(f"{piece.number:012d}", piece.block.rejects)
         self.rows.add(rows)
         metrics.read_rows(rows)
@@ -292,14 +293,14 @@ class StreamLoop:
         self.warned = True
 
     def _release_until(self, watermark: int) -> None:
-        self._release(self.plan.schedule.last_final(watermark))
+        self._release(self.plan.grid.last_final(watermark))
 
     def _release(self, window: int) -> None:
         """Count and release all windows up to one that is final, empty ones included."""
-        final_at, size = time.time(), self.plan.group
-        n_groups = -(-window // size) if window == self.plan.calendar.n_windows else window // size
+        final_at, size = time.time(), self.plan.batching.group
+        n_groups = -(-window // size) if window == self.plan.grid.calendar.n_windows else window // size
         # Windows that become final together are released and written together.
-        step = max(1, PART_ROWS // (size * self.plan.n_cells))
+        step = max(1, PART_ROWS // (size * self.plan.grid.n_cells))
         while self.goes_on and self.n_counted < n_groups:
             metrics.due((n_groups - self.n_counted) * size)
             groups = range(self.n_counted, min(self.n_counted + step, n_groups))
@@ -327,8 +328,11 @@ class StreamLoop:
 
     def _save(self) -> None:
         """Take a checkpoint."""
-        self.open = {group: [merged(pieces, self.plan)] for group, pieces in self.open.items()}
-        pieces = [piece.encode(self.plan.layout) for (piece,) in self.open.values()]
+        self.open = {
+            group: [merged(pieces, self.plan.batching.layout, self.plan.bounds.keep)]
+            for group, pieces in self.open.items()
+        }
+        pieces = [piece.encode(self.plan.batching.layout) for (piece,) in self.open.values()]
         state = {
             **{f"source.{name}": value for name, value in self.position.items()},
             **{f"rows.{name}": value for name, value in self.rows.as_state().items()},
@@ -336,7 +340,9 @@ class StreamLoop:
             "latest": np.asarray(self.latest),
             "watermark": np.asarray(self._watermark),
             "counted": np.asarray(self.n_counted),
-            "final": np.asarray(min(self.n_counted * self.plan.group, self.plan.calendar.n_windows or 2**62)),
+            "final": np.asarray(
+                min(self.n_counted * self.plan.batching.group, self.plan.grid.calendar.n_windows or 2**62)
+            ),
             "memberships": np.asarray(self.n_memberships),
             "open_groups": np.asarray(list(self.open), np.int64),
             "open_bytes": np.asarray([len(piece) for piece in pieces], np.int64),
@@ -350,7 +356,7 @@ class StreamLoop:
 
     def _saved_quota(self) -> State:
         """What users have used of a bound on budget periods, where there is one."""
-        if self.plan.bounding.max_per_period is None:
+        if self.plan.config.bounding.max_per_period is None:
             return {}
         return {f"quota.{name}": value for name, value in self.quota.state().items()}
 
@@ -422,9 +428,10 @@ def _read(
     plan: Plan, spans: Iterable[Span], writer: RunWriter, reduce: Reduce[Key, Piece]
 ) -> Iterator[tuple[Key, Piece]]:
     """Reduce the input to contributions or points by key; write the row counts and rejects of every span."""
+    source = plan.source.reading(plan.space.reads)
     for span in spans:
         rows, rejects = RowCounts(), list[Reject]()
-        for reduced in map_in_order(partial(_reduced, plan, reduce), plan.source.work(span)):
+        for reduced in map_in_order(partial(_reduced, plan, reduce), source.work(span)):
             for own, refused, found in reduced:
                 rows.add(own)
                 metrics.read_rows(own)
@@ -452,7 +459,7 @@ _Work = tuple[int, dict[int, list[Contributions]]]
 
 def _counted(plan: Plan, groups: Iterable[_Work]) -> Iterator[tuple[GroupCounts, dict[int, Visits]]]:
     """`_count_shards` of every group: side by side, unless what one leaves of a bound is what the next one has."""
-    if plan.bounding.max_per_period is None:
+    if plan.config.bounding.max_per_period is None:
         yield from map_in_order(partial(_count_shards, plan, {}), groups)
     else:
         quotas: dict[int, PeriodQuota] = defaultdict(PeriodQuota)
@@ -464,7 +471,7 @@ def _count_shards(plan: Plan, quotas: Mapping[int, PeriodQuota], work: _Work) ->
     group, shards = work
     total, visits = nothing(group, plan), {}
     for shard in sorted(shards):
-        quota = None if plan.bounding.max_per_period is None else quotas[shard]
+        quota = None if plan.config.bounding.max_per_period is None else quotas[shard]
         counts, seen = count_group(group, shards.pop(shard), plan, quota)
         total = total + counts
         if seen is not None:

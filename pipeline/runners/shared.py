@@ -13,12 +13,14 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.pipeline.counting.count import GroupCounts
+from penstock.pipeline.counting.ingest import ingested
 from penstock.pipeline.counting.targets import PrivateFacts
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.monitoring.server import HEALTH
-from penstock.pipeline.output.files import PART_ROWS
+from penstock.pipeline.output.files import PART_ROWS, parts_folder
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
+from penstock.pipeline.sources.base import LiveInput
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -34,6 +36,11 @@ INTERRUPTED = "interrupted"
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def live_input(plan: Plan) -> LiveInput:
+    """What a live source takes of a plan."""
+    return LiveInput(plan.grid, parts_folder(plan, "spool"), partial(ingested, plan=plan))
 
 
 def map_in_order(call: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
@@ -69,7 +76,7 @@ def released_batches(
     The cuts are those of all cells, so that they are the same in every stream. Every charge is on disk before its
     release leaves.
     """
-    step = max(1, PART_ROWS // plan.n_cells)
+    step = max(1, PART_ROWS // plan.grid.n_cells)
     for row in range(0, len(counts.bounded), step):
         first, bounded = counts.first + row, counts.bounded[row : row + step]
         last = first + len(bounded) - 1
@@ -77,7 +84,7 @@ def released_batches(
         if plan.targets.n_targets:
             seen = counts.target_cells[(counts.target_cells[:, 0] >= first) & (counts.target_cells[:, 0] <= last)]
             batch = replace(batch, known=PrivateFacts(first, bounded, seen))
-        metrics.released(batch, int(plan.calendar.end(last)))
+        metrics.released(batch, int(plan.grid.calendar.end(last)))
         yield batch, state
         if batch.stopped:
             return

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, parameter
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.windows.calendar import Calendar, format_time
-from penstock.pipeline.windows.schedule import WindowSchedule
+from penstock.pipeline.windows.grid import WindowGrid
 
 # Blocks of events, in which data moves until it is counted.
 
@@ -226,23 +226,15 @@ class Source(Checked, ABC):
         """SHA-256 of every input file by name (or of the generating parameters)."""
 
 
-class LiveRun(Protocol):
-    """What a live source uses of the run that reads it."""
+@dataclass(frozen=True)
+class LiveInput:
+    """What a live source takes of the run that reads it."""
 
-    @property
-    def calendar(self) -> Calendar:
-        """Windows of the run."""
-
-    @property
-    def schedule(self) -> WindowSchedule:
-        """Deadlines of the windows."""
-
-    @property
-    def spool(self) -> Path:
-        """Folder in which a source keeps what a continued run needs; it lasts as long as the run's own files."""
-
-    def ingest(self, block: EventBlock) -> EventBlock:
-        """The block as it may be kept or sent on: in a deployment without user ids and positions."""
+    grid: WindowGrid
+    spool: Path  # folder in which a source keeps what a continued run needs; it lasts as long as the run's own files
+    ingest: Callable[
+        [EventBlock], EventBlock
+    ]  # makes the block that may be kept: in a deployment without ids, positions
 
 
 def latest_before(times: Integers, calendar: Calendar, before: int) -> Integers:
@@ -289,13 +281,13 @@ class LiveSource(Source):
         """Whether there is no end."""
         return self.until is None
 
-    def starts(self, run: LiveRun) -> list[State]:
+    def starts(self, run: LiveInput) -> list[State]:
         """Initial position of each of the readers that share the source on a cluster; the same when a run resumes."""
         return [{}]
 
     @abstractmethod
     def micro_batches(
-        self, run: LiveRun, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
+        self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
         """Micro-batches from a position on, in order; None where there is nothing to read at the moment.
 

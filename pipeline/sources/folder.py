@@ -29,7 +29,7 @@ from penstock.pipeline.sources.base import (
     Checkpointed,
     EventBlock,
     Integers,
-    LiveRun,
+    LiveInput,
     LiveSource,
     MicroBatch,
     Source,
@@ -143,7 +143,7 @@ class Folder(LiveSource):
         return replace(self, of=self.of.reading(columns))
 
     def micro_batches(
-        self, run: LiveRun, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
+        self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
         """Blocks of files as they arrive; a journal with the run keeps what was decided since the latest checkpoint."""
         return _micro_batches(self, run, start, number, latest, checkpointed)
@@ -199,7 +199,7 @@ class Entry:
 
 
 def _micro_batches(
-    source: Folder, run: LiveRun, start: State, number: int, latest: int, checkpointed: Checkpointed
+    source: Folder, run: LiveInput, start: State, number: int, latest: int, checkpointed: Checkpointed
 ) -> Iterator[MicroBatch | None]:
     reader = _Reader(source, run, start, latest)
     journal = Journal(run.spool, number, Entry.decode)
@@ -274,7 +274,7 @@ class _Reader:
     """Finds files and turns them into micro-batches."""
 
     source: Folder
-    run: LiveRun
+    run: LiveInput
     start: State
     clock: int
     #: Files that were read to their end and are still in the folder, by name.
@@ -301,7 +301,7 @@ class _Reader:
         if "open" in self.start and str(self.start["open"]):
             file = File(int(self.start["open_written"]), str(self.start["open"]), int(self.start["open_size"]))
             self._open(file, int(self.start["block"]))
-        over = self.run.schedule.over
+        over = self.run.grid.over
         self.end = None if over is None else over + self.source.disorder
 
     @property
@@ -385,7 +385,7 @@ class _Reader:
 
     def _passes(self, clock: int) -> bool:
         """Whether a window, or the run, is over at a clock and was not before."""
-        before, after = (self.run.schedule.last_final(at - self.source.disorder) for at in (self.clock, clock))
+        before, after = (self.run.grid.last_final(at - self.source.disorder) for at in (self.clock, clock))
         return after > before
 
     def _opens_next(self) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.state import State
-from penstock.pipeline.sources.base import Checkpointed, EventBlock, LiveRun, MicroBatch, Span
+from penstock.pipeline.sources.base import Checkpointed, EventBlock, LiveInput, MicroBatch, Span
 from penstock.pipeline.sources.reading import kafka
 from penstock.pipeline.sources.reading.kafka_client import KafkaSettings
 
@@ -63,12 +63,12 @@ class Kafka(KafkaSettings):
         return replace(plain, dead_letters=None, dead_letter_content=False)
 
     def micro_batches(
-        self, run: LiveRun, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
+        self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
         """Messages as they arrive; a journal with the run keeps what was decided since the latest checkpoint."""
         return kafka.micro_batches(self, run, start, number, latest, checkpointed)
 
-    def starts(self, run: LiveRun) -> list[State]:
+    def starts(self, run: LiveInput) -> list[State]:
         """One for each partition, up to a limit."""
         return kafka.starts(self, run)
 

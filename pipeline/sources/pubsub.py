@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
 from penstock.mechanisms.core.state import State
-from penstock.pipeline.sources.base import Checkpointed, EventBlock, LiveRun, MicroBatch, Span
+from penstock.pipeline.sources.base import Checkpointed, EventBlock, LiveInput, MicroBatch, Span
 from penstock.pipeline.sources.reading.messages import MessageSettings
 from penstock.pipeline.sources.reading.services import flaw
 
@@ -68,7 +68,7 @@ class Pubsub(MessageSettings):
         return replace(self, checkpoint=0)
 
     def micro_batches(
-        self, run: LiveRun, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
+        self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
         """None: raises `DataError`, since Beam's connector reads it."""
         raise DataError(f"{self.subscription}: is read by Beam's connector")

@@ -19,7 +19,7 @@ from penstock.pipeline.sources.base import (
     MIN_EVENT_TIME,
     Checkpointed,
     EventBlock,
-    LiveRun,
+    LiveInput,
     LiveSource,
     MicroBatch,
     Reject,
@@ -129,7 +129,7 @@ class Stream(LiveSource):
         return self.of
 
     def micro_batches(
-        self, run: LiveRun, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
+        self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
         """The events of the source, cut by time; ``folder`` is for sorting."""
         return replay(self, run, folder, Offset.of(start), number, latest)
@@ -179,7 +179,7 @@ class Offset:
 
 
 def replay(
-    source: Stream, run: LiveRun, spool: Path, start: Offset, number: int = 0, latest: int = MIN_EVENT_TIME
+    source: Stream, run: LiveInput, spool: Path, start: Offset, number: int = 0, latest: int = MIN_EVENT_TIME
 ) -> Iterator[MicroBatch]:
     """Micro-batches from a position on.
 
@@ -201,21 +201,21 @@ def replay(
 
 
 def _cut(
-    block: EventBlock, here: Offset, first: int, before: int, run: LiveRun, source: Stream
+    block: EventBlock, here: Offset, first: int, before: int, run: LiveInput, source: Stream
 ) -> Iterator[MicroBatch]:
     frame = block.frame.drop("arrival", strict=False)
     following = Offset(here.chunk, here.block + 1)
     clock = block.frame[source.clock or "time"].to_numpy()[first:]
     if source.clock == "arrival":
         # A row is held against its own arrival, and not against what came before it.
-        assert run.schedule.over is not None  # a source in files has an end
-        clock = np.minimum(clock, run.schedule.over + source.disorder)
+        assert run.grid.over is not None  # a source in files has an end
+        clock = np.minimum(clock, run.grid.over + source.disorder)
         latest, watermarks = np.maximum.accumulate(np.concatenate([[before], clock])), clock
     else:
-        latest = latest_before(clock, run.calendar, before)
+        latest = latest_before(clock, run.grid.calendar, before)
         watermarks = latest[:-1] - source.disorder
     factor = source.factor
-    longest = _MAX_WINDOWS * run.calendar.step if factor is None else max(1, round(factor * 1000))
+    longest = _MAX_WINDOWS * run.grid.calendar.step if factor is None else max(1, round(factor * 1000))
     cuts = np.flatnonzero(np.diff(latest[1:] // longest)) + 1
     edges = [0, *cuts.tolist(), len(clock)]
     for begin, end in pairwise(edges):
@@ -232,19 +232,19 @@ def _cut(
         )
 
 
-def _arriving(source: Source, run: LiveRun, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
+def _arriving(source: Source, run: LiveInput, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
     """Chunks in the order of the source: its spans."""
     for span in source.spans_from(first):
         yield span.index, (run.ingest(block) for block in source.read(span))
 
 
-def _sorted(source: Stream, run: LiveRun, spool: Path, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
+def _sorted(source: Stream, run: LiveInput, spool: Path, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
     """Chunks in the order of the clock; ties stay in the order of the source.
 
     One pass shares the rows out to pieces of equal time on disk; these are sorted when their turn comes, as many
     together as fill a block.
     """
-    begin, end = run.calendar.from_ms, run.calendar.until_ms or 0
+    begin, end = run.grid.calendar.from_ms, run.grid.calendar.until_ms or 0
     width = max(1, -(-(end - begin) // _PIECES))
     shutil.rmtree(spool, ignore_errors=True)
     spool.mkdir(parents=True)
@@ -268,7 +268,7 @@ def _sorted(source: Stream, run: LiveRun, spool: Path, first: int) -> Generator[
 
 
 def _share_out(
-    source: Stream, run: LiveRun, spool: Path, begin: int, width: int
+    source: Stream, run: LiveInput, spool: Path, begin: int, width: int
 ) -> tuple[pl.DataFrame | None, tuple[Reject, ...]]:
     """Write every block's rows to the pieces they belong to; give the columns, and all rejects."""
     empty, number = None, 0

@@ -13,8 +13,8 @@ from penstock.mechanisms import get
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.counting.bounding import released_counts
 from penstock.pipeline.counting.contributions import ContributionRows
+from penstock.pipeline.counting.count import released_counts
 
 __all__ = ["presence"]  # a fixture
 

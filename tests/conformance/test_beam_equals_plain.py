@@ -46,10 +46,10 @@ def test_a_run_releases_what_the_mechanism_does_alone(tmp_path, name, example, r
     folder = run(config, runner=runner).folder
     plan = make_plan(config)
     truth = pl.read_parquet(folder / "operator" / "truth.parquet")
-    counts = truth["bounded"].to_numpy().reshape(plan.n_windows, plan.n_cells)
+    counts = truth["bounded"].to_numpy().reshape(plan.grid.n_windows, plan.grid.n_cells)
     assert not counts[3].any()
-    windows = plan.windows(1, plan.n_windows)
-    plain = run_mechanism(plan.mechanism, counts, plan.facts(), windows=windows, source=plan.noise())
+    windows = plan.grid.windows(1, plan.grid.n_windows)
+    plain = run_mechanism(plan.mechanism, counts, plan.facts(), windows=windows, source=plan.keys.noise())
     frame = pl.read_parquet(folder / "public" / "releases.parquet")
     assert frame["value"].to_numpy().tobytes() == np.concatenate([r.values for r in plain]).tobytes()
     # A block's charge is shown in each of its windows, though it is paid once.
@@ -64,6 +64,6 @@ def test_a_run_releases_what_the_mechanism_does_alone(tmp_path, name, example, r
         "epsilon": [pure_epsilon(charge) for charge in charges],
         "rho": [concentrated_rho(charge) for charge in charges],
         "noise": [r.noise for r in plain],
-        "scale": [float(np.broadcast_to(r.scale, plan.n_cells)[0]) for r in plain],
+        "scale": [float(np.broadcast_to(r.scale, plan.grid.n_cells)[0]) for r in plain],
     }.items():
         assert first_rows[column].to_list() == expected, column

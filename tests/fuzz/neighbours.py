@@ -197,9 +197,9 @@ def _seen(out: Path, plan: Plan, folder: Path) -> Seen:
     releases = public["releases.parquet"]
     table = pl.read_parquet(out / "operator" / "truth.parquet") if plan.keeps_truth else releases
     column = table["bounded" if plan.keeps_truth else "value"]
-    whole = plan.n_windows * plan.n_cells
+    whole = plan.grid.n_windows * plan.grid.n_cells
     counts = column.to_numpy().astype(float) if len(column) == whole else np.zeros(0)
-    counts = counts.reshape(-1, plan.n_cells)
+    counts = counts.reshape(-1, plan.grid.n_cells)
     ledger = plan.folder / "operator" / "ledger"
     shared = plan.config.output.ledger
     lines = Path(shared or ledger).read_text().splitlines() if Path(shared or ledger).exists() else []
@@ -270,7 +270,7 @@ def _sensitivity(world: World, one: Change, seen: Seen, moved: np.ndarray[Any, A
     But for those that come later in a bounded budget period.
     """
     assert seen.plan is not None
-    limits, sensitivity = seen.plan.bounding, seen.manifest["sensitivity"]
+    limits, sensitivity = seen.plan.config.bounding, seen.manifest["sensitivity"]
     part = one.unit in ("event", "of the ledger") or (one.unit in ("step", "stretch") and world.kind != "files")
     most, square = (2 if part else 1) * sensitivity["l1"], (2 if part else 1) * sensitivity["l2"] ** 2
     for index, row in enumerate(moved):
@@ -282,7 +282,7 @@ def _sensitivity(world: World, one: Change, seen: Seen, moved: np.ndarray[Any, A
     hit = {window for window in latest.tolist() if window}
     blocks = {(window - 1) // unit for window in hit}
     if seen.plan.period_bound is not None:
-        facts = seen.plan.windows(1, seen.plan.n_windows)
+        facts = seen.plan.grid.windows(1, seen.plan.n_windows)
         since = {facts[window - 1].period: window for window in sorted(hit, reverse=True)}
         blocks |= {one.index - 1 for one in facts if one.index >= since.get(one.period, np.inf)}
     together = seen.plan.chain.together

@@ -136,7 +136,7 @@ def test_a_deployment_on_flink_leaves_no_trace_of_people_or_keys(broker, tmp_pat
     # What state does hold: keyed digests of the people in windows that were open.
     config = loads(json.dumps(value))
     plan = make_plan(config, folder, nonce_of_run(config, folder, resume=True))
-    (digest,) = user_codes(pl.Series(USERS[:1]), plan.digest_key)[1]
+    (digest,) = user_codes(pl.Series(USERS[:1]), plan.keys.users)[1]
     assert any(half.tobytes() in data for half in digest for data in state.values())
     sent = {name: content(broker, name) for kind, name in topics.items() if kind != "events"}
     assert sent[topics["dead"]].count(b"latitude out of range") == 5

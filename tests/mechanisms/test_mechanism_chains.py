@@ -20,8 +20,9 @@ from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.counting.bounding import BlockBounds, bound_block, released_counts, released_memberships
+from penstock.pipeline.counting.bounding import BlockBounds, bound_block
 from penstock.pipeline.counting.contributions import ContributionRows, merge
+from penstock.pipeline.counting.count import released_counts, released_memberships
 from penstock.pipeline.monitoring.verify import verify
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -145,7 +146,7 @@ def test_another_window_day_or_configuration_is_another_sample(tmp_path, unit):
         value["source"] |= source
         plan = make_plan(loads(json.dumps(value)))
         # The day is in the digest of the configuration, too: by itself it must make the difference.
-        vars(plan)["configuration"] = digests.setdefault(rate, plan.configuration)
+        vars(plan)["configuration"] = digests.setdefault(rate, plan.keys.configuration)
         kept = released_memberships(everybody, plan)
         for window in (1, 2):
             masks.append(np.isin(np.arange(n_users), kept.user[kept.window == window, 0]))
@@ -232,7 +233,7 @@ def test_a_run_of_a_chain_is_the_plain_loop_and_the_same_for_any_split(tmp_path,
     truth = pl.read_parquet(one.folder / "operator" / "truth.parquet")
     bounded = truth["bounded"].to_numpy().reshape(N_WINDOWS, -1)
     plain = run_mechanism(
-        plan.mechanism, bounded, plan.facts(), windows=plan.windows(1, N_WINDOWS), source=plan.noise()
+        plan.mechanism, bounded, plan.facts(), windows=plan.grid.windows(1, N_WINDOWS), source=plan.keys.noise()
     )
     assert np.array_equal(frame["value"].to_numpy().reshape(N_WINDOWS, -1), [release.values for release in plain])
     per_window = frame.group_by("window", maintain_order=True).first()
@@ -245,7 +246,7 @@ def test_generalization_reads_one_vector_and_shows_it_everywhere(tmp_path):
     events = write_events(tmp_path)
     plan = plan_of(tmp_path, [SPATIAL, TEMPORAL, {"type": "discrete_laplace", "epsilon": 1.0}])
     counts = released_counts(memberships_of(events), 1, N_WINDOWS, plan)
-    releases = run_mechanism(plan.mechanism, counts, plan.facts(), windows=plan.windows(1, N_WINDOWS))
+    releases = run_mechanism(plan.mechanism, counts, plan.facts(), windows=plan.grid.windows(1, N_WINDOWS))
     values = np.array([release.values for release in releases])
     for stretch in (slice(0, 3), slice(3, 6), slice(6, 8)):
         assert (values[stretch] == values[stretch.start]).all()

@@ -160,8 +160,8 @@ def test_every_runner_releases_the_same_under_one_nonce(tmp_path, monkeypatch, c
 def test_the_nonce_travels_with_the_plan_to_workers(tmp_path):
     plan = make_plan(configured(deployed(tmp_path)), nonce=b"of this run")
     worker = pickle.loads(pickle.dumps(plan)).opened()
-    assert worker.key == plan.key
-    assert worker.digest_key == plan.digest_key
+    assert worker.key == plan.keys.noise_key
+    assert worker.digest_key == plan.keys.users
     assert worker.key != make_plan(configured(deployed(tmp_path)), nonce=b"of another").key
 
 

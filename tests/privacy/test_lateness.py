@@ -212,7 +212,7 @@ class Partitions:
 def reader_of(folder, more: str, n_partitions: int = 1):
     plan = make_plan(loads(TOPIC.replace("PATH", str(folder)).replace("MORE", more)), folder)
     letters = SimpleNamespace(send=lambda *_: None)
-    reader = kafka._Reader(plan.config.source, plan, Partitions(), letters, {}, MIN_EVENT_TIME)
+    reader = kafka._Reader(plan.config.source, live_input(plan), Partitions(), letters, {}, MIN_EVENT_TIME)
     reader.add(dict.fromkeys(range(n_partitions), 0))
     return plan, reader
 
@@ -372,7 +372,7 @@ def test_a_window_waits_for_a_list_of_the_partitions_that_is_younger_than_its_de
     monkeypatch.setattr(kafka, "Consumer", topic)
     monkeypatch.setattr(kafka, "clock_time", lambda: BEGIN / 1000 + 60 * topic.minute)
     monkeypatch.setattr(kafka, "_AGAIN", -1.0)
-    pieces = plan.config.source.micro_batches(plan, tmp_path, {}, 0, MIN_EVENT_TIME, Checkpointed())
+    pieces = plan.config.source.micro_batches(live_input(plan), tmp_path, {}, 0, MIN_EVENT_TIME, Checkpointed())
     fates: dict[str, set[bool]] = {}
     reached = []
     for minute in (30, 60, 72, 90, 91, 92, 95, 100, 150, 199):

@@ -90,7 +90,7 @@ def late_by_what_others_sent(patch):
     def closed(piece, plan):
         times = piece.block.frame["time"].to_numpy()
         latest = int(times.max(initial=0))
-        return np.full(len(times), plan.schedule.last_final(latest))
+        return np.full(len(times), plan.grid.last_final(latest))
 
     patch.setattr(local, "closed_before", closed)
 

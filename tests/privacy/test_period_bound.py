@@ -32,7 +32,7 @@ from penstock.pipeline.output.utility_summary import losses
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.local import StreamLoop
 from penstock.pipeline.windows.calendar import DAY, Calendar
-from penstock.pipeline.windows.schedule import WindowSchedule
+from penstock.pipeline.windows.grid import WindowGrid
 
 HOUR = 3_600_000
 
@@ -105,10 +105,10 @@ def test_a_bound_is_made_of_whole_numbers(wrong, field):
         PeriodBound(**({"most": 3, "max_cells": 1, "shortest": 24, "longest": 24} | wrong))
 
 
-def schedule(hours: int | None, period: int | None, zone: str = "UTC", begin: int = 0) -> WindowSchedule:
+def schedule(hours: int | None, period: int | None, zone: str = "UTC", begin: int = 0) -> WindowGrid:
     until = None if hours is None else begin + hours * HOUR
     calendar = Calendar(step=HOUR, anchor=begin, time_zone="UTC", from_ms=begin, until_ms=until)
-    return WindowSchedule(calendar=calendar, budget_period_ms=period, time_zone=zone)
+    return WindowGrid(calendar=calendar, budget_period_ms=period, time_zone=zone)
 
 
 def test_lengths_of_periods():

@@ -187,8 +187,8 @@ def observed(case, folder, present):
 
 def replicas(plan, counts, mechanism=None, source=None):
     """Releases of all replicas of a run; ``counts`` of each."""
-    windows = plan.windows(1, counts.shape[1])
-    source = source or plan.noise()
+    windows = plan.grid.windows(1, counts.shape[1])
+    source = source or plan.keys.noise()
     return run_mechanism(mechanism or plan.mechanism, counts, plan.facts(), windows=windows, source=source)
 
 
@@ -235,7 +235,7 @@ def test_nobody_finds_more_than_is_claimed(name, tmp_path):
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.sharp])
 def test_half_of_the_noise_is_convicted(name, tmp_path):
     def halved(plan):
-        right = plan.noise()
+        right = plan.keys.noise()
         return HalvedNoise(right.key, configuration=right.configuration, stream=right.stream)
 
     found, claim = measured(CASES[name], tmp_path, source=halved)
@@ -267,7 +267,7 @@ SAMPLED = Case(
 
 def sampled_counts(plan, n_keys):
     """Counts of as many runs as there are keys, shape (n_keys, n_windows, n_cells)."""
-    counts = np.zeros((n_keys, plan.n_windows, plan.n_cells), np.int64)
+    counts = np.zeros((n_keys, plan.grid.n_windows, plan.grid.n_cells), np.int64)
     blocks = [block for span in plan.source.spans() for block in plan.source.read(span)]
     for number in range(n_keys):
         keyed = replace(plan, key=NoiseKey.from_seed(number))

@@ -139,7 +139,7 @@ def test_digests_are_those_that_counting_makes_itself(tmp_path, user):
     assert once.frame.columns == ["time", "user", CELL]
     assert once.frame[CELL].to_list() == [2, -1]
     assert (once.rejects[0].raw, once.rejects[0].line) == (None, 7)
-    tables = [user_codes(users, plan.digest_key)[1] for users in (frame["user"], once.frame["user"])]
+    tables = [user_codes(users, plan.keys.users)[1] for users in (frame["user"], once.frame["user"])]
     np.testing.assert_array_equal(*tables)
     twice = ingested(once, plan)
     assert twice.frame.equals(once.frame)

@@ -173,17 +173,17 @@ def _counts(config: RunConfig, on_data: bool) -> NDArray[np.int64]:
     """Bounded counts of the source, or zeros; shape (n_windows, n_cells)."""
     if on_data:
         plan = make_plan(replace(config, accountants=()))
-        return counts_of(plan, read_memberships(plan, plan.n_windows)).bounded
+        return counts_of(plan, read_memberships(plan, plan.grid.n_windows)).bounded
     if config.space.derived_from_data:
         raise ParameterError("space", "cells taken from the data", "public cells: nothing is read for this audit")
     plan = outline(config, NoiseKey.from_seed(0), Path("unused"))
-    return np.zeros((plan.calendar.n_windows or ENDLESS, plan.n_cells), np.int64)
+    return np.zeros((plan.grid.calendar.n_windows or ENDLESS, plan.grid.n_cells), np.int64)
 
 
 def _play(plan: Plan, counts: NDArray[np.int64], length: int | None, random: np.random.Generator) -> _Played:
     """Plant people, release once, and score each by the evidence of the cells and windows where they are."""
     n_windows, n_cells = counts.shape
-    n_own = min(plan.max_cells, n_cells)
+    n_own = min(plan.bounds.max_cells, n_cells)
     stretches = list(_stretches(plan, n_windows, length))
     places: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []  # windows and cells of each person
     for stretch in stretches:
@@ -215,7 +215,7 @@ def _play(plan: Plan, counts: NDArray[np.int64], length: int | None, random: np.
 def _stretches(plan: Plan, n_windows: int, length: int | None) -> Iterator[NDArray[np.int64]]:
     """Windows that one person is in, for each stretch of the run that people are planted in."""
     reader = plan.chain.reader
-    windows = plan.windows(1, n_windows)
+    windows = plan.grid.windows(1, n_windows)
     if length is None and (reader.landmark_budget is not None or _by_period(reader)):
         for period in sorted({window.period for window in windows}):
             its = [window for window in windows if window.period == period]

@@ -82,12 +82,12 @@ def recovered(plan: Plan, released: NDArray[np.float64], windows: Sequence[int],
     windows divide a day, days of that many windows are counted from the first one.
     """
     check_recoverable(plan.config)
-    memberships = read_memberships(plan, plan.n_windows)
+    memberships = read_memberships(plan, plan.grid.n_windows)
     people, who = np.unique(memberships.user, axis=0, return_inverse=True)
     if len(people) > MAX_PEOPLE:
         right = f"at most {MAX_PEOPLE:,} people, to recover trajectories: fewer windows, or a smaller source"
         raise ParameterError("source", f"{len(people):,} people", right)
-    presence = np.zeros((len(people), plan.n_windows, plan.n_cells), bool)
+    presence = np.zeros((len(people), plan.grid.n_windows, plan.grid.n_cells), bool)
     presence[who.ravel(), memberships.window - 1, memberships.cell] = True
     positions, known = knowledge(plan, windows)
     return trajectory_recovery(presence[:, np.asarray(windows) - 1], released, positions, **known, seed=seed)
@@ -95,13 +95,13 @@ def recovered(plan: Plan, released: NDArray[np.float64], windows: Sequence[int],
 
 def knowledge(plan: Plan, windows: Sequence[int]) -> tuple[NDArray[np.float64], dict[str, Any]]:
     """Positions of the cells, and of some windows which are by night and how many make a day."""
-    calendar = plan.calendar
+    calendar = plan.grid.calendar
     starts = [wall_time(calendar.time_zone, calendar.start(index)) for index in windows]
     night = (np.array(starts) % DAY < NIGHT) | (calendar.step >= DAY)
     divides = DAY % calendar.step == 0 and calendar.step < DAY
     positions = positions_of(plan.space)
     known = {"night": night, "day": calendar.per_day if divides else None}
-    return np.eye(plan.n_cells) if positions is None else positions, known
+    return np.eye(plan.grid.n_cells) if positions is None else positions, known
 
 
 def positions_of(space: Space) -> NDArray[np.float64] | None:
@@ -134,7 +134,7 @@ class Attacked:
     @cached_property
     def presence(self) -> Presence:
         """Who was where, read once for all attacks."""
-        return read_presence(self.plan, self.game.periods(self.plan.n_windows)[0][1])
+        return read_presence(self.plan, self.game.periods(self.plan.grid.n_windows)[0][1])
 
     @cached_property
     def _made(self) -> dict[tuple[str, bool], list[tuple[NDArray[np.bool_], NDArray[np.float64]]]]:

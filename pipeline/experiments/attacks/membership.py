@@ -113,10 +113,10 @@ def attack(
     """
     game = game or Game()
     plan = counts_plan(config)
-    n_windows = plan.calendar.n_windows or 0
+    n_windows = plan.grid.calendar.n_windows or 0
     observation, inference = game.periods(n_windows)
     if game.attack == "lira" or mechanism_defense(plan.mechanism) is not None:  # before anything is read
-        game.check_room(n_windows, plan.n_cells)
+        game.check_room(n_windows, plan.grid.n_cells)
     presence = read_presence(plan, max(observation[1], inference[1]))
     game = game.settled(*presence.raw.shape)
     folder = Path(folder or config.output.path)
@@ -225,7 +225,7 @@ def membership_game(
     plan: Plan, presence: Presence, game: Game, released: bool
 ) -> tuple[MembershipGame, Defense | None]:
     """The game over raw or released presence, and what the run's mechanism does to its aggregates."""
-    observation, inference = game.periods(plan.n_windows)
+    observation, inference = game.periods(plan.grid.n_windows)
     own = MembershipGame(
         presence.released if released else presence.raw,
         prior=game.prior,
@@ -246,5 +246,5 @@ def _defense(plan: Plan, game: MembershipGame) -> Defense | None:
     together, begins = plan.chain.together, game.space.blocks[:, 0]
     if (begins % together).any():
         raise ParameterError("observation", int(begins[-1]), f"cut at multiples of {together}, the longer windows")
-    windows = plan.windows(1, game.space.shape[0])
+    windows = plan.grid.windows(1, game.space.shape[0])
     return mechanism_defense(plan.mechanism, facts=plan.facts(), windows=windows)

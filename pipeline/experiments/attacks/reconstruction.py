@@ -33,9 +33,10 @@ from penstock.mechanisms.fixed_ranges import FixedRanges
 from penstock.mechanisms.perturb_small import PerturbSmall
 from penstock.mechanisms.suppress_small import SuppressSmall
 from penstock.pipeline.config.canonical import content_digest, resolved
-from penstock.pipeline.config.plan import STREAM, Plan
+from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import Presence, read_presence
+from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.experiments.attacks.membership import (
     AttackOutcome,
     Listener,
@@ -145,7 +146,7 @@ def check_applicable(plan: Plan) -> None:
     if not source.has_people:
         right = "one that tells people apart: here every trip is a new person, and no one has a trajectory to retrace"
         raise ParameterError("source", type(source).__name__.lower(), right)
-    if plan.max_cells != 1:
+    if plan.bounds.max_cells != 1:
         raise ParameterError(
             "bounding.max_cells",
             plan.config.bounding.max_cells,
@@ -178,16 +179,16 @@ def prepare_reconstruction(config: RunConfig, game: ReconstructionGame) -> tuple
     """Check that the attack applies, and resolve its parameters, before any data is read."""
     plan = counts_plan(config)
     check_applicable(plan)
-    if plan.calendar.n_windows is None:
+    if plan.grid.calendar.n_windows is None:
         raise DataError("an endless stream cannot be attacked as a whole; give the source an end (until)")
-    settings = settle(game, config, plan.calendar.n_windows, plan.n_cells)
+    settings = settle(game, config, plan.grid.calendar.n_windows, plan.grid.n_cells)
     if settings.known.learned:
         try:
             Learned.read(settings.known.learned)
         except DataError as error:
             right = f"a file that `penstock learn` wrote ({error})"
             raise ParameterError("learned", settings.known.learned, right) from error
-    n_values = game.releases * settings.n_windows * plan.n_cells
+    n_values = game.releases * settings.n_windows * plan.grid.n_cells
     if n_values > MAX_VALUES:
         most = max(1, game.releases * MAX_VALUES // n_values)
         raise ParameterError("releases", game.releases, f"at most {most} with this number of windows and cells")
@@ -289,7 +290,7 @@ def reconstruct(
 def planned_segments(plan: Plan, places: PriorPlaces, settings: Settings) -> tuple[PlannedWindows, ...]:
     """The sensors and noise of each segment, as known before its first window."""
     releasing = Releasing(plan.chain.reader, plan.config.mechanism)
-    outlook = ReleaseForecast(places, settings.horizon, releasing, plan.facts(), plan.windows)
+    outlook = ReleaseForecast(places, settings.horizon, releasing, plan.facts(), plan.grid.windows)
     state, found = outlook.start(), []
     for index in range(1, settings.n_windows + 1):
         if index > settings.training and (index - settings.training - 1) % settings.horizon == 0:
@@ -346,11 +347,11 @@ def _known(
 
 def _observed(plan: Plan, trajectories: NDArray[np.intp], settings: Settings, n_releases: int) -> Observed:
     """Releases of all windows up to the last segment; the first replica is the release of the run itself."""
-    counts = np.stack([np.bincount(column, minlength=plan.n_cells + 1)[:-1] for column in trajectories.T])
+    counts = np.stack([np.bincount(column, minlength=plan.grid.n_cells + 1)[:-1] for column in trajectories.T])
     replicas = np.ascontiguousarray(np.broadcast_to(counts, (n_releases, *counts.shape)))
     facts = replace(plan.facts(), n_replicas=n_releases)
-    windows = plan.windows(1, settings.n_windows)
-    steps = step_through(plan.mechanism, replicas, facts, windows, plan.noise())
+    windows = plan.grid.windows(1, settings.n_windows)
+    steps = step_through(plan.mechanism, replicas, facts, windows, plan.keys.noise())
     releases = [release for made, _ in steps for release in made]
     return observe(releases, counts, deterministic_output(plan))
 

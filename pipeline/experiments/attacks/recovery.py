@@ -46,7 +46,7 @@ def recovery(
     game = game or RecoveryGame()
     check_recoverable(config)
     plan = counts_plan(config)
-    n_windows = min(game.windows or 168, plan.n_windows)
+    n_windows = min(game.windows or 168, plan.grid.n_windows)
     presence = read_presence(plan, n_windows)
     n_people = len(presence.users)
     if n_people < 2:
@@ -71,7 +71,7 @@ def recovery(
             "people": int(chosen.size),
             "n_people": n_people,
             "windows": n_windows,
-            "n_windows": plan.n_windows,
+            "n_windows": plan.grid.n_windows,
         },
         "found": rows,
         "gain": found[RELEASED].accuracy - max(found[NOTHING].accuracy, found[SHUFFLED].accuracy),
@@ -85,6 +85,6 @@ def recovery(
 
 def _released(plan: Plan, counts: NDArray[np.int64]) -> NDArray[np.float64]:
     """What the run's steps release of some counts, with the run's noise."""
-    windows = plan.windows(1, len(counts))
-    made = run_mechanism(plan.mechanism, counts, plan.facts(), windows=windows, source=plan.noise())
+    windows = plan.grid.windows(1, len(counts))
+    made = run_mechanism(plan.mechanism, counts, plan.facts(), windows=windows, source=plan.keys.noise())
     return np.array([np.broadcast_to(release.values, counts.shape[1]) for release in made], np.float64)

@@ -43,7 +43,8 @@ def distributed(plan: Plan, n_shards: int = 1) -> Plan:
     if isinstance(source, Stream):
         source = replace(source, block_rows=min(source.block_rows, BLOCK_ROWS))
     config = replace(plan.config, source=source)
-    return replace(plan, config=config, folder=plan.folder.absolute(), n_shards=n_shards)
+    batching = replace(plan.batching, n_shards=n_shards)
+    return replace(plan, config=config, source=source, folder=plan.folder.absolute(), batching=batching)
 
 
 def prepare(plan: Plan) -> dict[str, Any] | None:

@@ -13,8 +13,9 @@ from apache_beam.typehints import Dict
 from apache_beam.typehints.decorators import with_input_types, with_output_types
 
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.output.tables import releases_table
-from penstock.pipeline.releasing.release import STREAM, Batch
+from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.runners.beam.coders import NamedBlock, decode_rows
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, redacted
 from penstock.pipeline.sources.base import EventBlock
@@ -86,8 +87,8 @@ class _Rows(Step):
     def process(self, batch: Batch) -> Iterator[dict[str, Any]]:
         """Emit the rows of a batch."""
         if batch.releases:
-            windows = self.plan.windows(batch.releases[0].window, batch.releases[-1].window)
-            table = releases_table(batch.releases, windows, self.plan.cells, STREAM, self.plan.lateness)
+            windows = self.plan.grid.windows(batch.releases[0].window, batch.releases[-1].window)
+            table = releases_table(batch.releases, windows, self.plan.space.cells, STREAM, self.plan.grid.lateness_ms)
             yield from table.to_pylist()
 
 

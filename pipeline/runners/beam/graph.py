@@ -29,7 +29,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from penstock.accountants.core.accountant import Rows
-from penstock.pipeline.counting.bounding import PeriodQuota, periods_of
+from penstock.pipeline.counting.bounding import PeriodQuota
 from penstock.pipeline.counting.contributions import decoded, merged
 from penstock.pipeline.counting.count import (
     GroupCounts,
@@ -40,6 +40,7 @@ from penstock.pipeline.counting.count import (
     summarise_users,
 )
 from penstock.pipeline.counting.ingest import RowCounts
+from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output import files
 from penstock.pipeline.output.checkpoint import open_ledger
@@ -47,7 +48,7 @@ from penstock.pipeline.output.files import parts_folder
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.releasing import account as account_loop
 from penstock.pipeline.releasing.account import AccountLoop
-from penstock.pipeline.releasing.release import STREAM, Batch, ReleaseLoop
+from penstock.pipeline.releasing.release import Batch, ReleaseLoop
 from penstock.pipeline.runners.beam.coders import (
     BatchCoder,
     NamedBlock,
@@ -372,12 +373,12 @@ class FindContributions(WritingStep):
             total.add(counts)
             for (group, shard), contributions in found:
                 # A row is accounted for with the first contributions of its group.
-                data = pack(group, used.pop(group, 0), contributions.encode(self.plan.layout))
+                data = pack(group, used.pop(group, 0), contributions.encode(self.plan.batching.layout))
                 entries.append(((self._lane(group), shard), data))
         return total, entries
 
     def _lane(self, group: int) -> int:
-        if self.plan.bounding.max_per_period is not None:
+        if self.plan.config.bounding.max_per_period is not None:
             return 0  # what one group leaves of a bound on budget periods is what the next one has
         # All groups of finite input are final at once; those of one lane are counted side by side.
         return (group if self.plan.streaming else group // N_THREADS) % LANES
@@ -441,7 +442,7 @@ class CountWhenFinal(Step):
         waiting = _by_group(pending.read())
         # Contributions to a group are dropped as soon as it is counted.
         final = ((group, *waiting.pop(group)) for group in sorted(waiting) if group <= last)
-        used = None if self.plan.bounding.max_per_period is None else decode_quota(quota.read())
+        used = None if self.plan.config.bounding.max_per_period is None else decode_quota(quota.read())
         counted = (
             map_in_order(self._count, final)
             if used is None
@@ -471,10 +472,10 @@ class CountWhenFinal(Step):
 
     def _agree(self, shard: int, group: int, used: PeriodQuota) -> None:
         """Leave no user anything of the period if the group was counted before, from other rows."""
-        path, digest = self._marks(shard) / f"{group:012d}", used.digest(self.plan.hash_key)
+        path, digest = self._marks(shard) / f"{group:012d}", used.digest(self.plan.keys.bounding)
         if not files.write_first(path, digest) and path.read_bytes() != digest:
-            window = group * self.plan.group + self.plan.group_windows(group)
-            period = int(periods_of(np.array([window]), self.plan)[0])
+            window = group * self.plan.batching.group + self.plan.batching.windows_of(group)
+            period = int(self.plan.grid.periods(window, window)[0])
             if used.close(period):
                 metrics.period_closed(period)
 
@@ -494,8 +495,11 @@ class CountWhenFinal(Step):
 
     def _leave(self, pending: Any, waiting: dict[int, tuple[int, list[memoryview]]]) -> int:
         """Leave one piece for every group that is still open; returns their number."""
-        whole = ((group, n, merged(list(map(decoded, own)), self.plan)) for group, (n, own) in waiting.items())
-        _replace(pending, [pack(group, n, piece.encode(self.plan.layout)) for group, n, piece in whole])
+        whole = (
+            (group, n, merged(list(map(decoded, own)), self.plan.batching.layout, self.plan.bounds.keep))
+            for group, (n, own) in waiting.items()
+        )
+        _replace(pending, [pack(group, n, piece.encode(self.plan.batching.layout)) for group, n, piece in whole])
         return len(waiting)
 
 
@@ -542,8 +546,8 @@ class Release(WritingStep):
         if counts.first <= released:
             yield beam.pvalue.TaggedOutput(ROWS, late(n_rows, counts.n_memberships))
         else:
-            group = (counts.first - 1) // self.plan.group
-            is_near = group // _AHEAD <= released // self.plan.group // _AHEAD
+            group = (counts.first - 1) // self.plan.batching.group
+            is_near = group // _AHEAD <= released // self.plan.batching.group // _AHEAD
             (pending if is_near else further).add(pack(group, n_rows, element[1]))
 
     @on_timer(DUE)
@@ -558,7 +562,7 @@ class Release(WritingStep):
     ) -> Iterator[Any]:
         """Release every group that is due, and set the timers of as many further on."""
         state, last = loop.read() or self.loop.start(), int(tag)
-        first = -(-self.loop.released(state) // self.plan.group)
+        first = -(-self.loop.released(state) // self.plan.batching.group)
         if first > last or self.loop.stopped(state):
             return
         waiting = _by_group(pending.read())
@@ -578,8 +582,8 @@ class Release(WritingStep):
         loop.write(state)
 
     def _wake(self, due: Any, group: int) -> None:
-        n_windows = self.plan.calendar.n_windows
-        if n_windows is None or group * self.plan.group < n_windows:
+        n_windows = self.plan.grid.calendar.n_windows
+        if n_windows is None or group * self.plan.batching.group < n_windows:
             last = last_due(self.plan, group)
             due.set(timestamp(final_at(self.plan, last)), dynamic_timer_tag=str(last))
 
@@ -608,11 +612,11 @@ class WriteBatches(WritingStep):
         """Write a batch, once, and pass it on."""
         plan = self.plan
         last = batch.releases[-1].window if batch.releases else 0
-        final = plan.schedule.deadline(last) if last and plan.streaming else None
+        final = plan.grid.deadline(last) if last and plan.streaming else None
         final_at = None if final is None else final / 1000
         self.writer.releases(batch, final_at)
         metrics.written(final_at)
-        if last and last == plan.calendar.n_windows:
+        if last and last == plan.grid.calendar.n_windows:
             files.write_json(parts_folder(plan, "ended") / _RELEASES, True)
         yield batch
 

@@ -12,7 +12,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from penstock.pipeline.counting.ingest import closed_before
+from penstock.pipeline.counting.ingest import closed_before, ingested
 from penstock.pipeline.runners.beam.coders import NamedBlock
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, redacted, timestamp
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, EventBlock, MicroBatch
@@ -111,12 +111,12 @@ class DecodeMessages(Step):
         nothing = found.frame.drop("arrival").clear()
         for message_id in dict.fromkeys(reject.file for reject in found.rejects):
             own = tuple(reject for reject in found.rejects if reject.file == message_id)
-            yield NamedBlock(f"rejected/{message_id}", self.plan.ingest(EventBlock(nothing, len(own), own)))
+            yield NamedBlock(f"rejected/{message_id}", ingested(EventBlock(nothing, len(own), own), self.plan))
         if found.frame.height:
             sound = EventBlock(found.frame.drop("arrival"), found.frame.height)
             piece = MicroBatch(
                 number=0,
-                block=self.plan.ingest(sound),
+                block=ingested(sound, self.plan),
                 before=MIN_EVENT_TIME,
                 after=MIN_EVENT_TIME,
                 watermarks=found.frame["arrival"].to_numpy(),

@@ -40,7 +40,7 @@ from penstock.mechanisms.core.state import State, StateFormat
 from penstock.pipeline.counting.ingest import closed_before
 from penstock.pipeline.runners.beam.coders import NamedBlock
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, end_of_input, redacted, timestamp, whole_second
-from penstock.pipeline.runners.shared import map_in_order
+from penstock.pipeline.runners.shared import live_input, map_in_order
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, LiveSource, MicroBatch, Span
 from penstock.pipeline.windows.calendar import Calendar
 
@@ -109,7 +109,8 @@ class ReadSpans(Step):
         """Emit the blocks of a span; their names sort as their rows do in the input."""
         number = 0
         # What is read next is decoded in threads while a block is handed on.
-        for blocks in map_in_order(_called, self.plan.source.work(span)):
+        source = self.plan.source.reading(self.plan.space.reads)
+        for blocks in map_in_order(_called, source.work(span)):
             for block in blocks:
                 yield NamedBlock(f"{span.index:09d}/{number:09d}", block)
                 number += 1
@@ -125,7 +126,7 @@ class Readers(Step):
     @redacted
     def process(self, _: bytes) -> Iterator[bytes]:
         """Emit the cursor that each reader begins at."""
-        for reader, position in enumerate(live_source(self.plan).starts(self.plan)):
+        for reader, position in enumerate(live_source(self.plan).starts(live_input(self.plan))):
             yield CursorCoder().encode(Cursor(position, reader=reader))
 
 
@@ -283,9 +284,9 @@ class Reader:
         #: What the engine has taken: every turn begins with that.
         self.checkpointed = Checkpointed(start.position)
         self._pieces = self.source.micro_batches(
-            plan, spool, start.position, start.number, start.latest, self.checkpointed
+            live_input(plan), spool, start.position, start.number, start.latest, self.checkpointed
         )
-        self._begun, self._start = time.monotonic(), max(start.latest, plan.calendar.from_ms)
+        self._begun, self._start = time.monotonic(), max(start.latest, plan.grid.calendar.from_ms)
         self.ended = False
         self.piece: MicroBatch | None = None
         self.advance()
@@ -365,7 +366,9 @@ class Replay(Step):
 
     def _turn(self, reader: Reader, tracker: Any, watermark: Any) -> Iterator[Any]:
         turn_ends = time.monotonic() + TURN
-        furthest = max(reader.cursor.latest, self.plan.calendar.from_ms) + TURN_WINDOWS * self.plan.calendar.step
+        furthest = (
+            max(reader.cursor.latest, self.plan.grid.calendar.from_ms) + TURN_WINDOWS * self.plan.grid.calendar.step
+        )
         if reader.piece is None and not reader.ended:
             reader.advance()
         turn_is_over = False  # not before a micro-batch: a machine that is held up comes on, if by one at a time
@@ -388,8 +391,8 @@ class Replay(Step):
     def _block(self, piece: MicroBatch, reader: int) -> Any:
         closed = closed_before(piece, self.plan)
         named = NamedBlock(f"{reader:03d}/{piece.number:012d}", piece.block, closed if closed.any() else None)
-        otherwise = piece.before if piece.before != MIN_EVENT_TIME else self.plan.calendar.from_ms
-        return TimestampedValue(named, timestamp(earliest(piece.block, self.plan.calendar, otherwise)))
+        otherwise = piece.before if piece.before != MIN_EVENT_TIME else self.plan.grid.calendar.from_ms
+        return TimestampedValue(named, timestamp(earliest(piece.block, self.plan.grid.calendar, otherwise)))
 
     def _reach(self, watermark: Any, reached: int) -> None:
         """Let the watermark move on; what is at the time reached may still come."""

@@ -134,18 +134,18 @@ def _reporting(plan: Plan) -> Iterator[None]:
 
 def final_at(plan: Plan, group: int) -> int:
     """When the last window of a group is final, in milliseconds since 1970, rounded up to a `whole_second`."""
-    last = group * plan.group + plan.group_windows(group)
-    return -whole_second(-plan.schedule.deadline(last))
+    last = group * plan.batching.group + plan.batching.windows_of(group)
+    return -whole_second(-plan.grid.deadline(last))
 
 
 def last_due(plan: Plan, group: int) -> int:
     """Last group that is final at the moment when a group is counted: on finite input, at its end, that of the run."""
-    return group if plan.streaming else plan.n_groups - 1
+    return group if plan.streaming else plan.batching.n_groups - 1
 
 
 def end_of_input(plan: Plan) -> int | None:
     """Where the watermark goes when no more events are expected, in milliseconds; None for a run without an end."""
-    over = plan.schedule.over
+    over = plan.grid.over
     return None if over is None else over + _MARGIN
 
 

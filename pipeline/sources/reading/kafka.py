@@ -20,7 +20,7 @@ import polars as pl
 from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.atomic import write_first
-from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, LiveRun, MicroBatch, Reject
+from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, LiveInput, MicroBatch, Reject
 from penstock.pipeline.sources.reading.kafka_client import (
     ANSWER,
     KafkaSettings,
@@ -410,7 +410,7 @@ _WINDOWS_AHEAD = 64
 
 
 def micro_batches(
-    source: KafkaSettings, run: LiveRun, start: State, number: int, latest: int, checkpointed: Checkpointed
+    source: KafkaSettings, run: LiveInput, start: State, number: int, latest: int, checkpointed: Checkpointed
 ) -> Iterator[MicroBatch | None]:
     """See `LiveSource.micro_batches`.
 
@@ -450,7 +450,7 @@ class _Reader:
     """Turns messages into micro-batches."""
 
     def __init__(
-        self, source: KafkaSettings, run: LiveRun, consumer: Consumer, letters: DeadLetters, start: State, latest: int
+        self, source: KafkaSettings, run: LiveInput, consumer: Consumer, letters: DeadLetters, start: State, latest: int
     ) -> None:
         self.source, self.run, self.consumer, self.letters = source, run, consumer, letters
         self.assignment = PartitionAssignment.of(start)
@@ -460,11 +460,11 @@ class _Reader:
         #: Time from before which no partition is unknown; None where that decides nothing.
         self.listed: int | None = MIN_EVENT_TIME if source.by_broker else None
         self._asked = self._said = float("-inf")
-        over = run.schedule.over
+        over = run.grid.over
         self.end = None if over is None else over + source.disorder
         self.progress = Progress(
             watermark=latest,
-            first=run.calendar.from_ms,
+            first=run.grid.calendar.from_ms,
             limit=self.end,
             disorder=source.disorder,
             by_broker=source.by_broker,
@@ -517,7 +517,7 @@ class _Reader:
         if time is None:
             return False
         before, after = (
-            self.run.schedule.last_final(at - self.source.disorder) for at in (self.progress.watermark, time)
+            self.run.grid.last_final(at - self.source.disorder) for at in (self.progress.watermark, time)
         )
         return after > before
 
@@ -532,7 +532,7 @@ class _Reader:
         ]
         self.board.publish(min(behind, default=None))
         behind += self.board.others()
-        longest = _WINDOWS_AHEAD * self.run.calendar.step
+        longest = _WINDOWS_AHEAD * self.run.grid.calendar.step
         self.consumer.pause({p for p, time in self.typical.items() if behind and time > min(behind) + longest})
         return self._look_for_more()
 
@@ -599,7 +599,7 @@ class _Reader:
         for partition, (_, times) in rows.items():
             if len(times):
                 low, self.typical[partition], high = np.quantile(times, (0.1, 0.5, 0.9))
-                longest = max(longest, (high - low) / self.run.calendar.step)
+                longest = max(longest, (high - low) / self.run.grid.calendar.step)
         self.consumer.resize_fetch(
             True if longest > _WINDOWS_AHEAD else False if longest < _WINDOWS_AHEAD / 4 else None
         )
@@ -620,7 +620,7 @@ class _Reader:
             self.consumer.assign(new)
 
 
-def starts(source: KafkaSettings, run: LiveRun) -> list[State]:
+def starts(source: KafkaSettings, run: LiveInput) -> list[State]:
     """See `LiveSource.starts`: a reader for each partition that the topic had at first, up to `kafka_progress.MOST`."""
     path = run.spool / "readers"
     if not path.exists():

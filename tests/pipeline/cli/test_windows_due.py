@@ -12,8 +12,9 @@ import pytest
 from small_configuration import small_sections
 
 from penstock.mechanisms.core.plugin import RowEquationError
-from penstock.pipeline.config.plan import STREAM, Plan, make_plan
+from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.output import manifest
 from penstock.pipeline.output.utility_summary import SHARED
 
@@ -63,7 +64,7 @@ def test_a_window_that_is_there_twice_is_told(plan: Plan) -> None:
 
 
 def test_a_window_without_an_active_sensor_has_no_row(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    awake = np.ones(plan.n_cells, bool)
+    awake = np.ones(plan.grid.n_cells, bool)
     own = Plan.windows
 
     def windows(self: Plan, first: int, last: int) -> list:

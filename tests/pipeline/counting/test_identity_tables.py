@@ -59,8 +59,12 @@ def test_counts_are_the_same_after_encoding(tmp_path, users, keep):
     assert len(pieces) > 1
     for group, its in pieces.items():
         whole, seen = count_group(group, its, plan)
-        after = [decoded(piece.encode(plan.layout)) for piece in its]
-        for others in (after, [its[0], *after[1:]], [union(its[:2], plan), *after[2:]]):
+        after = [decoded(piece.encode(plan.batching.layout)) for piece in its]
+        for others in (
+            after,
+            [its[0], *after[1:]],
+            [union(its[:2], plan.batching.layout, plan.bounds.keep), *after[2:]],
+        ):
             other, seen_too = count_group(group, others, plan)
             assert np.array_equal(whole.counts, other.counts)
             assert np.array_equal(whole.bounded, other.bounded)
@@ -70,23 +74,23 @@ def test_counts_are_the_same_after_encoding(tmp_path, users, keep):
 
 
 def test_bare_keys_are_read_as_they_are_written(plan):
-    keys = plan.layout.pack(np.array([7, 8]), np.array([0, 1]), np.array([2, 0]))
+    keys = plan.batching.layout.pack(np.array([7, 8]), np.array([0, 1]), np.array([2, 0]))
     found = decoded(memoryview(b"PKEYS001" + keys.astype("<i8").tobytes()))
     assert (found.keys.tolist(), found.users, found.marks) == (keys.tolist(), None, None)
 
 
 def test_ids_join_identities(plan):
-    place = Contributions(plan.layout.pack(np.array([7]), np.array([0]), np.array([2])))
-    number = Contributions(plan.layout.pack(np.array([0]), np.array([0]), np.array([2])), np.array([[7, 0]]))
-    rows = union([place, number], plan).rows(plan.layout, 1)
+    place = Contributions(plan.batching.layout.pack(np.array([7]), np.array([0]), np.array([2])))
+    number = Contributions(plan.batching.layout.pack(np.array([0]), np.array([0]), np.array([2])), np.array([[7, 0]]))
+    rows = union([place, number], plan.batching.layout, plan.bounds.keep).rows(plan.batching.layout, 1)
     assert (rows.user.tolist(), rows.window.tolist(), rows.cell.tolist()) == ([[7, 0]], [1], [2])
 
 
 def test_tables_that_pieces_share_are_joined_once(plan):
     table = np.array([[9, 0], [4, 4], [4, 3]])
-    layout = plan.layout
+    layout = plan.batching.layout
     pieces = [Contributions(layout.pack(np.array([i]), np.array([0]), np.array([i])), table) for i in range(3)]
-    whole = union([*pieces, Contributions(pieces[0].keys, np.array([[4, 3]]))], plan)
+    whole = union([*pieces, Contributions(pieces[0].keys, np.array([[4, 3]]))], plan.batching.layout, plan.bounds.keep)
     assert whole.users.tolist() == [[4, 3], [4, 4], [9, 0]]
     assert [part.tolist() for part in layout.unpack(whole.keys)] == [[0, 0, 1, 2], [0] * 4, [0, 2, 1, 0]]
 
@@ -101,10 +105,10 @@ def test_more_than_a_key_can_hold_is_refused():
 def test_only_those_who_occur_are_looked_up(plan):
     everybody = np.array([[i, i] for i in range(1000)])
     window, cell = np.array([0, 0, 0]), np.array([0, 1, 2])
-    pieces = [Contributions(plan.layout.pack(np.array(own), window, cell), everybody) for own in OWN]
-    whole = union(pieces, plan)
+    pieces = [Contributions(plan.batching.layout.pack(np.array(own), window, cell), everybody) for own in OWN]
+    whole = union(pieces, plan.batching.layout, plan.bounds.keep)
     assert whole.users.tolist() == [[3, 3], [8, 8], [999, 999]]
-    assert plan.layout.unpack(whole.keys)[0].tolist() == [0, 0, 1, 2, 2]
+    assert plan.batching.layout.unpack(whole.keys)[0].tolist() == [0, 0, 1, 2, 2]
 
 
 def test_the_largest_id_that_a_key_holds_can_be_bounded():

@@ -123,7 +123,7 @@ def test_too_many_people_are_thinned_to_a_known_share(plan_of):
     events = made_up_events(n=20_000, n_users=4000)
     plan = plan_of(events)
     everybody = plan_training(plan, 6)
-    arguments = plan.config.source, plan.space, plan.calendar, 6
+    arguments = plan.config.source, plan.space, plan.grid.calendar, 6
     for limits in ({"max_triples": 3000}, {"max_entries": 6000}):
         part = training_part(*arguments, bounding=Bounding(), hash_key=KEY, **limits)
         assert part.share < 1

@@ -129,7 +129,7 @@ def test_trajectories_are_recovered_of_a_trial_beside_the_baseline(load, tmp_pat
 def test_a_recovery_is_what_the_attack_by_itself_finds(load):
     [trial, _] = load(HEAD + SETTINGS + RECOVERY).trials
     plan = make_plan(trial.config)
-    presence = read_presence(plan, plan.n_windows).raw
+    presence = read_presence(plan, plan.grid.n_windows).raw
     counts = presence.sum(axis=0)
     by_measure = recovered(plan, counts.astype(float), range(1, 25), seed=0)
     night = np.arange(24) < 6

@@ -174,7 +174,7 @@ def test_the_bound_covers_the_best_attack_from_all_releases(start):
     bound, _ = bounds.of(prior, np.zeros(6, int), 0)
     ways = np.array(list(product(range(3), repeat=6)))
     chance = prior.initial[ways[:, 0]] * prior.transition[ways[:, :-1], ways[:, 1:]].prod(axis=1)
-    active = np.column_stack([[window.active for window in plan.windows(1, 6)], np.zeros((6, 1), bool)])
+    active = np.column_stack([[window.active for window in plan.grid.windows(1, 6)], np.zeros((6, 1), bool)])
     readings = np.where(active[np.arange(6), ways], ways, -1)
     guesses = np.array(list(product(range(3), repeat=3)))
     hit = (ways[:, None, 3:] != guesses).sum(axis=-1) <= 1

@@ -73,7 +73,7 @@ def test_a_calendar_day_is_protected_by_other_mechanisms_and_by_bounds_on_a_pers
     first = next(iter(found.values()))
     plan = make_plan(replace(first, bounding=replace(first.bounding, max_cells=None)))
     step = found["period_uniform, Gaussian"].mechanism[0]
-    assert bounds == set(suggested_bounds(plan, plan.n_windows, step).values())
+    assert bounds == set(suggested_bounds(plan, plan.grid.n_windows, step).values())
     assert {name.split(",")[0] for name in found if "n = " in name} == {"fast", "period_uniform"}
     # What a day can cost is the budget, with a bound or without: the noise is as much smaller as the bound allows.
     for name in ("period_uniform, Laplace", f"period_uniform, Laplace, n = {max(bounds)}"):

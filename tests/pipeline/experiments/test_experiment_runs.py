@@ -60,7 +60,7 @@ def test_a_cell_releases_the_bytes_of_a_plain_run(experiment, tmp_path: Path, ch
     plan = make_plan(one.config)
     counts = counts_of(plan, people)
     made = [one for batch in release(plan, counts.bounded) for one in batch.releases]
-    windows = [plan.windows(one.window, one.window)[0] for one in made]
+    windows = [plan.grid.windows(one.window, one.window)[0] for one in made]
     table = releases_table(made, windows, plan.space.cells, STREAM, 0)
     files.write_part(tmp_path, "cell", table)
     # Written and read again as the run's own file is, so that equal tables are equal bytes of values.

@@ -34,9 +34,9 @@ def test_it_attacks_what_the_run_releases(tmp_path):
     run(config, tmp_path / "run", runner="local")
     releases = pl.read_parquet(tmp_path / "run" / "public" / "releases.parquet").sort("window", "cell")
     plan = make_plan(config)
-    shown = releases["value"].to_numpy().reshape(plan.n_windows, plan.n_cells)
-    raw = read_presence(plan, plan.n_windows).raw
-    positions, known = knowledge(plan, range(1, plan.n_windows + 1))
+    shown = releases["value"].to_numpy().reshape(plan.grid.n_windows, plan.grid.n_cells)
+    raw = read_presence(plan, plan.grid.n_windows).raw
+    positions, known = knowledge(plan, range(1, plan.grid.n_windows + 1))
     expected = trajectory_recovery(raw, shown, positions, **known, seed=3)
     found = by_name(outcome)
     assert found["the release"]["accuracy"] == expected.found.accuracy

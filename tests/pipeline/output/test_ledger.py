@@ -640,10 +640,10 @@ def test_a_run_has_room_on_its_own_ledger_where_the_clocks_are_put_back(tmp_path
     own = changed(value, mechanism=UNIFORM, windows=windows, **days)
     own["source"] |= {"from": "2024-10-25T10:00:00Z", "until": "2024-10-31T10:00:00Z"}
     plan = make_plan(configured(own), tmp_path / "one", b"one")
-    assert plan.calendar.end(2) - plan.calendar.start(2) == 25 * HOUR
+    assert plan.grid.calendar.end(2) - plan.grid.calendar.start(2) == 25 * HOUR
     checkpoint.begin(plan)
     loop = ReleaseLoop(plan)
-    counts = np.zeros((plan.n_windows, plan.n_cells), int)
+    counts = np.zeros((plan.grid.n_windows, plan.grid.n_cells), int)
     batch, _ = checkpoint.open_ledger(plan, strict=True).charge(
         lambda limit: loop.advance(loop.start(), 1, counts, limit)
     )
@@ -692,7 +692,7 @@ def test_a_window_is_not_charged_for_two_inputs_by_a_run_that_was_not_continued(
     checkpoint.begin(plan)
     for n_people in (0, 1):
         ledger, loop = checkpoint.open_ledger(plan, strict=False), ReleaseLoop(plan)
-        counts = np.full((1, plan.n_cells), n_people)
+        counts = np.full((1, plan.grid.n_cells), n_people)
         with nullcontext() if n_people == 0 else pytest.raises(DataError, match="is not what it was"):
             ledger.charge(lambda limit: loop.advance(loop.start(), 1, counts, limit))  # noqa: B023
 
@@ -706,7 +706,7 @@ def test_a_charge_is_a_number_that_is_not_negative(cost):
 def test_a_sum_that_is_no_number_is_not_within_the_budget(tmp_path, value):
     value["output"]["ledger_budget"] = 1.0
     plan = make_plan(configured(changed(value, mechanism=PLAIN, **COMPOSED)), nonce=b"a run")
-    limit, window = Limit(plan, terms_of(plan)), plan.windows(1, 1)[0]
+    limit, window = Limit(plan, terms_of(plan)), plan.grid.windows(1, 1)[0]
     huge = Charge("main", 1, window.start, window.end, 1e308, 0.5, False, "c", "d", "another", window.end)
     with np.errstate(all="ignore"):
         limit.add([replace(huge, run=f"run {n}") for n in range(3)])
@@ -742,7 +742,7 @@ def test_a_last_line_without_its_end_is_kept_if_it_is_whole(tmp_path):
 def test_what_is_decided_of_a_window_stays_whatever_others_charge_later(tmp_path, value):
     plan = make_plan(configured(changed(value, mechanism=PLAIN, **COMPOSED)), nonce=b"a run")
     limit = Limit(plan, terms_of(plan))
-    window = plan.windows(1, 1)[0]
+    window = plan.grid.windows(1, 1)[0]
     worst = plan.mechanism.worst_charge(window, plan.mechanism.start(plan.facts()))
     limit.check(window, worst)
     own = limit.admit(Charge("main", 1, window.start, window.end, 1.0, 0.5, False, "c", "d"))
@@ -775,7 +775,7 @@ def test_runs_at_the_same_time_do_not_pass_the_budget_together(tmp_path, value):
     random.Random(1).shuffle(order)
     for which in order:
         plan, loop, state, ledger, number = loops[which]
-        counts = np.zeros((1, plan.n_cells), int)
+        counts = np.zeros((1, plan.grid.n_cells), int)
         _, state = ledger.charge(lambda limit: loop.advance(state, number, counts, limit))  # noqa: B023
         loops[which][2], loops[which][4] = state, number + 1
     totals: dict[int, float] = {}

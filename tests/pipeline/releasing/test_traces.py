@@ -122,7 +122,7 @@ def test_releases_are_those_of_the_plain_loop(events, tmp_path):
     traces = gather(points, plan)
     loop = TraceLoop(plan)
     schedule = PointSchedule(traces, loop.origin)
-    expected = collect(release_traces(plan.point_mechanism, schedule, loop.noise), len(traces.times))
+    expected = collect(release_traces(plan.traces.mechanism, schedule, loop.noise), len(traces.times))
     released = pl.read_parquet(tmp_path / "out/public/traces.parquet")
     assert np.array_equal(released.select("latitude", "longitude").to_numpy(), expected.values)
     assert (

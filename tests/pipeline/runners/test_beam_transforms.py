@@ -19,10 +19,11 @@ from apache_beam.transforms.window import TimestampedValue
 from engine_state import Bag, Cell, Due
 
 from penstock.mechanisms.core.contract import Release
-from penstock.pipeline.config.plan import STREAM, make_plan
+from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.count import GroupCounts
 from penstock.pipeline.counting.ingest import RowCounts
+from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output.files import ledger_path, parts_folder
 from penstock.pipeline.output.ledger import Ledger
@@ -141,7 +142,7 @@ def test_rejects_are_kept_once_under_the_name_of_their_block(plan: Plan) -> None
 
 def test_windows_are_released_in_order_whatever_order_counts_come_in(plan: Plan) -> None:
     groups = [counts_of(first, [[first, 0]], plan) for first in (4, 2, 1, 3)]
-    assert plan.group == 1
+    assert plan.batching.group == 1
     with in_process() as pipeline:
         released = pipeline | beam.Create(groups) | ReleaseInOrder(plan)
         windows = released["releases"] | beam.Map(lambda batch: batch.releases[0].window)

@@ -110,7 +110,7 @@ def feed(plan: Plan, blocks: list[tuple[str, EventBlock | None, int | None]]) ->
             at = Timestamp(micros=1000 * int(block.frame["time"].min()))
             stream.add_elements([TimestampedValue(NamedBlock(name, block), at)])
         # This runner lets a watermark pass the counting before its timers have been called, so it takes small steps.
-        deadlines = [final_at(plan, group) for group in range(plan.n_windows)]
+        deadlines = [final_at(plan, group) for group in range(plan.grid.n_windows)]
         for step in sorted({*deadlines, *(deadline - 1 for deadline in deadlines), watermark or 0}):
             if reached < step <= (watermark or 0):
                 stream.advance_watermark_to(Timestamp(micros=1000 * step))
@@ -138,7 +138,7 @@ def in_time(plan: Plan) -> list[tuple[str, EventBlock, int | None]]:
     """Every hour's block, then the watermark at the end of the hour."""
     found = []
     for number, block in enumerate(blocks_of(plan)):
-        found.append((f"hour/{number}", block, plan.calendar.end(number + 1)))
+        found.append((f"hour/{number}", block, plan.grid.calendar.end(number + 1)))
     return found
 
 
@@ -215,7 +215,7 @@ def in_any_order(plan: Plan, chance: random.Random) -> list[tuple[str, EventBloc
     pieces.sort(key=lambda piece: piece[0])
     found: list[tuple[str, EventBlock | None, int | None]] = []
     for number, (_, hour, piece) in enumerate(pieces):
-        open_from = min([hour for _, hour, _ in pieces[number + 1 :]], default=plan.n_windows - 1)
+        open_from = min([hour for _, hour, _ in pieces[number + 1 :]], default=plan.grid.n_windows - 1)
         watermark = final_at(plan, open_from) - 2 - chance.randrange(7_000_000)
         found.append((f"{hour}/{number}", piece, watermark if chance.random() < 0.7 else None))
     return found
@@ -345,7 +345,7 @@ def test_a_ledger_of_several_writers_holds_a_charge_once(fed: Plan, tmp_path: Pa
 
 def test_the_deadline_of_a_group_includes_the_lateness(tmp_path: Path) -> None:
     plan = plan_in(tmp_path)
-    assert final_at(plan, 0) == plan.calendar.end(1) + 300_000
+    assert final_at(plan, 0) == plan.grid.calendar.end(1) + 300_000
     assert end_of_input(plan) > final_at(plan, 11)
 
 
@@ -434,7 +434,7 @@ def test_blocks_leave_in_order_with_their_timestamps_before_the_bundle_ends(tmp_
     plan = plan_in(tmp_path, n_shards=1)
     step = FindContributions(plan)
     step.setup()
-    start = plan.calendar.from_ms
+    start = plan.grid.calendar.from_ms
     for _ in range(2):  # also after a bundle that was given up
         step.start_bundle()
         found = []

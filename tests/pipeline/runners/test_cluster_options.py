@@ -185,7 +185,7 @@ def test_the_end_of_a_stream_on_an_old_runner_is_announced_and_explained(
 def test_blocks_of_a_stream_are_small_and_users_are_split(plan: Plan) -> None:
     assert isinstance(plan.config.source, Stream)
     assert plan.config.source.block_rows <= BLOCK_ROWS
-    assert (plan.n_shards, plan.streaming, plan.group) == (3, True, 1)
+    assert (plan.batching.n_shards, plan.streaming, plan.batching.group) == (3, True, 1)
     assert distributed(plan).config == plan.config
 
 

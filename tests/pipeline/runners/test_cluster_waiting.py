@@ -8,8 +8,8 @@ import pytest
 from engine_state import Bag, Cell, Due
 from test_cluster_graph import plan_in
 
-from penstock.pipeline.config.plan import STREAM
 from penstock.pipeline.counting.count import nothing
+from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.output.files import ledger_path, parts_folder
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.runners.beam.coders import decode_counts, encode_counts

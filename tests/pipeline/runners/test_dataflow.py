@@ -244,7 +244,7 @@ def holding(graph: beam_runner_api_pb2.Pipeline, secrets: tuple[bytes, ...]) -> 
 def test_the_graph_of_a_deployment_holds_no_secret(tmp_path):
     def secrets_of(**changes: object) -> tuple[bytes, ...]:
         plan = make_plan(loads(json.dumps(configuration(tmp_path, **changes))), tmp_path / "out")
-        return (*plan.key._secrets, plan.digest_key or b"none", plan.pseudonym_key, plan.hash_key)
+        return (*plan.keys.noise_key._secrets, plan.keys.users or b"none", plan.keys.pseudonyms, plan.keys.bounding)
 
     # In a simulation everybody may know: so the search finds something.
     assert holding(graph_of(tmp_path), secrets_of()) > 5
@@ -255,12 +255,12 @@ def test_the_graph_of_a_deployment_holds_no_secret(tmp_path):
 def test_a_worker_without_the_key_says_so(tmp_path):
     config = loads(json.dumps(configuration(tmp_path, **deployed(tmp_path))))
     plan = make_plan(config, tmp_path / "out")
-    assert plan.digest_key is not None  # derived before the plan travels
+    assert plan.keys.users is not None  # derived before the plan travels
     data = pickle.dumps(plan)
     again = pickle.loads(data).opened()
-    assert again.key == plan.key
-    assert again.digest_key == plan.digest_key
-    assert plan.digest_key not in data
+    assert again.key == plan.keys.noise_key
+    assert again.digest_key == plan.keys.users
+    assert plan.keys.users not in data
     (tmp_path / "key").unlink()
     again = pickle.loads(data)  # reads no file
     with pytest.raises(PenstockError, match="cannot be read as a"):

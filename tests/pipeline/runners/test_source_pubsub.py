@@ -106,7 +106,7 @@ def plan_in(folder: Path, **changes: str) -> Any:
 def connector(plan: Any) -> TestStream:
     """Messages as the service gives them: each at the time of its publication, then the watermark."""
     stream, reached = TestStream(coder=FastPrimitivesCoder()), 0
-    deadlines = [final_at(plan, group) for group in range(plan.n_windows)]
+    deadlines = [final_at(plan, group) for group in range(plan.grid.n_windows)]
     for instant, message in [*messages(), (end_of_input(plan), None)]:
         # This runner lets a watermark pass the counting before its timers have been called, so it takes small steps.
         for step in sorted({*deadlines, *(deadline - 1 for deadline in deadlines), instant}):

@@ -70,7 +70,7 @@ def plan_in(folder, more: str = ""):
 
 
 def reader_of(plan, assignment: PartitionAssignment, consumer: Broker):
-    return kafka._Reader(plan.config.source, plan, consumer, SimpleNamespace(), assignment.as_state(), MIN_EVENT_TIME)
+    return kafka._Reader(plan.config.source, live_input(plan), consumer, SimpleNamespace(), assignment.as_state(), MIN_EVENT_TIME)
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +82,7 @@ def test_every_partition_has_one_reader_whenever_a_run_goes_on(tmp_path, monkeyp
     plan = plan_in(tmp_path)
     for n_partitions in (5, 9):  # the topic has grown before the run goes on
         monkeypatch.setattr(kafka, "Consumer", Broker(n_partitions))
-        found = [PartitionAssignment.of(position) for position in plan.config.source.starts(plan)]
+        found = [PartitionAssignment.of(position) for position in plan.config.source.starts(live_input(plan))]
         assert found == [PartitionAssignment(number, 5) for number in range(5)]
     assert all(sum(share.owns(partition) for share in found) == 1 for partition in range(9))
     readers = [reader_of(plan, share, Broker(9)) for share in found]
@@ -92,7 +92,7 @@ def test_every_partition_has_one_reader_whenever_a_run_goes_on(tmp_path, monkeyp
 def test_a_topic_of_many_partitions_has_a_bounded_number_of_readers(tmp_path, monkeypatch):
     monkeypatch.setattr(kafka, "Consumer", Broker(1000))
     plan = plan_in(tmp_path)
-    assert len(plan.config.source.starts(plan)) == kafka_progress.MOST
+    assert len(plan.config.source.starts(live_input(plan))) == kafka_progress.MOST
 
 
 @pytest.mark.parametrize(("seconds", "passes"), [(33.999, False), (34, True), (None, False)])
@@ -100,8 +100,8 @@ def test_only_a_window_that_is_final_is_worth_a_slice(tmp_path, seconds, passes)
     """Windows of ten seconds, final at a watermark four seconds behind the clock."""
     plan = plan_in(tmp_path, "disorder: 4s")
     reader = reader_of(plan, PartitionAssignment(0, 2), Broker())
-    reader.progress.watermark = plan.calendar.from_ms + 24_001
-    assert reader.passes(seconds and plan.calendar.from_ms + int(seconds * 1000)) is passes
+    reader.progress.watermark = plan.grid.calendar.from_ms + 24_001
+    assert reader.passes(seconds and plan.grid.calendar.from_ms + int(seconds * 1000)) is passes
 
 
 def test_a_reader_whose_partitions_are_all_idle_goes_by_its_own_and_never_back(tmp_path, monkeypatch):
@@ -146,12 +146,12 @@ def test_a_reader_that_is_far_ahead_of_another_waits_for_it(tmp_path, monkeypatc
 def test_a_reader_that_has_finished_keeps_none_waiting(tmp_path, monkeypatch):
     monkeypatch.setattr(kafka, "Consumer", Broker(2))
     plan = plan_in(tmp_path, "until: 2024-01-01T01:00:00Z")
-    late = plan.calendar.end(plan.calendar.n_windows) + 10**9
+    late = plan.grid.calendar.end(plan.grid.calendar.n_windows) + 10**9
     position = Progress({0: 9}, {0: late}).as_state() | PartitionAssignment(0, 2).as_state()
     other = reader_of(plan, PartitionAssignment(1, 2), Broker())
     ReaderProgress(other.board.folder, PartitionAssignment(0, 2)).publish(5)  # of an attempt before
     assert other.board.others() == [5]
-    assert list(kafka.micro_batches(plan.config.source, plan, position, 4, late, Checkpointed())) == []
+    assert list(kafka.micro_batches(plan.config.source, live_input(plan), position, 4, late, Checkpointed())) == []
     assert other.board.others() == []
 
 

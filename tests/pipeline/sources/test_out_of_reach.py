@@ -152,7 +152,7 @@ def plan_in(folder, patience: str):
 def test_a_run_whose_topic_is_deleted_ends(client, tmp_path, monkeypatch):
     monkeypatch.setattr(Consumer, "_fill", lambda self: None)
     plan = plan_in(tmp_path, "patience: 1ms")
-    pieces = kafka.micro_batches(plan.config.source, plan, {}, 0, MIN_EVENT_TIME, Checkpointed())
+    pieces = kafka.micro_batches(plan.config.source, live_input(plan), {}, 0, MIN_EVENT_TIME, Checkpointed())
     assert next(pieces).block.n_rows == 0  # its two partitions are known
     client.error = Said(6, "Broker: Unknown topic or partition")
     with pytest.raises(DataError, match=r"topic events: out of reach for .* \(Broker: Unknown topic or partition\)"):

@@ -145,7 +145,7 @@ def test_files_that_come_while_the_run_goes_on(incoming, tmp_path):
     late = FILES["c"]
     (incoming / "c.csv").unlink()
     plan = make_plan(configured(value), tmp_path / "plan")
-    pieces = plan.config.source.micro_batches(plan, plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
+    pieces = plan.config.source.micro_batches(live_input(plan), plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
     found = [next(pieces), next(pieces)]
     put(incoming, "c", *late)
     found += [piece for piece in pieces if piece is not None]
@@ -161,7 +161,7 @@ def test_an_endless_run_reads_what_comes_and_ends_windows_by_the_clock(tmp_path)
     now = datetime.now(UTC)
     value["source"]["from"] = now.isoformat(timespec="seconds")
     plan = make_plan(configured(value), tmp_path / "plan")
-    pieces = plan.config.source.micro_batches(plan, plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
+    pieces = plan.config.source.micro_batches(live_input(plan), plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
     first = next(piece for piece in pieces if piece is not None)
     assert (first.block.n_rows, first.after >= now.timestamp() * 1000) == (0, True)  # a window is over, and empty
     path = put(tmp_path / "in", "a", 0, [(0, "annegret", "x")])
@@ -215,7 +215,7 @@ def test_what_was_read_after_the_checkpoint_is_read_again_as_it_was(incoming, tm
     plan = make_plan(configured(sections(tmp_path)), tmp_path / "plan")
 
     def pieces():
-        return plan.config.source.micro_batches(plan, plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed(number=0))
+        return plan.config.source.micro_batches(live_input(plan), plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed(number=0))
 
     first = list(zip(range(3), pieces()))
     put(incoming, "0", 5, [(3, "gus", "y")])
@@ -230,7 +230,7 @@ def test_a_file_that_changes_after_it_was_read_ends_the_run(incoming, tmp_path):
     value["source"]["until"] = "2200-01-01T00:00:00Z"
     value["windows"]["size"] = "365d"
     plan = make_plan(configured(value), tmp_path / "plan")
-    pieces = plan.config.source.micro_batches(plan, plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
+    pieces = plan.config.source.micro_batches(live_input(plan), plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
     assert sum(piece.block.n_rows for _, piece in zip(range(6), pieces) if piece is not None) == 10
     with (incoming / "b.csv").open("a") as file:
         file.write("gus,2024-01-01T00:20:00Z,x\n")
@@ -244,7 +244,7 @@ def test_a_checkpoint_knows_the_files_that_are_still_there_and_no_others(incomin
     value["source"]["until"] = "2200-01-01T00:00:00Z"
     value["windows"]["size"] = "365d"
     plan = make_plan(configured(value), tmp_path / "plan")
-    pieces = plan.config.source.micro_batches(plan, plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
+    pieces = plan.config.source.micro_batches(live_input(plan), plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
     found = [piece for _, piece in zip(range(6), pieces) if piece is not None]
     assert [Path(name).name for name in found[-1].end["names"].tolist()] == ["a.csv", "b.csv", "c.csv"]
     (incoming / "a.csv").unlink()
@@ -270,7 +270,7 @@ def endless_pieces(folder: Path) -> Iterator:
     value = sections(folder, until="2200-01-01T00:00:00Z")
     value["windows"]["size"] = "365d"
     plan = make_plan(configured(value), folder / "plan")
-    return plan.config.source.micro_batches(plan, plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
+    return plan.config.source.micro_batches(live_input(plan), plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
 
 
 def n_rows(pieces: Iterator, n_micro_batches: int = 6) -> int:
@@ -465,7 +465,7 @@ def pieces_of(folder: Path, **source) -> Iterator:
     value = in_bucket(folder, until="2200-01-01T00:00:00Z", **source)
     value["windows"]["size"] = "365d"
     plan = make_plan(configured(value), folder / "plan")
-    return plan.config.source.micro_batches(plan, plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
+    return plan.config.source.micro_batches(live_input(plan), plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
 
 
 def test_an_object_that_is_replaced_after_it_was_read_ends_the_run(bucket, tmp_path):
@@ -547,7 +547,7 @@ def test_the_graph_of_a_splittable_reader_releases_what_the_plain_loop_does(buck
         stream.add_elements(list(Replay(plan).process(b"", OneStep(tracker), watermark)))
         now = watermark.current_watermark()
         # This runner lets a watermark pass the counting before its timers have been called, so it takes small steps.
-        deadlines = [final_at(plan, group) for group in range(plan.n_windows)]
+        deadlines = [final_at(plan, group) for group in range(plan.grid.n_windows)]
         for step in sorted({*deadlines, *(deadline - 1 for deadline in deadlines), end}):
             if now is not None and reached < step <= now.micros // 1000:
                 stream.advance_watermark_to(Timestamp(micros=1000 * step))

@@ -13,8 +13,8 @@ from penstock.mechanisms.core.contract import Facts, Window
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.windows.calendar import Calendar
 from penstock.pipeline.windows.fixed import Fixed
+from penstock.pipeline.windows.grid import WindowGrid
 from penstock.pipeline.windows.landmarks import Landmarks
-from penstock.pipeline.windows.schedule import WindowSchedule
 
 HOUR, DAY = 3_600_000, 86_400_000
 NEW_YORK = "America/New_York"
@@ -73,7 +73,7 @@ def test_facts_equal_their_definitions(zone, size, days, begin, length, listed, 
     if days is not None:
         day = [datetime.fromtimestamp(s / 1000, ZoneInfo(zone)).toordinal() for s in calendar.starts(1, n).tolist()]
         period_of = [(d - day[0]) // days for d in day]
-    schedule = WindowSchedule(calendar, landmarks, None if days is None else days * DAY)
+    schedule = WindowGrid(calendar, landmarks, None if days is None else days * DAY)
     expected = by_hand(calendar, landmarks, period_of)
     assert schedule.windows(1, n) == expected
     assert [schedule.window(i) for i in range(1, n + 1)] == expected
@@ -92,38 +92,38 @@ def test_the_schedule_says_what_the_plain_loop_says(n, listed, period, maximum):
     facts = Facts(n_cells=1, n_windows=n, landmarks=listed, budget_period=period, max_landmarks=maximum)
     calendar = Fixed(size=HOUR).calendar(0, n * HOUR)
     landmarks = Landmarks(windows=listed, max_per_period=maximum)
-    schedule = WindowSchedule(calendar, landmarks, None if period is None else period * HOUR)
+    schedule = WindowGrid(calendar, landmarks, None if period is None else period * HOUR)
     assert schedule.windows(1, n) == facts.windows()
 
 
 def test_a_day_of_budget_has_as_many_windows_as_the_local_day_has_hours():
     begin = local(NEW_YORK, 2020, 10, 31, 18)
     calendar = Fixed(size=HOUR, time_zone=NEW_YORK).calendar(begin, local(NEW_YORK, 2020, 11, 3))
-    windows = WindowSchedule(calendar, None, DAY).windows(1, calendar.n_windows)
+    windows = WindowGrid(calendar, None, DAY).windows(1, calendar.n_windows)
     assert [sum(w.period == p for w in windows) for p in range(3)] == [6, 25, 24]
     assert {w.period: w.n_windows for w in windows} == {0: 6, 1: 25, 2: 24}
 
 
 def test_days_of_budget_may_follow_another_zone_than_the_windows():
     calendar = Fixed(size=HOUR).calendar(0, 3 * DAY)
-    windows = WindowSchedule(calendar, None, DAY, NEW_YORK).windows(1, 72)
+    windows = WindowGrid(calendar, None, DAY, NEW_YORK).windows(1, 72)
     assert [sum(w.period == p for w in windows) for p in range(4)] == [5, 24, 24, 19]
 
 
 def test_a_period_that_is_no_whole_day_begins_with_the_run():
     calendar = Fixed(size=HOUR).calendar(5 * HOUR, 40 * HOUR)
-    windows = WindowSchedule(calendar, None, 10 * HOUR).windows(1, 35)
+    windows = WindowGrid(calendar, None, 10 * HOUR).windows(1, 35)
     assert [w.period for w in windows] == [i // 10 for i in range(35)]
 
 
 def test_a_window_belongs_to_the_period_in_which_it_starts():
     calendar = Fixed(size=10 * HOUR, origin=0).calendar(0, 50 * HOUR)
-    assert [w.period for w in WindowSchedule(calendar, None, DAY).windows(1, 5)] == [0, 0, 0, 1, 1]
+    assert [w.period for w in WindowGrid(calendar, None, DAY).windows(1, 5)] == [0, 0, 0, 1, 1]
 
 
 def test_landmarks_over_the_declared_maximum_stay_landmarks():
     calendar = Fixed(size=HOUR).calendar(0, DAY)
-    windows = WindowSchedule(calendar, Landmarks(windows=(2, 3, 4), max_per_period=2), DAY).windows(1, 5)
+    windows = WindowGrid(calendar, Landmarks(windows=(2, 3, 4), max_per_period=2), DAY).windows(1, 5)
     assert [w.landmark for w in windows] == [False, True, True, True, False]
     assert [w.landmarks_to_come for w in windows] == [2, 1, 0, 0, 0]
     assert [w.regulars_to_come for w in windows] == [20, 20, 20, 20, 19]
@@ -134,29 +134,27 @@ def test_an_endless_stream_with_periods_knows_everything():
     landmarks = Landmarks(recurring=("07:00-09:00",))
     windows = Fixed(size=HOUR, time_zone=NEW_YORK)
     begin = local(NEW_YORK, 2020, 1, 1)
-    endless = WindowSchedule(windows.calendar(begin), landmarks, DAY)
-    finite = WindowSchedule(windows.calendar(begin, local(NEW_YORK, 2021, 1, 1)), landmarks, DAY)
+    endless = WindowGrid(windows.calendar(begin), landmarks, DAY)
+    finite = WindowGrid(windows.calendar(begin, local(NEW_YORK, 2021, 1, 1)), landmarks, DAY)
     assert endless.windows(1, 366 * 24) == finite.windows(1, 366 * 24)
     assert endless.window(5_000_000).n_landmarks == 2
 
 
 def test_an_endless_stream_without_period_knows_its_landmarks_if_none_recurs():
     calendar = Fixed(size=HOUR).calendar(0)
-    window = WindowSchedule(calendar, Landmarks(windows=(3, 3000))).window(2)
+    window = WindowGrid(calendar, Landmarks(windows=(3, 3000))).window(2)
     assert (window.landmarks_to_come, window.regulars_to_come, window.n_landmarks, window.n_windows) == (
         *(None, None, 2, None),
     )
-    assert WindowSchedule(calendar, Landmarks(windows=(3, 3000))).window(3000).landmark
-    assert WindowSchedule(calendar, Landmarks(recurring=("07:00-09:00",))).window(8).n_landmarks is None
-    declared = WindowSchedule(calendar, Landmarks(recurring=("07:00-09:00",), max_per_period=9)).window(8)
+    assert WindowGrid(calendar, Landmarks(windows=(3, 3000))).window(3000).landmark
+    assert WindowGrid(calendar, Landmarks(recurring=("07:00-09:00",))).window(8).n_landmarks is None
+    declared = WindowGrid(calendar, Landmarks(recurring=("07:00-09:00",), max_per_period=9)).window(8)
     assert (declared.landmark, declared.n_landmarks) == (True, 9)
-    assert WindowSchedule(calendar).window(8).n_landmarks == 0
+    assert WindowGrid(calendar).window(8).n_landmarks == 0
 
 
 def test_memory_is_bounded_on_an_endless_stream():
-    schedule = WindowSchedule(
-        Fixed(size=HOUR, time_zone=NEW_YORK).calendar(0), Landmarks(recurring=("07:00-09:00",)), DAY
-    )
+    schedule = WindowGrid(Fixed(size=HOUR, time_zone=NEW_YORK).calendar(0), Landmarks(recurring=("07:00-09:00",)), DAY)
     sizes = []
     for end in (20_000, 40_000, 60_000):
         for index in range(end - 5000, end):
@@ -168,7 +166,7 @@ def test_memory_is_bounded_on_an_endless_stream():
 
 def test_windows_in_any_order_are_the_same():
     calendar = Fixed(size=HOUR, time_zone=NEW_YORK).calendar(0, 300 * DAY)
-    schedule = WindowSchedule(calendar, Landmarks(recurring=("07:00-09:00",), windows=(5,)), 7 * DAY)
+    schedule = WindowGrid(calendar, Landmarks(recurring=("07:00-09:00",), windows=(5,)), 7 * DAY)
     in_order = schedule.windows(1, 7200)
     for index in np.random.default_rng(1).integers(1, 7201, 50).tolist():
         assert schedule.window(index) == in_order[index - 1]
@@ -178,9 +176,9 @@ def test_windows_in_any_order_are_the_same():
 def test_wrong_schedules_are_refused():
     calendar = Fixed(size=HOUR).calendar(0, DAY)
     with pytest.raises(ParameterError, match="windows: 25"):
-        WindowSchedule(calendar, Landmarks(windows=(25,)))
+        WindowGrid(calendar, Landmarks(windows=(25,)))
     with pytest.raises(ParameterError, match="budget_period: 60000"):
-        WindowSchedule(calendar, None, 60_000)
+        WindowGrid(calendar, None, 60_000)
     for first, last in ((0, 3), (3, 25)):
         with pytest.raises(ParameterError, match="from 1 to 24"):
-            WindowSchedule(calendar).windows(first, last)
+            WindowGrid(calendar).windows(first, last)

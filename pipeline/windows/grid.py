@@ -1,4 +1,4 @@
-"""Schedule of windows: the public facts of each, known before any data is read (landmarks, budget periods)."""
+"""Grid of windows: the public facts of each, known before any data is read (landmarks, periods, sensors, deadlines)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from penstock.mechanisms.core.contract import Window
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.windows.calendar import CLOCK_CHANGE, DAY, Calendar, wall_time
 from penstock.pipeline.windows.landmarks import Landmarks
+from penstock.pipeline.windows.sensors import SensorSchedule
 
 _BLOCK = 1024
 
@@ -24,8 +25,8 @@ Facts = dict[str, NDArray[Any] | None]
 
 
 @dataclass(frozen=True)
-class WindowSchedule:
-    """Windows with their landmarks and budget periods.
+class WindowGrid:
+    """Windows with their landmarks, budget periods, active sensors and deadlines.
 
     A window belongs to the budget period in which it starts. Periods of whole days begin at local midnight, of the
     day of the run's first window; others follow each other from the start of window 1. Without a period the whole run
@@ -45,6 +46,8 @@ class WindowSchedule:
         IANA time zone of periods of whole days; None: that of the windows.
     lateness_ms
         How long after its end a window accepts events, in milliseconds.
+    sensors
+        Cells that publish in each window; None: nothing is known of cells.
 
     Raises
     ------
@@ -60,7 +63,7 @@ class WindowSchedule:
     >>> hour = 3_600_000
     >>> calendar = Calendar(step=hour, anchor=0, time_zone="UTC", from_ms=0, until_ms=48 * hour)
     >>> landmarks = Landmarks(recurring=("07:00-09:00",))
-    >>> schedule = WindowSchedule(calendar=calendar, landmarks=landmarks, budget_period_ms=24 * hour)
+    >>> schedule = WindowGrid(calendar=calendar, landmarks=landmarks, budget_period_ms=24 * hour)
     >>> window = schedule.window(32)
     >>> window.landmark, window.period, window.n_landmarks, window.landmarks_to_come, window.regulars_to_come
     (True, 1, 2, 1, 15)
@@ -71,6 +74,7 @@ class WindowSchedule:
     budget_period_ms: int | None = None
     time_zone: str | None = None
     lateness_ms: int = 0
+    sensors: SensorSchedule | None = None
 
     def __post_init__(self) -> None:
         if self.landmarks is not None:
@@ -82,6 +86,25 @@ class WindowSchedule:
 
     def __getstate__(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @property
+    def n_windows(self) -> int:
+        """Windows of a finite run."""
+        if self.calendar.n_windows is None:
+            raise ValueError("an endless run has no number of windows")
+        return self.calendar.n_windows
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells."""
+        return 0 if self.sensors is None else self.sensors.n_cells
+
+    @property
+    def fits_days(self) -> bool:
+        """Whether every calendar day begins with a window, also after the clocks have changed."""
+        step, zone = self.calendar.step, self.calendar.time_zone
+        stays = zone == "UTC" or DAY // 24 % step == 0  # clocks change by an hour
+        return stays and DAY % step == 0 and wall_time(zone, self.calendar.start(1)) % step == 0
 
     def window(self, index: int) -> Window:
         """Facts of one window (1-based)."""
@@ -96,7 +119,7 @@ class WindowSchedule:
         return window
 
     def windows(self, first: int, last: int) -> list[Window]:
-        """Facts of the windows ``first`` to ``last``, both inclusive."""
+        """Facts of the windows ``first`` to ``last``, both inclusive; sensors that are not all active included."""
         n_windows = self.calendar.n_windows
         if first < 1 or (n_windows is not None and last > n_windows):
             raise ParameterError("window", (first, last), f"windows of the run, from 1 to {n_windows or 'no end'}")
@@ -106,7 +129,10 @@ class WindowSchedule:
             until = min(last, end)
             windows += self._cut(facts, begin, first, until)
             first = until + 1
-        return windows
+        if self.sensors is None or self.sensors.all_active or not windows:
+            return windows
+        masks = self.sensors.masks(windows[0].index, windows[-1].index)
+        return [replace(window, active=mask) for window, mask in zip(windows, masks)]
 
     def landmarks_among(self, first: int, last: int) -> NDArray[np.bool_]:
         """Mask of the landmarks among the windows ``first`` to ``last``, both inclusive; shape (last − first + 1,)."""
@@ -119,6 +145,11 @@ class WindowSchedule:
         if self.budget_period_ms is None:
             return np.zeros(last - first + 1, np.int64)
         return self._periods.index(self.calendar.starts(first, last)) - 1
+
+    def periods_of(self, windows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Number of the budget period of each of some windows, in any order."""
+        first = int(windows.min())
+        return self.periods(first, int(windows.max()))[windows - first]
 
     def deadline(self, window: int) -> int:
         """Instant at which a window is final: its end plus allowed lateness; milliseconds since 1970."""

@@ -1,0 +1,241 @@
+"""Values of a run that counting and releasing take, resolved once: windows, cells, bounds, steps and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from penstock.accountants.core.accountant import Accountant, AccountingFacts
+from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.contract import Facts, Mechanism
+from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.period import PeriodBound
+from penstock.mechanisms.core.traces import PointMechanism
+from penstock.pipeline.counting.bounding import CountingBounds
+from penstock.pipeline.counting.contributions import KeyLayout
+from penstock.pipeline.counting.targets import Targets, targets_of
+from penstock.pipeline.sources.base import Source
+from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.windows.grid import WindowGrid
+from penstock.pipeline.windows.landmarks import Landmarks
+
+#: Name of the stream of releases: the column ``stream``, and a word of every key of noise.
+STREAM = "main"
+#: Counts of this many cells travel as one matrix: small enough for any worker, large enough to amortise a call.
+GROUP_CELLS = 1_000_000
+#: Groups of windows in a finite run at least, so that some can be counted side by side.
+GROUPS = 4
+
+
+@dataclass(frozen=True)
+class RunKeys:
+    """Noise key of a run and the keys derived from it; immutable and picklable.
+
+    Those of a deployment travel with the fingerprints of the key and the nonce of the run only, without the secret or
+    anything derived from it: every worker reads the key for itself (`penstock.pipeline.config.plan.Plan.opened`).
+    """
+
+    noise_key: NoiseKey
+    configuration: bytes  # digest of the configuration, which noise, samples and charges are bound to
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.noise_key.simulation:
+            return dict(self.__dict__)
+        # What has been derived from the key stays behind as well.
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        return own | {"noise_key": (self.noise_key.fingerprints, self.noise_key.nonce)}
+
+    def noise(self) -> NoiseSource:
+        """The keyed noise of the configuration."""
+        return NoiseSource(self.noise_key, configuration=self.configuration, stream=STREAM)
+
+    @cached_property
+    def run_id(self) -> str:
+        """Name of the run in a ledger that several share; empty in a simulation, which repeats itself."""
+        return self.noise_key.subkey("run").hex()[:16] if self.noise_key.nonce else ""
+
+    @cached_property
+    def users(self) -> bytes | None:
+        """Key under which user ids are replaced at ingestion; None in a simulation."""
+        return None if self.noise_key.simulation else self.pseudonyms
+
+    @cached_property
+    def pseudonyms(self) -> bytes:
+        """Key under which users of traces become pseudonyms, in a simulation too."""
+        return self.noise_key.subkey("pseudonym")
+
+    @cached_property
+    def bounding(self) -> bytes:
+        """Key of the hashes that bounding decides by."""
+        return self.noise_key.subkey("hash")
+
+    @cached_property
+    def ledger(self) -> bytes:
+        """Key of the digests of input in the ledger."""
+        return self.noise_key.subkey("ledger")
+
+
+@dataclass(frozen=True)
+class Batching:
+    """Groups of windows that are counted and released together, and shards of users; neither changes a result.
+
+    >>> batching = Batching.of(n_windows=10, n_cells=5, unit=1, streaming=False)
+    >>> batching.group, batching.n_groups, batching.windows_of(3)
+    (3, 4, 1)
+    """
+
+    group: int  # windows whose counts travel together: whole blocks, and a single one on a stream
+    n_windows: int | None  # of the run; None: endless
+    n_cells: int
+    n_shards: int = 1  # parts that users are split into while counting
+
+    @classmethod
+    def of(cls, n_windows: int | None, n_cells: int, unit: int, streaming: bool, n_shards: int = 1) -> Batching:
+        """Batching of a run whose mechanism takes ``unit`` windows together."""
+        most = 1 if streaming or n_windows is None else min(GROUP_CELLS // n_cells, -(-n_windows // GROUPS))
+        return cls(max(1, most // unit) * unit, n_windows, n_cells, n_shards)
+
+    def windows_of(self, group: int) -> int:
+        """Number of windows in one group: the last one may be shorter."""
+        return self.group if self.n_windows is None else min(self.group, self.n_windows - group * self.group)
+
+    @property
+    def n_groups(self) -> int:
+        """Groups of windows in a finite run."""
+        if self.n_windows is None:
+            raise ValueError("an endless run has no number of windows")
+        return -(-self.n_windows // self.group)
+
+    @cached_property
+    def layout(self) -> KeyLayout:
+        """Layout by which memberships of one group are packed into integers."""
+        return KeyLayout(self.group, self.n_cells)
+
+
+@dataclass(frozen=True)
+class TraceSpec:
+    """Terms of a release of traces, whose landmarks and budget periods go by points instead of windows."""
+
+    mechanism: PointMechanism
+    landmarks: Landmarks | None
+    budget_period: int | None  # in milliseconds; None: the whole run
+    time_zone: str  # of landmarks and budget periods
+    gap: int | None  # least time between two points of a user, in milliseconds; None: every point is released
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreSpec:
+    """What counting and releasing take of a run, whatever runs them; immutable and picklable.
+
+    Parameters
+    ----------
+    source
+        Where events come from, with all columns.
+    grid, space
+        Windows with their public facts, and cells.
+    bounds
+        Bounds on the contributions of one user.
+    batching, keys
+        Groups of windows and shards of users; keys of the run.
+    steps, chain
+        The steps of the mechanism, as configured and arranged.
+    accountants, prepared
+        Accountants in the order of the configuration, and what each worked out beforehand (`Accountant.prepare`).
+    points
+        Terms of a release of traces; None: counts are released.
+    on_exhausted
+        ``stop`` or ``repeat`` when a budget would be exceeded; None: stop.
+    summarises_users
+        Whether per-user figures are kept; on a stream they would grow without end.
+    names_users
+        Whether input files are named after users.
+    keeps_rejected_rows
+        Whether a rejected row itself is kept, beside where it was and what was wrong.
+    """
+
+    source: Source
+    grid: WindowGrid
+    space: Space
+    bounds: CountingBounds
+    batching: Batching
+    keys: RunKeys
+    steps: tuple[Mechanism, ...]
+    chain: Chain
+    accountants: tuple[Accountant, ...] = ()
+    prepared: tuple[Mapping[str, Any] | None, ...] = ()
+    points: TraceSpec | None = None
+    on_exhausted: str | None = None
+    summarises_users: bool = False
+    names_users: bool = False
+    keeps_rejected_rows: bool = True
+
+    @property
+    def on_points(self) -> bool:
+        """Whether traces are released; otherwise counts."""
+        return self.points is not None
+
+    @property
+    def traces(self) -> TraceSpec:
+        """Terms of a release of traces."""
+        if self.points is None:
+            raise ValueError("counts are released, not traces")
+        return self.points
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The chain of steps, or its one step if there is only one."""
+        return self.chain.reader if self.chain.simple else self.chain
+
+    @cached_property
+    def shards(self) -> tuple[tuple[Mapping[str, Any] | None, ...], ...]:
+        """What each parallel part of each accountant works with."""
+        prepared = self.prepared or (None,) * len(self.accountants)
+        return tuple(accountant.shards(own) for accountant, own in zip(self.accountants, prepared))
+
+    @cached_property
+    def targets(self) -> Targets:
+        """People whose cells an accountant follows."""
+        return targets_of(self.accountants, self.shards, self.keys.users)
+
+    def facts(self) -> Facts:
+        """Public facts that the mechanism may know."""
+        block = self.bounds.block
+        return Facts(
+            n_cells=self.grid.n_cells,
+            max_cells=self.bounds.max_cells,
+            max_windows=block.max_windows if block else None,
+            max_block_cells=block.max_cells if block else None,
+            max_per_period=self.bounds.max_per_period,
+            n_windows=self.grid.calendar.n_windows,
+            windows_per_day=self.grid.calendar.per_day,
+            period_bound=self.period_bound,
+        )
+
+    def accounting_facts(self, accountant: Accountant | None = None, shard: int = 0) -> AccountingFacts:
+        """Facts that the accountants may know; with what one of them prepared for one of its parts."""
+        block, marks = self.bounds.block, self.grid.landmarks if self.points is None else self.points.landmarks
+        return AccountingFacts(
+            n_cells=self.grid.n_cells,
+            max_cells=self.bounds.max_cells,
+            max_windows=block.max_windows if block else None,
+            n_windows=self.grid.calendar.n_windows,
+            mechanism=self.chain.reader,
+            steps=self.steps,
+            max_block_cells=block.max_cells if block else None,
+            windows=None if self.on_points else self.grid.windows,
+            landmarks=marks is not None,
+            max_per_period=self.bounds.max_per_period,
+            training=None if accountant is None else self.shards[self.accountants.index(accountant)][shard],
+        )
+
+    @cached_property
+    def period_bound(self) -> PeriodBound | None:
+        """Bound on what a user is in over a whole budget period, where one is set."""
+        most = self.bounds.max_per_period
+        if most is None:
+            return None
+        shortest, longest, alone = self.grid.period_lengths()
+        return PeriodBound(most=most, max_cells=self.bounds.max_cells, shortest=shortest, longest=longest, alone=alone)
