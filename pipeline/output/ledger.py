@@ -435,7 +435,7 @@ class Entering:
             "input": self._input(),
             "promise": promise(plan) if plan.on_points else None,
         }
-        if plan.config.bounding.max_per_period is not None:
+        if plan.bounds.max_per_period is not None:
             self.own |= {"alone": True, "promise": own_promise(plan)}
 
     def _input(self) -> str:

@@ -609,7 +609,7 @@ class Limit:
         self.plan, self.terms = plan, terms
         self.n_steps = max(1, -(-terms.span // plan.grid.calendar.step))
         self._configuration = plan.keys.configuration.hex()[:32]
-        self._is_alone = plan.config.bounding.max_per_period is not None
+        self._is_alone = plan.bounds.max_per_period is not None
         self.forget()
 
     def forget(self) -> None:

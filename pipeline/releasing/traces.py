@@ -16,7 +16,6 @@ from penstock.accountants.core.accountant import Rows
 from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.geometry import Points, corners_of, distance, mean_points, stay_points, within
 from penstock.mechanisms.core.noise import NoiseSource
-from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import BudgetExceeded
 from penstock.mechanisms.core.run import ReleasedTraces, Step, collect, release_traces
 from penstock.mechanisms.core.state import State

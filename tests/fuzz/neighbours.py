@@ -29,6 +29,7 @@ from penstock.pipeline import STOPPED
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import checkpoint
+from penstock.pipeline.output.files import keeps_truth
 from penstock.pipeline.output.ledger_budget import Books, terms_of
 from penstock.pipeline.releasing.release import Charge
 from penstock.pipeline.run import run
@@ -195,8 +196,8 @@ def _seen(out: Path, plan: Plan, folder: Path) -> Seen:
     if plan.on_points:
         return Seen(np.zeros((0, 0)), public, plan, manifest=manifest)
     releases = public["releases.parquet"]
-    table = pl.read_parquet(out / "operator" / "truth.parquet") if plan.keeps_truth else releases
-    column = table["bounded" if plan.keeps_truth else "value"]
+    table = pl.read_parquet(out / "operator" / "truth.parquet") if keeps_truth(plan) else releases
+    column = table["bounded" if keeps_truth(plan) else "value"]
     whole = plan.grid.n_windows * plan.grid.n_cells
     counts = column.to_numpy().astype(float) if len(column) == whole else np.zeros(0)
     counts = counts.reshape(-1, plan.grid.n_cells)
@@ -276,20 +277,20 @@ def _sensitivity(world: World, one: Change, seen: Seen, moved: np.ndarray[Any, A
     for index, row in enumerate(moved):
         if np.abs(row).sum() > most or (row**2).sum() > square * (1 + ROUNDING):
             yield f"window {index + 1} moves by {row.tolist()}, more than {most:g}"
-    calendar, unit = seen.plan.calendar, seen.plan.chain.unit_windows
+    calendar, unit = seen.plan.grid.calendar, seen.plan.chain.unit_windows
     times = np.array([row.time + START for row in one.touched], np.int64) * 1000
     latest = calendar.index(times)
     hit = {window for window in latest.tolist() if window}
     blocks = {(window - 1) // unit for window in hit}
     if seen.plan.period_bound is not None:
-        facts = seen.plan.grid.windows(1, seen.plan.n_windows)
+        facts = seen.plan.grid.windows(1, seen.plan.grid.n_windows)
         since = {facts[window - 1].period: window for window in sorted(hit, reverse=True)}
         blocks |= {one.index - 1 for one in facts if one.index >= since.get(one.period, np.inf)}
     together = seen.plan.chain.together
     for index in np.flatnonzero(np.abs(moved).sum(axis=1)).tolist():
         if index * together // unit not in blocks:
             yield f"window {index * together + 1} moves by {moved[index].tolist()}, though the rows are elsewhere"
-    if seen.plan.block_bounds is not None and one.unit == "person":
+    if seen.plan.bounds.block is not None and one.unit == "person":
         for begin in range(0, len(moved), unit):
             block = np.abs(moved[begin : begin + unit])
             if (block.sum(axis=1) > 0).sum() > (limits.max_windows or unit):
@@ -301,7 +302,7 @@ def _sensitivity(world: World, one: Change, seen: Seen, moved: np.ndarray[Any, A
 def _losses(world: World, seen: Seen, moved: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Exact worst loss, pure and in ρ, of telling the two counts apart by the noise that the releases declare."""
     assert seen.plan is not None
-    n_cells, together = seen.plan.n_cells, seen.plan.chain.together
+    n_cells, together = seen.plan.grid.n_cells, seen.plan.chain.together
     first = seen.releases.filter((pl.col("action") == "published") & ((pl.col("window") - 1) % together == 0))
     windows = (first["window"].to_numpy()[::n_cells] - 1) // together
     scale = first["scale"].to_numpy().reshape(-1, n_cells)[:, : moved.shape[1]]

@@ -18,6 +18,7 @@ from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.ingest import closed_before, located
+from penstock.pipeline.runners.shared import live_input
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.reading import kafka
 from penstock.pipeline.sources.reading.kafka_progress import Entry, Progress

@@ -496,4 +496,4 @@ def test_a_day_that_cuts_windows_costs_what_bounding_keeps_instead(tmp_path):
     changes = {"windows": {"type": "fixed", "size": "7h"}, "budget_period": "14h"}
     plan = make_plan(loads(json.dumps(bounded(tmp_path, **changes))))
     bound = plan.period_bound
-    assert plan.memberships_of()["day"] == bound.stretch(5) + 2 * bound.of_window
+    assert sensitivity(plan)["memberships"]["day"] == bound.stretch(5) + 2 * bound.of_window

@@ -270,7 +270,7 @@ def sampled_counts(plan, n_keys):
     counts = np.zeros((n_keys, plan.grid.n_windows, plan.grid.n_cells), np.int64)
     blocks = [block for span in plan.source.spans() for block in plan.source.read(span)]
     for number in range(n_keys):
-        keyed = replace(plan, key=NoiseKey.from_seed(number))
+        keyed = replace(plan, keys=replace(plan.keys, noise_key=NoiseKey.from_seed(number)))
         for block in blocks:
             for (group, _), piece in contributions_of(block, keyed)[1]:
                 found, _ = count_group(group, [piece], keyed)

@@ -516,9 +516,7 @@ class _Reader:
         """Whether a window, or the run, is over at a time and was not before."""
         if time is None:
             return False
-        before, after = (
-            self.run.grid.last_final(at - self.source.disorder) for at in (self.progress.watermark, time)
-        )
+        before, after = (self.run.grid.last_final(at - self.source.disorder) for at in (self.progress.watermark, time))
         return after > before
 
     def look_around(self) -> dict[int, int]:

@@ -65,12 +65,12 @@ def test_a_window_that_is_there_twice_is_told(plan: Plan) -> None:
 
 def test_a_window_without_an_active_sensor_has_no_row(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     awake = np.ones(plan.grid.n_cells, bool)
-    own = Plan.windows
+    own = WindowGrid.windows
 
-    def windows(self: Plan, first: int, last: int) -> list:
+    def windows(self: WindowGrid, first: int, last: int) -> list:
         return [replace(window, active=awake & (window.index != 3)) for window in own(self, first, last)]
 
-    monkeypatch.setattr(Plan, "windows", windows)
+    monkeypatch.setattr(WindowGrid, "windows", windows)
     release(plan, 1, 2, 4, 5, 6)
     manifest.check_windows(plan, manifest.released(plan.folder), complete=True)
     release(plan, 1, 2, 4, 6)

@@ -231,8 +231,12 @@ def test_too_few_people_are_refused(tmp_path):
 def test_deployments_and_traces_are_refused(tmp_path, noisy):
     from penstock.mechanisms import get
 
+    (tmp_path / "key").write_text("5e" * 32)
+    (tmp_path / "key").chmod(0o600)
+    plan = make_plan(noisy)
+    deployed = replace(plan, keys=replace(plan.keys, noise_key=NoiseKey.from_file(tmp_path / "key")))
     with pytest.raises(ParameterError, match="deployment"):
-        read_presence(replace(make_plan(noisy), config=replace(noisy, mode="deployment")), 24)
+        read_presence(deployed, 24)
     traces = replace(noisy, mechanism=(get("planar_laplace").examples()[0],))
     with pytest.raises(ParameterError, match="traces"):
         attack(traces, SMALL, folder=tmp_path)

@@ -570,7 +570,7 @@ def begun_and_released(tmp_path: Path, value: dict[str, Any], order: list[str]) 
     found = {}
     for name in order:
         loop, ledger = ReleaseLoop(plans[name]), checkpoint.open_ledger(plans[name], strict=True)
-        counts = np.zeros((6, plans[name].n_cells), int)
+        counts = np.zeros((6, plans[name].grid.n_cells), int)
         batch, _ = ledger.charge(lambda limit: loop.advance(loop.start(), 1, counts, limit))  # noqa: B023
         found[name] = [release.action for release in batch.releases]
     return found

@@ -226,7 +226,7 @@ def test_rows_of_a_window_that_is_final_are_late(stream: Plan) -> None:
 
 def test_a_stream_keeps_to_what_windows_before_have_left_of_a_bound_on_a_period(stream: Plan) -> None:
     bounding = replace(stream.config.bounding, max_per_period=2)
-    bounded = replace(stream, config=replace(stream.config, bounding=bounding, budget_period=24 * HOUR))
+    bounded = distributed(make_plan(replace(stream.config, bounding=bounding, budget_period=24 * HOUR), stream.folder))
     days = [("ann", 0, "a"), ("bob", 0, "a")], [("ann", 1, "b")], [("ann", 2, "a"), ("bob", 2, "b")], [("ann", 3, "a")]
     blocks = [(block(*rows, name=str(at)), final_at(stream, at)) for at, rows in enumerate(days)]
     # Ann has counted twice when the third hour comes, and Bob once.
@@ -254,7 +254,7 @@ def test_a_stream_keeps_to_what_windows_before_have_left_of_a_bound_on_a_period(
 
 def test_a_bound_on_a_period_holds_when_a_stream_goes_back_and_other_rows_are_in_time(stream: Plan) -> None:
     bounding = replace(stream.config.bounding, max_per_period=1)
-    bounded = replace(stream, config=replace(stream.config, bounding=bounding, budget_period=24 * HOUR))
+    bounded = distributed(make_plan(replace(stream.config, bounding=bounding, budget_period=24 * HOUR), stream.folder))
 
     def released(*hours: list[tuple[str, int, str]]) -> list[list[list[int]]]:
         """What is settled after a start from no state, with these rows in time for each hour."""

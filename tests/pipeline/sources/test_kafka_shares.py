@@ -9,6 +9,7 @@ import pytest
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.runners.shared import live_input
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.reading import kafka, kafka_client, kafka_progress, services
 from penstock.pipeline.sources.reading.kafka import Consumer
@@ -70,7 +71,9 @@ def plan_in(folder, more: str = ""):
 
 
 def reader_of(plan, assignment: PartitionAssignment, consumer: Broker):
-    return kafka._Reader(plan.config.source, live_input(plan), consumer, SimpleNamespace(), assignment.as_state(), MIN_EVENT_TIME)
+    return kafka._Reader(
+        plan.config.source, live_input(plan), consumer, SimpleNamespace(), assignment.as_state(), MIN_EVENT_TIME
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.runners.shared import live_input
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.kafka import Kafka
 from penstock.pipeline.sources.reading import kafka

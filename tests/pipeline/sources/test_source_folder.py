@@ -36,6 +36,7 @@ from penstock.pipeline.runners.beam.coders import BlockCoder
 from penstock.pipeline.runners.beam.graph import build
 from penstock.pipeline.runners.beam.read import Cursor, CursorCoder, CursorTracker, Replay
 from penstock.pipeline.runners.beam.step import end_of_input, final_at
+from penstock.pipeline.runners.shared import live_input
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.cabspotting import Cabspotting
 from penstock.pipeline.sources.csv import Csv
@@ -215,7 +216,9 @@ def test_what_was_read_after_the_checkpoint_is_read_again_as_it_was(incoming, tm
     plan = make_plan(configured(sections(tmp_path)), tmp_path / "plan")
 
     def pieces():
-        return plan.config.source.micro_batches(live_input(plan), plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed(number=0))
+        return plan.config.source.micro_batches(
+            live_input(plan), plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed(number=0)
+        )
 
     first = list(zip(range(3), pieces()))
     put(incoming, "0", 5, [(3, "gus", "y")])
@@ -322,12 +325,12 @@ def test_a_run_that_goes_on_with_an_empty_folder_says_so(incoming, tmp_path, cap
     value["windows"]["size"] = "365d"
     plan = make_plan(configured(value), tmp_path / "plan")
     batches = plan.config.source.micro_batches
-    pieces = batches(plan, plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
+    pieces = batches(live_input(plan), plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
     last = [piece for _, piece in zip(range(6), pieces) if piece is not None][-1]
     incoming.rename(tmp_path / "away")
     incoming.mkdir()
     with caplog.at_level(logging.WARNING, "penstock"):
-        pieces = batches(plan, tmp_path / "spool", last.end, last.number + 1, last.after, Checkpointed())
+        pieces = batches(live_input(plan), tmp_path / "spool", last.end, last.number + 1, last.after, Checkpointed())
         assert [next(pieces), next(pieces)] == [None, None]
     (record,) = caplog.records
     assert "is empty, and none of the 3 files is there that were read; is it mounted?" in record.getMessage()
