@@ -28,6 +28,7 @@ from penstock.pipeline.counting.bounding import PeriodQuota, most_for_noise, mos
 from penstock.pipeline.counting.contributions import ContributionRows
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.ledger_budget import own_promise
+from penstock.pipeline.output.manifest import sensitivity
 from penstock.pipeline.output.utility_summary import losses
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.local import StreamLoop

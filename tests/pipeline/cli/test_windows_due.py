@@ -17,6 +17,7 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.output import manifest
 from penstock.pipeline.output.utility_summary import SHARED
+from penstock.pipeline.windows.grid import WindowGrid
 
 N_WINDOWS = 6
 
