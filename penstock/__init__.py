@@ -12,15 +12,17 @@ Examples
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from penstock import accountants, evaluation, mechanisms
 from penstock.arrays import Released, release
-from penstock.front import Result, load, run
+from penstock.front import load, run
 from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError, DataError, PenstockError
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.run import RunConfig
+    from penstock.pipeline.reporting.result import Result
 
 __all__ = [
     "BudgetExceeded",
@@ -39,9 +41,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name != "RunConfig":
-        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
-    from penstock.pipeline.config.run import RunConfig
+#: Names of the pipeline, which is imported when one of them is first asked for.
+_OF_THE_PIPELINE = {"Result": "penstock.pipeline.reporting.result", "RunConfig": "penstock.pipeline.config.run"}
 
-    return RunConfig
+
+def __getattr__(name: str) -> Any:
+    if name not in _OF_THE_PIPELINE:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    return getattr(import_module(_OF_THE_PIPELINE[name]), name)

@@ -1,22 +1,19 @@
-"""Load a configuration, run it, and hand out what the run wrote as data frames and drawings."""
+"""Load a configuration and run it, from a notebook or a script."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from functools import cached_property
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.mechanisms.core.plugin import ParameterError
 
 # NumPy, polars and the pipeline are imported where they are used: every command imports this module.
 if TYPE_CHECKING:
-    import polars as pl
-
     from penstock.pipeline.config.run import RunConfig
-    from penstock.pipeline.reporting.drawing import Drawing
+    from penstock.pipeline.reporting.result import Result
 
 
 def load(config: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> RunConfig:
@@ -124,8 +121,7 @@ def run(
         config = {"output": {"path": str(out)}} | dict(config)
     overrides = [] if source is None else _stored(source, out, config, resume)
     checked = config if isinstance(config, RunConfig) else load(config, overrides)
-    done = run_configuration(checked, out, runner, beam_options, n_shards, resume)
-    return Result(done.folder)
+    return run_configuration(checked, out, runner, beam_options, n_shards, resume)
 
 
 def _stored(source: Any, out: str | Path | None, config: object, resume: bool) -> list[str]:
@@ -163,108 +159,3 @@ def _stored(source: Any, out: str | Path | None, config: object, resume: bool) -
         with whole(path) as temporary:
             frame.write_parquet(temporary)
     return ["source.type=parquet", f"source.path={json.dumps(str(path))}"]
-
-
-class Result:
-    """The files of a run, as data frames and drawings; also of one that the command line ran.
-
-    Each frame is read when it is first asked for. ``docs/library.md`` shows them.
-
-    Parameters
-    ----------
-    folder
-        Where the run wrote.
-
-    Raises
-    ------
-    DataError
-        By a property, where the run wrote no such file: truth and utility are of simulations, releases of runs on
-        counts, traces of runs on traces.
-
-    Examples
-    --------
-    >>> Result("runs/nowhere").releases
-    Traceback (most recent call last):
-    penstock.mechanisms.core.plugin.DataError: runs/nowhere/public/releases.parquet: this run wrote no such file
-    """
-
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self.folder)!r})"
-
-    @cached_property
-    def manifest(self) -> dict[str, Any]:
-        """The operator's manifest: row counts, digests of the input, timings, how the run ended."""
-        found: dict[str, Any] = json.loads(self._file("operator/manifest.json").read_text(encoding="utf-8"))
-        return found
-
-    @property
-    def exit_code(self) -> int:
-        """0 done, 3 stopped because a budget would be exceeded, 4 interrupted (a stream that can be continued)."""
-        return int(self.manifest["exit"]["code"])
-
-    @cached_property
-    def releases(self) -> pl.DataFrame:
-        """What was published, a row for each window and active cell."""
-        return self._frame("public/releases.parquet")
-
-    @cached_property
-    def traces(self) -> pl.DataFrame:
-        """What was published of traces, a row for each point."""
-        return self._frame("public/traces.parquet")
-
-    @cached_property
-    def accounts(self) -> pl.DataFrame:
-        """What the releases cost: the accountants' rows, with ``side`` for who may see them, public or operator."""
-        import polars as pl
-
-        sides = [side for side in ("public", "operator") if (self.folder / side / "accounts.parquet").exists()]
-        frames = [self._frame(f"{side}/accounts.parquet") for side in sides or ["public"]]
-        return pl.concat([frame.insert_column(0, pl.lit(side).alias("side")) for side, frame in zip(sides, frames)])
-
-    @cached_property
-    def truth(self) -> pl.DataFrame:
-        """True counts, before and after bounding; of a simulation only."""
-        return self._frame("operator/truth.parquet")
-
-    @cached_property
-    def utility(self) -> pl.DataFrame:
-        """Metrics of released against true counts; of a simulation only."""
-        return self._frame("operator/utility.parquet")
-
-    def plot(self, cell: str | None = None) -> Drawing:
-        """Released counts of a cell over time, and the truth where it is known; None: the busiest."""
-        from penstock.pipeline.reporting.data import Run
-        from penstock.pipeline.reporting.drawing import draw_counts
-
-        return draw_counts(Run(self.folder), cell)
-
-    def map(self, window: int | None = None) -> Drawing:
-        """Map of the released counts of a window (1-based); None: the busiest."""
-        from penstock.pipeline.reporting.data import Run
-        from penstock.pipeline.reporting.drawing import draw_map
-
-        return draw_map(Run(self.folder), window)
-
-    def _repr_html_(self) -> str:
-        """What the run is worth and what it costs, and its busiest cell."""
-        from penstock.pipeline.output.utility_summary import counted, in_words, losses_in_words
-        from penstock.pipeline.reporting.drawing import shown_in_notebook
-
-        said = [self.manifest["exit"]["reason"]]
-        said += [in_words(self.manifest["worth"], counted(self.manifest))] if "worth" in self.manifest else []
-        said += [losses_in_words(self.manifest["loss"])] if "loss" in self.manifest else []
-        return shown_in_notebook(str(self.folder), said, None if "points" in self.manifest else self.plot)
-
-    def _frame(self, name: str) -> pl.DataFrame:
-        import polars as pl
-
-        return pl.read_parquet(self._file(name))
-
-    def _file(self, name: str) -> Path:
-        path = self.folder / name
-        if not path.exists():
-            raise DataError(f"{path}: this run wrote no such file")
-        return path

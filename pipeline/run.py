@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from penstock.pipeline.output.files import LOCK, alone_in
 from penstock.pipeline.output.manifest import input_digests, operator_manifest, public_manifest
 from penstock.pipeline.output.maps import write_cells, write_outlines
 from penstock.pipeline.output.writer import sinks_of
+from penstock.pipeline.reporting.result import Result
 from penstock.pipeline.runners import beam
 from penstock.pipeline.runners.local import run_finite, run_stream
 from penstock.pipeline.sources.base import SOURCES, EventBlock, LiveSource, is_recorded
@@ -35,25 +36,6 @@ if TYPE_CHECKING:
 DIRECT, LOCAL, FLINK = "direct", "local", beam.FLINK
 #: What a run leaves in its folder, and so what the next run into it replaces.
 OUTPUTS = ("public", "operator", "report.html")
-
-
-@dataclass(frozen=True)
-class Result:
-    """How a run ended.
-
-    Parameters
-    ----------
-    exit_code
-        0 done, 3 stopped because a budget would be exceeded, 4 interrupted (a stream that can be continued).
-    folder
-        Where the files are.
-    manifest
-        The operator's manifest.
-    """
-
-    exit_code: int
-    folder: Path
-    manifest: dict[str, Any]
 
 
 def run(
@@ -286,7 +268,7 @@ def _done(plan: Plan, exit_code: int, manifest: dict[str, Any]) -> Result:
     if exit_code != INTERRUPTED:
         for sink in sinks_of(plan):
             sink.end()
-    return Result(exit_code, plan.folder, manifest)
+    return Result(plan.folder)
 
 
 def _clear(plan: Plan) -> None:

@@ -18,7 +18,7 @@ from penstock.pipeline.cli.command import Command, add_configuration, add_quiet,
 if TYPE_CHECKING:
     from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.monitoring.metrics import Registry
-    from penstock.pipeline.run import Result
+    from penstock.pipeline.reporting.result import Result
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

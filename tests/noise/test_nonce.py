@@ -22,7 +22,7 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.writer import RunWriter
-from penstock.pipeline.run import Result
+from penstock.pipeline.reporting.result import Result
 
 N_HOURS = 6
 TRACES: dict[str, Any] = {
@@ -88,7 +88,7 @@ def test_two_hosts_with_one_key_configuration_and_path_publish_different_vectors
         shutil.copy(tmp_path / "noise.key", host)
         monkeypatch.chdir(host)
         assert run(configured(deployed(Path()))).exit_code == DONE
-    folders = [Result(DONE, host / "out", {}) for host in hosts]
+    folders = [Result(host / "out") for host in hosts]
     digests = {json.loads((f.folder / "public/manifest.json").read_text())["configuration_digest"] for f in folders}
     assert len(digests) == 1
     assert all(one != other for one, other in zip(*map(noise_by_window, folders)))

@@ -12,7 +12,8 @@ from typing import Any
 from penstock.pipeline.config.rules import unread_keys
 from penstock.pipeline.config.run import RunConfig, from_document, loads
 from penstock.pipeline.config.yaml import parse_section
-from penstock.pipeline.run import Result, run
+from penstock.pipeline.reporting.result import Result
+from penstock.pipeline.run import run
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SAN_FRANCISCO = {"type": "grid", "south": 37.74, "north": 37.82, "west": -122.47, "east": -122.37}

@@ -29,7 +29,7 @@ from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.ledger_budget import Books, LandmarkWindows, Limit, Terms, terms_of
 from penstock.pipeline.releasing.release import Batch, Charge
-from penstock.pipeline.run import Result
+from penstock.pipeline.reporting.result import Result
 
 HOUR = 3_600_000
 DAY = "2024-01-01T00:00:00Z"

@@ -356,7 +356,7 @@ def test_a_run_without_a_bound_on_cells_warns_on_its_page(tmp_path):
         ("landmark_uniform", [], []),
         ("discrete_laplace", ["landmark_budget"], []),
         ("discrete_laplace", [], ["budget_period", "landmarks"]),
-        ("discrete_laplace", ["composition"], ["budget_period", "landmarks"]),
+        ("discrete_laplace", ["composition"], ["landmarks"]),
         ("discrete_laplace", ["temporal"], ["budget_period"]),
         ("fast", [], ["landmarks"]),
     ],

@@ -24,7 +24,8 @@ from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig, loads
 from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.writer import RunWriter
-from penstock.pipeline.run import Result, run
+from penstock.pipeline.reporting.result import Result
+from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import graph
 from penstock.pipeline.runners.beam.graph import has_ended
 from penstock.pipeline.runners.flink.jobs import job_server, latest_checkpoint
