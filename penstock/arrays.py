@@ -171,7 +171,7 @@ def release(
     made = mechanisms.run_mechanism(_arranged(steps), true_counts, facts, seed, windows=windows)
     # The table and the sums are those of a run.
     table = pl.DataFrame(releases_table(made, windows, [str(cell) for cell in range(n_cells)], "", 0))
-    margin = table.select(half_width(table.columns)).to_series().to_numpy()
+    margin = table.select(half_width()).to_series().to_numpy()
     values, margin = (column.reshape(n_windows, n_cells) for column in (table["value"].to_numpy(), margin))
     deviation = table["standard_deviation"].to_numpy().reshape(n_windows, n_cells)
     truth = true_counts.astype(np.float64)

@@ -146,7 +146,8 @@ def summary(result: Result) -> str:
         lines.append(f"loss      {losses_in_words(loss)}")
     if worth := manifest.get("worth"):
         lines.append(f"worth     {in_words(worth, counted(manifest))}")
-    for name, value in manifest.get("utility", {}).items():
+    measured = manifest.get("utility", {})
+    for name, value in ((name, measured[name]) for name in METRICS if name in measured):
         source = METRICS[name].source if name in METRICS else ""
         lines.append(f"utility   {name} {value:.4g}" + (f" (as in {source})" if source else ""))
     if result.exit_code in (STOPPED, INTERRUPTED):

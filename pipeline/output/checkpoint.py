@@ -242,24 +242,19 @@ def check_same(plan: Plan) -> None:
     """
     if not (found := _read_mark(plan.folder)):
         raise ConfigError((f"--resume: {plan.folder} holds no run to continue; leave --resume out to start one",))
-    if found["run"] != run_digest(plan):
-        begun = found.get("configuration")  # earlier versions wrote the digest alone
-        keys = [] if begun is None else differing_keys(begun, _identity(plan))
-        if keys or begun is None:
-            where = f" ({', '.join(keys[:8])}{', …' if len(keys) > 8 else ''})" if keys else ""
-            text = f"has another configuration{where}; continue it with the one it began with"
-            raise ConfigError((f"--resume: the run in {plan.folder} {text}",))
+    if "configuration" not in found or (plan.config.mode == "deployment" and not found.get("nonce")):
+        raise StateVersionError(
+            f"--resume: an earlier version of penstock began the run in {plan.folder}; finish it with that version, or "
+            "start again in another folder"
+        )
+    if found["run"] != run_digest(plan) and (keys := differing_keys(found["configuration"], _identity(plan))):
+        where = f"{', '.join(keys[:8])}{', …' if len(keys) > 8 else ''}"
+        text = f"has another configuration ({where}); continue it with the one it began with"
+        raise ConfigError((f"--resume: the run in {plan.folder} {text}",))
     if plan.on_points and found.get("traces", 1) != traces.VERSION:
         raise StateVersionError(
             f"--resume: another version of penstock began the run in {plan.folder} and finds other points in the same "
             "rows; finish it with that version, or start it again without --resume"
-        )
-    if plan.config.mode == "deployment" and not found.get("nonce"):
-        raise ConfigError(
-            (
-                f"--resume: the run in {plan.folder} was begun by an earlier version of penstock, whose noise did not "
-                "differ from run to run; finish it with that version, or start again in another folder",
-            )
         )
     if reason := key_mismatch(plan, found["key"]):
         raise ConfigError((f"--resume: the run in {plan.folder} {reason}",))

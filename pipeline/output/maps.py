@@ -248,7 +248,7 @@ def _rows(source: Path, time_zone: str, as_text: bool) -> Iterator[pl.DataFrame]
     with pq.ParquetFile(source) as file:
         for batch in file.iter_batches(_BATCH_ROWS):
             frame = pl.DataFrame(pa.Table.from_batches([batch])).with_columns(cs.categorical().cast(pl.String))
-            margin = frame.select(half_width(frame.columns)).to_series().to_numpy()
+            margin = frame.select(half_width()).to_series().to_numpy()
             margin = np.where(np.isfinite(margin), margin, np.nan)
             low, high = (pl.Series(end, nan_to_null=True) for end in ends(frame["value"].to_numpy(), margin))
             local = cs.by_name("window_start", "window_end").dt.convert_time_zone(time_zone)

