@@ -169,8 +169,8 @@ def _recorded(plan: Plan) -> Iterator[EventBlock]:
     """Blocks of an input that can be read more than once; otherwise none."""
     if not is_recorded(plan.config.source):
         return
-    source = plan.config.source.recorded
-    source = replace(source.reading(plan.space.reads), block_rows=min(source.block_rows, input_check.SAMPLE))
+    recorded = plan.config.source.recorded.reading(plan.space.reads)
+    source = replace(recorded, block_rows=min(recorded.block_rows, input_check.SAMPLE)).from_start()
     for span in source.spans():
         yield from source.read(span)
 
@@ -204,7 +204,7 @@ def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None
     if plan.streaming and not _on_engine(plan, runner):
         return run_stream(plan)
     if runner == LOCAL:
-        run_finite(plan, plan.config.source.spans())
+        run_finite(plan, plan.config.source.from_start().spans())
         return None
     return beam.run(plan, runner, beam_options)
 

@@ -72,8 +72,9 @@ def convert(source: Source, out: str | os.PathLike[str]) -> ConvertSummary:
     rejects_path = path + ".rejects.jsonl"
     writer: pq.ParquetWriter | None = None
     with _replacing(rejects_path, "w") as rejects, _replacing(path, "wb") as events, ExitStack() as stack:
-        for span in source.spans():
-            for block in source.read(span):
+        of = source.from_start()
+        for span in of.spans():
+            for block in of.read(span):
                 counts.add(block)
                 rejects.writelines(json.dumps(reject.as_dict(), ensure_ascii=False) + "\n" for reject in block.rejects)
                 table = _table(block.frame)

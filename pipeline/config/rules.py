@@ -121,7 +121,7 @@ def places_come_from_the_source(source: Source, space: Space) -> Iterator[Findin
     """The input can be read, and tells what the space places events by; one small block is looked at."""
     if isinstance(source.recorded, LiveSource) or not input_paths(source):
         return  # what comes later cannot be looked at
-    little = replace(source, block_rows=_FIRST_ROWS)
+    little = replace(source, block_rows=_FIRST_ROWS).from_start()
     try:
         span = next(iter(little.spans()), None)
         block = None if span is None else next(iter(little.read(span)), None)

@@ -82,7 +82,7 @@ def read_memberships(plan: CoreSpec, n_windows: int) -> ContributionRows:
         raise DataError("an endless stream cannot be attacked as a whole; give the source an end (until)")
     if not 1 <= n_windows <= calendar.n_windows:
         raise ParameterError("observation", n_windows, f"1 to {calendar.n_windows} windows, as many as the run has")
-    source = replace(plan.source, until=min(calendar.end(n_windows), calendar.until_ms or 0))
+    source = replace(plan.source, until=min(calendar.end(n_windows), calendar.until_ms or 0)).from_start()
     groups: dict[int, list[ContributionRows]] = defaultdict(list)
     for span in source.spans():
         for block in source.read(span):
@@ -138,7 +138,7 @@ def training_part(
         raise ParameterError("windows", n_windows, f"at most the {calendar.n_windows} windows of the run")
     keep = bounding.keep if bounding.max_cells == 1 else "most_frequent"
     part = _Part(n_windows, len(space.cells), keep, hash_key, max_triples, max_entries)
-    beginning = replace(source, until=min(calendar.end(n_windows), calendar.until_ms or 0))
+    beginning = replace(source, until=min(calendar.end(n_windows), calendar.until_ms or 0)).from_start()
     for span in beginning.spans():
         for block in beginning.read(span):
             part.add(block, space, calendar, digest_key)

@@ -65,7 +65,8 @@ def write_people(config: RunConfig, path: Path) -> Record:
     source = config.source
     if config.windows.per_event:
         calendar = config.windows.calendar(source.from_, source.until)  # type: ignore[arg-type]  # a checked trial's
-        blocks = (block.frame for span in source.spans() for block in source.read(span))
+        of = source.from_start()
+        blocks = (block.frame for span in of.spans() for block in of.read(span))
         columns = ("user", "time", "latitude", "longitude")
         frames = [one.select(columns).filter(calendar.index(one["time"].to_numpy()) > 0) for one in blocks]
         events = pl.concat(frames)
@@ -135,7 +136,7 @@ def _target_cells(plan: Plan) -> NDArray[np.int64]:
     if plan.targets.n_targets == 0:
         return no_target_cells()
     pieces: dict[tuple[int, int], list[Contributions]] = {}
-    source = plan.config.source
+    source = plan.config.source.from_start()
     for block in (block for span in source.spans() for block in source.read(span)):
         for key, piece in contributions_of(block, plan)[1]:
             pieces.setdefault(key, []).append(piece)

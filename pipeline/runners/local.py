@@ -428,7 +428,7 @@ def _read(
     plan: Plan, spans: Iterable[Span], writer: RunWriter, reduce: Reduce[Key, Piece]
 ) -> Iterator[tuple[Key, Piece]]:
     """Reduce the input to contributions or points by key; write the row counts and rejects of every span."""
-    source = plan.source.reading(plan.space.reads)
+    source = plan.source.reading(plan.space.reads).from_start()
     for span in spans:
         rows, rejects = RowCounts(), list[Reject]()
         for reduced in map_in_order(partial(_reduced, plan, reduce), source.work(span)):

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, parameter
+from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, Registry, parameter
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.windows.calendar import Calendar, format_time
 from penstock.pipeline.windows.grid import WindowGrid
@@ -170,7 +170,7 @@ class Span:
 class Source(Checked, ABC):
     """Base of every source: where events come from and which time range of them is released.
 
-    A source is immutable and picklable; `spans` runs once on the driver, `read` on the workers.
+    A source is immutable and picklable.
     """
 
     from_: int | None = parameter(None, key="from", kind="time", doc="start of the first window (inclusive)")
@@ -204,6 +204,29 @@ class Source(Checked, ABC):
         """
         return self
 
+    def from_start(self) -> FileSource:
+        """The source that reads the events from their beginning, as often as need be.
+
+        Raises `DataError` where they are read once, as they come.
+        """
+        raise DataError("events are read once, as they come, and not beforehand; give what would be read in a file")
+
+    @abstractmethod
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of every input file by name (or of the generating parameters)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSource(Source):
+    """Base of sources that can be read from their beginning, as often as need be: files, and events that are made up.
+
+    `spans` runs once on the driver, `read` on the workers.
+    """
+
+    def from_start(self) -> FileSource:
+        """This one."""
+        return self
+
     @abstractmethod
     def spans(self) -> list[Span]:
         """Cut the input into spans of about ``block_rows`` rows each, in a stable order; raises `DataError`."""
@@ -220,10 +243,6 @@ class Source(Checked, ABC):
         """The blocks of `read` as calls that make them, in order; the calls may run side by side in threads."""
         for block in self.read(span):
             yield partial(iter, (block,))
-
-    @abstractmethod
-    def digests(self) -> dict[str, str]:
-        """SHA-256 of every input file by name (or of the generating parameters)."""
 
 
 @dataclass(frozen=True)
@@ -311,4 +330,4 @@ SOURCES: Registry[Source] = Registry("penstock.pipeline.sources", "source")
 
 def is_recorded(source: Source) -> bool:
     """Whether what a source reads can be read more than once, and to its end."""
-    return not (isinstance(source.recorded, LiveSource) or getattr(source.recorded, "endless", False))
+    return isinstance(source.recorded, FileSource) and not getattr(source.recorded, "endless", False)

@@ -33,7 +33,6 @@ from penstock.pipeline.sources.base import (
     LiveSource,
     MicroBatch,
     Source,
-    Span,
 )
 from penstock.pipeline.sources.reading.file_systems import File, Files, LocalFiles, RemoteFiles, Unanswered, is_url
 from penstock.pipeline.sources.reading.kafka_progress import Journal
@@ -148,14 +147,6 @@ class Folder(LiveSource):
         """Blocks of files as they arrive; a journal with the run keeps what was decided since the latest checkpoint."""
         return _micro_batches(self, run, start, number, latest, checkpointed)
 
-    def spans(self) -> list[Span]:
-        """None: raises `DataError`, since files are read once, as they come."""
-        raise DataError("a folder that files keep arriving in is read as they come; for what is there, leave it out")
-
-    def read(self, span: Span) -> Iterator[EventBlock]:
-        """As `spans`."""
-        raise DataError("a folder that files keep arriving in is read as they come")
-
     def digests(self) -> dict[str, str]:
         """SHA-256 of the folder's path; its content has no end."""
         path = str(self.of.path)  # type: ignore[attr-defined]
@@ -261,8 +252,9 @@ class _Opened:
 def _named(source: Source, path: str, name: str) -> Iterator[EventBlock]:
     """Blocks of a file, or of a copy of it that is spoken of by the file's own name."""
     try:
-        for span in source.spans():
-            for block in source.read(span):
+        of = source.from_start()
+        for span in of.spans():
+            for block in of.read(span):
                 rejects = tuple(replace(reject, file=reject.file.replace(path, name)) for reject in block.rejects)
                 yield replace(block, rejects=rejects)
     except DataError as error:

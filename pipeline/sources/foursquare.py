@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.sources.base import EventBlock, Source, Span
+from penstock.pipeline.sources.base import EventBlock, FileSource, Span
 from penstock.pipeline.sources.reading.text import Batch, Dialect, Rows, TextSource, to_blocks
 from penstock.pipeline.sources.reading.times import TimeFormat
 
@@ -81,7 +81,7 @@ class Foursquare(TextSource):
             time = pl.select(pl.coalesce(time, weekday_first).alias("time")).to_series()
         return rows.raw.select("latitude", "longitude", user="user_id", time=time, place="POI_id")
 
-    work = Source.work  # what repeats an earlier file is known only in order
+    work = FileSource.work  # what repeats an earlier file is known only in order
 
     def read(self, span: Span) -> Iterator[EventBlock]:
         """Read the files of a span; what an earlier file had is rejected in the later ones."""

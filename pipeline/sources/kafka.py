@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.state import State
-from penstock.pipeline.sources.base import Checkpointed, EventBlock, LiveInput, MicroBatch, Span
+from penstock.pipeline.sources.base import Checkpointed, LiveInput, MicroBatch
 from penstock.pipeline.sources.reading import kafka
 from penstock.pipeline.sources.reading.kafka_client import KafkaSettings
 
@@ -71,16 +70,6 @@ class Kafka(KafkaSettings):
     def starts(self, run: LiveInput) -> list[State]:
         """One for each partition, up to a limit."""
         return kafka.starts(self, run)
-
-    def spans(self) -> list[Span]:
-        """None: raises `DataError`, since a topic is read once, as it comes."""
-        raise DataError(
-            f"topic {self.topic}: is read as it comes, and not beforehand; give what would be read in a file"
-        )
-
-    def read(self, span: Span) -> Iterator[EventBlock]:
-        """As `spans`."""
-        raise DataError(f"topic {self.topic}: is read as it comes")
 
     def digests(self) -> dict[str, str]:
         """SHA-256 of the topic's address; its content has no end."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.mechanisms.core.plugin import DataError, parameter
-from penstock.pipeline.sources.base import EventBlock, Reject, Source, Span
+from penstock.pipeline.sources.base import EventBlock, FileSource, Reject, Span
 from penstock.pipeline.sources.reading.inputs import list_files, sha256
 from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, MappedColumns, cut, is_whole, reasons, sound_rows
 from penstock.pipeline.sources.reading.times import TimeFormat
@@ -28,7 +28,7 @@ _DAMAGE = (OSError, ValueError, OverflowError, MemoryError, NotImplementedError,
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parquet(MappedColumns, Source):
+class Parquet(MappedColumns, FileSource):
     """Events from Parquet files, of which only the needed columns are read.
 
     Users may be integers (whole floats below 2⁵³, too) or text; times may be timestamps (without a zone: local in

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
 from penstock.mechanisms.core.state import State
-from penstock.pipeline.sources.base import Checkpointed, EventBlock, LiveInput, MicroBatch, Span
+from penstock.pipeline.sources.base import Checkpointed, LiveInput, MicroBatch
 from penstock.pipeline.sources.reading.messages import MessageSettings
 from penstock.pipeline.sources.reading.services import flaw
 
@@ -72,14 +72,6 @@ class Pubsub(MessageSettings):
     ) -> Iterator[MicroBatch | None]:
         """None: raises `DataError`, since Beam's connector reads it."""
         raise DataError(f"{self.subscription}: is read by Beam's connector")
-
-    def spans(self) -> list[Span]:
-        """As `micro_batches`."""
-        raise DataError(f"{self.subscription}: is read as it comes, and not beforehand")
-
-    def read(self, span: Span) -> Iterator[EventBlock]:
-        """As `micro_batches`."""
-        raise DataError(f"{self.subscription}: is read as it comes")
 
     def digests(self) -> dict[str, str]:
         """SHA-256 of the subscription's name; its content has no end."""

@@ -17,14 +17,15 @@ from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.sources.base import (
     MIN_EVENT_TIME,
+    SOURCES,
     Checkpointed,
     EventBlock,
+    FileSource,
     LiveInput,
     LiveSource,
     MicroBatch,
     Reject,
     Source,
-    Span,
     latest_before,
 )
 
@@ -73,8 +74,8 @@ class Stream(LiveSource):
     )
 
     def __post_init__(self) -> None:
-        if isinstance(self.of, Stream):
-            raise ParameterError("of", "stream", "a source that is not a stream itself")
+        if isinstance(self.of, LiveSource):
+            raise ParameterError("of", SOURCES.name_of(type(self.of)), "a source that is not live itself")
         of = replace(
             self.of,
             from_=self.of.from_ if self.from_ is None else self.from_,
@@ -134,17 +135,9 @@ class Stream(LiveSource):
         """The events of the source, cut by time; ``folder`` is for sorting."""
         return replay(self, run, folder, Offset.of(start), number, latest)
 
-    def spans(self) -> list[Span]:
-        """Those of the source."""
-        return self.of.spans()
-
-    def spans_from(self, first: int) -> Iterator[Span]:
-        """Those of the source, which may have no end."""
-        return self.of.spans_from(first)
-
-    def read(self, span: Span) -> Iterator[EventBlock]:
-        """One span, as the source reads it."""
-        return self.of.read(span)
+    def from_start(self) -> FileSource:
+        """The source that is replayed."""
+        return self.of.from_start()
 
     def digests(self) -> dict[str, str]:
         """Those of the source."""
@@ -186,7 +179,9 @@ def replay(
     A micro-batch covers a second of real time, or some windows where there is no speed. Memory: one chunk where events
     are sorted, otherwise one block.
     """
-    chunks = _sorted(source, run, spool, start.chunk) if source.clock else _arriving(source.of, run, start.chunk)
+    chunks = (
+        _sorted(source, run, spool, start.chunk) if source.clock else _arriving(source.from_start(), run, start.chunk)
+    )
     with closing(chunks):  # now and not some time later, when a run that goes on may have a spool of the same name
         for chunk, blocks in chunks:
             for index, block in enumerate(blocks):
@@ -232,7 +227,7 @@ def _cut(
         )
 
 
-def _arriving(source: Source, run: LiveInput, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
+def _arriving(source: FileSource, run: LiveInput, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
     """Chunks in the order of the source: its spans."""
     for span in source.spans_from(first):
         yield span.index, (run.ingest(block) for block in source.read(span))
@@ -273,8 +268,9 @@ def _share_out(
     """Write every block's rows to the pieces they belong to; give the columns, and all rejects."""
     empty, number = None, 0
     rejects: list[Reject] = []
-    for span in source.spans():
-        for block in source.read(span):
+    of = source.from_start()
+    for span in of.spans():
+        for block in of.read(span):
             block = run.ingest(block)  # what lies on disk names no one in a deployment
             empty = block.frame.clear()
             rejects += block.rejects

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
-from penstock.pipeline.sources.base import EventBlock, Source, Span
+from penstock.pipeline.sources.base import EventBlock, FileSource, Span
 from penstock.pipeline.sources.city import DAY, HOUR, Commuters, Emission, Events, MarkovPeople, People, Places, join
 from penstock.pipeline.sources.reading.text import cut
 
@@ -25,7 +25,7 @@ _MAX_EVENTS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Synthetic(Source):
+class Synthetic(FileSource):
     """Events of a seeded city whose movement model is known exactly.
 
     Parameters
@@ -127,7 +127,7 @@ class Synthetic(Source):
         return [Span(i, (), start, min(start + size, n_steps)) for i, start in enumerate(starts)]
 
     def spans_from(self, first: int) -> Iterator[Span]:
-        """As in `Source`; an endless city goes on for ever, a day in each span."""
+        """As in `FileSource`; an endless city goes on for ever, a day in each span."""
         if self._emission.n_steps is not None:
             yield from super().spans_from(first)
             return

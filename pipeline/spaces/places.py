@@ -108,8 +108,9 @@ class Places(Space):
         if self.top is None:
             return self
         seen: list[pl.DataFrame] = []
-        for span in source.spans():
-            for block in source.read(span):
+        of = source.from_start()
+        for span in of.spans():
+            for block in of.read(span):
                 in_time = block.frame.filter(_in_time(source))
                 counted = in_time.group_by("place").agg(pl.len().cast(pl.UInt64).alias("n"), *_extent(in_time))
                 seen = [_merged([*seen, counted])]

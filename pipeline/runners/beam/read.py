@@ -85,7 +85,7 @@ class ReadEvents(PlanTransform):
         if not self.plan.streaming:
             return (
                 root
-                | "Spans" >> beam.Create(self.plan.config.source.spans(), reshuffle=self.shared)
+                | "Spans" >> beam.Create(self.plan.config.source.from_start().spans(), reshuffle=self.shared)
                 # Span
                 | "ReadSpans" >> beam.ParDo(ReadSpans(self.plan)).with_output_types(NamedBlock)
                 # NamedBlock
@@ -109,7 +109,7 @@ class ReadSpans(Step):
         """Emit the blocks of a span; their names sort as their rows do in the input."""
         number = 0
         # What is read next is decoded in threads while a block is handed on.
-        source = self.plan.source.reading(self.plan.space.reads)
+        source = self.plan.source.reading(self.plan.space.reads).from_start()
         for blocks in map_in_order(_called, source.work(span)):
             for block in blocks:
                 yield NamedBlock(f"{span.index:09d}/{number:09d}", block)

@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, RowEquationError, parameter
-from penstock.pipeline.sources.base import EventBlock, Reject, Source, Span
+from penstock.pipeline.sources.base import EventBlock, FileSource, Reject, Span
 from penstock.pipeline.sources.reading.inputs import list_files, open_inputs, sha256, share_out
 from penstock.pipeline.sources.reading.records import Records, count_byte, is_regular, split
 from penstock.pipeline.sources.reading.times import TimeFormat
@@ -515,7 +515,7 @@ _BATCH_ROWS = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextSource(Source):
+class TextSource(FileSource):
     """Base of sources in delimited text: a subclass says what the columns are and how they become events.
 
     A row is a line, whatever its quotes; blank lines are no rows. Files are joined or cut so

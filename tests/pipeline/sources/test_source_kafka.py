@@ -442,8 +442,8 @@ def test_a_topic_is_a_source_without_an_end():
     config = configured()
     assert config.source.endless
     assert config.source.recorded.options == {}
-    with pytest.raises(DataError, match="as it comes"):
-        config.source.spans()
+    with pytest.raises(DataError, match="as they come"):
+        config.source.from_start()
     assert list(kafka(columns={"latitude": "y", "place": "p"}).layout.columns.values()) == [
         "user",
         "time",

@@ -7,12 +7,12 @@ import polars as pl
 import pytest
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError, PenstockError
-from penstock.pipeline.sources.base import EventBlock, Source, Span
+from penstock.pipeline.sources.base import EventBlock, FileSource, Span
 from penstock.pipeline.spaces.places import Places
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listed(Source):
+class Listed(FileSource):
     """Blocks of places at times, from memory."""
 
     blocks: tuple[tuple[tuple[int, str], ...], ...] = ()
