@@ -55,7 +55,7 @@ class FpaPaper(FourierMechanism):
     Examples
     --------
     >>> paper = FpaPaper(epsilon=np.inf, coefficients=3, block=4, inverse="one_sided")
-    >>> paper.without_noise(np.array([[4.0], [0.0], [4.0], [0.0]])).ravel().round(9).tolist()
+    >>> (paper.without_noise(np.array([[4.0], [0.0], [4.0], [0.0]])).round(9) + 0.0).ravel().tolist()
     [4.0, 0.0, 4.0, 0.0]
     """
 
