@@ -1,4 +1,4 @@
-"""Atomic and durable writes of single files."""
+"""Atomic and durable writes of single files, each as private as the folder that it is in."""
 
 from __future__ import annotations
 
@@ -10,13 +10,46 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+#: Folders of a run: what its owner alone may read, and what may be published.
+PRIVATE, PUBLIC = "operator", "public"
+
+
+def is_private(folder: Path) -> bool:
+    """Return whether a folder is that of the operator, or in it.
+
+    >>> is_private(Path("runs/a/operator/parts")), is_private(Path("/home/operator/a/public"))
+    (True, False)
+    """
+    return next((part for part in reversed(folder.parts) if part in (PRIVATE, PUBLIC)), PUBLIC) == PRIVATE
+
+
+def make_folder(path: Path, private: bool = False) -> None:
+    """Make a folder and those above it: for its owner alone if it is the operator's, or ``private``."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(mode=0o700 if private or is_private(path) else 0o777, exist_ok=True)
+
+
+def opener(path: str, flags: int) -> int:
+    """Open a file, as `open` does with it: a new one of the operator is private from its creation on."""
+    return os.open(path, flags, 0o600 if is_private(Path(path).parent) else 0o666)
+
+
+def private_opener(path: str, flags: int) -> int:
+    """Open a file, as `open` does with it: a new one is private from its creation on."""
+    return os.open(path, flags, 0o600)
+
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """A temporary path that becomes ``path`` when the block ends well: readers see the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def whole(path: Path, private: bool = False) -> Iterator[Path]:
+    """A temporary path that becomes ``path`` when the block ends well: readers see the old file or the new one.
+
+    ``private``: for its owner alone, whatever its folder.
+    """
+    make_folder(path.parent)
     temporary = _temporary(path)
     try:
+        open(temporary, "xb", opener=private_opener if private else opener).close()
         yield temporary
         os.replace(temporary, path)
     finally:
@@ -28,29 +61,28 @@ def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, private: bool = False) -> None:
     """Replace a file by a value as JSON, atomically."""
-    with whole(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n", private)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, private: bool = False) -> None:
     """Replace a file by a text, atomically."""
-    with whole(path) as temporary:
+    with whole(path, private) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_first(path: Path, data: bytes) -> bool:
+def write_first(path: Path, data: bytes, private: bool = False) -> bool:
     """Create a file atomically and durably; if it exists, leave it: the first writer wins.
 
     Returns
     -------
     Whether this call created it.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary = _temporary(path)
     try:
-        with temporary.open("xb") as file:
+        with open(temporary, "xb", opener=private_opener if private else opener) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -147,6 +147,9 @@ class Stopwatch:
 
 def check_runner(config: RunConfig, runner: str) -> None:
     """Raise `ConfigError` where a runner cannot run a configuration."""
+    if config.mode == "deployment" and runner not in (DIRECT, LOCAL) and config.output.ledger is None:
+        text = "the ledger has to be on a file system that all workers share; output.ledger names it"
+        raise ConfigError((f"--runner {runner}: {text}",))
     if not isinstance(config.source, LiveSource):
         return
     if config.source.by_connector:
@@ -213,6 +216,11 @@ def _make_ready(plan: Plan, how: Any) -> dict[str, Any] | None:
     """Make the folder ready; the operator's manifest if a run that is to be continued had finished already."""
     if plan.resumed:
         found: dict[str, Any] | None = how.prepare(plan)
+        if open_to_others := files.readable_by_others(plan.folder):
+            logs.caution(
+                f"{len(open_to_others):,} files and folders can be opened by others than their owner, such as "
+                f"{open_to_others[0]}; chmod -R go= {plan.folder / 'operator'}"
+            )
         return found
     _clear(plan)
     if notice := checkpoint.begin(plan):
@@ -282,7 +290,7 @@ def _clear(plan: Plan) -> None:
     for path in earlier:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for side in ("public", "operator"):
-        (plan.folder / side).mkdir(parents=True, exist_ok=True)
+        files.make_folder(plan.folder / side)
 
 
 def _is_bare(path: Path) -> bool:

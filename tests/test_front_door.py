@@ -39,7 +39,7 @@ from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, UnknownPlugin
 from penstock.pipeline.monitoring.verify import verify
-from penstock.pipeline.output.ledger_budget import LedgerExhausted
+from penstock.pipeline.releasing.ledger import LedgerExhausted
 
 HOUR = 3_600_000
 START = 1704067200000  # 2024-01-01T00:00:00Z
@@ -61,7 +61,7 @@ def sections(folder: Path, **changes: Any) -> dict[str, Any]:
         "mechanism": {"type": "discrete_laplace", "epsilon": 1.0},
         "accountants": [{"type": "composition"}],
         "utility": ["mae"],
-        "output": {"path": str(folder / "run"), "report": False},
+        "output": {"path": str(folder / "run"), "report": False, "ledger_source": "events"},
     } | changes
 
 
@@ -184,7 +184,7 @@ def test_the_events_of_a_run_that_stays_are_not_replaced(tmp_path):
     value = sections(tmp_path, mode="deployment", noise_key=str(tmp_path / "noise.key"))
     del value["seed"], value["utility"]
     value["source"] = {k: v for k, v in value["source"].items() if k not in ("type", "path")}
-    del value["output"]
+    value["output"] = {"path": "unused", "ledger_source": "rides"}
     other = pl.DataFrame(COLUMNS)[:-1]
     out = tmp_path / "run"
     penstock.run(value, out, source=pl.DataFrame(COLUMNS), runner="local")

@@ -167,7 +167,7 @@ def configuration(
         "bounding": {"max_cells": 5},
         "mechanism": {"type": "discrete_laplace", "epsilon": 1.0},
         "accountants": [{"type": "composition"}],
-        "output": {"path": str(folder / "out"), "report": False, "truth": False}
+        "output": {"path": str(folder / "out"), "report": False, "ledger_source": "events", "truth": False}
         | {"kafka": {"brokers": brokers, "releases": f"{topic}-releases"}},
     }
 

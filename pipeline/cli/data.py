@@ -175,7 +175,6 @@ def learn_to_file(
     from penstock.pipeline.config.plan import make_plan
     from penstock.pipeline.counting.presence import plan_training
     from penstock.pipeline.experiments.choose import suggested_bounds
-    from penstock.pipeline.output.ledger_budget import source_name
     from penstock.pipeline.windows.calendar import format_time
 
     if Path(path).suffix not in (".npz", ".json"):
@@ -187,7 +186,8 @@ def learn_to_file(
     training = plan_training(plan, n_windows or asked or plan.grid.n_windows)
     learned = learn(training, plan.space.cells, smoothing, unseen)
     until = format_time(plan.grid.calendar.end(training.n_windows))
-    when = {"source": source_name(plan), "from": format_time(plan.grid.calendar.start(1)), "until": until}
+    source = config.output.ledger_source or config.name
+    when = {"source": source, "from": format_time(plan.grid.calendar.start(1)), "until": until}
     learned = replace(learned, facts=learned.facts | when)
     learned.write(path)
     facts = {"states": len(learned.states), "steps": int(learned.transitions.sum()), **learned.facts}

@@ -1,21 +1,30 @@
-"""``penstock ledger``: what all runs over one event source have cost together."""
+"""``penstock ledger``: what all runs over an event source have cost together."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline import DONE, FAILED
 from penstock.pipeline.cli.command import Command, print_json
+
+if TYPE_CHECKING:
+    from penstock.pipeline.releasing.charge_table import Terms
+    from penstock.pipeline.releasing.ledger import Posting
+
+DAY = 86_400_000
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
     show = actions.add_parser("show", help="budget, runs, and what they have cost by period")
-    show.add_argument("path", metavar="FILE", help="the ledger of a run, or one that several share")
+    show.add_argument(
+        "paths", metavar="FILE", nargs="+", help="a ledger; of several over the same events, what they cost"
+    )
     show.add_argument(
         "--manifest",
         metavar="MANIFEST",
@@ -25,67 +34,103 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(arguments: argparse.Namespace) -> int:
-    found = overview(Path(arguments.path), arguments.manifest and Path(arguments.manifest))
+    manifest = arguments.manifest and Path(arguments.manifest)
+    ledgers = [overview(Path(path)) for path in arguments.paths]
+    if manifest:
+        _check_head(ledgers, arguments.paths, manifest)
+    shown = ledgers[0] if len(ledgers) == 1 else {"ledgers": ledgers, "together": together(ledgers)}
     if arguments.json:
-        print_json(found)
+        print_json(shown)
     else:
-        print("\n".join(_lines(found)))
-    return FAILED if found["faults"] else DONE
+        for path, ledger in zip(arguments.paths, ledgers):
+            print("\n".join([f"ledger    {path}", *_lines(ledger)]))
+        if len(ledgers) > 1:
+            print("\n".join(f"together  at most {amount:g} ({name})" for name, amount in together(ledgers).items()))
+    return FAILED if any(ledger["faults"] for ledger in ledgers) else DONE
 
 
-def overview(path: Path, manifest: Path | None = None) -> dict[str, Any]:
-    """Terms, runs and costs by period of a ledger; checks its chain, and that its end is there.
+def overview(path: Path) -> dict[str, Any]:
+    """Return terms, runs and costs by period of a ledger; checks its chain, and that its end is there.
 
-    ``manifest`` is a run's, public or the operator's: its head of the ledger has to be there. Raises `DataError` if
-    there is no ledger, its chain is broken, or the manifest says nothing of a ledger.
+    Raises `DataError` if there is no ledger, or its chain is broken.
     """
     from penstock.mechanisms.core.plugin import DataError
-    from penstock.pipeline.output.ledger import Ledger
-    from penstock.pipeline.output.ledger_budget import Books, Terms
+    from penstock.pipeline.releasing.charge_table import Terms
+    from penstock.pipeline.releasing.ledger import Ledger, Posting
     from penstock.pipeline.windows.calendar import format_time
 
     if not path.is_file():
         raise DataError(f"{path}: no ledger here")
     ledger = Ledger(path)
-    entries = [entry.values for entry in ledger.entries()]
-    stated = [Terms.of_entry(values) for values in entries if values.get("entry") == "terms"]
-    # A ledger of simulations states nothing: their charges are summed all the same.
-    unstated = Terms(source="", unit="", adjacency="", measure="epsilon", budget=math.inf, span=0)
-    books = Books(stated[0] if stated else unstated)
-    charges = list(ledger)
-    books.add(charges)
-    begun = [values for values in entries if values.get("entry") == "run"]
-    # A simulation, which begins no run, may have charged beside one that has the ledger to itself.
-    is_alone = len(begun) == 1 and begun[0].get("alone") and {charge.run for charge in charges} <= {begun[0]["run"]}
-    promised = begun[0]["promise"] if is_alone else None
-    periods = [row | {"from": format_time(row["from"])} for row in books.summary(promised)]
+    entries = list(ledger.entries())
+    if not entries:
+        raise DataError(f"{path}: no ledger here")
+    terms = Terms.of(entries[0].values["terms"])
+    postings = [Posting.of(entry.values) for entry in entries if entry.kind == "charge"]
     runs = [
-        {name: values[name] for name in ("run", "configuration", "input", "promise")}
+        {name: values[name] for name in ("run", "configuration", "input")}
         | {name: values[name] and format_time(values[name]) for name in ("from", "until")}
-        for values in begun
+        for values in (entry.values for entry in entries if entry.kind == "run")
     ]
-    heads = ledger.heads()
     faults = []
     try:
         ledger.whole()
     except DataError as error:
         faults.append(str(error))
-    if manifest is not None and _head_in(manifest) not in heads:
-        faults.append(
-            f"{path}: lacks the entry that {manifest} names: it was cut, or it is an older copy or another ledger"
-        )
     return {
-        "terms": stated[0].entry() if stated else None,
+        "id": entries[0].values["id"],
+        "terms": terms.values() | {"unit": terms.unit},
         "entries": len(entries),
-        "head": heads[-1] if heads else "",
+        "head": entries[-1].head,
         "runs": runs,
-        "periods": periods,
+        "periods": list(_by_period(terms, postings)),
         "faults": faults,
     }
 
 
+def _by_period(terms: Terms, postings: Sequence[Posting]) -> Iterator[dict[str, Any]]:
+    """Yield charges, the most that a unit has cost and the sum of all, by budget period or else by day of UTC."""
+    from penstock.pipeline.releasing.charge_table import ChargeTable
+    from penstock.pipeline.windows.calendar import format_time
+
+    table = ChargeTable(terms)
+    grouped: dict[int, list[Posting]] = {}
+    for posting in postings:
+        slots = posting.on_slots(terms.measure)
+        table.add(slots)
+        own = table.period(posting.slot) if terms.kind != "stretch" else terms.start(posting.slot) // DAY
+        grouped.setdefault(own, []).append(posting)
+    for _, group in sorted(grouped.items()):
+        spent = max(table.spent(posting.slot, posting.last_slot) for posting in group)
+        total = sum(posting.charge.amounts(terms.measure)[0] for posting in group)
+        begin = format_time(terms.start(min(posting.slot for posting in group)))
+        yield {"from": begin, "charges": len(group), "spent": spent, "sum": total}
+
+
+def together(ledgers: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Return what one unit of each of several ledgers may have cost together, by measure: their sum at most."""
+    costs: dict[str, float] = {}
+    for ledger in ledgers:
+        measure = ledger["terms"]["measure"]
+        most = max((row["spent"] for row in ledger["periods"]), default=0.0)
+        costs[measure] = costs.get(measure, 0.0) + most
+    return costs
+
+
+def _check_head(ledgers: Sequence[dict[str, Any]], paths: Sequence[str], manifest: Path) -> None:
+    """Note a fault unless the head that a run's manifest names is in one of the ledgers."""
+    from penstock.pipeline.releasing.ledger import Ledger
+
+    head = _head_in(manifest)
+    if not any(head in Ledger(Path(path)).heads() for path in paths):
+        ledgers[0]["faults"].append(
+            f"{', '.join(paths)}: lacks the entry that {manifest} names: it was cut, or it is an older copy or another "
+            "ledger"
+        )
+
+
 def _head_in(path: Path) -> str:
-    """Head of the ledger at the end of a run, by either of its manifests."""
+    """Return the head of the ledger at the end of a run, by either of its manifests."""
     from penstock.mechanisms.core.plugin import DataError
 
     try:
@@ -98,27 +143,20 @@ def _head_in(path: Path) -> str:
     return head
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
-    terms = found["terms"]
+def _lines(ledger: dict[str, Any]) -> list[str]:
+    terms = ledger["terms"]
     lines = [
-        f"{found['entries']:,} entries, head {found['head']}",
-        *(f"fault     {fault}" for fault in found["faults"]),
+        f"{ledger['entries']:,} entries, head {ledger['head']}",
+        *(f"fault     {fault}" for fault in ledger["faults"]),
+        f"source    {terms['source']}",
+        f"unit      {terms['unit']} ({terms['adjacency']})",
+        f"budget    {terms['budget']:g} ({terms['measure']})",
     ]
-    if terms is None:
-        lines.append("no budget: no deployment has charged here")
-    else:
-        lines += [
-            f"source    {terms['source']}",
-            f"unit      {terms['unit']} ({terms['adjacency']})",
-            f"budget    {terms['budget']:g} ({terms['measure']})",
-        ]
-    for run in found["runs"]:
-        promised = "" if run["promise"] is None else f", promises {run['promise']:g}"
-        lines.append(f"run       {run['run']} from {run['from']} until {run['until'] or 'its end'}{promised}")
-    for row in found["periods"]:
-        left = "" if terms is None or not terms["span"] else f", {max(terms['budget'] - row['spent'], 0.0):g} left"
-        spent = row["sum"] if terms is None or not terms["span"] else row["spent"]
-        lines.append(f"period    from {row['from']}: {row['charges']:,} charges, {spent:g} spent{left}")
+    for run in ledger["runs"]:
+        lines.append(f"run       {run['run']} from {run['from']} until {run['until'] or 'its end'}")
+    for row in ledger["periods"]:
+        left = "" if math.isinf(terms["budget"]) else f", {max(terms['budget'] - row['spent'], 0.0):g} left"
+        lines.append(f"period    from {row['from']}: {row['charges']:,} charges, {row['spent']:g} spent{left}")
     return lines
 
 

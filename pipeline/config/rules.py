@@ -430,11 +430,19 @@ def accountants_know_period_bounds(bounding: Bounding, accountants: tuple[Accoun
             yield Finding(("accountants", i, "type"), "", expected)
 
 
-def period_bounds_have_a_plain_ledger(bounding: Bounding, output: Output) -> Iterator[Finding]:
-    """A bounded run counts in its ledger with what its mechanism promises, whatever stretch the ledger is about."""
-    if bounding.max_per_period is not None and output.ledger_span is not None:
-        expected = "left out with bounding.max_per_period: the ledger then is about the unit of the mechanism"
-        yield Finding(("output", "ledger_span"), format_duration(output.ledger_span), expected)
+def ledgers_name_their_source(mode: str, output: Output) -> Iterator[Finding]:
+    """Every deployment over the same events has the same name for them, hence the same ledger."""
+    if mode == "deployment" and output.ledger_source is None:
+        right = "a name for the event source, the same in all deployments over the same events"
+        yield Finding(("output", "ledger_source"), None, right)
+
+
+def ledgers_count_whole_windows(windows: Windows, output: Output) -> Iterator[Finding]:
+    """A ledger counts by window: a stretch of time is a number of them."""
+    span = output.ledger_span
+    if span is not None and not windows.per_event and span % windows.size:
+        right = f"a number of windows, such as {format_duration(-(-span // windows.size) * windows.size)}"
+        yield Finding(("output", "ledger_span"), format_duration(span), right)
 
 
 def attacks_can_follow(mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
@@ -645,7 +653,8 @@ RULES: tuple[Rule, ...] = (
     accountants_know_period_bounds,
     noise_can_be_drawn,
     accountants_know_linked_windows,
-    period_bounds_have_a_plain_ledger,
+    ledgers_name_their_source,
+    ledgers_count_whole_windows,
     attacks_can_follow,
     landmark_mechanisms_have_landmarks,
     endless_landmarks_have_a_period,

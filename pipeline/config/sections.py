@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -133,6 +134,8 @@ def check_local(field: str, path: str) -> None:
         raise ParameterError(field, path, expected + "output.store publishes what is public to one")
 
 
+_SOURCE_NAME = re.compile(r"\w[\w.-]*", re.ASCII)
+
 #: Keys of the output that name a sink: where something is published says nothing of what it is.
 SINKS = ("kafka", "store", "pubsub")
 
@@ -159,7 +162,10 @@ class Output(Checked):
         doc="rejected rows: kept as they are (a simulation's default), or only where they were and why",
     )
     ledger: str | None = parameter(
-        None, kind="output", doc="ledger file shared by all configurations over the same events; unset: inside path"
+        None,
+        kind="output",
+        doc="ledger file of a deployment, shared by all over the same events; unset: named after ledger_source, in "
+        "penstock/ledgers under XDG_STATE_HOME or ~/.local/state (on a cluster it has to be named)",
     )
     ledger_budget: float | None = parameter(
         None,
@@ -173,11 +179,14 @@ class Output(Checked):
         kind="duration",
         above=0,
         unit="ms",
-        doc="length of the stretch of time that the ledger's budget protects; unset: w windows of a w-event mechanism, "
-        "one window of others",
+        doc="length of the stretch of time that the ledger's budget protects, a number of windows; unset: the unit of "
+        "the first run's mechanism",
     )
     ledger_source: str | None = parameter(
-        None, doc="name of the ledger's event source; unset: a digest of where events come from"
+        None, doc="name of the event source that the ledger is about; required in a deployment"
+    )
+    new_ledger: bool = parameter(
+        False, doc="begin another ledger over an event source that has one; what both cost together is then unknown"
     )
     delay: int = parameter(
         0,
@@ -197,6 +206,10 @@ class Output(Checked):
         super().__post_init__()
         check_local("path", self.path)
         check_local("ledger", self.ledger or "")
+        if self.ledger_source is not None and not _SOURCE_NAME.fullmatch(self.ledger_source):
+            raise ParameterError("ledger_source", self.ledger_source, "letters, digits, '.', '_' and '-' only")
+        if self.ledger_span is not None and self.ledger_budget is None:
+            raise ParameterError("ledger_budget", None, "given with ledger_span: what a person's events in it may cost")
         own = os.path.realpath(self.path)
         store = self.store.path if self.store is not None else "://"
         if "://" not in store and os.path.commonpath([own, os.path.realpath(store)]) == own:

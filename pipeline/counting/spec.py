@@ -189,6 +189,12 @@ class CoreSpec:
         """The chain of steps, or its one step if there is only one."""
         return self.chain.reader if self.chain.simple else self.chain
 
+    @property
+    def bounds_span_windows(self) -> bool:
+        """Whether contribution bounding chooses among a person's events in several windows."""
+        bounds = self.bounds
+        return bounds.block is not None or bounds.max_per_period is not None or self.chain.together > 1
+
     @cached_property
     def shards(self) -> tuple[tuple[Mapping[str, Any] | None, ...], ...]:
         """What each parallel part of each accountant works with."""

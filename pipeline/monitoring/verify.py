@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +20,9 @@ from penstock.mechanisms.core.plugin import DataError, PenstockError, RowEquatio
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.plan import make_plan, outline
 from penstock.pipeline.config.run import RunConfig, loads
-from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.manifest import check_row_equation, check_windows, input_digests
 from penstock.pipeline.output.tables import ACCOUNTS, RELEASES, TRACES
+from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.traces import ROUNDING, budget_periods
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def _releases(folder: Path, manifest: dict[str, Any]) -> list[Check]:
     return [
         Check("windows", flaw is None, flaw or f"{len(windows)} released{of}, in order"),
         Check("each cell once a window", twice.is_empty(), f"{len(twice)} windows with a repeated cell"),
-        _ledger(folder, manifest, operator.add, owed, f"{{}} charges for {len(per_window)} windows"),
+        _ledger(folder, manifest, owed, f"{{}} charges for {len(per_window)} windows"),
     ]
 
 
@@ -122,14 +121,12 @@ def _traces(folder: Path, manifest: dict[str, Any]) -> list[Check]:
         | ((pl.col("pseudonym") == pl.col("pseudonym").shift(1)) & (pl.col("time") > pl.col("time").shift(1)))
     ).to_series()
     expected = manifest["rows"]["used"] - manifest["rows"]["duplicates"]
-    # The ledger has one charge for each shard and position in a trace: the largest of any user.
-    index = points.select(pl.int_range(1, pl.len() + 1).over("pseudonym").alias("index"), measure)
-    largest = index.group_by("index").agg(pl.col(measure).max()).sort("index")
-    owed = [([position], cost) for position, cost in largest.iter_rows()]
+    # The run is charged as a whole, for all that a user has in a unit: never less than any one point costs.
+    owed = [([1], float(points[measure].max() or 0.0))]  # type: ignore[arg-type]
     return [
         Check("points", len(points) == expected, f"{len(points)} released, {expected} distinct ones read"),
         Check("order", bool(in_order[1:].all()), "each user's points once, in order of time"),
-        _ledger(folder, manifest, max, owed, f"{{}} timestamps charged, {len(owed)} released", measure),
+        _ledger(folder, manifest, owed, "{} charge for all points", measure),
         _budget(points, plan),
     ]
 
@@ -137,21 +134,19 @@ def _traces(folder: Path, manifest: dict[str, Any]) -> list[Check]:
 def _ledger(
     folder: Path,
     manifest: dict[str, Any],
-    together: Callable[[float, float], float],
     owed: Iterable[tuple[list[Any], float]],
     detail: str,
     measure: str = "epsilon",
 ) -> Check:
-    """Whether the ledger covers what is owed: ε, or ρ, for positions, or windows of a stream, that are paid together.
+    """Return whether the ledger covers what is owed: ε, or ρ, for windows that are paid together.
 
-    ``together`` combines several charges for a window; ``detail`` has a place for the number of charged windows.
+    ``detail`` has a place for the number of charged windows.
     """
-    own, run = manifest["configuration_digest"][:32], manifest.get("ledger", {}).get("run", "")
-    charged: dict[Any, float] = {}
+    run, charged = manifest["ledger"]["run"], dict[int, float]()
     try:
-        for charge in Ledger(_ledger_path(folder, manifest)):
-            if charge.configuration == own and charge.run == run:
-                charged[charge.window] = together(charged.get(charge.window, 0.0), getattr(charge, measure))
+        for posting in Ledger(_ledger_path(folder, manifest)).postings():
+            if posting.run == run and posting.charge.part in ("", "traces"):
+                charged[posting.charge.window] = getattr(posting.charge, measure)
     except PenstockError as error:
         return Check("ledger", False, str(error))
     short = [
@@ -164,14 +159,14 @@ def _ledger(
 
 
 def _ledger_path(folder: Path, manifest: dict[str, Any]) -> Path:
-    return Path(manifest["configuration"].get("output", {}).get("ledger") or folder / "operator" / "ledger")
+    """The ledger of a run: in its folder, wherever that is now, or where it was in a deployment."""
+    beside = folder / "operator" / "ledger"
+    return beside if beside.exists() else Path(manifest["ledger"]["path"])
 
 
 def _chain(folder: Path, manifest: dict[str, Any], public: dict[str, Any]) -> Check:
     """Whether the ledger still holds all that it held when the run ended, by the head in both manifests."""
-    head = manifest.get("ledger", {}).get("head")
-    if head is None:
-        return Check("ledger chain", True, "not checked: the run was made by a version without a chain")
+    head = manifest["ledger"]["head"]
     try:
         heads = Ledger(_ledger_path(folder, manifest)).heads()
     except PenstockError as error:

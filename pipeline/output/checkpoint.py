@@ -17,11 +17,8 @@ from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import check_local
-from penstock.pipeline.counting.spec import STREAM
-from penstock.pipeline.output import files
+from penstock.pipeline.output import files, registration
 from penstock.pipeline.output.files import ledger_path, parts_folder
-from penstock.pipeline.output.ledger import Entering, Ledger
-from penstock.pipeline.output.ledger_budget import Limit, Terms
 from penstock.pipeline.output.manifest import key_mismatch
 from penstock.pipeline.releasing import account, traces
 from penstock.pipeline.releasing.account import books_of
@@ -35,8 +32,7 @@ if TYPE_CHECKING:
 
 
 FORMAT = StateFormat("checkpoint", 2)
-#: The first file that a run writes, in ``operator``: which run it is.
-MARK = "run.json"
+MARK = registration.MARK
 _NONCE_BYTES = 32
 
 
@@ -57,7 +53,7 @@ def write(plan: Plan, state: State) -> int:
 
 def _replace(path: Path, data: bytes) -> None:
     """Replace a file, atomically and durably."""
-    with files.whole(path) as temporary, temporary.open("xb") as file:
+    with files.whole(path) as temporary, temporary.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -126,9 +122,10 @@ def differing_keys(begun: Any, now: Any, path: str = "") -> list[str]:
 
 
 def nonce_of_run(config: RunConfig, folder: Path, resume: bool) -> bytes:
-    """Random bytes that a deployment's noise takes: fresh for a new run, those of the mark for one that goes on.
+    """Random bytes that a deployment's subkeys take: fresh for a new run, those of the mark for one that goes on.
 
-    Empty in a simulation, whose seed decides everything, and where there is no run to go on with (`check_same`).
+    The noise of what a continued run has not charged yet takes others (`registration.go_on`). Empty in a simulation,
+    whose seed decides everything, and where there is no run to go on with (`check_same`).
     """
     if config.mode == "simulation":
         return b""
@@ -162,13 +159,14 @@ def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any
     plan = make_plan(config, folder, nonce_of_run(config, folder, goes_on), **changes)
     if config.mode == "deployment" and goes_on:
         check_same(plan)
+        registration.go_on(plan)
     elif config.mode == "deployment" and (notice := begin(plan)):
         logging.getLogger("penstock").warning(notice)
     return plan
 
 
 def begin(plan: Plan) -> str | None:
-    """Note in the folder which run it is, durably: its nonce, and where its charges begin in the ledger.
+    """Note in the folder which run it is, durably: its nonce, and the key and configuration that it began with.
 
     The first write wins: no second run in the folder can draw another nonce. A deployment then enters itself into its
     ledger, which the first one gives its terms.
@@ -177,21 +175,19 @@ def begin(plan: Plan) -> str | None:
     ledger belongs to another event source, or has another unit or budget. Raises `BudgetExceeded` if it has nothing
     left for a run that counts as a whole (traces). Raises `DataError` if the ledger lacks entries that it had.
     """
-    ledger = Ledger(ledger_path(plan))
     if plan.keys.run_id:
-        Entering(plan)(ledger.whole())  # refuses before the folder holds a run
+        registration.check_admissible(plan)  # refuses before the folder holds a run
     mark: dict[str, Any] = {
         "run": run_digest(plan),
         "configuration": _identity(plan),
         "key": list(plan.keys.noise_key.fingerprints),
         "nonce": plan.keys.noise_key.nonce.hex(),
-        "ledger": ledger.end,
     }
     if plan.on_points:
         mark["traces"] = traces.VERSION
     if not files.write_first(_mark(plan), _encoded(mark)):
         raise holds_a_run(plan)
-    return _enter(plan) if plan.keys.run_id else None
+    return registration.register(plan)
 
 
 def holds_a_run(plan: Plan) -> ConfigError:
@@ -200,30 +196,16 @@ def holds_a_run(plan: Plan) -> ConfigError:
     return ConfigError((f"output.path: {plan.folder} holds an earlier run; {goes_on}choose another folder",))
 
 
-def _enter(plan: Plan) -> str | None:
-    """Enter a run into its ledger; returns what there is to say before it starts."""
-    entering = Entering(plan)
-    Ledger(ledger_path(plan), own_head=_own_head(plan)).begin(entering)
-    return entering.notice
-
-
-def _own_head(plan: Plan) -> Path:
-    """Where a deployment keeps the head of its last entry, in its own folder."""
-    return plan.folder / "operator" / "ledger.head"
-
-
 def _check_entered(plan: Plan) -> None:
     """Raise `DataError` if the ledger has lost entries of the run in the folder; enter one that was killed before."""
-    entered = (entry.values for entry in Ledger(ledger_path(plan)).whole() if not entry.is_charge)
-    if any(values.get("run") == plan.keys.run_id for values in entered):
-        Ledger(ledger_path(plan), own_head=_own_head(plan)).whole()
+    if registration.is_entered(plan):
         return
     if any(plan.folder.rglob("*.parquet")) or path(plan).exists():
         raise DataError(
             f"{ledger_path(plan)}: lacks what the run in {plan.folder} has entered: it was cut, or an older copy was "
             "put in its place"
         )
-    _enter(plan)
+    registration.register(plan)
 
 
 def _encoded(mark: dict[str, Any]) -> bytes:
@@ -296,6 +278,7 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
         temporary.unlink()
     if (found := finished(plan)) is not None:
         return found
+    registration.go_on(plan)
     if plan.streaming:
         go_back(plan)
     else:
@@ -348,38 +331,3 @@ def _accounted(plan: Plan, saved: State | None) -> dict[tuple[int, int], int]:
                 books_of(accountant, flat)
                 found[number, shard] = int(flat["accounted"])
     return found
-
-
-# The ledger as one run opens it: which charges are its own, among those of others in a shared file.
-
-
-def open_ledger(plan: Plan, strict: bool) -> Ledger:
-    """The ledger of a run, which knows what is the run's own.
-
-    The folder of the run says where its charges begin and what it has released. Charges that others made before the run
-    began count for it where it has released the same windows: these were charged already, for the same input.
-
-    ``strict``: a window of the run's own may be charged for one input only. Raises `ConfigError` for a deployment
-    without a nonce. Raises `DataError` for a deployment that was not begun in its folder: a worker does not see it.
-    """
-    if plan.config.mode == "deployment" and not plan.keys.run_id:
-        raise ConfigError(("a deployment releases under the nonce of its run only; see penstock.beam.make_plan",))
-    if plan.keys.run_id:
-        if not _mark(plan).exists():  # a ledger of its own would know nothing of what was spent
-            raise DataError(
-                f"{plan.folder}: holds no run, so nothing is released here; the folder must be one that the driver "
-                "shares with all workers"
-            )
-        # No window of a run that counts is released for two inputs, begun or continued: both would be charged, but the
-        # budget knows a window that is charged as settled.
-        strict = strict or not plan.on_points
-        ledger = Ledger(ledger_path(plan), strict=strict, run=plan.keys.run_id, own_head=_own_head(plan))
-        terms = next((Terms.of_entry(e.values) for e in ledger.entries() if e.values.get("entry") == "terms"), None)
-        ledger.limit = None if terms is None or plan.on_points else Limit(plan, terms)
-        return ledger
-    if not strict:
-        return Ledger(ledger_path(plan))
-    stems = [part.stem for part in parts_folder(plan, "releases").glob("*.parquet")]
-    released = {(STREAM, window) for stem in stems for window in files.windows_of(stem)}
-    begun = int(_read_mark(plan.folder).get("ledger", 0))  # without a mark all charges count as the run's own
-    return Ledger(ledger_path(plan), True, begun, released)

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline.atomic import PRIVATE
+from penstock.pipeline.atomic import make_folder as make_folder
 from penstock.pipeline.atomic import sync_folder as sync_folder
 from penstock.pipeline.atomic import whole as whole
 from penstock.pipeline.atomic import write_first as write_first
@@ -38,7 +40,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
     The folder is made if it is not there. Raises `ConfigError` if a run is writing there; it names the process.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     path = folder / LOCK
     with _locked(path) as file:
         file.truncate(0)
@@ -201,6 +203,14 @@ def _canonical(column: Any) -> pa.Array:
 #: Rows of one part file; also bounds how much is released between two writes of the ledger.
 PART_ROWS = 500_000
 
+
+def readable_by_others(folder: Path) -> list[Path]:
+    """Return what of the operator's folder, itself included, others than its owner could open."""
+    operator = folder / PRIVATE
+    found = [operator, *sorted(operator.rglob("*"))] if operator.is_dir() else []
+    return [path for path in found if path.exists() and path.stat().st_mode & 0o077]
+
+
 #: Outputs that may leave the operator.
 PUBLIC = ("releases", "accounts_public")
 
@@ -215,6 +225,14 @@ def keeps_truth(plan: Plan) -> bool:
     return plan.config.mode == "simulation" and plan.config.output.truth
 
 
+def state_folder() -> Path:
+    """Where ledgers are that no configuration names: ``XDG_STATE_HOME``, or ``~/.local/state``, and there a folder."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "penstock"
+
+
 def ledger_path(plan: Plan) -> Path:
-    """The ledger of the run, or the shared one that the configuration names."""
-    return Path(plan.config.output.ledger or plan.folder / "operator" / "ledger")
+    """The ledger of a run: of a deployment outside its folder, so that no copy of the folder has another one."""
+    output = plan.config.output
+    if plan.config.mode == "simulation":
+        return plan.folder / "operator" / "ledger"
+    return Path(output.ledger or state_folder() / "ledgers" / (output.ledger_source or ""))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import shutil
 from collections.abc import Mapping, Sequence
@@ -25,8 +26,8 @@ from penstock.pipeline.config.sections import SINKS
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.output import files, tables
 from penstock.pipeline.output.files import keeps_truth, ledger_path, merge, parts_folder
-from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.utility_summary import losses, shared_rows
+from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.traces import area_of
 from penstock.pipeline.sources.base import LiveSource, Source
 from penstock.pipeline.windows.calendar import CLOCK_CHANGE, DAY, format_time
@@ -92,9 +93,19 @@ def guarantee_in_words(mechanism: Mechanism, source: Source) -> dict[str, str]:
 
 
 def ledger_head(plan: Plan) -> dict[str, Any]:
-    """Head of the chain of the run's ledger, which is among those of every later copy; and which run this is there."""
-    heads = Ledger(ledger_path(plan)).heads()
-    return {"head": heads[-1] if heads else "", "entries": len(heads), "run": plan.keys.run_id}
+    """Head of the chain of the run's ledger, which is among those of every later copy; and which run this is there.
+
+    With ``others``: whether other ledgers over the same event source are known.
+    """
+    entries = list(Ledger(ledger_path(plan)).entries())
+    own = (e.values for e in entries if e.kind == "run" and e.values["run"] == plan.keys.run_id)
+    return {
+        "path": os.path.abspath(ledger_path(plan)),
+        "head": entries[-1].head if entries else "",
+        "entries": len(entries),
+        "run": plan.keys.run_id,
+        "others": any(values["others"] for values in own),
+    }
 
 
 def sensitivity(plan: Plan) -> dict[str, Any]:
@@ -148,6 +159,10 @@ def public_manifest(
     }
     if ledger and plan.keys.run_id:
         manifest["ledger_head"] = ledger["head"]
+        if ledger["others"]:
+            manifest["total"] = (
+                "unknown: there are other ledgers over the same event source, whose charges count as well"
+            )
     if plan.on_points:
         area = area_of(plan.space)
         return manifest | {
@@ -339,15 +354,24 @@ def key_mismatch(plan: Plan, begun_with: Sequence[str]) -> str | None:
         return "began with another noise key; continue it with that one, or one that 'penstock key rotate' made of it"
     if len(plan.keys.noise_key.epochs) == len(begun_with):
         return None
-    boundary, own = plan.keys.noise_key.epochs[len(begun_with)], digest(plan.config).hex()[:32]
-    # The noise of a block is that of its last window.
-    charged = (charge.window_end - 1 for charge in Ledger(ledger_path(plan)) if charge.configuration == own)
-    if (last := max(charged, default=None)) is None or last < boundary:
+    boundary = plan.keys.noise_key.epochs[len(begun_with)]
+    last = _last_charged(plan)
+    if last is None or last < boundary:
         return None
     return (
         f"has released windows up to {format_time(last)}, and an epoch of its noise key now begins at "
         f"{format_time(boundary)}; begin it after what has been released"
     )
+
+
+def _last_charged(plan: Plan) -> int | None:
+    """Last instant that a run has been charged for; the noise of a block is that of its last window."""
+    postings = [own for own in Ledger(ledger_path(plan)).postings() if own.run == plan.keys.run_id]
+    if not postings:
+        return None
+    if plan.on_points:
+        return plan.grid.calendar.end(1) - 1
+    return plan.grid.calendar.end(max(posting.charge.last for posting in postings)) - 1
 
 
 def merge_outputs(plan: Plan) -> None:

@@ -51,8 +51,8 @@ class Terms:
         Landmarks, as in `Landmarks`; ``listed`` are slots.
     adjacency
         Which two inputs are compared, in words.
-    others
-        Whether there are other ledgers over the same source, so that the total over all of them is unknown.
+    traces
+        What the unit of traces is, in words; empty: the ledger is about counts.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Terms:
     recurring: tuple[str, ...] = ()
     listed: tuple[int, ...] = ()
     adjacency: str = "add or remove one user's events in the unit"
-    others: bool = False
+    traces: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -127,6 +127,8 @@ class Terms:
     @property
     def unit(self) -> str:
         """What the budget protects, in words."""
+        if self.traces:
+            return self.traces
         if self.kind == "stretch":
             windows = f"any {self.length:,} windows in a row" if self.length > 1 else "any one window"
             return f"one user's events in {windows}"
@@ -322,13 +324,13 @@ class ChargeTable:
         """Budget period of each slot of a chunk, and which of them are landmarks; remembered."""
         if (known := self._facts.get(number)) is None:
             first = number * CHUNK
+            marks, periods = np.zeros(CHUNK, bool), np.zeros(CHUNK, np.int64)
             skipped = max(0, 1 - first)  # slots before 1970
-            slots = (first + skipped, max(first + CHUNK - 1, skipped))
-            marks = np.zeros(CHUNK, bool)
-            periods = np.zeros(CHUNK, np.int64)
-            if self.terms.periods is not None:
-                periods[skipped:] = self.terms.periods.index(self.terms.calendar.starts(*slots))
-            if self.terms.kind == "landmarks":
-                marks[skipped:] = self.terms.landmarks.mask(self.terms.calendar, *slots)
+            if skipped < CHUNK:
+                slots = (first + skipped, first + CHUNK - 1)
+                if self.terms.periods is not None:
+                    periods[skipped:] = self.terms.periods.index(self.terms.calendar.starts(*slots))
+                if self.terms.kind == "landmarks":
+                    marks[skipped:] = self.terms.landmarks.mask(self.terms.calendar, *slots)
             known = self._facts[number] = periods, marks
         return known

@@ -4,56 +4,23 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
-from penstock.accountants.landmark_budget import Budget, LandmarkBudget, counts_as_landmark
+from penstock.accountants.landmark_budget import Budget, LandmarkBudget
 from penstock.mechanisms.core.contract import MECHANISMS, Release, Window
 from penstock.mechanisms.core.events import Block, Event, Repeated
+from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.plugin import BudgetExceeded
 from penstock.mechanisms.core.state import State, StateFormat, decode_state, encode_state
-from penstock.pipeline.counting.spec import STREAM, CoreSpec
+from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.counting.targets import PrivateFacts
+from penstock.pipeline.releasing.ledger import Charge, Transaction
 
 FORMAT = StateFormat("release_loop")
-#: Stream, start and end of a window, configuration: what is released once; and with the digest of its input.
-Span = tuple[str, int, int, str]
-Identity = tuple[str, int, int, str, str]
-
-
-@dataclass(frozen=True)
-class Charge:
-    """One line of the ledger."""
-
-    # What was released; times in milliseconds since 1970
-    stream: str
-    window: int
-    window_start: int
-    window_end: int
-    # What the whole vector cost under add/remove
-    epsilon: float
-    rho: float
-    landmark: bool  # whether the window is a landmark, or of a block in a period that has any
-    # Digests of the configuration and (keyed) of the input: the same pair again is a retry and is not charged
-    configuration: str
-    data: str
-    run: str = ""  # which deployment has released it; empty: none
-    # Where the stretch of time ends that begins with the window and that the ledger's budget protects; 0: none
-    reach: int = 0
-    # Above 1, the ledger counts the charge as a replacement: a stretch can hold a part of the window only
-    factor: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not (self.epsilon >= 0 and self.rho >= 0):
-            raise ValueError(f"charges of ε = {self.epsilon} and ρ = {self.rho}: neither is negative, or no number")
-
-    @property
-    def identity(self) -> Identity:
-        """What makes two charges the same one."""
-        return (self.stream, self.window_start, self.window_end, self.configuration, self.data)
 
 
 @dataclass(frozen=True)
@@ -71,16 +38,6 @@ class Batch:
     budget_left: float | None = None
 
 
-class Limit(Protocol):
-    """What releases of several runs may cost together."""
-
-    def check(self, window: Window, worst: tuple[Event, ...]) -> None:
-        """Raise `BudgetExceeded` if the worst that a window can be charged is not there."""
-
-    def admit(self, charge: Charge) -> Charge:
-        """A charge as it is kept; raises `BudgetExceeded` if it is not there."""
-
-
 class ReleaseLoop:
     """Steps the mechanism through consecutive windows; keeps nothing between calls but bytes.
 
@@ -92,6 +49,7 @@ class ReleaseLoop:
         self.plan = plan
         self.mechanism = plan.mechanism
         self.noise = plan.keys.noise()
+        self._noises: dict[str, NoiseSource] = {}
         self.configuration = plan.keys.configuration
         self.ledger_key = plan.keys.ledger
         self.name = MECHANISMS.name_of(type(self.mechanism))
@@ -122,12 +80,14 @@ class ReleaseLoop:
         """Whether the budget was used up, and nothing more is released."""
         return bool(self._decode(data)[2]["stopped"])
 
-    def advance(self, data: bytes, first: int, counts: NDArray[Any], limit: Limit | None = None) -> tuple[Batch, bytes]:
+    def advance(
+        self, data: bytes, first: int, counts: NDArray[Any], ledger: Transaction | None = None
+    ) -> tuple[Batch, bytes]:
         """Release consecutive windows.
 
         ``data`` is the state from `start` or the previous call; ``counts``, of shape (n_windows, n_cells), are bounded,
-        and begin with window ``first``, which follows the last one released. ``limit``: what other runs leave
-        of the budget of the event source; None: all of it.
+        and begin with window ``first``, which follows the last one released. ``ledger``: where every step is checked
+        before it is made and charged after it; None: nowhere.
         """
         inner, budget, own = self._decode(data)
         if first != int(own["released"]) + 1:
@@ -140,19 +100,21 @@ class ReleaseLoop:
                 break
             before = inner
             try:
-                made, inner = self._step(window, vector, inner, budget, limit)
+                made, inner = self._step(window, vector, inner, budget, ledger)
             except BudgetExceeded as error:
                 if self.plan.on_exhausted != "repeat":
                     own, stopped = own | {"stopped": np.asarray(True)}, str(error)
                     break
                 made, vector = [self._refuse(window, own)], vector[:0]
-            # The other windows of a block are charged with its first.
-            due = [self._charge(release, window, vector, before) for release in made if release.charge]
+            due = self._charges(made, window, vector, before)
             try:
-                charges += due if limit is None else [limit.admit(charge) for charge in due]
+                for charge in due:
+                    if ledger is not None:
+                        ledger.charge(charge)
             except BudgetExceeded as error:  # another run has charged since the block began
                 own, stopped = own | {"stopped": np.asarray(True)}, str(error)
                 break
+            charges += due
             for release in made:
                 its = (
                     window
@@ -169,18 +131,22 @@ class ReleaseLoop:
         return batch, self._encode(inner, budget, own)
 
     def _step(
-        self, window: Window, vector: NDArray[Any], inner: State, budget: State, limit: Limit | None
+        self, window: Window, vector: NDArray[Any], inner: State, budget: State, ledger: Transaction | None
     ) -> tuple[list[Release], State]:
         """Step the mechanism if the worst that it can charge is there; the last window brings what is still owed."""
+        worst = self.mechanism.worst_charge(window, inner)
         if self.guard:
-            self.guard.check(window, self.mechanism.worst_charge(window, inner), self.model, budget)
-        if limit is not None:
-            limit.check(window, self.mechanism.worst_charge(window, inner))
-        noise = self.noise.at(window.start, window.end, "step", vector, self.mechanism.noise_state(inner))
+            self.guard.check(window, worst, self.model, budget)
+        source = self.noise
+        if ledger is not None:
+            if worst:
+                ledger.check(self._charge(worst, window))
+            source = self._noise_under(ledger.nonce(window.index))
+        noise = source.at(window.start, window.end, "step", vector, self.mechanism.noise_state(inner))
         made, inner = self.mechanism.step(window, vector, inner, noise)
         if window.index == self.plan.grid.calendar.n_windows:
             bound = self.mechanism.noise_state(inner)
-            noise = self.noise.at(window.start, window.end, "finish", np.zeros_like(vector), bound)
+            noise = source.at(window.start, window.end, "finish", np.zeros_like(vector), bound)
             made = made + self.mechanism.finish(inner, noise)
         return made, inner
 
@@ -210,27 +176,39 @@ class ReleaseLoop:
             return release
         return replace(release, available_at=release.available_at + self.plan.grid.lateness_ms)
 
-    def _charge(self, release: Release, window: Window, vector: NDArray[Any], state: State) -> Charge:
-        ends = [self.plan.grid.calendar.end(event.last) for event in release.charge if isinstance(event, Block)]
-        end = int(max([window.end, *ends]))
-        start = min(window.start, self.plan.grid.calendar.start(release.window))  # of a block: of its first window
+    def _noise_under(self, nonce: str) -> NoiseSource:
+        """Return the noise of a deployment under one of its nonces; a simulation has none."""
+        if not nonce or nonce == self.plan.keys.noise_key.nonce.hex():
+            return self.noise
+        if nonce not in self._noises:
+            self._noises[nonce] = replace(self.noise, key=self.plan.keys.noise_key.for_run(bytes.fromhex(nonce)))
+        return self._noises[nonce]
+
+    def _charges(self, made: list[Release], window: Window, vector: NDArray[Any], state: State) -> list[Charge]:
+        """Return the charges of what one step has made; where it cost nothing, that it was made of this input."""
         # Keyed: the digest of a short vector of small numbers could be inverted by trying them all. With the state:
         # other data in an earlier window means other noise, hence another charge. What follows the noise is left out:
         # it is not the same to the last bit on every processor.
-        message = f"{window.start} {end} ".encode() + np.ascontiguousarray(vector, "<i8").tobytes()
+        message = f"{window.start} {window.end} ".encode() + np.ascontiguousarray(vector, "<i8").tobytes()
         message += encode_state(self.name, self.mechanism.version, self.mechanism.noise_state(state))
-        data = hmac.digest(self.ledger_key, message, "sha256").hex()[:32]
-        return Charge(
-            stream=STREAM,
-            window=release.window,
-            window_start=start,
-            window_end=end,
-            epsilon=pure_epsilon(release.charge),
-            rho=concentrated_rho(release.charge),
-            landmark=release.landmark or counts_as_landmark(window, release.charge),
-            configuration=self.configuration.hex()[:32],
-            data=data if len(vector) else "",
-        )
+        data = hmac.digest(self.ledger_key, message, "sha256").hex()[:32] if len(vector) else ""
+        # The other windows of a block are charged with its first.
+        due = [
+            replace(self._charge(release.charge, window), window=release.window) for release in made if release.charge
+        ]
+        if made and not due:
+            due = [self._charge((), window)]
+        return [replace(charge, last=max(charge.window, charge.last), data=data) for charge in due]
+
+    def _charge(self, events: tuple[Event, ...], window: Window) -> Charge:
+        """Return the charge of some events that a window is stepped for: of a block for all of its windows."""
+        blocks = [event for event in events if isinstance(event, Block)]
+        first = min([window.index, *(block.first for block in blocks)])
+        last = max([window.index, *(block.last for block in blocks)])
+        if (n_windows := self.plan.grid.calendar.n_windows) is not None:
+            last = min(last, n_windows)
+        epsilon, rho = pure_epsilon(events), concentrated_rho(events)
+        return Charge(first, last, epsilon, rho, window.index, replaced=self.plan.bounds_span_windows)
 
     def _encode(self, inner: State, budget: State, own: State) -> bytes:
         mechanism = encode_state(self.name, self.mechanism.version, inner)

@@ -17,14 +17,14 @@ from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.geometry import Points, corners_of, distance, mean_points, stay_points, within
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.plugin import BudgetExceeded
-from penstock.mechanisms.core.run import ReleasedTraces, Step, collect, release_traces
+from penstock.mechanisms.core.run import ReleasedTraces, collect, release_traces
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.trace_goal import PlannedNoise
 from penstock.mechanisms.core.traces import PointMechanism, PointSchedule, Traces
 from penstock.pipeline.counting.contributions import starts_of, user_codes
 from penstock.pipeline.counting.ingest import RowCounts, rejected_by_reason
 from penstock.pipeline.counting.spec import CoreSpec
-from penstock.pipeline.releasing.release import Charge
+from penstock.pipeline.releasing.ledger import Charge
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.windows.grid import period_calendar
@@ -240,12 +240,15 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class TraceBatch:
-    """One shard's traces as they leave: releases, charges to make durable first, and the rows of every accountant."""
+    """One shard's traces as they leave: releases, the charge to make durable first, and every accountant's rows.
+
+    The run is charged as a whole before its first shard; the charge of a shard says of which input it was made.
+    """
 
     shard: int
     traces: Traces
     released: ReleasedTraces
-    charges: tuple[Charge, ...]
+    charge: Charge
     accounts: tuple[Rows, ...]
 
     @property
@@ -274,38 +277,18 @@ class TraceLoop:
         """Release and account all traces of a shard; raises `BudgetExceeded` before anything leaves."""
         deviations = planned_noise(self.plan.traces.mechanism, traces)
         schedule = PointSchedule(traces, self.origin, self.max_landmarks, deviations)
-        charges = []
-
-        def steps() -> Any:
-            """Charge every step as it is released."""
-            for step in release_traces(self.plan.traces.mechanism, schedule, self.noise):
-                charges.append(self._charge(shard, step, traces))
-                yield step
-
-        released = collect(steps(), len(traces.times))
+        steps = release_traces(self.plan.traces.mechanism, schedule, self.noise)
+        released = collect(steps, len(traces.times))
         seen = view(self.plan, traces, released)
         check_budget(seen, self.plan.traces.mechanism)
         accounts = tuple(accountant.account_traces(seen) for accountant in self.plan.accountants)
-        return TraceBatch(shard, traces, released, tuple(charges), accounts)
+        return TraceBatch(shard, traces, released, self._charge(shard, traces), accounts)
 
-    def _charge(self, shard: int, step: Step, traces: Traces) -> Charge:
-        """The most that any user of the shard paid at this step: one line of the ledger, not one a user."""
-        release, times = step.release, step.time.time
-        return Charge(
-            stream=f"traces/{shard}",
-            window=step.time.index,
-            window_start=int(times.min()),
-            window_end=int(times.max()) + 1,
-            epsilon=float(release.epsilon.max()),
-            rho=float(release.rho.max()),
-            landmark=bool(step.time.landmark.any()),
-            configuration=self.configuration.hex()[:32],
-            data=self._digest(traces.users[traces.user_of[step.rows]], times, traces.points[step.rows]),
-        )
-
-    def _digest(self, *arrays: NDArray[Any]) -> str:
-        message = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
-        return hmac.new(self.plan.keys.ledger, message, hashlib.sha256).hexdigest()[:32]
+    def _charge(self, shard: int, traces: Traces) -> Charge:
+        """Nothing in addition to what the run was charged, for the traces of the shard: the same again is a retry."""
+        message = b"".join(map(np.ndarray.tobytes, (traces.users, traces.starts, traces.times, traces.points)))
+        data = hmac.new(self.plan.keys.ledger, message, hashlib.sha256).hexdigest()[:32]
+        return Charge(1, 1, 0.0, 0.0, 1, data, part=f"traces/{shard} of {self.plan.batching.n_shards}")
 
 
 def planned_noise(mechanism: PointMechanism, traces: Traces) -> NDArray[np.float64] | None:

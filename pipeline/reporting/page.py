@@ -66,15 +66,15 @@ def write_report(folder: str | Path) -> list[Path]:
         return [_write(folder / REPORT, experiment_page(folder))]
     run = Run(folder)
     if not run.is_deployment:
-        return [_write(folder / REPORT, run_page(run))]
+        return [_write(folder / REPORT, run_page(run), private=True)]
     pages = [_write(folder / "public" / REPORT, run_page(Run(folder, public_only=True)))]
     if (folder / "operator").is_dir():
         pages.insert(0, _write(folder / "operator" / REPORT, run_page(run)))
     return pages
 
 
-def _write(path: Path, page: str) -> Path:
-    files.write_text(path, page)
+def _write(path: Path, page: str, private: bool = False) -> Path:
+    files.write_text(path, page, private)
     return path
 
 

@@ -29,9 +29,9 @@ from penstock.pipeline.counting.ingest import RowCounts, closed_before
 from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.monitoring.server import HEALTH
 from penstock.pipeline.output import checkpoint
-from penstock.pipeline.output.checkpoint import open_ledger
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
 from penstock.pipeline.output.manifest import as_equation
+from penstock.pipeline.output.registration import open_ledger
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.releasing.account import AccountLoop
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
@@ -104,15 +104,15 @@ def _run_counts(plan: Plan, spans: Iterable[Span]) -> None:
 
 
 def _run_traces(plan: Plan, spans: Iterable[Span]) -> None:
-    # Not strict: charges are by shard, and a resumed run may have other shards.
-    writer, loop, ledger = RunWriter(plan), TraceLoop(plan), open_ledger(plan, strict=False)
+    writer, loop, ledger = RunWriter(plan), TraceLoop(plan), open_ledger(plan)
     points: dict[int, list[State]] = defaultdict(list)
     for shard, piece in _read(plan, spans, writer, points_of):
         points[shard].append(piece)
     n_points = 0
     for shard in sorted(points):
         batch = loop.release(shard, gather(points.pop(shard), plan))
-        ledger.append(batch.charges)
+        with ledger.transaction() as transaction:
+            transaction.charge(batch.charge)
         writer.traces(batch)
         metrics.released_points(len(batch.traces.times))
         n_points += len(batch.traces.times)
@@ -139,7 +139,7 @@ class ReleaseAndAccount:
 
     def __init__(self, plan: Plan, saved: State | None = None) -> None:
         self.plan, self.writer = plan, RunWriter(plan)
-        self.ledger = open_ledger(plan, strict=plan.resumed)
+        self.ledger = open_ledger(plan)
         self.loop = ReleaseLoop(plan)
         self.state = saved["release"].tobytes() if saved else self.loop.start()
         #: ε that the current budget period has left; None: there is no budget, or nothing was released yet.

@@ -18,7 +18,7 @@ from penstock.pipeline.counting.targets import PrivateFacts
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.monitoring.server import HEALTH
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
-from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
 from penstock.pipeline.sources.base import LiveInput
 
@@ -80,7 +80,8 @@ def released_batches(
     for row in range(0, len(counts.bounded), step):
         first, bounded = counts.first + row, counts.bounded[row : row + step]
         last = first + len(bounded) - 1
-        batch, state = ledger.charge(partial(loop.advance, state, first, bounded))
+        with ledger.transaction() as transaction:
+            batch, state = loop.advance(state, first, bounded, transaction)
         if plan.targets.n_targets:
             seen = counts.target_cells[(counts.target_cells[:, 0] >= first) & (counts.target_cells[:, 0] <= last)]
             batch = replace(batch, known=PrivateFacts(first, bounded, seen))

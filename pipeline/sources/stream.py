@@ -15,6 +15,7 @@ import polars as pl
 
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.state import State
+from penstock.pipeline.atomic import make_folder, opener
 from penstock.pipeline.sources.base import (
     MIN_EVENT_TIME,
     SOURCES,
@@ -242,7 +243,7 @@ def _sorted(source: Stream, run: LiveInput, spool: Path, first: int) -> Generato
     begin, end = run.grid.calendar.from_ms, run.grid.calendar.until_ms or 0
     width = max(1, -(-(end - begin) // _PIECES))
     shutil.rmtree(spool, ignore_errors=True)
-    spool.mkdir(parents=True)
+    make_folder(spool)
     try:
         empty, rejects = _share_out(source, run, spool, begin, width)
         if empty is not None:
@@ -276,6 +277,8 @@ def _share_out(
             rejects += block.rejects
             piece = np.clip((block.frame[str(source.clock)].to_numpy() - begin) // width, 0, _PIECES - 1)
             for name in np.flatnonzero(np.bincount(piece, minlength=_PIECES)).tolist():
-                block.frame.filter(piece == name).write_ipc(spool / f"{name:02d}-{number:09d}.arrow")
+                path = spool / f"{name:02d}-{number:09d}.arrow"
+                with open(path, "wb", opener=opener) as file:
+                    block.frame.filter(piece == name).write_ipc(file)
             number += 1
     return empty, tuple(rejects)

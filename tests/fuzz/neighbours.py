@@ -29,9 +29,8 @@ from penstock.pipeline import STOPPED
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import checkpoint
-from penstock.pipeline.output.files import keeps_truth
-from penstock.pipeline.output.ledger_budget import Books, terms_of
-from penstock.pipeline.releasing.release import Charge
+from penstock.pipeline.output.files import keeps_truth, ledger_path
+from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.run import run
 
 #: Neighbours of each world.
@@ -169,9 +168,7 @@ def observed(world: World, rows: Rows, folder: Path, coupled: bool = True) -> li
 
     ``coupled`` runs have the nonces of the same runs over other rows, so that all that differs is what rows decide.
     """
-    for name in ("out", "ledger", "ledger.head"):
-        path = folder / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    shutil.rmtree(folder / "out", ignore_errors=True)
     seen: list[Seen] = []
     for number in range(len(world.runs)):
         config = loads(world.written(folder, rows, number), "world.yaml", folder)
@@ -201,10 +198,8 @@ def _seen(out: Path, plan: Plan, folder: Path) -> Seen:
     whole = plan.grid.n_windows * plan.grid.n_cells
     counts = column.to_numpy().astype(float) if len(column) == whole else np.zeros(0)
     counts = counts.reshape(-1, plan.grid.n_cells)
-    ledger = plan.folder / "operator" / "ledger"
-    shared = plan.config.output.ledger
-    lines = Path(shared or ledger).read_text().splitlines() if Path(shared or ledger).exists() else []
-    charges = [entry for entry in map(json.loads, lines) if "entry" not in entry]
+    entries = Ledger(ledger_path(plan)).entries()
+    charges = [entry.values for entry in entries if entry.kind == "charge"]
     return Seen(counts, public, plan, releases, manifest, charges)
 
 
@@ -272,7 +267,7 @@ def _sensitivity(world: World, one: Change, seen: Seen, moved: np.ndarray[Any, A
     """
     assert seen.plan is not None
     limits, sensitivity = seen.plan.config.bounding, seen.manifest["sensitivity"]
-    part = one.unit in ("event", "of the ledger") or (one.unit in ("step", "stretch") and world.kind != "files")
+    part = one.unit == "event" or (one.unit in ("step", "stretch") and world.kind != "files")
     most, square = (2 if part else 1) * sensitivity["l1"], (2 if part else 1) * sensitivity["l2"] ** 2
     for index, row in enumerate(moved):
         if np.abs(row).sum() > most or (row**2).sum() > square * (1 + ROUNDING):
@@ -313,15 +308,9 @@ def _losses(world: World, seen: Seen, moved: np.ndarray[Any, Any]) -> np.ndarray
 
 
 def _claims(world: World, one: Change, seen: list[Seen]) -> tuple[float, float]:
-    """ε and ρ that are announced for a unit: over several runs, by their ledger."""
-    if one.unit == "of the ledger":
-        assert seen[0].plan is not None
-        books = Books(terms_of(seen[0].plan))
-        books.add(Charge(**{k: v for k, v in line.items() if k != "chain"}) for line in seen[-1].ledger)
-        return max(period["spent"] for period in books.summary()), np.inf
+    """ε and ρ that are announced for a unit: over several runs, by their ledgers."""
     if len(world.ends) > 1:
-        charges = seen[-1].ledger
-        return sum(line["epsilon"] for line in charges if "epsilon" in line), np.inf
+        return sum(line["epsilon"] for run in seen for line in run.ledger), np.inf
     books = next(own for own in seen[0].manifest["accounts"] if own["accountant"] == "composition")
     names = {"person": "user", "stretch": "w_event", "step": "event", "event": "event"}
     if one.unit == "landmarks":

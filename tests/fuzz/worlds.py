@@ -54,7 +54,6 @@ class World:
     named: bool = False
     ends: tuple[int, ...] = ()
     offsets: tuple[int, ...] = ()
-    ledger_budget: float | None = None
     landmarks: tuple[int, ...] = ()
     units: tuple[str, ...] = ("person",)
 
@@ -105,11 +104,7 @@ class World:
             value["seed"] = 3
         if self.offsets:
             value["windows"]["origin"] = _text(begin)
-        value["output"] = {"path": str(folder / "out"), "report": False}
-        if len(self.ends) > 1:
-            value["output"]["ledger"] = str(folder / "ledger")
-            if self.ledger_budget is not None:
-                value["output"]["ledger_budget"] = self.ledger_budget
+        value["output"] = {"path": str(folder / "out"), "report": False, "ledger_source": "events"}
         return json.dumps(value)
 
 
@@ -341,29 +336,12 @@ def arrivals(random_: random.Random) -> World:
 
 
 def repeats(random_: random.Random) -> World:
-    """Several runs over the same days that share a ledger."""
+    """Several runs over the same days."""
     world = files(random_)
     steps = [{"type": "discrete_laplace", "epsilon": random_.choice([0.5, 1.0])}]
     value = sections(random_, steps, False)
     ends = tuple(random_.randint(1, world.n_windows) for _ in range(3))
-    # By itself a ledger has room for one run.
-    room = random_.choice([None, 100.0])
-    return replace(
-        world, kind="repeats", sections=value, ends=ends, ledger_budget=room, landmarks=(), units=("person",)
-    )
-
-
-def grids(random_: random.Random) -> World:
-    """Runs that share a ledger, and whose windows begin at other times: what is whole in one is a part in another."""
-    n_windows = random_.randint(3, 4)
-    value = sections(random_, [{"type": "discrete_laplace", "epsilon": 1.0}], False)
-    value["bounding"]["max_cells"] = 1
-    offsets = tuple(random_.choice([0, 900, 1800]) for _ in range(2))
-    rows = crowd(random_, (n_windows + 1) * HOUR, n_users=2, n_rows=40, stray=0.0)
-    ends = (n_windows,) * 2
-    return World(
-        "grids", value, rows, n_windows, ends=ends, offsets=offsets, ledger_budget=100.0, units=("of the ledger",)
-    )
+    return replace(world, kind="repeats", sections=value, ends=ends, landmarks=(), units=("person",))
 
 
 def _traces(random_: random.Random, kind: str, units: tuple[str, ...], stray: float) -> World:
@@ -405,7 +383,6 @@ KINDS: dict[str, Callable[[random.Random], World]] = {
         disorder,
         arrivals,
         repeats,
-        grids,
         traces,
         edges,
     )
@@ -453,9 +430,6 @@ def change(random_: random.Random, world: World) -> Change:
         gone = {random_.choice(own)}
     elif unit == "person":
         gone = set(own)
-    elif unit == "of the ledger":
-        offset = random_.choice(world.offsets) + random_.randrange(world.n_windows) * world.step
-        gone = {row for row in own if 0 <= row.time - offset < world.step}
     else:
         steps = _steps_of(random_, world, unit)
         gone = {row for row in own if row.time // world.step in steps}

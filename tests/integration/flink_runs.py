@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from flink_cluster import ROOT, FlinkCluster, end
+from ledgers import windows_in
 
 from penstock.pipeline.monitoring.verify import verify
-from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.runners.flink.jars import folder_of, versions
 
 needs_flink = pytest.mark.skipif(
@@ -87,7 +87,7 @@ def check(folder: Path, local: Path, same: Sequence[str] = SAME) -> dict[str, in
     """The same bytes as the local run, every window charged once, every row with the same outcome; row counts."""
     for name in same:
         assert (folder / name).read_bytes() == (local / name).read_bytes(), name
-    windows = [charge.window for charge in Ledger(folder / "operator" / "ledger")]
+    windows = windows_in(folder)
     assert windows == list(range(1, len(windows) + 1))
     rows = [json.loads((one / "operator" / "manifest.json").read_text())["rows"] for one in (folder, local)]
     assert rows[0] == rows[1]

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from ledgers import windows_in
 
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.run import run
 
 N_WINDOWS = 48
@@ -80,6 +80,4 @@ def test_a_full_and_a_read_only_disk_lose_nothing(tmp_path: Path) -> None:
     run(loads(text), alone)
     for name in SAME:
         assert (tmp_path / "out" / name).read_bytes() == (alone / name).read_bytes(), name
-    assert [charge.window for charge in Ledger(tmp_path / "out" / "operator" / "ledger")] == list(
-        range(1, N_WINDOWS + 1)
-    )
+    assert windows_in(tmp_path / "out") == list(range(1, N_WINDOWS + 1))

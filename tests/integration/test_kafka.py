@@ -22,13 +22,13 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Producer as TransactionalProducer
 from confluent_kafka.admin import AdminClient, NewPartitions
 from kafka_broker import Broker, wait_for
+from ledgers import charges_in, windows_in
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline import INTERRUPTED
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.status import of_folder
-from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.run import run
 from penstock.pipeline.sources.reading.kafka_client import Producer, silent
 from tests.tools.play_topic import avro_schema, make_topics, play
@@ -66,7 +66,7 @@ def sections(folder: Path, source: dict, **changes) -> dict:
         "bounding": {"max_cells": 2},
         "mechanism": {"type": "discrete_laplace", "epsilon": 1.0},
         "accountants": [{"type": "composition"}],
-        "output": {"path": str(folder), "report": False},
+        "output": {"path": str(folder), "report": False, "ledger_source": "events"},
     } | changes
 
 
@@ -117,7 +117,7 @@ def check_same(folder: Path, undisturbed, **rows) -> None:
     assert found["rows"] == expected["rows"] + n_more
     for outcome in ("used", "duplicates", "late", "out_of_area", "out_of_time", "rejected"):
         assert found[outcome] == expected[outcome] + rows.get(outcome, 0), outcome
-    charges = [charge.window for charge in Ledger(folder / "operator" / "ledger")]
+    charges = windows_in(folder)
     assert charges == list(range(1, 73))
 
 
@@ -390,7 +390,7 @@ def test_a_partition_that_is_added_while_a_run_goes_on_is_in_time(broker, topics
         sender.send(name, "", json.dumps(row), 3 if number >= 5 and number % 2 else number % 3)
         sender.flush()
         time.sleep(0.5)
-    wait_for(lambda: max(charge.window_end for charge in Ledger(ledger)) > row["time"], running)
+    wait_for(lambda: max(charge.window_end for charge in charges_in(ledger)) > row["time"], running)
     running.send_signal(signal.SIGINT)
     assert running.wait(60) == INTERRUPTED, (tmp_path / "log").read_text()
     rows = json.loads((tmp_path / "out" / "operator" / "manifest.json").read_text())["rows"]
@@ -425,7 +425,7 @@ def test_a_clock_that_steps_back_delays_windows_and_loses_nothing(broker, topics
         running = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     ledger, sender, place = tmp_path / "out" / "operator" / "ledger", producer(broker), {"latitude": 37.78}
     place |= {"longitude": -122.42}
-    wait_for(lambda: ledger.exists() and bool([*Ledger(ledger)]), running)
+    wait_for(lambda: ledger.exists() and bool(charges_in(ledger)), running)
     begun, n_sent, before = time.monotonic(), 0, 0
     while time.monotonic() < begun + 12:
         row = {"user": n_sent, "time": int(time.time() * 1000), **place}
@@ -434,13 +434,13 @@ def test_a_clock_that_steps_back_delays_windows_and_loses_nothing(broker, topics
         n_sent += 1
         if not before and time.monotonic() > begun + 4:
             (tmp_path / "step").write_text("-8")
-            before = len([*Ledger(ledger)])
+            before = len(charges_in(ledger))
         time.sleep(0.2)
     assert running.wait(120) == 0, (tmp_path / "log").read_text()
     rows = json.loads((tmp_path / "out" / "operator" / "manifest.json").read_text())["rows"]
     assert (rows["late"], rows["used"] + rows["out_of_time"]) == (0, n_sent)
     assert 0 < before < 30
-    assert [charge.window for charge in Ledger(ledger)] == list(range(1, 31))
+    assert windows_in(ledger) == list(range(1, 31))
 
 
 def test_a_topic_with_the_timestamps_of_senders_is_refused(broker, topics, tmp_path):

@@ -38,7 +38,7 @@ from test_kafka import undisturbed as undisturbed
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline import INTERRUPTED
 from penstock.pipeline.monitoring.verify import verify
-from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.flink.jars import class_path
 from penstock.pipeline.sources.base import EventBlock

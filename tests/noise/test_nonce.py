@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 from deployments import configured, sections
+from ledgers import apart, charges_in, ledger_of
 from small_configuration import run_locally as run
 
 from penstock.beam import make_plan as make_own_plan
@@ -19,9 +20,9 @@ from penstock.mechanisms.core.noise_keys import NoiseKey, new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, StateVersionError
 from penstock.pipeline import DONE
 from penstock.pipeline.config.plan import make_plan
-from penstock.pipeline.output import checkpoint
-from penstock.pipeline.output.ledger import Ledger
+from penstock.pipeline.output import checkpoint, registration
 from penstock.pipeline.output.writer import RunWriter
+from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.reporting.result import Result
 
 N_HOURS = 6
@@ -75,7 +76,7 @@ def test_two_runs_differ_in_every_window_and_are_both_charged(tmp_path):
     windows = list(zip(noise_by_window(first), noise_by_window(second)))
     assert len(windows) == N_HOURS
     assert all(one != other for one, other in windows)
-    charges = list(Ledger(tmp_path / "ledger"))
+    charges = charges_in(tmp_path / "ledger")
     assert [charge.window for charge in charges] == [*range(1, N_HOURS + 1)] * 2
     assert len({charge.data for charge in charges}) == 2 * N_HOURS
 
@@ -129,7 +130,7 @@ def test_a_killed_run_goes_on_with_its_nonce(tmp_path, monkeypatch, runner, chan
             run(configured(value), runner=runner)
     assert written
     parts = parts_of(tmp_path / "out")
-    charges = list(Ledger(tmp_path / "out/operator/ledger"))
+    charges = list(Ledger(ledger_of(tmp_path / "out")).postings())
     nonce = json.loads((tmp_path / "out/operator/run.json").read_text())["nonce"]
     assert parts
     assert charges
@@ -139,7 +140,7 @@ def test_a_killed_run_goes_on_with_its_nonce(tmp_path, monkeypatch, runner, chan
         part.unlink()
     assert run(configured(value), runner=runner, resume=True).exit_code == DONE
     assert parts.items() <= parts_of(tmp_path / "out").items()
-    assert list(Ledger(tmp_path / "out/operator/ledger"))[: len(charges)] == charges
+    assert list(Ledger(ledger_of(tmp_path / "out")).postings())[: len(charges)] == charges
     assert json.loads((tmp_path / "out/operator/run.json").read_text())["nonce"] == nonce
 
 
@@ -149,11 +150,13 @@ def test_every_runner_releases_the_same_under_one_nonce(tmp_path, monkeypatch, c
     value, found = deployed(tmp_path, **changes), []
     runners: list[dict[str, Any]] = [{"runner": "local"}, {"runner": "local", "n_shards": 3}, {}, {"n_shards": 3}]
     for number, options in enumerate(runners):
-        folder = run(configured(value), tmp_path / str(number), **options).folder
+        folder = run(configured(apart(value, f"source{number}")), tmp_path / str(number), **options).folder
         found.append((folder / f"public/{'traces' if changes else 'releases'}.parquet").read_bytes())
     if not changes:
         value["source"] = {"type": "stream", "of": value["source"]}
-        found.append((run(configured(value), tmp_path / "s").folder / "public/releases.parquet").read_bytes())
+        found.append(
+            (run(configured(apart(value, "stream")), tmp_path / "s").folder / "public/releases.parquet").read_bytes()
+        )
     assert len(set(found)) == 1
 
 
@@ -171,7 +174,7 @@ def test_a_pipeline_of_ones_own_has_the_nonce_of_its_folder(tmp_path):
     assert one.key == again.key
     assert one.key != make_own_plan(config, tmp_path / "other").key
     with pytest.raises(ConfigError, match="under the nonce of its run only"):
-        checkpoint.open_ledger(make_plan(config, tmp_path / "none"), strict=True)
+        registration.open_ledger(make_plan(config, tmp_path / "none"))
 
 
 def test_a_simulation_has_no_nonce(tmp_path):
@@ -187,7 +190,7 @@ def test_a_folder_of_the_version_before_is_not_gone_on_with(tmp_path):
     (folder / "operator" / "manifest.json").unlink()
     mark = folder / "operator" / "run.json"
     mark.write_text(json.dumps({k: v for k, v in json.loads(mark.read_text()).items() if k != "nonce"}))
-    before = (folder / "operator" / "ledger").read_bytes()
+    before = ledger_of(folder).read_bytes()
     with pytest.raises(StateVersionError, match="an earlier version of penstock began the run"):
         run(configured(value), resume=True)
-    assert (folder / "operator" / "ledger").read_bytes() == before
+    assert ledger_of(folder).read_bytes() == before

@@ -9,6 +9,7 @@ from pathlib import Path
 import deployments
 import polars as pl
 import pytest
+from ledgers import ledger_of
 from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import ConfigError
@@ -30,7 +31,7 @@ def test_planted_facts_are_in_no_file_and_no_log(deployment, caplog):
     folder = run(loads(json.dumps(sections))).folder
     secret = json.loads(key.read_text())["epochs"][0]["secret"]
     files = [path for path in folder.rglob("*") if path.is_file()]
-    assert {path.name for path in files} >= {"releases.parquet", "manifest.json", "ledger", "rejects.jsonl"}
+    assert {path.name for path in files} >= {"releases.parquet", "manifest.json", "ledger.head", "rejects.jsonl"}
     for path in files:
         text = path.read_bytes()
         if path.suffix == ".parquet":
@@ -59,10 +60,10 @@ def test_a_deployment_verifies_and_is_never_overwritten(deployment):
     config = loads(json.dumps(sections))
     folder = run(config).folder
     assert all(check.passed for check in verify(folder))
-    before = (folder / "operator" / "ledger").read_bytes()
+    before = ledger_of(folder).read_bytes()
     with pytest.raises(ConfigError, match="holds an earlier run; choose another folder"):
         run(config)
-    assert (folder / "operator" / "ledger").read_bytes() == before
+    assert ledger_of(folder).read_bytes() == before
 
 
 def test_released_values_are_whole_numbers(deployment):

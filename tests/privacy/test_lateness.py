@@ -163,7 +163,7 @@ source: {type: kafka, brokers: "localhost:1", topic: events, time_format: unix_m
 space: {type: places, list: [a, b, c], elsewhere: false}
 windows: {type: fixed, size: 1h, allowed_lateness: 10m}
 mechanism: {type: discrete_laplace, epsilon: 0.5}
-output: {path: PATH, report: false}
+output: {path: PATH, report: false, ledger_source: events}
 """
 
 

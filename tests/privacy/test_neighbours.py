@@ -21,8 +21,6 @@ from penstock.mechanisms.sampling import Sampling
 from penstock.pipeline.counting import bounding, count
 from penstock.pipeline.counting.bounding import PeriodQuota
 from penstock.pipeline.output import writer
-from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.output.ledger_budget import Terms
 from penstock.pipeline.runners import local
 from penstock.pipeline.sources.base import EventBlock
 
@@ -139,22 +137,6 @@ def every_second_one(patch):
     patch.setattr(Sampling, "keep", lambda self, users, cells, window, hashes: np.arange(len(hashes)) % 2 == 0)
 
 
-def a_charge_for_each_window(patch):
-    """Charge a window once, however many runs release it."""
-    right = Ledger._append
-
-    def append(self, file, charges, found):
-        known = {charge.window_start for charge in self}
-        return right(self, file, [charge for charge in charges if charge.window_start not in known], found)
-
-    patch.setattr(Ledger, "_append", append)
-
-
-def parts_of_windows_as_whole_ones(patch):
-    """Count a window once where the unit of a ledger holds only a part of it."""
-    patch.setattr(Terms, "more_in_part", lambda self, charge: 0.0)
-
-
 #: What is broken, the kind of world that convicts it, and the number of the first world that is tried.
 MUTANTS = [
     (whoever_comes_first, "files", 5),
@@ -167,8 +149,6 @@ MUTANTS = [
     (half_the_price, "files", 0),
     (late_by_what_others_sent, "replays", 0),
     (traces_cut_by_area, "traces", 0),
-    (a_charge_for_each_window, "repeats", 1),
-    (parts_of_windows_as_whole_ones, "grids", 4),
 ]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
 
@@ -20,14 +19,11 @@ from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.landmark_uniform import LandmarkUniform
 from penstock.mechanisms.w_event_uniform import WEventUniform
-from penstock.pipeline.cli.ledger import overview
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.bounding import PeriodQuota, most_for_noise, most_for_share
 from penstock.pipeline.counting.contributions import ContributionRows
-from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.output.ledger_budget import own_promise
 from penstock.pipeline.output.manifest import sensitivity
 from penstock.pipeline.output.utility_summary import losses
 from penstock.pipeline.run import run
@@ -332,113 +328,18 @@ def _forgetful(self: PeriodQuota, saved: Any = None) -> None:
     self._period, self._closed, self._users, self._used = -1, -1, np.zeros((0, 2), np.int64), np.zeros(0, np.int64)
 
 
-def test_a_bound_run_has_its_ledger_to_itself(tmp_path):
-    value = deployed_sections(tmp_path)
-    value["output"] |= {"ledger": str(tmp_path / "ledger"), "report": False}
-    value |= {"mechanism": MECHANISM, "budget_period": "4h", "accountants": [{"type": "composition"}]}
-    value.pop("landmarks", None)
-    free = json.dumps({key: own for key, own in value.items() if key != "budget_period"})
-    value["bounding"] = {"max_cells": 1, "max_per_period": 2}
-    assert run(loads(json.dumps(value)), tmp_path / "one", runner="local").exit_code == 0
-    for text in (json.dumps(value), free):
-        with pytest.raises(ConfigError, match="needs a ledger to itself"):
-            run(loads(text), tmp_path / "two", runner="local")
-    (tmp_path / "ledger").unlink()
-    for left in tmp_path.glob("ledger*"):
-        left.unlink()
-    assert run(loads(free), tmp_path / "three", runner="local").exit_code == 0
-    with pytest.raises(ConfigError, match="other runs have used it"):
-        run(loads(json.dumps(value)), tmp_path / "four", runner="local")
-
-
 COMPOSED = {"accountants": [{"type": "composition"}]}
 GUARDED = {"landmarks": {"recurring": ["00:00-24:00"]}, "accountants": [{"type": "landmark_budget", "rho": 0.4}]}
 LANDMARKED = {"landmarks": {"recurring": ["00:00-24:00"]}, "accountants": [{"type": "landmark_budget"}]}
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "others", "figure", "promised"),
-    [
-        (MECHANISM, COMPOSED, "w_event_epsilon", 4.0),
-        (
-            {"type": "landmark_uniform", "noise": "discrete_gaussian", "rho": 0.5},
-            LANDMARKED,
-            "budget_spent",
-            0.5,
-        ),
-        ({"type": "landmark_skip", "epsilon": 3.0}, LANDMARKED | {"landmarks": {"windows": [2]}}, "budget_spent", 3.0),
-        # One window's two memberships, and two others that move up.
-        ({"type": "discrete_laplace", "epsilon": 3.0}, COMPOSED, "event_epsilon", 3.0),
-        ({"type": "w_event_sample", "epsilon": 3.0, "w": 4}, COMPOSED, "w_event_epsilon", 3.0),
-        ({"type": "pegasus", "epsilon": 3.0, "w": 2}, COMPOSED, "w_event_epsilon", 3.0),
-    ],
-)
-def test_a_ledger_shows_what_a_bound_run_promises(tmp_path, mechanism, others, figure, promised):
-    value = deployed_sections(tmp_path) | {"mechanism": mechanism, "budget_period": "4h"}
+def test_no_ledger_counts_window_by_window_under_a_bound_on_the_period(tmp_path):
+    value = deployed_sections(tmp_path) | {"mechanism": MECHANISM, "budget_period": "4h"} | COMPOSED
     value.pop("landmarks", None)
-    value |= others | {"bounding": {"max_cells": 2, "max_per_period": 2}}
-    value["output"] |= {"ledger": str(tmp_path / "ledger"), "report": False}
-    folder = run(loads(json.dumps(value)), tmp_path / "one", runner="local").folder
-    rows = pl.read_parquet(folder / "public" / "accounts.parquet")
-    assert rows.filter(pl.col("name") == figure)["value"].max() == pytest.approx(promised)
-    shown = overview(tmp_path / "ledger")
-    assert [row["spent"] for row in shown["periods"]] == [promised] * len(shown["periods"])
-    assert shown["runs"][0]["promise"] == promised < min(row["sum"] for row in shown["periods"])
-    # Charges of others beside it: what they all cost one by one, which overstates.
-    Ledger(tmp_path / "ledger").append([replace(next(iter(Ledger(tmp_path / "ledger"))), run="", data="other")])
-    assert overview(tmp_path / "ledger")["periods"][0]["spent"] > promised
-
-
-@pytest.mark.parametrize(
-    ("mechanism", "others", "promised"),
-    [
-        # The end of a period, and in the next what goes and what moves up.
-        ({"type": "fast", "epsilon": 3.0, "publications": 2}, COMPOSED, 9.0),
-        ({"type": "landmark_adaptive", "epsilon": 3.0}, LANDMARKED, 3.0),
-        ({"type": "w_event_bd", "epsilon": 3.0, "w": 3}, COMPOSED, 3.0),
-        ({"type": "rescue_dp", "rho": 0.5, "noise": "discrete_gaussian", "w": 3}, COMPOSED, 0.5),
-        ({"type": "correlated", "rho": 0.5, "w": 3, "band": 4}, COMPOSED, 0.5),
-        # ρ is that of two memberships and of those that move up, whichever nodes they are below.
-        ({"type": "hierarchy", "rho": 0.5, "fan_out": 2}, COMPOSED, 0.5),
-        ({"type": "discrete_gaussian", "sigma": 4.0}, COMPOSED, 4 / (2 * 4.0**2)),
-        ({"type": "discrete_gaussian", "sigma": 4.0}, GUARDED, 0.4),
-    ],
-)
-def test_a_ledger_promises_what_the_unit_can_cost(tmp_path, mechanism, others, promised):
-    value = deployed_sections(tmp_path) | {"mechanism": mechanism, "budget_period": "4h"}
-    value.pop("landmarks", None)
-    value |= others | {"bounding": {"max_cells": 2, "max_per_period": 3}}
-    value["output"] |= {"ledger": str(tmp_path / "ledger"), "report": False}
-    assert run(loads(json.dumps(value)), tmp_path / "one", runner="local").exit_code == 0
-    assert overview(tmp_path / "ledger")["runs"][0]["promise"] == pytest.approx(promised)
-
-
-def test_half_an_hour_before_and_after_the_day_on_which_clocks_go_forward(tmp_path):
-    """24 hours hold the end of a day, the 23 hours of the next and the beginning of a third: n, n and 2·n."""
-    value = deployed_sections(tmp_path, windows={"type": "fixed", "size": "30m"}, budget_period="1d")
-    value["source"] |= {"from": "2024-03-29T23:00:00Z", "until": "2024-04-01T22:00:00Z"}
-    value["windows"] |= {"time_zone": "Europe/Berlin"}
-    value |= COMPOSED | {
-        "bounding": {"max_cells": 2, "max_per_period": 2},
-        "mechanism": {"type": "fast", "epsilon": 1.0},
-    }
-    value.pop("landmarks")
-    plan = make_plan(loads(json.dumps(value)))
-    bound = plan.period_bound
-    assert bound is not None
-    assert (bound.shortest, bound.stretch(48)) == (46, 8)
-    assert own_promise(plan) == 4.0
-
-
-def test_a_guard_in_rho_says_what_a_mechanism_in_epsilon_promises(tmp_path):
-    value = deployed_sections(tmp_path) | {"landmarks": {"recurring": ["00:00-24:00"]}, "budget_period": "4h"}
-    value |= {
-        "bounding": {"max_cells": 2, "max_per_period": 3},
-        "mechanism": {"type": "landmark_uniform", "epsilon": 9.0},
-    }
-    for guard, promised in (({"rho": 40.0}, 40.0), ({"budget": 10.0}, 9.0), ({"budget": 8.0}, 8.0)):
-        plan = make_plan(loads(json.dumps(value | {"accountants": [{"type": "landmark_budget", **guard}]})))
-        assert own_promise(plan) == promised
+    value |= {"bounding": {"max_cells": 2, "max_per_period": 2}}
+    with pytest.raises(ConfigError, match="what leaves a window makes room in others"):
+        run(loads(json.dumps(value)), tmp_path / "one", runner="local")
+    assert not (tmp_path / "one" / "operator" / "run.json").exists()
 
 
 # Who may use it.
@@ -466,7 +367,6 @@ WRONG = {
         {"accountants": [{"type": "temporal", "correlation": {"laplacian": {"n": 3, "s": 0.1}}}]},
         "composition or landmark_budget",
     ),
-    "a longer stretch": ({"output": {"path": "unused", "ledger_span": "2d"}}, "about the unit of the mechanism"),
 }
 
 

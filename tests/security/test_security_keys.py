@@ -8,6 +8,7 @@ import os
 import polars as pl
 import pytest
 from deployments import configured, sections
+from ledgers import apart, charges_in, under_nonces_of
 from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.noise_keys import NoiseKey, NoiseKeyError, add_key_epoch, new_key_file
@@ -114,7 +115,7 @@ def test_rotation_changes_no_window_before_its_epoch_and_every_one_after(tmp_pat
     value["space"] |= {"rows": 6, "columns": 6}
     before = values(run(configured(value), tmp_path / "a").folder)
     add_key_epoch(tmp_path / "noise.key", THREE)
-    folder = run(configured(value), tmp_path / "b").folder
+    folder = run(configured(apart(value, "b")), tmp_path / "b").folder
     after = values(folder)
     assert before.filter(pl.col("window") <= 3).equals(after.filter(pl.col("window") <= 3))
     for window in (4, 5, 6):
@@ -158,17 +159,17 @@ def interrupted(tmp_path, monkeypatch):
     with pytest.raises(DataError):
         run(configured(value))
     monkeypatch.setattr(stream, "_cut", whole)
-    assert (tmp_path / "out" / "operator" / "ledger").read_text()
+    assert charges_in(tmp_path / "out")
     return value
 
 
 def test_a_run_goes_on_with_a_key_that_has_a_later_epoch(interrupted, tmp_path, monkeypatch):
     add_key_epoch(tmp_path / "noise.key", THREE + 2 * HOUR)
     assert run(configured(interrupted), resume=True).exit_code == 0
-    # All of it is what a run from the beginning with the longer key and the same nonce releases.
-    nonce = bytes.fromhex(json.loads((tmp_path / "out" / "operator" / "run.json").read_text())["nonce"])
-    monkeypatch.setattr(checkpoint, "nonce_of_run", lambda *_: nonce)
-    assert values(tmp_path / "out").equals(values(run(configured(interrupted), tmp_path / "other").folder))
+    # All of it is what a run from the beginning with the longer key and the same nonces releases.
+    with under_nonces_of(tmp_path / "out"):
+        other = run(configured(apart(interrupted, "other")), tmp_path / "other").folder
+    assert values(tmp_path / "out").equals(values(other))
 
 
 def test_a_run_never_goes_on_with_another_key_or_an_epoch_that_has_begun(interrupted, tmp_path):

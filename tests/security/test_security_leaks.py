@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from deployments import LATITUDE, LONGITUDE, NUMBER, USER, configured, leaks, planted, sections
+from ledgers import apart
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.cli.main import main
@@ -150,7 +151,7 @@ def test_a_stream_of_a_deployment_releases_what_its_files_do(tmp_path, monkeypat
     monkeypatch.setattr(checkpoint, "nonce_of_run", lambda *_: b"the same nonce")
     value = sections(tmp_path, allow_no_guarantee=True)
     released = [
-        pl.read_parquet(run(configured(one), tmp_path / name).folder / "public" / "releases.parquet")
+        pl.read_parquet(run(configured(apart(one, name)), tmp_path / name).folder / "public" / "releases.parquet")
         for name, one in (("a", value), ("b", stream_of(value, order="time")), ("c", stream_of(value, order="arrival")))
     ]
     assert released[0].equals(released[1])

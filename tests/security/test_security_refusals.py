@@ -82,7 +82,7 @@ def test_trips_are_no_people(tmp_path):
 
 
 def test_a_key_in_the_output_folder_is_refused(tmp_path):
-    value = sections(tmp_path) | {"output": {"path": str(tmp_path)}}
+    value = sections(tmp_path) | {"output": {"path": str(tmp_path), "ledger_source": "events"}}
     with pytest.raises(ConfigError, match="a file outside the output folder"):
         configured(value)
 

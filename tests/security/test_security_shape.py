@@ -73,7 +73,7 @@ def departures(
     (tmp_path / "events.csv").write_text("\n".join(["user,time,latitude,longitude", *lines]) + "\n")
     value = sections(tmp_path)
     value["source"] = {"type": "stream", "of": value["source"], "speed": "7200x"}  # a window in half a second
-    value["output"] = {"path": str(tmp_path / name), "delay": delay}
+    value["output"] = {"path": str(tmp_path / name), "delay": delay, "ledger_source": "events", "ledger_budget": 9.0}
     left: list[tuple[str, float]] = []
     begun = 0.0
     run_loop = StreamLoop.run
@@ -110,7 +110,7 @@ def test_a_live_stream_releases_no_window_before_its_time_for_a_crowd_or_for_one
 
 def test_a_delayed_release_leaves_when_its_time_has_come_however_long_it_took(tmp_path, monkeypatch):
     """To make a crowd's takes 0.7 s and one person's 0.1 s: both leave a second after their window was final."""
-    value = sections(tmp_path) | {"output": {"path": str(tmp_path / "out"), "delay": "1s"}}
+    value = sections(tmp_path) | {"output": {"path": str(tmp_path / "out"), "delay": "1s", "ledger_source": "events"}}
     value["source"] = {"type": "stream", "of": value["source"], "speed": "60x"}
     (tmp_path / "events.csv").write_text(NOBODY)
     step = RunWriter(make_plan(configured(value)))
@@ -134,9 +134,9 @@ def test_a_delay_is_shorter_than_from_one_window_to_the_next(tmp_path):
     """An hour of the events passes in a minute."""
     value = sections(tmp_path)
     value["source"] = {"type": "stream", "of": value["source"], "speed": "60x"}
-    assert configured(value | {"output": {"path": "out", "delay": "59s"}}).output.delay == 59_000
+    assert configured(value | {"output": {"path": "out", "delay": "59s", "ledger_source": "x"}}).output.delay == 59_000
     with pytest.raises(ConfigError, match=r"output.delay: '60s' .* must be shorter than from one window to the next"):
-        configured(value | {"output": {"path": "out", "delay": "60s"}})
+        configured(value | {"output": {"path": "out", "delay": "60s", "ledger_source": "x"}})
 
 
 def test_a_delayed_stream_releases_the_same_not_before_its_time(tmp_path, monkeypatch):

@@ -50,7 +50,7 @@ def sections(folder: Path, user: object = USER, **changes: Any) -> dict[str, Any
         "landmarks": {"windows": [2]},
         "mechanism": {"type": "landmark_uniform", "epsilon": 1.0},
         "accountants": [{"type": "landmark_budget"}],
-        "output": {"path": str(folder / "out")},
+        "output": {"path": str(folder / "out"), "ledger_source": "events", "ledger_budget": 1000.0},
     }
     if {"mechanism", "accountants"} <= changes.keys():
         del value["landmarks"]  # what reads them is replaced

@@ -41,7 +41,7 @@ def run_in_a_process(
     a file, at last how many durable writes it made in how many seconds.
     """
     words = ["run", str(config), "--out", str(folder), "--quiet"] + ["--resume"] * resume
-    process = CONTEXT.Process(target=_run, args=(words, said, fatal, after))
+    process = CONTEXT.Process(target=_run, args=(words, said, fatal, after, os.environ["XDG_STATE_HOME"]))
     process.start()
     process.join(seconds)
     process.kill()
@@ -50,7 +50,8 @@ def run_in_a_process(
     return process.exitcode
 
 
-def _run(words: list[str], said: Path, fatal: int | str, after: bool) -> None:
+def _run(words: list[str], said: Path, fatal: int | str, after: bool, state: str) -> None:
+    os.environ["XDG_STATE_HOME"] = state  # that of the test, not of the server that forks
     with said.open("w") as file:
         os.dup2(file.fileno(), sys.stderr.fileno())
     faulthandler.dump_traceback_later(600, exit=True)  # a run that hangs says where

@@ -26,7 +26,8 @@ from penstock.pipeline.counting.bounding import PeriodQuota
 from penstock.pipeline.counting.count import GroupCounts
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.counting.targets import PrivateFacts
-from penstock.pipeline.releasing.release import Batch, Charge
+from penstock.pipeline.releasing.ledger import Charge
+from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.sources.base import EventBlock, Reject
 
 if TYPE_CHECKING:

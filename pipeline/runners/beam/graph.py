@@ -43,8 +43,8 @@ from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output import files
-from penstock.pipeline.output.checkpoint import open_ledger
 from penstock.pipeline.output.files import parts_folder
+from penstock.pipeline.output.registration import open_ledger
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.releasing import account as account_loop
 from penstock.pipeline.releasing.account import AccountLoop
@@ -525,7 +525,7 @@ class Release(WritingStep):
         """Make the writer and the loop, and open the ledger."""
         super().prepare()
         self.loop = ReleaseLoop(self.plan)
-        self.ledger = open_ledger(self.plan, strict=True)
+        self.ledger = open_ledger(self.plan)
 
     @redacted
     def process(

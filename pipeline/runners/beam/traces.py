@@ -10,7 +10,7 @@ from apache_beam.typehints.decorators import with_input_types
 
 from penstock.mechanisms.core.state import StateFormat
 from penstock.pipeline.monitoring import metrics
-from penstock.pipeline.output.checkpoint import open_ledger
+from penstock.pipeline.output.registration import open_ledger
 from penstock.pipeline.releasing.traces import TraceLoop, gather, points_of
 from penstock.pipeline.runners.beam.coders import NamedBlock, row_counts
 from penstock.pipeline.runners.beam.step import ROWS, PlanTransform, WritingStep, redacted, typed
@@ -67,15 +67,15 @@ class ReleaseShard(WritingStep):
         """Open the ledger."""
         super().prepare()
         self.loop = TraceLoop(self.plan)
-        # Not strict: charges are by shard, and a resumed run may have other shards.
-        self.ledger = open_ledger(self.plan, strict=False)
+        self.ledger = open_ledger(self.plan)
 
     @redacted
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
         """Write the shard's parts, the first write of each, and emit its number."""
         shard, pieces = element
         batch = self.loop.release(shard, gather([_POINTS.decode(piece) for piece in pieces], self.plan))
-        self.ledger.append(batch.charges)
+        with self.ledger.transaction() as transaction:
+            transaction.charge(batch.charge)
         self.writer.traces(batch)
         metrics.released_points(len(batch.traces.times))
         yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=len(batch.traces.times)))

@@ -76,7 +76,7 @@ def job_server(master: str, folder: Path, jar: str | None = None, begun_with: st
     command = [jars.java(), *JAVA_OPTIONS, "-Xmx1g", *what, "--flink-master", master, "--job-host", "localhost"]
     command += ["--artifact-port", "0", "--expansion-port", "0"]  # 0: a free one
     command += ["--artifacts-dir", str(folder / "artifacts"), "--clean-artifacts-per-job"]
-    folder.mkdir(parents=True, exist_ok=True)
+    files.make_folder(folder)
     (folder / "config.yaml").write_text(RESTARTS)
     environment = {"FLINK_CONF_DIR": str(folder)} | os.environ  # a configuration of one's own replaces all of it
     log = folder / "job_server.log"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.atomic import make_folder
 from penstock.pipeline.monitoring import logs
 from penstock.pipeline.runners.failure import forget_failure, raise_failure
 from penstock.pipeline.runners.flink import jars
@@ -170,7 +171,7 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
 
     from penstock.pipeline.runners.beam.graph import build, settle
 
-    checkpoints_folder(plan).mkdir(parents=True, exist_ok=True)
+    make_folder(checkpoints_folder(plan))
     given = DEFAULTS | _given(beam_options)
     master, elsewhere = given["flink_master"], given["environment_type"] != "LOOPBACK"
     if plan.resumed:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.state import State
-from penstock.pipeline.atomic import write_json
+from penstock.pipeline.atomic import make_folder, opener, write_json
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 
 #: Bytes that a file grows by before entries that are no longer needed are dropped.
@@ -73,7 +73,7 @@ class Journal(Generic[Kind]):
     """
 
     def __init__(self, folder: Path, number: int, decode: Callable[[str], Kind]) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         files, self._decode = sorted(folder.glob("journal-*.jsonl")), decode
         found = {entry.number: entry for entry in self._entries(files[-1])} if files else {}
         #: Entries from ``number`` on, without a gap.
@@ -99,7 +99,7 @@ class Journal(Generic[Kind]):
     def _write(self, entries: Iterable[Kind]) -> None:
         lines = [entry.encode() for entry in entries]
         temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-        with temporary.open("w", encoding="utf-8") as file:
+        with open(temporary, "w", encoding="utf-8", opener=opener) as file:
             file.writelines(lines)
             file.flush()
             os.fsync(file.fileno())

@@ -37,7 +37,7 @@ def sections(tmp_path):
             "bounding": {"max_cells": 2},
             "mechanism": {"type": "discrete_laplace", "epsilon": 0.05},
             "accountants": [{"type": "temporal", "correlation": both, "goal": 1.0}],
-            "output": {"path": str(tmp_path / "out"), "report": False},
+            "output": {"path": str(tmp_path / "out"), "report": False, "ledger_source": "events"},
         } | changes
 
     return make

@@ -508,6 +508,8 @@ WRONG = {
             "3: seed: 7 is not allowed; it must be left out in a deployment "
             "(anyone who knows the seed can remove the noise)",
             "21: utility: a list is not allowed; it must be left out in a deployment, which keeps no true counts",
+            "22: output.ledger_source: missing; it must be a name for the event source, the same in all deployments "
+            "over the same events",
         ],
     ),
     "a simulation with a key": (
@@ -558,7 +560,11 @@ WRONG = {
 }
 
 #: Replaces what a simulation has and a deployment must not have.
-DEPLOYMENT = {"mode: simulation\nseed: 7": "mode: deployment\nnoise_key: secret/key", "utility: [mae]\n": ""}
+DEPLOYMENT = {
+    "mode: simulation\nseed: 7": "mode: deployment\nnoise_key: secret/key",
+    "utility: [mae]\n": "",
+    "path: runs/example": "path: runs/example\n  ledger_source: cabs",
+}
 
 WRONG_DEPLOYMENT = {
     "a mechanism without guarantee": (

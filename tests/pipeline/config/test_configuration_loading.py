@@ -37,7 +37,7 @@ landmarks: {windows: [8, 9]}
 mechanism: {type: landmark_uniform, epsilon: .inf}
 accountants: {type: landmark_budget}
 utility: mae
-output: {path: runs/example}
+output: {path: runs/example, ledger_source: events}
 """
 
 

@@ -29,7 +29,7 @@ landmarks: {drawn: {share: 0.5}}
 mechanism: {type: landmark_uniform, noise: planar_laplace, epsilon: 1}
 accountants: [{type: landmark_budget}]
 utility: [mae]
-output: {path: unused}
+output: {path: unused, ledger_source: events}
 """
 SWEEP = """\
 name: traces

@@ -186,7 +186,11 @@ def test_beam_counts_the_same(small_run, tmp_path):
     from penstock.pipeline.runners.beam.graph import build
 
     first = small_run(events(300, seed=1))
-    config = loads(json.dumps(first.manifest["configuration"] | {"output": {"path": str(tmp_path / "again")}}))
+    config = loads(
+        json.dumps(
+            first.manifest["configuration"] | {"output": {"path": str(tmp_path / "again"), "ledger_source": "events"}}
+        )
+    )
     pipeline = beam.Pipeline(IN_PROCESS)
     build(pipeline, make_plan(config, tmp_path / "again"))
     result = pipeline.run()
@@ -245,7 +249,7 @@ def endless(folder: Path) -> Path:
         | {"columns": 2},
         "windows": {"type": "fixed", "size": "1h"},
         "mechanism": {"type": "discrete_laplace", "epsilon": 1.0},
-        "output": {"path": str(folder / "out"), "report": False},
+        "output": {"path": str(folder / "out"), "report": False, "ledger_source": "events"},
     }
     path.write_text(json.dumps(value))
     return path
@@ -302,7 +306,7 @@ def test_a_deployment_tells_no_identity(tmp_path, capsys):
         "space": {"type": "places", "list": ["a", "b", "c"], "elsewhere": False},
         "windows": {"type": "fixed", "size": "1h"},
         "mechanism": {"type": "discrete_laplace", "epsilon": 1.0},
-        "output": {"path": str(tmp_path / "out")},
+        "output": {"path": str(tmp_path / "out"), "ledger_source": "events"},
     }
     (tmp_path / "deployed.yaml").write_text(json.dumps(config))
     with serve_metrics(0) as address:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import deployments
 import pytest
+from ledgers import windows_in
 from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.output.files import LOCK, alone_in
-from penstock.pipeline.output.ledger import Ledger
 
 RUNNING = """
 import sys
@@ -56,7 +56,7 @@ def test_a_killed_run_keeps_nobody_out_and_a_finished_one_leaves_no_lock(tmp_pat
     assert (tmp_path / "out" / LOCK).exists()
     folder = run(config).folder
     assert not (folder / LOCK).exists()
-    assert [charge.window for charge in Ledger(folder / "operator" / "ledger")] == [1, 2, 3, 4, 5, 6]
+    assert windows_in(folder) == [1, 2, 3, 4, 5, 6]
 
 
 def test_where_there_is_nothing_to_continue_no_folder_is_left(tmp_path):

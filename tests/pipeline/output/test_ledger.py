@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +12,18 @@ import numpy as np
 import polars as pl
 import pytest
 from deployments import LATITUDE, LONGITUDE, configured, sections
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from ledgers import charges_in, ledger_of
 from small_configuration import run_locally as run
 
-from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, replaced
-from penstock.mechanisms.core.events import Additive, Event, PureDP
-from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError, DataError
+from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline import DONE, STOPPED
-from penstock.pipeline.cli.ledger import overview
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.monitoring.verify import verify
-from penstock.pipeline.output.ledger import Ledger
-from penstock.pipeline.output.ledger_budget import Books, LandmarkWindows, Limit, Terms, terms_of
-from penstock.pipeline.releasing.release import Batch, Charge
+from penstock.pipeline.output import checkpoint, registration
+from penstock.pipeline.output.registration import terms_of
+from penstock.pipeline.releasing.ledger import Ledger
+from penstock.pipeline.releasing.release import ReleaseLoop
 from penstock.pipeline.reporting.result import Result
 
 HOUR = 3_600_000
@@ -39,7 +34,8 @@ DAY = "2024-01-01T00:00:00Z"
 def value(tmp_path: Path) -> dict[str, Any]:
     """A deployment over six hours at ε = 1, on a ledger of its own source."""
     found = sections(tmp_path)
-    found["output"] |= {"ledger": str(tmp_path / "ledger"), "report": False}
+    found["output"].pop("ledger_budget")
+    found["output"] |= {"ledger": str(tmp_path / "ledger"), "ledger_source": "events", "report": False}
     return found
 
 
@@ -60,7 +56,7 @@ def actions(result: Result) -> list[str]:
 
 
 def charged(folder: Path) -> float:
-    return sum(charge.epsilon for charge in Ledger(folder / "ledger"))
+    return sum(charge.epsilon for charge in charges_in(folder / "ledger"))
 
 
 UNIFORM = {"type": "landmark_uniform", "epsilon": 1.0}
@@ -115,15 +111,6 @@ def test_the_command_ends_with_exit_code_3(tmp_path, value, capsys):
     assert main([*command, str(tmp_path / "other")]) == STOPPED
 
 
-def test_a_run_with_only_until_moved_averages_nothing(tmp_path, value):
-    for number, end in enumerate((6, 7, 8, 9)):
-        run(configured(changed(value, end=end, on_exhausted="repeat")), tmp_path / str(number))
-    totals: dict[int, float] = {}
-    for charge in Ledger(tmp_path / "ledger"):
-        totals[charge.window_start] = totals.get(charge.window_start, 0.0) + charge.epsilon
-    assert max(totals.values()) <= 1.0
-
-
 def test_a_w_event_schedule_that_begins_afresh_counts_what_the_run_before_has_charged(tmp_path, value):
     own = COMPOSED | {"mechanism": W_EVENT, "on_exhausted": "repeat"}
     first = run(configured(changed(value, 0, 3, **own)), tmp_path / "first")
@@ -133,37 +120,9 @@ def test_a_w_event_schedule_that_begins_afresh_counts_what_the_run_before_has_ch
     assert actions(first) == ["published"] * 3
     assert actions(second) == ["refused", "refused", "published", "refused"]
     costs = [0.0] * 7
-    for charge in Ledger(tmp_path / "ledger"):
-        costs[(charge.window_start // HOUR) % 24] += charge.epsilon
+    for posting in Ledger(tmp_path / "ledger").postings():
+        costs[(posting.slot - 1) % 24] += posting.charge.epsilon
     assert max(sum(costs[i : i + 3]) for i in range(5)) <= 1 + 1e-9
-
-
-def test_windows_of_other_sizes_are_charged_by_overlap_in_time(tmp_path, value):
-    value["output"]["ledger_budget"] = 3.0
-    half = changed(value, windows={"type": "fixed", "size": "30m"}, mechanism=PLAIN | {"epsilon": 0.5}, **COMPOSED)
-    hours = changed(value, mechanism=PLAIN | {"epsilon": 0.5}, on_exhausted="repeat", **COMPOSED)
-    assert set(actions(run(configured(hours), tmp_path / "hours"))) == {"published"}
-    # An hour from the middle of another one on holds two half hours, and parts of two hours: 2 · 0.5 + 2 · 2 · 0.5.
-    assert set(actions(run(configured(half), tmp_path / "half"))) == {"published"}
-    assert set(actions(run(configured(hours), tmp_path / "again"))) == {"refused"}
-
-
-def test_a_window_of_which_the_unit_holds_a_part_counts_twice(tmp_path, value):
-    """An hour meets halves of two windows that begin at half past: there other cells may count instead."""
-    value["output"]["ledger_budget"] = 2.5
-    moved = {"windows": {"type": "fixed", "size": "1h", "origin": "2024-01-01T00:30:00Z"}}
-    own = COMPOSED | {"mechanism": PLAIN | {"epsilon": 0.5}, "on_exhausted": "repeat"}
-    assert set(actions(run(configured(changed(value, **own)), tmp_path / "hours"))) == {"published"}
-    shifted = changed(value, **own, **moved)
-    shifted["source"] |= {"from": "2024-01-01T00:30:00Z", "until": "2024-01-01T05:30:00Z"}
-    assert set(actions(run(configured(shifted), tmp_path / "moved"))) == {"published"}
-    assert [row["spent"] for row in overview(tmp_path / "ledger")["periods"]] == [0.5 + 2 * 2 * 0.5]
-    value["output"]["ledger_budget"] = 2.0
-    for left in tmp_path.glob("ledger*"):
-        left.unlink()
-    run(configured(changed(value, **own)), tmp_path / "again")
-    shifted["output"] = value["output"]
-    assert "refused" in actions(run(configured(shifted), tmp_path / "moved again"))
 
 
 def test_a_budget_for_several_runs_is_stated_by_the_configuration(tmp_path, value):
@@ -172,37 +131,15 @@ def test_a_budget_for_several_runs_is_stated_by_the_configuration(tmp_path, valu
     assert [set(actions(result)) for result in results] == [{"published"}, {"published"}, {"refused"}]
 
 
-@pytest.mark.parametrize(
-    ("output", "source", "message"),
-    [
-        ({"ledger_budget": 3.0}, {}, r"another budget \(1.0\) than the configuration \(3.0\)"),
-        ({"ledger_span": "2h"}, {}, r"another span \(3600000\) than the configuration \(7200000\)"),
-        ({"ledger_source": "taxis"}, {}, r"another event source \([0-9a-f]{16}\) than the configuration \(taxis\)"),
-        ({}, {"path": "other.csv"}, "another event source"),
-    ],
-)
-def test_another_budget_unit_or_source_is_refused_before_anything_is_written(tmp_path, value, output, source, message):
-    run(configured(value), tmp_path / "first")
-    before = (tmp_path / "ledger").read_bytes()
-    if source:
-        (tmp_path / "other.csv").write_text((tmp_path / "events.csv").read_text())
-        source = {"path": str(tmp_path / "other.csv")}
-    other = value | {"output": value["output"] | output, "source": value["source"] | source}
-    with pytest.raises(ConfigError, match=message):
-        run(configured(other), tmp_path / "second")
-    assert (tmp_path / "ledger").read_bytes() == before
-    assert not (tmp_path / "second" / "operator" / "run.json").exists()
-
-
 def test_a_run_over_a_span_that_is_charged_says_so_before_it_starts(tmp_path, value, caplog):
     value["output"]["ledger_budget"] = 5.0
     run(configured(value), tmp_path / "first")
     assert not caplog.messages
     run(configured(value), tmp_path / "second")
-    assert "1 other run of the same input over this span charged 6 windows before" in caplog.messages[0]
+    assert "1 other run of the same input over this span began before" in caplog.messages[0]
     (tmp_path / "events.csv").write_text((tmp_path / "events.csv").read_text().replace("T03:10", "T03:11"))
     run(configured(value), tmp_path / "third")
-    assert "2 other runs of other input over this span charged 12 windows before" in caplog.messages[1]
+    assert "2 other runs of other input over this span began before" in caplog.messages[1]
 
 
 def test_traces_count_run_by_run(tmp_path, value):
@@ -262,25 +199,6 @@ def test_budget_periods_of_traces_begin_where_those_of_the_ledger_do(tmp_path, v
         run(configured(changed(value, 12, 15, **own | {"budget_period": "12h"})), tmp_path / "longer")
 
 
-def test_an_older_copy_is_noticed(tmp_path, value):
-    value["output"]["ledger_budget"] = 5.0
-    folder = run(configured(value), tmp_path / "first").folder
-    older = (tmp_path / "ledger").read_bytes()
-    later = run(configured(value), tmp_path / "second").folder
-    assert all(check.passed for path in (folder, later) for check in verify(path))
-    heads = [json.loads((later / side / "manifest.json").read_text()) for side in ("public", "operator")]
-    assert heads[0]["ledger_head"] == heads[1]["ledger"]["head"] == Ledger(tmp_path / "ledger").heads()[-1]
-    (tmp_path / "ledger").write_bytes(older)
-    assert all(check.passed for check in verify(folder))
-    assert {check.name for check in verify(later) if not check.passed} == {"ledger", "ledger chain"}
-    (later / "operator" / "manifest.json").unlink()
-    with pytest.raises(DataError, match="it was cut, or an older copy was put in its place"):
-        run(configured(value), later, resume=True)
-    with pytest.raises(DataError, match="it was cut, or an older copy was put in its place"):
-        run(configured(value), tmp_path / "new")
-    assert not (tmp_path / "new" / "operator" / "run.json").exists()
-
-
 def test_a_ledger_and_its_head_from_one_backup_are_found_by_the_folder_and_the_public_manifest(tmp_path, value, capsys):
     value["output"]["ledger_budget"] = 5.0
     run(configured(value), tmp_path / "first")
@@ -332,65 +250,13 @@ def test_a_ledger_without_its_head_begins_and_continues_no_run(tmp_path, value, 
         run(configured(value), first, resume=True)
 
 
-def test_a_head_that_a_killed_writer_left_out_is_made_again(tmp_path):
-    ledger = Ledger(tmp_path / "ledger", run="a", own_head=tmp_path / "own.head")
-    one, other = (charge(start, 1, 0.5, "a", start) for start in (1, 2))
-    ledger.append([one])
-    heads = [tmp_path / "ledger.head", tmp_path / "own.head"]
-    behind = [head.read_bytes() for head in heads]
-    ledger.append([other])
-    ahead = [head.read_bytes() for head in heads]
-    assert ahead == [Ledger(tmp_path / "ledger").heads()[-1].encode() + b"\n"] * 2
-    for head, data in zip(heads, behind):
-        head.write_bytes(data)
-    again = Ledger(tmp_path / "ledger", run="a", own_head=tmp_path / "own.head")
-    assert again.append([other]) == []
-    assert [head.read_bytes() for head in heads] == ahead
-    # A writer killed at its first entry, too: the head was there before.
-    for path in tmp_path.iterdir():
-        path.unlink()
-    Ledger(tmp_path / "ledger", run="a", own_head=tmp_path / "own.head").append([one])
-    for head in heads:
-        head.write_bytes(b"0" * 64 + b"\n")
-    assert Ledger(tmp_path / "ledger", run="a").append([one]) == []
-    assert heads[0].read_text().strip() == Ledger(tmp_path / "ledger").heads()[-1]
-
-
-def test_a_ledger_that_is_cut_while_a_run_goes_on_stops_it(tmp_path):
-    ledger = Ledger(tmp_path / "ledger", run="a")
-    ledger.append([charge(1, 1, 0.5, "a", 1)])
-    Ledger(tmp_path / "ledger").append([charge(2, 1, 0.5, "b", 2)])
-    lines = (tmp_path / "ledger").read_bytes().splitlines(keepends=True)
-    (tmp_path / "ledger").write_bytes(lines[0])
-    with pytest.raises(DataError, match="it was cut"):
-        ledger.append([charge(3, 1, 0.5, "a", 3)])
-
-
-def test_a_ledger_of_the_version_before_counts_and_goes_on(tmp_path, value):
-    run(configured(value), tmp_path / "first")
-    lines = [json.loads(line) for line in (tmp_path / "ledger").read_text().splitlines()]
-    old = [
-        {k: v for k, v in line.items() if k not in ("run", "reach", "chain")} for line in lines if "entry" not in line
-    ]
-    text = "".join(json.dumps(line) + "\n" for line in old)
-    (tmp_path / "ledger").write_text(text)
-    (tmp_path / "ledger.head").unlink()
-    second = run(configured(changed(value, on_exhausted="repeat")), tmp_path / "second")
-    assert set(actions(second)) == {"refused"}
-    assert (tmp_path / "ledger").read_text().startswith(text)
-    assert len(Ledger(tmp_path / "ledger").heads()) == 6 + 2 + 6
-
-
 def test_show_sums_by_period_and_unit(tmp_path, value, capsys):
     value["output"]["ledger_budget"] = 2.0
     for name in ("one", "other"):
         run(configured(changed(value, end=9)), tmp_path / name)
     assert main(["ledger", "show", str(tmp_path / "ledger"), "--json"]) == DONE
     shown = json.loads(capsys.readouterr().out)
-    assert (
-        shown["terms"]["unit"] == "one user's events in 1h from the start of any charged window, and in all "
-        "landmarks of all time"
-    )
+    assert shown["terms"]["unit"] == "one user's events in all landmarks of all time and in any one other window of it"
     assert [row["spent"] for row in shown["periods"]] == [pytest.approx(2.0)]
     assert len(shown["runs"]) == 2
     assert main(["ledger", "show", str(tmp_path / "ledger")]) == DONE
@@ -410,154 +276,11 @@ def test_a_public_manifest_has_no_paths(tmp_path, value):
     assert str(tmp_path) not in (run(configured(simulated), tmp_path / "s").folder / "public/manifest.json").read_text()
 
 
-# The arithmetic, against a plain count over all stretches.
-
-COUNTED = Terms(source="", unit="", adjacency="", measure="epsilon", budget=1.0, span=3)
-
-
-def charge(start: int, length: int, cost: float, run: str = "other", window: int = 1, landmark: bool = False) -> Charge:
-    return Charge("main", window, start, start + length, cost, 0.0, landmark, "c", "d", run, start + 3 * length)
-
-
-CHARGES = st.lists(
-    st.builds(charge, st.integers(0, 12), st.integers(1, 3), st.sampled_from([0.0, 0.25, 0.5, math.inf])), max_size=12
-)
-
-
-@pytest.mark.parametrize("event", [PureDP(0.5), Additive("laplace", 1.0, 2.0), Additive("gaussian", 1.0, 2.0)])
-@pytest.mark.parametrize("factor", [1.0, 2.0])
-def test_in_rho_a_part_of_a_window_costs_what_a_replacement_does(event: Event, factor: float) -> None:
-    terms = replace(COUNTED, measure="rho")
-    one = replace(charge(0, 3, pure_epsilon([event])), rho=concentrated_rho([event]), factor=factor)
-    assert terms.cost(one) + terms.more_in_part(one) == pytest.approx(concentrated_rho([replaced(event)]))
-
-
-def cost_of(charges: list[Charge], start: int, end: int) -> float:
-    """Twice where the stretch cuts a window: its other events stay, and bounding may keep another of them."""
-    met = [c for c in charges if c.window_start < end and c.window_end > start]
-    return sum(c.epsilon * (1 + (c.window_start < start or c.window_end > end)) for c in met)
-
-
-@settings(max_examples=300, deadline=None)
-@given(charges=CHARGES, start=st.integers(0, 12), length=st.integers(1, 3))
-def test_what_is_spent_is_the_dearest_stretch_that_meets_the_charge(charges, start, length):
-    books, new = Books(COUNTED, "own"), charge(start, length, 0.5, "own")
-    books.add(charges)
-    stretches = [(c.window_start, c.reach) for c in [*charges, new]]
-    # Its own cost comes in addition; not so what it counts for beyond that where a stretch cuts it.
-    expected = max(
-        cost_of([*charges, new], first, last) - 0.5
-        for first, last in stretches
-        if first < new.window_end and last > start
-    )
-    assert books.spent(new) == pytest.approx(expected)
-
-
-@settings(max_examples=300, deadline=None)
-@given(charges=CHARGES, marks=st.integers(0, 2**12), start=st.integers(0, 12), mark=st.booleans())
-def test_all_landmarks_of_a_period_and_any_stretch_are_spent_together(charges, marks, start, mark):
-    charges = [replace(c, landmark=bool(marks >> i & 1)) for i, c in enumerate(charges)]
-    new = charge(start, 2, 0.5, "own", landmark=mark)
-    books = Books(replace(COUNTED, landmarks=True), "own")
-    books.add(charges)
-    marked = [c for c in [*charges, new] if c.landmark]
-    marked_time = {hour for m in marked for hour in range(m.window_start, m.window_end)}
-
-    def inside(c: Charge) -> bool:
-        return any(m.window_start < c.window_end and m.window_end > c.window_start for m in marked)
-
-    def whole(c: Charge) -> bool:
-        return set(range(c.window_start, c.window_end)) <= marked_time
-
-    others = [c for c in charges if not inside(c)]
-    stretches = [c for c in [*charges, new] if inside(new) or (c.window_start < new.window_end and c.reach > start)]
-    beside = [*others, *([] if inside(new) else [new])]
-    dearest = max((cost_of(beside, c.window_start, c.reach) for c in stretches), default=0.0)
-    within = [c for c in [*charges, new] if inside(c)]
-    # Its own cost comes in addition; not so what it counts for beyond that where the unit cuts it.
-    everything = sum(c.epsilon * (1 if whole(c) else 2) for c in within) + dearest - 0.5
-    assert books.spent(new) == pytest.approx(everything)
-
-
-EACH_SIX_HOURS = LandmarkWindows(
-    times=(), recurring=("02:00-03:00", "08:00-09:00"), step=HOUR, anchor=0, time_zone="UTC"
-)
-
-
-def unit_of(quarter: int, begin: int, stretch: tuple[int, int]) -> set[int]:
-    """Quarters of an hour of a stretch and of all landmarks of the period in which it begins.
-
-    Periods are six hours long, from ``begin`` on; all time before is one.
-    """
-
-    def period(of: int) -> int:
-        return max(-1, (of - begin) // 24)
-
-    hours = [hour for hour in (2, 8) if period(4 * hour) == period(quarter)]
-    return {4 * hour + n for hour in hours for n in range(4)} | set(range(*stretch))
-
-
-def dearest_unit(charges: list[Charge], begin: int) -> float:
-    """What the dearest unit costs, by counting: twice what a charge costs of which only a part is in the unit."""
-    quarter, found = HOUR // 4, [0.0]
-    times = [set(range(c.window_start // quarter, c.window_end // quarter)) for c in charges]
-    for begun in charges:
-        stretch = (begun.window_start // quarter, begun.reach // quarter)
-        unit = unit_of(stretch[0], begin, stretch)
-        found.append(sum(c.epsilon * (1 + (not own <= unit)) for c, own in zip(charges, times) if own & unit))
-    return max(found)
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    asked=st.lists(
-        st.tuples(st.integers(0, 44), st.integers(2, 8), st.sampled_from([0.25, 0.5, 1.0]), st.integers(0, 2)),
-        max_size=14,
-    ),
-    begin=st.sampled_from([0, 6, 9, 11, 24, 34]),
-)
-def test_no_unit_costs_more_than_the_budget_in_whatever_order_runs_charge(asked, begin):
-    """Windows of 30 to 120 minutes and landmarks from 2 to 3 and 8 to 9, which periods may begin within."""
-    terms = replace(
-        COUNTED,
-        landmarks=True,
-        span=2 * HOUR,
-        period=6 * HOUR,
-        period_begin=begin * HOUR // 4,
-        landmark_windows=EACH_SIX_HOURS,
-        budget=2.0,
-    )
-    books, charges = Books(terms), list[Charge]()
-    for number, (quarter, n_quarters, cost, other) in enumerate(asked):
-        start, end = quarter * HOUR // 4, (quarter + n_quarters) * HOUR // 4
-        one = Charge("main", number, start, end, cost, 0.0, False, "c", "d", f"run {other}", start + 2 * HOUR)
-        if books.spent(one) + cost > terms.budget:
-            continue
-        assert dearest_unit([*charges, one], begin) <= terms.budget
-        charges.append(one)
-        books.add([one])
-    # More where a window goes beyond a landmark into the stretch, which both together hold whole.
-    assert max((row["spent"] for row in books.summary()), default=0.0) >= dearest_unit(charges, begin) - 1e-9
-
-
-def test_terms_of_an_earlier_version_are_read():
-    """They say neither which windows are landmarks nor which column names the user."""
-    entry = json.loads(json.dumps(replace(COUNTED, landmarks=True, landmark_windows=EACH_SIX_HOURS).entry()))
-    stated = Terms.of_entry(entry)
-    assert stated.landmark_windows is not None
-    assert stated.landmark_windows.within(0, 10 * HOUR).tolist() == [[2 * HOUR, 3 * HOUR], [8 * HOUR, 9 * HOUR]]
-    for name in ("landmark_windows", "person"):
-        entry.pop(name)
-    assert Terms.of_entry(entry) == replace(COUNTED, landmarks=True)
-
-
 LANDMARK_RUN = {"mechanism": UNIFORM, "on_exhausted": "repeat"}
 
 
 def begun_and_released(tmp_path: Path, value: dict[str, Any], order: list[str]) -> dict[str, list[str]]:
     """What a run with landmarks at hours 1 and 4 and one without any release, in an order; the first has begun."""
-    from penstock.pipeline.output import checkpoint
-    from penstock.pipeline.releasing.release import ReleaseLoop
 
     value["output"]["ledger_budget"] = 1.0
     runs = {
@@ -569,9 +292,10 @@ def begun_and_released(tmp_path: Path, value: dict[str, Any], order: list[str]) 
         checkpoint.begin(plan)
     found = {}
     for name in order:
-        loop, ledger = ReleaseLoop(plans[name]), checkpoint.open_ledger(plans[name], strict=True)
+        loop, ledger = ReleaseLoop(plans[name]), registration.open_ledger(plans[name])
         counts = np.zeros((6, plans[name].grid.n_cells), int)
-        batch, _ = ledger.charge(lambda limit: loop.advance(loop.start(), 1, counts, limit))  # noqa: B023
+        with ledger.transaction() as budget:
+            batch, _ = loop.advance(loop.start(), 1, counts, budget)
         found[name] = [release.action for release in batch.releases]
     return found
 
@@ -579,12 +303,10 @@ def begun_and_released(tmp_path: Path, value: dict[str, Any], order: list[str]) 
 @pytest.mark.parametrize("order", [["plain"], ["plain", "landmarks"], ["landmarks", "plain"]])
 def test_landmarks_are_known_before_any_run_has_charged_them(tmp_path, value, order):
     begun_and_released(tmp_path, value, order)
-    charges = list(Ledger(tmp_path / "ledger"))
-    first = charges[0].window_start
     hours: dict[int, float] = {}
-    for one in charges:
-        hour = (one.window_start - first) // HOUR
-        hours[hour] = hours.get(hour, 0.0) + one.epsilon
+    for posting in Ledger(tmp_path / "ledger").postings():
+        hour = (posting.slot - 1) % 24
+        hours[hour] = hours.get(hour, 0.0) + posting.charge.epsilon
     assert hours.pop(1) + hours.pop(4) + max(hours.values()) <= 1.0 + 1e-9
 
 
@@ -614,26 +336,8 @@ def test_all_of_a_day_is_its_period_also_where_the_first_run_begins_in_it(tmp_pa
     assert found[1] == ["refused"] * 6
 
 
-def test_a_landmark_that_goes_on_in_the_next_period_is_one_there(tmp_path, value):
-    """From 21 to 4 o'clock: the hours after midnight are in it, and together may cost no more than the budget."""
-    from penstock.pipeline.output import checkpoint
-
-    value["output"] |= {"ledger_budget": 1.0, "ledger_span": "1h"}
-    night = {"windows": {"type": "fixed", "size": "7h"}, "landmarks": {"windows": [4]}, "budget_period": "1d"}
-    own = changed(value, mechanism=UNIFORM, **night)
-    own["source"] |= {"until": "2024-01-03T01:00:00Z"}
-    checkpoint.begin(make_plan(configured(own), tmp_path / "night", b"night"))
-    plain = {"mechanism": PLAIN | {"epsilon": 0.75}, "on_exhausted": "repeat", "allow_empty": True, **COMPOSED}
-    hours = changed(value, **plain)
-    hours["source"] |= {"from": "2024-01-02T00:00:00Z", "until": "2024-01-02T04:00:00Z"}
-    assert actions(run(configured(hours), tmp_path / "hours")) == ["published", "refused", "refused", "refused"]
-    assert [row["spent"] for row in overview(tmp_path / "ledger")["periods"]] == [0.75, 0.75]
-
-
 def test_a_run_has_room_on_its_own_ledger_where_the_clocks_are_put_back(tmp_path, value):
     """A window of 25 hours that ends at noon has a part of the next day, whose landmarks cost the whole budget."""
-    from penstock.pipeline.output import checkpoint
-    from penstock.pipeline.releasing.release import ReleaseLoop
 
     windows = {"type": "fixed", "size": "1d", "time_zone": "Europe/Berlin", "origin": "2024-10-25T10:00:00Z"}
     days = {"budget_period": "2d", "landmarks": {"windows": [3, 4]}}
@@ -644,9 +348,8 @@ def test_a_run_has_room_on_its_own_ledger_where_the_clocks_are_put_back(tmp_path
     checkpoint.begin(plan)
     loop = ReleaseLoop(plan)
     counts = np.zeros((plan.grid.n_windows, plan.grid.n_cells), int)
-    batch, _ = checkpoint.open_ledger(plan, strict=True).charge(
-        lambda limit: loop.advance(loop.start(), 1, counts, limit)
-    )
+    with registration.open_ledger(plan).transaction() as budget:
+        batch, _ = loop.advance(loop.start(), 1, counts, budget)
     assert [release.action for release in batch.releases] == ["published"] * 6
 
 
@@ -659,101 +362,16 @@ def test_a_stretch_goes_on_in_the_next_budget_period(tmp_path, value):
     assert released == ["published", "published", "refused", "published", "published"]
 
 
-def test_a_stretch_that_cuts_a_window_costs_its_part(tmp_path, value):
-    """In 90 minutes from a window's start there is half of the next one, which counts as a replacement."""
-    value["output"] |= {"ledger_budget": 0.5, "ledger_span": "90m"}
-    own = changed(value, mechanism=PLAIN | {"epsilon": 0.25}, on_exhausted="repeat", **COMPOSED)
-    assert actions(run(configured(own), tmp_path / "one")) == ["published", "refused"] * 3
-
-
-def test_one_person_is_the_same_in_all_runs_of_a_ledger(tmp_path, value):
-    path = tmp_path / "events.csv"
-    header, *rows = path.read_text().splitlines()
-    path.write_text("\n".join([f"{header},trip", *(f"{row},{number}" for number, row in enumerate(rows))]) + "\n")
-    own = changed(value, mechanism=PLAIN, on_exhausted="repeat", **COMPOSED)
-    checkpoint_of(own, tmp_path / "one")
-    source = own["source"] | {"columns": own["source"]["columns"] | {"user": "trip"}}
-    with pytest.raises(ConfigError, match=r"another user column \(user\) than the configuration \(trip\)"):
-        checkpoint_of(own | {"source": source}, tmp_path / "two")
-
-
-def checkpoint_of(own: dict[str, Any], folder: Path) -> None:
-    """Begin a run."""
-    from penstock.pipeline.output import checkpoint
-
-    checkpoint.begin(make_plan(configured(own), folder, folder.name.encode()))
-
-
 def test_a_window_is_not_charged_for_two_inputs_by_a_run_that_was_not_continued(tmp_path, value):
-    from penstock.pipeline.output import checkpoint
-    from penstock.pipeline.releasing.release import ReleaseLoop
 
     plan = make_plan(configured(changed(value, mechanism=PLAIN, **COMPOSED)), tmp_path / "one", b"one")
     checkpoint.begin(plan)
     for n_people in (0, 1):
-        ledger, loop = checkpoint.open_ledger(plan, strict=False), ReleaseLoop(plan)
+        ledger, loop = registration.open_ledger(plan), ReleaseLoop(plan)
         counts = np.full((1, plan.grid.n_cells), n_people)
-        with nullcontext() if n_people == 0 else pytest.raises(DataError, match="is not what it was"):
-            ledger.charge(lambda limit: loop.advance(loop.start(), 1, counts, limit))  # noqa: B023
-
-
-@pytest.mark.parametrize("cost", [math.nan, -1.0])
-def test_a_charge_is_a_number_that_is_not_negative(cost):
-    with pytest.raises(ValueError, match="neither is negative, or no number"):
-        charge(0, 1, cost)
-
-
-def test_a_sum_that_is_no_number_is_not_within_the_budget(tmp_path, value):
-    value["output"]["ledger_budget"] = 1.0
-    plan = make_plan(configured(changed(value, mechanism=PLAIN, **COMPOSED)), nonce=b"a run")
-    limit, window = Limit(plan, terms_of(plan)), plan.grid.windows(1, 1)[0]
-    huge = Charge("main", 1, window.start, window.end, 1e308, 0.5, False, "c", "d", "another", window.end)
-    with np.errstate(all="ignore"):
-        limit.add([replace(huge, run=f"run {n}") for n in range(3)])
-        with pytest.raises(BudgetExceeded):
-            limit.admit(replace(huge, epsilon=0.5))
-
-
-def test_a_step_without_a_charge_keeps_the_head_of_what_others_have_charged(tmp_path):
-    ledger, other = (Ledger(tmp_path / "ledger", own_head=tmp_path / name / "head") for name in ("one", "other"))
-    for name, own in (("one", ledger), ("other", other)):
-        (tmp_path / name).mkdir()
-        own.begin(lambda _: [])
-    ledger.append([charge(0, 1, 0.5)])
-    other.append([charge(1, 1, 0.5)])
-    ledger.charge(lambda limit: (Batch((), ()), b""))
-    other.append([charge(2, 1, 0.5)])
-    assert len(ledger.append([charge(3, 1, 0.5)])) == 1
-    assert len(ledger.whole()) == 4
-
-
-def test_a_last_line_without_its_end_is_kept_if_it_is_whole(tmp_path):
-    path = tmp_path / "ledger"
-    Ledger(path).append([charge(0, 1, 0.5), charge(1, 1, 0.5)])
-    path.write_bytes(path.read_bytes().rstrip(b"\n"))
-    assert len(Ledger(path).whole()) == 2
-    assert len(Ledger(path).append([charge(2, 1, 0.5)])) == 1
-    assert len(Ledger(path).whole()) == 3
-    path.write_bytes(path.read_bytes() + b'{"stream": "ma')
-    assert len(Ledger(path).append([charge(3, 1, 0.5)])) == 1
-    assert len(Ledger(path).whole()) == 4
-
-
-def test_what_is_decided_of_a_window_stays_whatever_others_charge_later(tmp_path, value):
-    plan = make_plan(configured(changed(value, mechanism=PLAIN, **COMPOSED)), nonce=b"a run")
-    limit = Limit(plan, terms_of(plan))
-    window = plan.grid.windows(1, 1)[0]
-    worst = plan.mechanism.worst_charge(window, plan.mechanism.start(plan.facts()))
-    limit.check(window, worst)
-    own = limit.admit(Charge("main", 1, window.start, window.end, 1.0, 0.5, False, "c", "d"))
-    later = replace(own, run="another", data="e")
-    again = Limit(plan, terms_of(plan))
-    again.books.add([later, own])
-    again.check(window, worst)  # a retry: it is charged already
-    fresh = Limit(plan, terms_of(plan))
-    fresh.books.add([later])
-    with pytest.raises(Exception, match="exceeds the budget 1 of the ledger"):
-        fresh.check(window, worst)
+        allowed = nullcontext() if n_people == 0 else pytest.raises(DataError, match="is not what it was")
+        with allowed, ledger.transaction() as budget:
+            loop.advance(loop.start(), 1, counts, budget)
 
 
 def test_runs_at_the_same_time_do_not_pass_the_budget_together(tmp_path, value):
@@ -763,23 +381,22 @@ def test_runs_at_the_same_time_do_not_pass_the_budget_together(tmp_path, value):
     for name in ("one", "other"):
         config = configured(changed(value, mechanism=PLAIN | {"epsilon": 0.75}, on_exhausted="repeat", **COMPOSED))
         plans.append(make_plan(config, tmp_path / name, name.encode()))
-    from penstock.pipeline.output import checkpoint
-    from penstock.pipeline.releasing.release import ReleaseLoop
 
     loops = []
     for plan in plans:
         checkpoint.begin(plan)
         loop = ReleaseLoop(plan)
-        loops.append([plan, loop, loop.start(), checkpoint.open_ledger(plan, strict=False), 1])
+        loops.append([plan, loop, loop.start(), registration.open_ledger(plan), 1])
     order = [0] * 6 + [1] * 6
     random.Random(1).shuffle(order)
     for which in order:
         plan, loop, state, ledger, number = loops[which]
         counts = np.zeros((1, plan.grid.n_cells), int)
-        _, state = ledger.charge(lambda limit: loop.advance(state, number, counts, limit))  # noqa: B023
+        with ledger.transaction() as budget:
+            _, state = loop.advance(state, number, counts, budget)
         loops[which][2], loops[which][4] = state, number + 1
     totals: dict[int, float] = {}
-    for charge in Ledger(tmp_path / "ledger"):
+    for charge in charges_in(tmp_path / "ledger"):
         totals[charge.window] = totals.get(charge.window, 0.0) + charge.epsilon
     assert set(totals.values()) == {0.75}
 
@@ -788,9 +405,117 @@ def test_fast_has_the_budget_of_its_period_and_not_of_a_window(tmp_path, value):
     fast = COMPOSED | {"mechanism": {"type": "fast", "epsilon": 1.0, "publications": 4}}
     assert terms_of(make_plan(configured(changed(value, **fast)), nonce=b"a run")).budget == 1.0
     daily = make_plan(configured(changed(value, **fast, budget_period="3h")), nonce=b"a run")
-    assert (terms_of(daily).budget, terms_of(daily).span) == (2.0, 3 * 3_600_000)
+    assert (terms_of(daily).budget, terms_of(daily).kind, terms_of(daily).period) == (1.0, "period", 3 * HOUR)
     spent = []
     for begin in (0, 1, 2, 3):
         run(configured(changed(value, begin=begin, **fast, on_exhausted="repeat")), tmp_path / str(begin))
         spent.append(charged(tmp_path))
     assert max(spent) <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"output": {"ledger_budget": 3.0}}, r"another budget \(1.0\) than this run \(3.0\)"),
+        ({"output": {"ledger_budget": 1.0, "ledger_span": "2h"}}, r"another span .* than this run"),
+        ({"output": {"ledger_source": "taxis"}}, r"another event source \(events\) than this run \(taxis\)"),
+        (
+            {"windows": {"type": "fixed", "size": "30m"}},
+            r"windows \(1h in UTC\) than this run \(30m in UTC\); name",
+        ),
+        (
+            {"windows": {"type": "fixed", "size": "1h", "origin": "2024-01-01T00:30:00Z"}},
+            r"windows .*1h in UTC, 30m after",
+        ),
+        ({"windows": {"type": "fixed", "size": "1h", "time_zone": "Europe/Berlin"}}, r"windows .*1h in Europe/Berlin"),
+        (
+            {"mechanism": {"type": "landmark_uniform", "noise": "discrete_gaussian", "rho": 0.5}},
+            r"another measure \(epsilon\)",
+        ),
+        ({**TRACE_RUN, "landmarks": None, "mechanism": {"type": "planar_laplace", "epsilon": 1.0}}, "another unit"),
+    ],
+    ids=str,
+)
+def test_another_grid_measure_source_or_stated_unit_is_refused_before_anything_is_written(
+    tmp_path, value, changes, message
+):
+    run(configured(value), tmp_path / "first")
+    before = (tmp_path / "ledger").read_bytes()
+    other = changed(value, **changes | {"output": value["output"] | changes.get("output", {})})
+    with pytest.raises(ConfigError, match=message):
+        run(configured(other), tmp_path / "second")
+    assert (tmp_path / "ledger").read_bytes() == before
+    assert not (tmp_path / "second" / "operator" / "run.json").exists()
+
+
+def test_a_second_ledger_over_a_source_has_to_be_acknowledged_and_the_manifest_says_so(tmp_path, value, capsys):
+    run(configured(value), tmp_path / "first")
+    value["output"]["ledger"] = str(tmp_path / "other")
+    with pytest.raises(ConfigError, match=r"is not the ledger that the event source events has: .*/ledger, whose"):
+        run(configured(value), tmp_path / "second")
+    assert not (tmp_path / "other").exists()
+    assert not (tmp_path / "second" / "operator" / "run.json").exists()
+    value["output"]["new_ledger"] = True
+    second = run(configured(value), tmp_path / "second")
+    assert second.exit_code == DONE
+    public = json.loads((second.folder / "public" / "manifest.json").read_text())
+    assert public["total"].startswith("unknown: there are other ledgers over the same event source")
+    assert "total" not in json.loads((tmp_path / "first" / "public" / "manifest.json").read_text())
+    assert main(["ledger", "show", str(tmp_path / "ledger"), str(tmp_path / "other")]) == DONE
+    assert "together  at most 2 (epsilon)" in capsys.readouterr().out
+    manifest = str(second.folder / "public" / "manifest.json")
+    assert main(["ledger", "show", str(tmp_path / "ledger"), str(tmp_path / "other"), "--manifest", manifest]) == DONE
+    assert main(["ledger", "show", str(tmp_path / "ledger"), "--manifest", manifest]) == 1
+
+
+def test_a_ledger_that_is_gone_cannot_be_missed(tmp_path, value, caplog):
+    del value["output"]["ledger"]
+    run(configured(value), tmp_path / "first")
+    ledger = ledger_of(tmp_path)
+    assert ledger.is_file()
+    assert json.loads((tmp_path / "noise.key.ledgers").read_text())["events"]
+    for file in (ledger, ledger.with_name("events.head")):
+        file.unlink()
+    with pytest.raises(ConfigError, match="is not the ledger that the event source events has"):
+        run(configured(value), tmp_path / "second")
+    # Nothing of the machine is left but the key and what lies beside it; another name for the source.
+    (ledger.parents[1] / "ledgers.json").unlink()
+    value["output"]["ledger_source"] = "others"
+    run(configured(value), tmp_path / "third")
+    assert any("THE NOISE KEY HAS CHARGED BEFORE, IN 1 RUN," in message for message in caplog.messages)
+
+
+def test_a_simulation_charges_in_its_own_folder_whatever_ledger_is_named(tmp_path, value):
+    run(configured(value), tmp_path / "first")
+    before = (tmp_path / "ledger").read_bytes()
+    simulated = run(configured(changed(value, mode="simulation", noise_key=None, seed=3)), tmp_path / "s")
+    assert (tmp_path / "ledger").read_bytes() == before
+    assert len(charges_in(simulated.folder)) == 6
+
+
+def test_a_run_with_only_until_moved_averages_nothing(tmp_path, value):
+    for number, end in enumerate((6, 7, 8, 9)):
+        run(configured(changed(value, end=end, on_exhausted="repeat")), tmp_path / str(number))
+    totals: dict[int, float] = {}
+    for posting in Ledger(tmp_path / "ledger").postings():
+        totals[posting.slot] = totals.get(posting.slot, 0.0) + posting.charge.epsilon
+    assert max(totals.values()) <= 1.0
+
+
+def test_an_older_copy_is_noticed(tmp_path, value):
+    value["output"]["ledger_budget"] = 5.0
+    folder = run(configured(value), tmp_path / "first").folder
+    older = (tmp_path / "ledger").read_bytes()
+    later = run(configured(value), tmp_path / "second").folder
+    assert all(check.passed for path in (folder, later) for check in verify(path))
+    heads = [json.loads((later / side / "manifest.json").read_text()) for side in ("public", "operator")]
+    assert heads[0]["ledger_head"] == heads[1]["ledger"]["head"] == Ledger(tmp_path / "ledger").heads()[-1]
+    (tmp_path / "ledger").write_bytes(older)
+    assert all(check.passed for check in verify(folder))
+    assert {check.name for check in verify(later) if not check.passed} == {"ledger", "ledger chain"}
+    (later / "operator" / "manifest.json").unlink()
+    with pytest.raises(DataError, match="it was cut, or an older copy was put in its place"):
+        run(configured(value), later, resume=True)
+    with pytest.raises(DataError, match="it was cut, or an older copy was put in its place"):
+        run(configured(value), tmp_path / "new")
+    assert not (tmp_path / "new" / "operator" / "run.json").exists()

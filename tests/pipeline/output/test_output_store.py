@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.io.filesystem import FileMetadata, FileSystem
+from ledgers import charges_in
 from small_configuration import run_locally as run
 from stored_runs import FINITE, WINDOWS, configured
 
@@ -184,12 +185,12 @@ def test_a_folder_of_another_run_is_refused_before_anything_is_charged(tmp_path,
     with pytest.raises(ConfigError, match=r"output\.store\.path: memory://bucket/run/run\.json is of another run"):
         run(configured(tmp_path / "other", seed="8"))
     assert memory == before
-    assert not (tmp_path / "other" / "operator" / "ledger").exists()
+    assert not charges_in(tmp_path / "other")
 
 
 def test_a_deployment_publishes_nothing_of_the_operator(tmp_path, memory, monkeypatch):
     new_key_file(tmp_path / "noise.key")
-    extra = {"mode": "deployment", "noise_key": str(tmp_path / "noise.key")}
+    extra = {"mode": "deployment", "output.ledger_source": "events", "noise_key": str(tmp_path / "noise.key")}
     monkeypatch.setenv("STORE_SECRET", "hunter2")
     config = configured(
         tmp_path / "run",

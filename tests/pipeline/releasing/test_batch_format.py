@@ -10,12 +10,13 @@ from penstock.mechanisms.core.events import Additive, Block, Event, Nothing, Rep
 from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.mechanisms.core.state import StateFormat
 from penstock.pipeline.counting.targets import PrivateFacts
-from penstock.pipeline.releasing.release import Batch, Charge
+from penstock.pipeline.releasing.ledger import Charge
+from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.runners.beam import coders
 from penstock.pipeline.runners.beam.coders import BatchCoder, decode_batch, encode_batch
 from penstock.pipeline.runners.beam.graph import AccountInOrder
 
-CHARGE = Charge("main", 3, 0, 10, 0.1, 0.005, True, "configuration", "data")
+CHARGE = Charge(3, 5, 0.1, float("inf"), 5, "data", True)
 EVENTS: tuple[Event, ...] = (
     Additive("discrete_laplace", np.int64(2), np.float64(1 / 3)),
     Block(Sampled(Additive("gaussian", 1, np.array([0.1, np.inf])), 0.5), 3, 4),

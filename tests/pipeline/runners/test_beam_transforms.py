@@ -17,6 +17,7 @@ from apache_beam.testing.test_stream import TestStream
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.window import TimestampedValue
 from engine_state import Bag, Cell, Due
+from ledgers import windows_in
 
 from penstock.mechanisms.core.contract import Release
 from penstock.pipeline.config.plan import make_plan
@@ -26,7 +27,6 @@ from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output.files import ledger_path, parts_folder
-from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
 from penstock.pipeline.runners.beam import IN_PROCESS, distributed, graph
 from penstock.pipeline.runners.beam.coders import (
@@ -147,7 +147,7 @@ def test_windows_are_released_in_order_whatever_order_counts_come_in(plan: Plan)
         released = pipeline | beam.Create(groups) | ReleaseInOrder(plan)
         windows = released["releases"] | beam.Map(lambda batch: batch.releases[0].window)
         assert_that(windows, equal_to([1, 2, 3, 4]))
-    assert [charge.window for charge in Ledger(ledger_path(plan))] == [1, 2, 3, 4]
+    assert windows_in(ledger_path(plan)) == [1, 2, 3, 4]
 
 
 def test_windows_without_an_event_are_released_where_there_is_none_at_all(plan: Plan) -> None:
@@ -314,7 +314,7 @@ def test_windows_without_an_event_are_released_in_order_too(stream: Plan) -> Non
         released = pipeline | empty.with_output_types(tuple[str, bytes]) | ReleaseInOrder(stream)
         windows = released["releases"] | beam.FlatMap(lambda batch: [release.window for release in batch.releases])
         assert_that(windows, equal_to([1, 2, 3, 4]))
-    assert [charge.window for charge in Ledger(ledger_path(stream))] == [1, 2, 3, 4]
+    assert windows_in(ledger_path(stream)) == [1, 2, 3, 4]
 
 
 def test_a_timer_that_fires_again_releases_nothing_again(stream: Plan) -> None:
@@ -366,7 +366,7 @@ def test_elements_and_timers_in_any_order_and_again_release_each_window_once(str
         at += 1
     assert n_failures > 0
     assert {window: len(values) for window, values in released.items()} == {1: 1, 2: 1, 3: 1, 4: 1}
-    assert [charge.window for charge in Ledger(ledger_path(stream))] == [1, 2, 3, 4]
+    assert windows_in(ledger_path(stream)) == [1, 2, 3, 4]
     assert memberships == 0  # counted with the groups, and taken back only where one is late
 
 
@@ -385,7 +385,7 @@ def test_an_execution_from_the_beginning_again_changes_and_charges_nothing(strea
             _ = released["releases"] | WriteReleases(stream)
         found.append([part.read_bytes() for part in sorted(parts_folder(stream, "releases").iterdir())])
     assert found[0] == found[1]
-    assert [charge.window for charge in Ledger(ledger_path(stream))] == [1, 2, 3, 4]
+    assert windows_in(ledger_path(stream)) == [1, 2, 3, 4]
 
 
 def test_traces_are_released_by_the_same_ends(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import pickle
 import socket
@@ -26,11 +25,8 @@ from penstock.mechanisms.core.state import StateFormat
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.redaction import UnforeseenError, redact_errors
-from penstock.pipeline.output import checkpoint
-from penstock.pipeline.output.checkpoint import open_ledger
-from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.sinks.messages import Publisher
-from penstock.pipeline.releasing.release import Batch, Charge, ReleaseLoop
+from penstock.pipeline.releasing.release import Batch, ReleaseLoop
 from penstock.pipeline.runners.beam import distributed, graph, read
 from penstock.pipeline.runners.beam.graph import Release, WriteBatches
 from penstock.pipeline.runners.beam.read import Cursor, CursorCoder, FromTheStart, Replay
@@ -52,7 +48,7 @@ space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, ro
 windows: {type: fixed, size: 1h}
 mechanism: {type: discrete_laplace, epsilon: 0.5}
 accountants: [{type: composition}]
-output: {path: PATH, report: false, kafka: {brokers: "localhost:1", releases: footfall}}
+output: {path: PATH, report: false, ledger_source: events, kafka: {brokers: "localhost:1", releases: footfall}}
 """
 
 
@@ -197,40 +193,14 @@ def test_a_savepoint_in_the_folder_is_gone_on_from(tmp_path):
     assert latest_checkpoint(plan) == folder / "savepoint-4f-1"
 
 
-def charge(window: int, data: str, configuration: str = "configuration") -> Charge:
-    return Charge("main", window, 10 * window, 10 * window + 10, 0.5, 0.125, False, configuration, data)
-
-
-def test_a_run_never_charges_a_window_for_two_inputs(tmp_path):
-    plan = plan_in(tmp_path)
-    path = tmp_path / "operator" / "ledger"
-    Ledger(path).append([charge(1, "of an earlier run"), charge(2, "of an earlier run")])
-    checkpoint.begin(plan)
-    first, later = open_ledger(plan, strict=True), open_ledger(plan, strict=True)
-    assert len(first.append([charge(1, "a")])) == 1
-    assert later.append([charge(1, "a"), charge(1, "of an earlier run")]) == []
-    for ledger in (first, later, open_ledger(replace(plan, resumed=True), strict=True)):
-        with pytest.raises(DataError, match="the input of window 1 is not what it was"):
-            ledger.append([charge(1, "b")])
-        assert ledger.append([charge(1, "a")]) == []
-    assert len(later.append([charge(1, "b", "another configuration")])) == 1
-    assert [line["data"] for line in map(json.loads, path.read_text().splitlines())][2:] == ["a", "b"]
-
-
-def test_a_run_that_goes_on_without_its_mark_counts_all_charges_as_its_own(tmp_path):
-    Ledger(tmp_path / "operator" / "ledger").append([charge(1, "a")])
-    plan = plan_in(tmp_path, resumed=True)
-    with pytest.raises(DataError, match="the input of window 1"):
-        open_ledger(plan, strict=True).append([charge(1, "b")])
-
-
 def test_a_step_that_would_charge_twice_ends_the_run(tmp_path):
     plan = plan_in(tmp_path)
     step = Release(plan)
     step.setup()
     loop = ReleaseLoop(plan)
     batch = loop.advance(loop.start(), 1, np.array([[1, 2, 3, 4]]))[0]
-    step.ledger.append([replace(batch.charges[0], data="other input")])
+    with step.ledger.transaction() as transaction:
+        transaction.charge(replace(batch.charges[0], data="other input"))
     cell = SimpleNamespace(read=lambda: None, write=lambda _: None)
     bag = SimpleNamespace(read=lambda: [], clear=lambda: None, add=lambda _: None)
     with pytest.raises(DataError):

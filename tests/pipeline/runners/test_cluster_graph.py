@@ -23,6 +23,7 @@ from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.userstate import get_dofn_specs
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Duration, Timestamp
+from ledgers import charges_in
 
 from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.pipeline.config.plan import Plan, make_plan
@@ -31,7 +32,6 @@ from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.monitoring.redaction import UnforeseenError
 from penstock.pipeline.output import files, manifest
 from penstock.pipeline.output.files import ledger_path, parts_folder
-from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import distributed, read
@@ -59,7 +59,7 @@ windows: {type: fixed, size: 1h, allowed_lateness: 5m}
 bounding: {max_cells: 2}
 mechanism: {type: discrete_laplace, epsilon: 0.5}
 accountants: [{type: composition}]
-output: {path: PATH, report: false}
+output: {path: PATH, report: false, ledger_source: events}
 """
 
 #: What an engine's checkpoint knows steps and their state by. Where this changes, `GRAPH` is raised.
@@ -232,7 +232,7 @@ def test_what_was_counted_before_a_failure_counts(fed: Plan, local: Path) -> Non
     """The second attempt misses an hour, as when other rows are late then; its release stays what it was."""
     feed(fed, in_time(fed)[1:])
     assert released(fed) == (local / "public" / "releases.parquet").read_bytes()
-    assert len(list(Ledger(ledger_path(fed)))) == 12
+    assert len(charges_in(ledger_path(fed))) == 12
 
 
 def test_rows_behind_the_watermark_are_late_row_by_row(tmp_path: Path) -> None:
@@ -331,16 +331,6 @@ def test_a_reader_that_stops_without_a_word_is_an_error() -> None:
     assert tracker.try_split(0.5) is None
     assert tracker.try_split(0) is not None
     tracker.check_done()
-
-
-def test_a_ledger_of_several_writers_holds_a_charge_once(fed: Plan, tmp_path: Path) -> None:
-    charges = list(Ledger(ledger_path(fed)))
-    other = Ledger(tmp_path / "shared")
-    one = Ledger(tmp_path / "shared")
-    assert len(one.append(charges[:5])) == 5
-    assert len(other.append(charges[:8])) == 3
-    assert len(one.append(charges)) == 4
-    assert [charge.window for charge in Ledger(tmp_path / "shared")] == list(range(1, 13))
 
 
 def test_the_deadline_of_a_group_includes_the_lateness(tmp_path: Path) -> None:

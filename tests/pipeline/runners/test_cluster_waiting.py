@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from engine_state import Bag, Cell, Due
+from ledgers import windows_in
 from test_cluster_graph import plan_in
 
 from penstock.pipeline.counting.count import nothing
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.output.files import ledger_path, parts_folder
-from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.runners.beam.coders import decode_counts, encode_counts
 from penstock.pipeline.runners.beam.graph import Release
 
@@ -34,6 +34,6 @@ def test_each_group_is_released_with_its_counts_however_far_ahead_they_came(
         found = decode_counts((parts_folder(plan, "counted") / f"{group:012d}").read_bytes())[0]
         assert np.all(found.bounded == group)
     assert (len(pending), len(further)) == (0, 0)
-    assert [charge.window for charge in Ledger(ledger_path(plan))] == list(range(1, 13))
+    assert windows_in(ledger_path(plan)) == list(range(1, 13))
     assert pending.n_read == (4 + 3 + 2 + 1) + 2 * (3 + 2 + 1)
     assert further.n_read == 8 + 8 + 4

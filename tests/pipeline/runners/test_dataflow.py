@@ -98,7 +98,7 @@ def configuration(folder: Path, out: str = "out", **changes: object) -> dict:
         "landmarks": {"windows": [2, 9]},
         "mechanism": {"type": "landmark_uniform", "epsilon": 4.0, "noise": "discrete_laplace"},
         "accountants": [{"type": "landmark_budget"}],
-        "output": {"path": str(folder / out)},
+        "output": {"path": str(folder / out), "ledger_source": "events"},
     } | changes
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import secrets
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,7 @@ import numpy as np
 import polars as pl
 import pytest
 from killed_run import run_in_a_process
+from ledgers import apart, charges_in, under_nonces_of
 from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.noise_keys import new_key_file
@@ -27,7 +29,6 @@ from penstock.mechanisms.core.state import StateFormat
 from penstock.pipeline import INTERRUPTED
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import checkpoint
-from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.releasing import account, release
 from penstock.pipeline.runners import local
 
@@ -71,7 +72,7 @@ def sections(folder: Path, stream: bool, deployment: bool = False) -> dict:
         "landmarks": {"windows": [2, 9, 15]},
         "mechanism": {"type": "landmark_uniform", "epsilon": 4.0, "noise": "discrete_laplace"},
         "accountants": [{"type": "landmark_budget"}, {"type": "composition"}],
-        "output": {"path": str(folder / "out"), "report": False},
+        "output": {"path": str(folder / "out"), "report": False, "ledger_source": "events", "ledger_budget": 1000.0},
     }
 
 
@@ -147,27 +148,26 @@ def n_charged(out: Path) -> int:
     """Windows in the ledger; all of them, and one more, once their releases are merged."""
     if (out / "public" / "releases.parquet").exists():
         return N_WINDOWS + 1
-    ledger = out / "operator" / "ledger"
-    return ledger.read_text().count('"window": ') if ledger.exists() else 0
+    return len(charges_in(out))
 
 
 def left_alone(value: dict, out: Path):
-    """The run in a folder as it would have been without a kill: with the same nonce, which only a deployment has."""
+    """The run in a folder as it would have been without a kill: with the same nonces, which only a deployment has."""
     drawn = bytes.fromhex(json.loads((out / "operator" / "run.json").read_text())["nonce"])
     assert bool(drawn) == (value.get("mode") == "deployment")
     alone = out.with_name("alone")
     shutil.rmtree(alone, ignore_errors=True)
-    with patch.object(checkpoint, "nonce_of_run", lambda *_: drawn):
-        return run(configured(value), alone)
+    with under_nonces_of(out):
+        return run(configured(apart(value, f"alone-{secrets.token_hex(4)}")), alone)
 
 
 def compare(alone, out: Path) -> None:
     assert outputs(out) == outputs(alone.folder)
     manifest = json.loads((out / "operator" / "manifest.json").read_text())
     assert manifest["rows"] == alone.manifest["rows"]
-    charges = list(Ledger(out / "operator" / "ledger"))
+    charges = charges_in(out)
     assert [charge.window for charge in charges] == list(range(1, N_WINDOWS + 1))
-    assert charges == list(Ledger(alone.folder / "operator" / "ledger"))
+    assert charges == charges_in(alone.folder)
     assert not list(out.rglob("*.tmp"))
     assert not (out / "operator" / "checkpoint").exists()
 
@@ -307,40 +307,61 @@ def test_changed_input_is_noticed_before_anything_is_charged(folder, stream):
         value["source"] |= {"checkpoint": "1h"}
     out = folder / "out"
     assert start(value, folder, resume=False, **FIRST_RELEASE) != 0
-    charges = list(Ledger(out / "operator" / "ledger"))
+    charges = charges_in(out)
     assert charges
     write_events(folder / "events.csv", seed=1)
     with pytest.raises(DataError, match="is not what it was when the window was released"):
         run(configured(value), resume=True)
-    assert list(Ledger(out / "operator" / "ledger")) == charges
+    assert charges_in(out) == charges
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "finite"])
-def test_what_a_shared_ledger_has_from_before_binds_only_what_the_run_itself_has_released(folder, stream):
-    value = sections(folder, stream)
-    value["output"] |= {"ledger": str(folder / "ledger")}
+def test_a_copied_folder_resumed_twice_spends_once_and_compares_no_inputs(folder, stream):
+    """Two copies of one folder, with different input: no window is released of both, and no noise is drawn twice."""
+    value, out = sections(folder, stream, deployment=True), folder / "out"
     if stream:
         value["source"] |= {"checkpoint": "1h"}
-    out = folder / "out"
-    run(configured(value), folder / "before")
-    before = list(Ledger(folder / "ledger"))
-    # The same input again is charged already, and what was released of it binds the run as a charge of its own would.
     assert start(value, folder, resume=False, **FIRST_RELEASE) != 0
-    assert list((out / "public" / "parts" / "releases").glob("*.parquet"))
-    assert list(Ledger(folder / "ledger")) == before
-    write_events(folder / "events.csv", seed=1)
+    n_before = len(charges_in(out))
+    assert 0 < n_before <= N_WINDOWS
+    copy = folder / "copy"
+    shutil.copytree(out, copy)
+    assert run(configured(value), out, resume=True).exit_code == 0
+    ledger = Path(json.loads((out / "operator" / "manifest.json").read_text())["ledger"]["path"])
+    before, parts = ledger.read_bytes(), sorted(copy.rglob("*.parquet"))
+    # The same input again: what is charged is made again under its own nonce, and nothing is charged.
+    again = folder / "again"
+    shutil.copytree(copy, again)
+    assert run(configured(value), again, resume=True).exit_code == 0
+    assert outputs(again)["public/releases.parquet"] == outputs(out)["public/releases.parquet"]
+    charged = [line for line in before.splitlines() if b'"entry"' not in line]
+    assert [line for line in ledger.read_bytes().splitlines() if b'"entry"' not in line] == charged
+    # Without one person: it stops at the first window that has another input, before it writes any of its batch.
+    rows = (folder / "events.csv").read_text().splitlines()
+    (folder / "events.csv").write_text("\n".join(row for row in rows if not row.startswith("user7,")) + "\n")
     with pytest.raises(DataError, match="is not what it was when the window was released"):
-        run(configured(value), resume=True)
-    assert list(Ledger(folder / "ledger")) == before
-    # Corrected input is charged anew, and a run of it can go on.
-    with (folder / "ledger").open("a") as ledger:
-        ledger.write('{"stream": "main", "win')  # somebody else was killed just now
-    assert start(value, folder, resume=False, **FIRST_RELEASE, out="corrected") != 0
-    assert len(list(Ledger(folder / "ledger"))) > len(before)
-    assert run(configured(value), folder / "corrected", resume=True).exit_code == 0
-    charges = list(Ledger(folder / "ledger"))
-    assert charges[: len(before)] == before
-    assert [charge.window for charge in charges[len(before) :]] == list(range(1, N_WINDOWS + 1))
+        run(configured(value), copy, resume=True)
+    assert sorted(copy.rglob("*.parquet")) == parts
+    assert [line for line in ledger.read_bytes().splitlines() if b'"entry"' not in line] == charged
+
+
+def test_windows_that_were_not_charged_are_released_under_another_nonce(folder, monkeypatch):
+    """What a run would have drawn is not what its continuation draws: a copy of the folder cannot repeat it."""
+    value = sections(folder, stream=True, deployment=True)
+    value["source"]["of"] |= {"block_rows": 100}
+    with monkeypatch.context() as patched:
+        interrupt_at(4, patched)
+        assert run(configured(value)).exit_code == INTERRUPTED
+    out, n_charged = folder / "out", len(charges_in(folder / "out"))
+    assert 0 < n_charged < N_WINDOWS
+    assert run(configured(value), resume=True).exit_code == 0
+    drawn = bytes.fromhex(json.loads((out / "operator" / "run.json").read_text())["nonce"])
+    with patch.object(checkpoint, "nonce_of_run", lambda *_: drawn):
+        alone = run(configured(apart(value, "alone")), folder / "alone").folder
+    first, second = (pl.read_parquet(at / "public" / "releases.parquet") for at in (out, alone))
+    for window in range(1, N_WINDOWS + 1):
+        same = first.filter(window=window).equals(second.filter(window=window))
+        assert same == (window <= n_charged)
 
 
 def interrupt_at(slice_number: int, monkeypatch) -> list[int]:
@@ -382,13 +403,13 @@ def test_a_version_that_nobody_reads_is_an_error_before_anything_is_released(fol
         other.setattr(module, "FORMAT", StateFormat(module.FORMAT.name, version))
         interrupt_at(4, other)
         assert run(configured(value)).exit_code == INTERRUPTED
-    before = (out / "operator" / "ledger").read_bytes(), outputs(out)["public/releases.parquet"]
+    before = charges_in(out), outputs(out)["public/releases.parquet"]
     # This code knows version 2 alone: neither an older one nor a newer one.
     with monkeypatch.context() as other:
         other.setattr(module, "FORMAT", StateFormat(module.FORMAT.name, 2))
         with pytest.raises(StateVersionError, match=f"{module.FORMAT.name}.* has version {version}"):
             run(configured(value), resume=True)
-    assert ((out / "operator" / "ledger").read_bytes(), outputs(out)["public/releases.parquet"]) == before
+    assert (charges_in(out), outputs(out)["public/releases.parquet"]) == before
 
 
 LIMITED = """
@@ -413,6 +434,6 @@ def test_a_disk_that_takes_no_more_loses_nothing(folder, stream):
     assert done.returncode == 1, done.stderr
     assert "File too large; nothing is lost: what was released and charged is on disk. Once" in done.stderr
     out = folder / "out"
-    assert 0 < len(list(Ledger(out / "operator" / "ledger"))) < N_WINDOWS
+    assert 0 < len(charges_in(out)) < N_WINDOWS
     assert start(value, folder, resume=True) == 0
     compare(left_alone(value, out), out)

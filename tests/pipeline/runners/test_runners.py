@@ -16,13 +16,13 @@ from typing import Any
 import polars as pl
 import pytest
 from flink_runs import needs_flink
+from ledgers import charges_in
 from small_configuration import made_up_events, small_sections
 
 from penstock.mechanisms.core.plugin import ConfigError, PenstockError
 from penstock.pipeline import DONE
 from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig, loads
-from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.reporting.result import Result
 from penstock.pipeline.run import run
@@ -215,7 +215,7 @@ def left_by(result: Result) -> dict[str, Any]:
 def whatever_the_shards(folder: Path) -> dict[str, Any]:
     """Accounts and ledger of traces, which are kept by shard of users: sorted rows, and the largest ε of each point."""
     largest: dict[int, float] = {}
-    for charge in Ledger(folder / "operator/ledger"):
+    for charge in charges_in(folder):
         largest[charge.window] = max(largest.get(charge.window, 0.0), charge.epsilon)
     rows = pl.read_parquet(folder / "public/accounts.parquet").rows()
     return {"operator/ledger": largest, "public/accounts.parquet": sorted(rows, key=str)}

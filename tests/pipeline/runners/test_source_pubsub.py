@@ -53,7 +53,7 @@ space: {type: places, list: [a, b], elsewhere: false}
 windows: {type: fixed, size: 1h, allowed_lateness: 5m}
 mechanism: {type: discrete_laplace, epsilon: 0.5}
 accountants: [{type: composition}]
-output: {path: PATH, report: false}
+output: {path: PATH, report: false, ledger_source: events}
 """
 HOUR, MINUTE = 3_600_000, 60_000
 FIRST = 1704067200000  # 2024-01-01T00:00:00Z

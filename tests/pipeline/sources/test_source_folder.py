@@ -20,6 +20,7 @@ from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.utils.timestamp import Timestamp
+from ledgers import windows_in
 from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.noise_keys import new_key_file
@@ -28,7 +29,6 @@ from penstock.pipeline import INTERRUPTED
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import manifest
-from penstock.pipeline.output.ledger import Ledger
 from penstock.pipeline.run import check_runner
 from penstock.pipeline.runners import local
 from penstock.pipeline.runners.beam import distributed
@@ -92,7 +92,7 @@ def sections(folder: Path, **source) -> dict:
         "bounding": {"max_cells": 2},
         "mechanism": {"type": "discrete_laplace", "epsilon": 1.0},
         "accountants": [{"type": "composition"}],
-        "output": {"path": str(folder / "out"), "report": False},
+        "output": {"path": str(folder / "out"), "report": False, "ledger_source": "events"},
     }
 
 
@@ -115,7 +115,7 @@ def test_files_are_counted_and_a_row_is_late_by_its_own_arrival(incoming, tmp_pa
     assert result.exit_code == 0
     assert truth(result.folder) == COUNTS
     assert (result.manifest["rows"]["rows"], result.manifest["rows"]["late"]) == (10, 1)
-    assert [charge.window for charge in Ledger(result.folder / "operator" / "ledger")] == [1, 2, 3, 4]
+    assert windows_in(result.folder) == [1, 2, 3, 4]
 
 
 def test_a_column_of_arrival_decides_where_there_is_one(incoming, tmp_path):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from penstock.mechanisms.core.plugin import BudgetExceeded, DataError, StateVersionError
-from penstock.pipeline.atomic import write_first
+from penstock.pipeline.atomic import make_folder, private_opener, write_first
 from penstock.pipeline.releasing.charge_table import ChargeTable, SlotCharge, Terms
 
 #: Version of the file; every later version of penstock reads this one.
@@ -43,10 +43,10 @@ class Charge:
         First and last window that it is about, numbers of the run; in between are those of a block or a period.
     epsilon, rho
         Cost of the whole vector under add/remove.
-    data
-        Keyed digest of the input: the same again is a retry, another an error. Empty: nothing was read (refused).
     at
         The window that was stepped when it was made: of a block its last one.
+    data
+        Keyed digest of the input: the same again is a retry, another an error. Empty: nothing was read (refused).
     replaced
         Whether contribution bounding chooses among a person's events in all of these windows. A unit that holds some of
         them then counts a replacement: others are counted in place of those that go.
@@ -58,8 +58,8 @@ class Charge:
     last: int
     epsilon: float
     rho: float
+    at: int
     data: str = ""
-    at: int = 0
     replaced: bool = False
     part: str = ""
 
@@ -150,7 +150,7 @@ class Head:
     def make(self) -> None:
         """Make the file, durably; one that is there stays as it is."""
         if not self.path.exists():
-            write_first(self.path, self._line(""))
+            write_first(self.path, self._line(""), private=True)
 
     def keep(self, head: str) -> None:
         """Keep a head durably, in the file that is there."""
@@ -172,8 +172,8 @@ class _Knowledge:
     identity: str = ""
     table: ChargeTable | None = None
     runs: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: Nonces of the run itself, the newest last.
-    nonces: list[str] = field(default_factory=list)
+    #: Nonces of the run itself by their short names, the newest last.
+    nonces: dict[str, str] = field(default_factory=dict)
     #: Digest of the input of the run's own charges, by part and slot; and the nonce of its steps, by slot.
     digests: dict[tuple[str, int], str] = field(default_factory=dict)
     made_under: dict[int, str] = field(default_factory=dict)
@@ -218,7 +218,7 @@ class Ledger:
     ...     one, other = (Ledger(Path(folder) / "ledger", terms, run) for run in ("one", "other"))
     ...     for ledger in (one, one, other):
     ...         with ledger.transaction() as budget:
-    ...             budget.charge(Charge(1, 1, 0.5, 0.125, "data"))
+    ...             budget.charge(Charge(1, 1, 0.5, 0.125, 1, "data"))
     ...     len(list(one.postings()))
     2
     """
@@ -298,8 +298,8 @@ class Ledger:
     @contextmanager
     def _locked(self) -> Iterator[BinaryIO]:
         """Open the file under an exclusive lock; truncate a torn last record."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab+") as file:
+        make_folder(self.path.parent)
+        with open(self.path, "ab+", opener=private_opener) as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # without it a torn line might be one that another run is writing
             if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
@@ -342,7 +342,7 @@ class Ledger:
         elif kind == "run":
             known.runs[values["run"]] = values
         if kind in ("run", "nonce") and values["run"] == self.run and values.get("nonce"):
-            known.nonces.append(values["nonce"])
+            known.nonces[short_name(values["nonce"])] = values["nonce"]
         elif kind == "charge":
             self._post(Posting.of(values))
 
@@ -435,8 +435,10 @@ class Transaction:
         if ledger._known.terms is None:
             if ledger.terms is None:
                 raise DataError(f"{ledger.path}: no ledger here")
-            first = {"entry": "ledger", "version": VERSION, "id": secrets.token_hex(8), "terms": ledger.terms.values()}
-            self.enter(first)
+            # Ledgers of simulations need not be told apart, and are the same bytes on every runner.
+            identity = secrets.token_hex(8) if ledger.run else "simulation"
+            terms = ledger.terms.values()
+            self.enter({"entry": "ledger", "version": VERSION, "id": identity, "terms": terms})
         self._offset = self.terms.slot(ledger.begin) - 1
 
     @property
@@ -456,11 +458,6 @@ class Transaction:
         """Entries of the runs that have begun, by run."""
         return self._ledger._known.runs
 
-    @property
-    def nonces(self) -> list[str]:
-        """Nonces of the run, the newest last."""
-        return self._ledger._known.nonces
-
     def enter(self, values: dict[str, Any]) -> None:
         """Append an entry that is no charge."""
         values = json.loads(json.dumps(values))
@@ -470,7 +467,8 @@ class Transaction:
     def nonce(self, window: int) -> str:
         """Return the nonce under which a window is stepped: that of its charge, or else the newest one of the run."""
         known = self._ledger._known
-        return known.made_under.get(window + self._offset) or (known.nonces[-1] if known.nonces else "")
+        newest = next(reversed(known.nonces), "")
+        return known.nonces.get(known.made_under.get(window + self._offset, newest), "")
 
     def check(self, charge: Charge) -> None:
         """Raise `LedgerExhausted` if the worst that a release can charge is not there; changes nothing.
@@ -503,7 +501,8 @@ class Transaction:
         self._ledger._post(posting)
 
     def _posting(self, charge: Charge) -> Posting:
-        return Posting(self._ledger.run, charge.window + self._offset, self.nonce(charge.at or charge.window), charge)
+        nonce = short_name(self.nonce(charge.at))
+        return Posting(self._ledger.run, charge.window + self._offset, nonce, charge)
 
     def _check_fits(self, posting: Posting, refused: bool = False) -> None:
         terms, table = self.terms, self._ledger._known.table
@@ -526,6 +525,11 @@ def _is_whole(line: bytes) -> bool:
         return isinstance(json.loads(line), dict)
     except ValueError:
         return False
+
+
+def short_name(nonce: str) -> str:
+    """Return how charges name a nonce."""
+    return nonce[:16]
 
 
 def _next_head(head: str, values: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import math
@@ -11,6 +12,7 @@ import random
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -21,9 +23,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from penstock.mechanisms.core.plugin import DataError, StateVersionError
-from penstock.pipeline.releasing import charge_table, slot_ledger
+from penstock.pipeline.releasing import charge_table
+from penstock.pipeline.releasing import ledger as module
 from penstock.pipeline.releasing.charge_table import ChargeTable, SlotCharge, Terms
-from penstock.pipeline.releasing.slot_ledger import Charge, Head, Ledger, LedgerExhausted
+from penstock.pipeline.releasing.ledger import Charge, Head, Ledger, LedgerExhausted
 
 HOUR, DAY = 3_600_000, 86_400_000
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -171,7 +174,7 @@ def test_histories_of_several_runs_with_errors_and_forgetful_readers(tmp_path: P
     terms, n_slots = terms_at(begin, **UNITS[kind]), 60
     units, paid = list(units_of(terms, begin, n_slots)), dict[tuple[str, int], SlotCharge]()
     ledgers = {run: ledger_in(tmp_path, run, terms, begin=begin) for run in "abc"}
-    with patch.object(slot_ledger, "RECENT", 8):
+    with patch.object(module, "RECENT", 8):
         for _ in range(80):
             run = rng.choice("abc")
             if rng.random() < 0.2:
@@ -216,7 +219,7 @@ def test_what_is_decided_of_a_window_stays(tmp_path: Path) -> None:
     with pytest.raises(LedgerExhausted), ledger.transaction() as budget:
         budget.check(charge(2, 0.25))
     with ledger.transaction() as budget:
-        budget.charge(Charge(2, 2, 0.0, 0.0))  # refused, without an input
+        budget.charge(Charge(2, 2, 0.0, 0.0, 2))  # refused, without an input
     for again in (ledger, ledger_in(tmp_path)):
         with pytest.raises(LedgerExhausted), again.transaction() as budget:
             budget.check(charge(2, 0.0))
@@ -265,7 +268,7 @@ def test_rounding_of_shares_is_no_overspending(tmp_path: Path) -> None:
 def test_memory_stays_bounded_and_going_back_reads_again(tmp_path: Path) -> None:
     ledger = ledger_in(tmp_path, terms=replace(WINDOW, length=3, budget=1.5))
     other = ledger_in(tmp_path, "b")
-    with patch.object(slot_ledger, "RECENT", 50), patch.object(charge_table, "CHUNK", 16):
+    with patch.object(module, "RECENT", 50), patch.object(charge_table, "CHUNK", 16):
         for window in range(1, 1000, 10):
             pay(ledger, *(charge(w, 0.25) for w in range(window, window + 10)))
             pay(other, charge(window, 0.5))
@@ -372,7 +375,7 @@ def test_a_ledger_of_another_version_is_refused_in_one_sentence(tmp_path: Path) 
         with pytest.raises(DataError, match="is no ledger of this version of penstock; name another file in output"):
             read()
     (tmp_path / "ledger").unlink()
-    with patch.object(slot_ledger, "VERSION", 2):
+    with patch.object(module, "VERSION", 2):
         pay(ledger_in(tmp_path), charge(1))
     with pytest.raises(StateVersionError, match="a later version of penstock"):
         pay(ledger_in(tmp_path), charge(2))
@@ -384,7 +387,7 @@ def test_a_ledger_of_version_1_stays_readable(tmp_path: Path) -> None:
         '{"entry": "ledger", "version": 1, "id": "0123456789abcdef", "terms": {"source": "taxis", "step": 3600000, '
         '"anchor": 0, "measure": "epsilon", "budget": 2.0, "time_zone": "UTC", "kind": "stretch", "length": 1, '
         '"period": null, "period_begin": 0, "period_zone": "UTC", "times": [], "recurring": [], "listed": [], '
-        '"adjacency": "add or remove one user\'s events in the unit", "others": false}',
+        '"adjacency": "add or remove one user\'s events in the unit", "traces": ""}',
         '{"entry": "run", "run": "a", "nonce": "n1"',
         '{"run": "a", "slot": 1, "nonce": "n1", "window": 1, "epsilon": 1.5, "rho": 1.125, "data": "d1"',
         '{"run": "a", "slot": 2, "nonce": "n1", "window": 2, "last": 3, "epsilon": 0.5, "rho": 0.125, "data": "d2", '
@@ -392,11 +395,11 @@ def test_a_ledger_of_version_1_stays_readable(tmp_path: Path) -> None:
     ]
     head, text = "", ""
     for line in lines:
-        head = slot_ledger._next_head(head, json.loads(line + "}"))
+        head = module._next_head(head, json.loads(line + "}"))
         text += f'{line}, "chain": "{head}"}}\n'
     (tmp_path / "ledger").write_text(text)
     (tmp_path / "ledger.head").write_text(head + "\n")
-    assert head == "205cc5b2841a8f7b9299f15f92dd34e426eac0a24b1a49660f475432f43d3aca"
+    assert head == "0c46b03a5f1944feb237bf2b16b5dbd0f3c166fb28525751e9be5822f4cdda7c"
     pay(ledger_in(tmp_path), charge(1, 1.5))
     with pytest.raises(LedgerExhausted):
         pay(ledger_in(tmp_path, "b"), charge(3, 1.5))
@@ -404,6 +407,38 @@ def test_a_ledger_of_version_1_stays_readable(tmp_path: Path) -> None:
 
 
 # At the same time, and killed.
+
+
+def test_a_charge_that_another_writer_has_only_just_written_is_made_durable(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    pay(ledger_in(tmp_path), charge(1))
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
+    (tmp_path / "ledger.head").write_text("0" * 64 + "\n")  # whoever wrote it was killed before the head
+    pay(ledger_in(tmp_path), charge(1))
+    head = tmp_path / "ledger.head"
+    assert synced[-2:] == [(tmp_path / "ledger").stat().st_ino, head.stat().st_ino]  # the head never leads the entry
+    assert head.read_text().strip() == Ledger(tmp_path / "ledger").heads()[-1]
+
+
+def test_a_line_that_another_writer_is_writing_is_not_cut(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    pay(ledger_in(tmp_path), charge(1))
+    before = path.read_bytes()
+    pay(ledger_in(tmp_path), charge(2))
+    line = path.read_bytes()[len(before) :].decode()
+    path.write_bytes(before)
+    (tmp_path / "ledger.head").write_text(Ledger(path).heads()[-1] + "\n")
+    with ThreadPoolExecutor(1) as pool:
+        with path.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(line[:20])
+            file.flush()
+            paid = pool.submit(pay, ledger_in(tmp_path, "b"), charge(3))
+            with pytest.raises(TimeoutError):
+                paid.result(0.2)
+            file.write(line[20:])
+        paid.result(10)
+    assert windows_in(tmp_path) == [1, 2, 3]
 
 
 def _race(folder: Path, run: str, n_windows: int) -> int:

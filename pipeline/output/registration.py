@@ -1,0 +1,411 @@
+"""A run and the ledger of its event source: where it lies, what it is about, and how a run enters it and goes on."""
+
+from __future__ import annotations
+
+import fcntl
+import hmac
+import json
+import math
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.mechanisms.core.events import Block, Event
+from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.pipeline.atomic import private_opener
+from penstock.pipeline.config.canonical import digest
+from penstock.pipeline.config.kinds import format_duration
+from penstock.pipeline.output.files import ledger_path, make_folder, state_folder, write_json
+from penstock.pipeline.releasing.charge_table import Terms
+from penstock.pipeline.releasing.ledger import Charge, Ledger, Transaction
+from penstock.pipeline.releasing.release import ReleaseLoop
+from penstock.pipeline.windows.grid import period_calendar
+
+if TYPE_CHECKING:
+    from penstock.pipeline.config.plan import Plan
+
+
+#: The first file that a run writes, in ``operator``: which run it is.
+MARK = "run.json"
+#: Traces have no windows: a run of them counts in all quarters of an hour that it meets, since zones begin at such.
+TRACE_STEP = 900_000
+ANOTHER = "name another ledger (output.ledger), and acknowledge it (output.new_ledger: true)"
+
+
+# What a ledger is about.
+
+
+def terms_of(plan: Plan) -> Terms:
+    """Return the terms that a ledger gets from the first run that uses it.
+
+    Unless the configuration states a budget, it is what one run promises by itself: ε or ρ of a landmark mechanism in
+    a budget period, of a w-event mechanism in w windows, of one over whole periods in each, of any other in what one
+    window costs. A simulation has no budget.
+    """
+    terms = _of_traces(plan) if plan.on_points else _of_counts(plan)
+    output = plan.config.output
+    if plan.config.mode == "simulation":
+        terms["budget"] = math.inf
+    elif output.ledger_budget is not None:
+        terms["budget"] = output.ledger_budget
+    return Terms(source=output.ledger_source or "", **terms)
+
+
+def _of_traces(plan: Plan) -> dict[str, Any]:
+    mechanism = plan.traces.mechanism
+    guarantee, w, has_periods = mechanism.stated_guarantee, getattr(mechanism, "w", None), mechanism.landmark_budget
+    period = plan.config.budget_period if has_periods is not None else None
+    length = (format_duration(period) if period else "all time") if has_periods is not None else None
+    sizes = "".join(f" ({name} = {size})" for name, size in (("w", w), ("period", length)) if size)
+    promised = trace_promise(plan)
+    return {
+        "step": TRACE_STEP,
+        "anchor": 0,
+        "measure": "runs" if math.isinf(promised) else "rho" if mechanism.concentrated else "epsilon",
+        "budget": 1.0 if math.isinf(promised) else promised,
+        # Any two points of a user may be successive ones of w, however long there is none in between.
+        "kind": "stretch" if w is None and has_periods is None else "period",
+        "period": period,
+        "period_begin": plan.grid.calendar.start(1),
+        "period_zone": plan.config.windows.time_zone,
+        "adjacency": guarantee.neighbours,
+        "traces": f"traces: {guarantee.unit}{sizes}, of positions {mechanism.metres:g} m apart",
+    }
+
+
+def trace_promise(plan: Plan) -> float:
+    """Return the ε, or ρ, that a trace run promises for its unit: what the whole run counts for."""
+    mechanism = plan.traces.mechanism
+    return float(getattr(mechanism, "budget", getattr(mechanism, "epsilon", math.inf)))
+
+
+def _of_counts(plan: Plan) -> dict[str, Any]:
+    calendar, reader, together = plan.grid.calendar, plan.chain.reader, plan.chain.together
+    if plan.keys.run_id and plan.config.bounding.max_per_period is not None and not _charges_blocks(plan):
+        raise ConfigError(
+            (
+                "bounding.max_per_period: this mechanism charges window by window, but what leaves a window makes "
+                "room in others, which no ledger can count; use mechanism type period_uniform",
+            )
+        )
+    grid = {"step": calendar.step, "anchor": calendar.anchor, "time_zone": calendar.time_zone}
+    periods = {
+        "period": plan.config.budget_period,
+        "period_begin": calendar.start(1),
+        "period_zone": plan.config.windows.time_zone,
+    }
+    guard, w = ReleaseLoop(plan).model, getattr(reader, "w", None)
+    measure = "rho" if getattr(reader, "concentrated", False) else "epsilon"
+    if np.isfinite(guard.amount):
+        unit = {"kind": "landmarks", **periods, **_landmarks(plan)}
+        measure, budget = "rho" if guard.concentrated else "epsilon", guard.amount
+    elif reader.period_budget is not None:
+        unit, budget = {"kind": "period", **periods}, reader.period_budget
+    elif w is not None:
+        # No stretch of so many windows meets more than w of the longer ones that are counted as one.
+        unit, budget = {"length": (w - 1) * together + 1}, float(getattr(reader, "budget", math.inf))
+    else:
+        worst = _worst(plan)
+        epsilon, rho = pure_epsilon(worst), concentrated_rho(worst)
+        measure = "rho" if np.isinf(epsilon) else "epsilon"
+        is_part = _charges_blocks(plan) and plan.bounds_span_windows  # one window is a part of its block
+        unit, budget = {}, max(Charge(1, 1, epsilon, rho, 1, "", is_part).amounts(measure))
+    if together > 1 and (w is not None or reader.period_budget is not None):
+        budget *= 2  # parts of longer windows count as replacements
+    if (span := plan.config.output.ledger_span) is not None:
+        unit = {"kind": "stretch", "length": span // calendar.step}
+    return {**grid, **unit, "measure": measure, "budget": float(budget)}
+
+
+def _worst(plan: Plan) -> tuple[Event, ...]:
+    """Worst that the first window can charge; every sensor is active."""
+    first = replace(plan.grid.window(1), active=None)
+    return plan.mechanism.worst_charge(first, plan.mechanism.start(plan.facts()))
+
+
+def _charges_blocks(plan: Plan) -> bool:
+    return any(isinstance(event, Block) for event in _worst(plan))
+
+
+def _landmarks(plan: Plan) -> dict[str, Any]:
+    if plan.config.landmarks is None:
+        return {}
+    grid = Terms(
+        source="",
+        step=plan.grid.calendar.step,
+        anchor=plan.grid.calendar.anchor,
+        time_zone=plan.grid.calendar.time_zone,
+        measure="",
+        budget=0,
+    )
+    offset = grid.slot(plan.grid.calendar.start(1)) - 1
+    listed = tuple(window + offset for window in plan.config.landmarks.windows)
+    return {"times": plan.config.landmarks.times, "recurring": plan.config.landmarks.recurring, "listed": listed}
+
+
+def check_terms(terms: Terms, plan: Plan) -> None:
+    """Raise `ConfigError` if a ledger is about another source, grid or measure than a run, or another stated unit."""
+    own, output, path = terms_of(plan), plan.config.output, ledger_path(plan)
+    stated = "leave the configuration's out, or " + ANOTHER
+    differences: list[tuple[str, Any, Any, str]] = [
+        ("event source", terms.source, own.source, "output.ledger_source names it"),
+        ("unit", terms.unit, own.unit, "counts and traces need a ledger each; " + ANOTHER)
+        if terms.traces or own.traces
+        else ("windows", _grid(terms), _grid(own), ANOTHER),
+        ("measure", terms.measure, own.measure, ANOTHER),
+    ]
+    if own.traces:
+        differences.append(("budget period", _periods(terms), _periods(own), ANOTHER))
+    if output.ledger_budget is not None:
+        differences.append(("budget", terms.budget, output.ledger_budget, stated))
+    if output.ledger_span is not None:
+        differences.append(("span", (terms.kind, terms.length), (own.kind, own.length), stated))
+    for name, there, here, hint in differences:
+        if there != here:
+            text = f"output.ledger: {path} has another {name} ({there}) than this run ({here}); {hint}"
+            raise ConfigError((text,))
+
+
+def _grid(terms: Terms) -> str:
+    step, anchor, zone = terms.grid
+    return f"{format_duration(step)} in {zone}" + (f", {format_duration(anchor)} after" if anchor else "")
+
+
+def _periods(terms: Terms) -> str:
+    if terms.period is None:
+        return "all time"
+    periods = period_calendar(terms.period, terms.period_begin, terms.period_zone)
+    return f"{format_duration(terms.period)} in {periods.time_zone}, {periods.anchor % periods.step} ms after"
+
+
+# A run in its ledger.
+
+
+class _Withdrawn(Exception):
+    """Nothing of a transaction is to be kept."""
+
+
+def open_ledger(plan: Plan) -> Ledger:
+    """Open the ledger of a run; that of a deployment is there since the run has begun.
+
+    Raises `ConfigError` for a deployment without a nonce, and `DataError` for one that was not begun in its folder: a
+    worker does not see it.
+    """
+    if plan.config.mode == "deployment" and not plan.keys.run_id:
+        raise ConfigError(("a deployment releases under the nonce of its run only; see penstock.beam.make_plan",))
+    if plan.keys.run_id and not (plan.folder / "operator" / MARK).exists():
+        raise DataError(
+            f"{plan.folder}: holds no run, so nothing is released here; the folder must be one that the driver "
+            "shares with all workers"
+        )
+    terms = None if plan.keys.run_id else terms_of(plan)
+    own_head = plan.folder / "operator" / "ledger.head"
+    return Ledger(ledger_path(plan), terms, plan.keys.run_id, plan.grid.calendar.start(1), own_head)
+
+
+def check_admissible(plan: Plan) -> None:
+    """Raise what `register` would, and change nothing: before the folder holds a run."""
+    terms_of(plan)
+    Ledger(ledger_path(plan)).whole()
+    KnownLedgers(plan).check()
+    if ledger_path(plan).exists():
+        with (
+            suppress(_Withdrawn),
+            Ledger(ledger_path(plan), None, plan.keys.run_id, plan.grid.calendar.start(1)).transaction() as t,
+        ):
+            _enter(plan, t)
+            raise _Withdrawn
+
+
+def register(plan: Plan) -> str | None:
+    """Enter a run into its ledger, which the first one gives its terms; its nonce is durable there from now on.
+
+    Returns what there is to say before it starts. Raises `ConfigError` if the ledger is about another source, grid or
+    unit, or another ledger over the source is known. Raises `BudgetExceeded` if nothing is left for a run that counts
+    as a whole (traces). Raises `DataError` if the ledger lacks entries that it had.
+    """
+    known = KnownLedgers(plan)
+    known.check()
+    caution = known.caution()
+    own_head = plan.folder / "operator" / "ledger.head"
+    if plan.keys.run_id:
+        make_folder(state_folder(), private=True)
+        make_folder(state_folder() / "ledgers", private=True)
+    ledger = Ledger(ledger_path(plan), terms_of(plan), plan.keys.run_id, plan.grid.calendar.start(1), own_head)
+    with ledger.transaction() as transaction:
+        notice = _enter(plan, transaction)
+        identity = transaction.identity
+    known.note(identity)
+    return "; ".join(filter(None, (caution, notice))) or None
+
+
+def _enter(plan: Plan, transaction: Transaction) -> str | None:
+    if plan.keys.run_id:
+        check_terms(transaction.terms, plan)
+    notice = _notice(plan, transaction)
+    transaction.enter(
+        {
+            "entry": "run",
+            "run": plan.keys.run_id,
+            "configuration": digest(plan.config).hex()[:32],
+            "from": plan.grid.calendar.from_ms,
+            "until": plan.grid.calendar.until_ms,
+            "input": _input(plan),
+            "nonce": plan.keys.noise_key.nonce.hex(),
+            "others": bool(KnownLedgers(plan).others()),
+        }
+    )
+    if plan.on_points:
+        _charge_traces(plan, transaction)
+    return notice
+
+
+def go_on(plan: Plan) -> None:
+    """Draw another nonce for the windows that a deployment goes on with, durable in its ledger before any noise.
+
+    What is charged is made again under its own nonce. Traces are charged as a whole, hence go on under the first, and
+    only with the input that they began with: otherwise `DataError`.
+    """
+    with open_ledger(plan).transaction() as transaction:
+        if plan.on_points:
+            _charge_traces(plan, transaction)
+        elif plan.keys.run_id:
+            transaction.enter({"entry": "nonce", "run": plan.keys.run_id, "nonce": secrets.token_hex(16)})
+
+
+def _charge_traces(plan: Plan, transaction: Transaction) -> None:
+    """Charge a run of traces with what it promises, in all slots that it meets."""
+    calendar, terms, promised = plan.grid.calendar, transaction.terms, trace_promise(plan)
+    last = terms.slot((calendar.until_ms or calendar.end(1)) - 1) - terms.slot(calendar.start(1)) + 1
+    epsilon, rho = (math.inf, promised) if terms.measure == "rho" else (promised, promised**2 / 2)
+    charge = Charge(1, last, epsilon, rho, 1, _input(plan), part="traces")
+    transaction.check(charge)
+    transaction.charge(charge)
+
+
+def is_entered(plan: Plan) -> bool:
+    """Return whether the ledger knows a run; raises `DataError` where it lacks entries that it had."""
+    ledger = Ledger(ledger_path(plan))
+    return any(entry.values.get("run") == plan.keys.run_id for entry in ledger.whole() if entry.kind == "run")
+
+
+def _input(plan: Plan) -> str:
+    """Keyed digest of the input, the same in every run of the key: it says whether two runs read the same."""
+    text = json.dumps(plan.config.source.digests(), sort_keys=True)
+    key = plan.keys.noise_key.for_run(b"").subkey("input")
+    return hmac.digest(key, text.encode(), "sha256").hex()[:32]
+
+
+def _notice(plan: Plan, transaction: Transaction) -> str | None:
+    """Return that other runs have charged the span of a run before."""
+    begin, until = plan.grid.calendar.start(1), plan.grid.calendar.until_ms
+
+    def overlaps(run: Mapping[str, Any]) -> bool:
+        return (run["until"] is None or run["until"] > begin) and (until is None or run["from"] < until)
+
+    runs = [run for run in transaction.runs.values() if run["run"] != plan.keys.run_id and overlaps(run)]
+    if not runs:
+        return None
+    same = "the same input" if {run["input"] for run in runs} == {_input(plan)} else "other input"
+    return (
+        f"{ledger_path(plan)}: {len(runs):,} other run{'s' * (len(runs) > 1)} of {same} over this span "
+        f"began before; this one is charged in addition, up to the budget {transaction.terms.budget:g} of the ledger"
+    )
+
+
+# Which ledgers there are over an event source.
+
+
+class KnownLedgers:
+    """The ledgers that deployments with a key, or on a machine, have used, by event source.
+
+    They are noted beside the key file and in the state folder, where either can be written: who deletes a ledger, or
+    names a new one, is told that its budget is not all that was spent.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.source = plan, plan.config.output.ledger_source or ""
+        named = plan.config.noise_key or "env:"
+        self.beside_key = None if named.startswith("env:") else Path(f"{named}.ledgers")
+        self.files = [*filter(None, [self.beside_key]), state_folder() / "ledgers.json"]
+
+    def _read(self, path: Path) -> dict[str, dict[str, dict[str, Any]]]:
+        """Return what a file knows: source, then identity of a ledger, then its path and how many runs it has had."""
+        try:
+            read: dict[str, dict[str, dict[str, Any]]] = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError):
+            raise DataError(f"{path}: cannot be read; it says which ledgers there are") from None
+        return read
+
+    def _own(self) -> str | None:
+        """Identity of the run's ledger; None where there is none yet."""
+        first = next(Ledger(ledger_path(self.plan)).entries(), None)
+        return None if first is None else str(first.values["id"])
+
+    def others(self) -> dict[str, str]:
+        """Return the other ledgers over the source: their paths by identity."""
+        if self.plan.config.mode == "simulation":
+            return {}
+        found = {name: at["path"] for file in self.files for name, at in self._read(file).get(self.source, {}).items()}
+        found.pop(self._own() or "", None)
+        return found
+
+    def check(self) -> None:
+        """Raise `ConfigError` where another ledger over the source is known, unless it was acknowledged."""
+        others = self.others()
+        if others and not self.plan.config.output.new_ledger:
+            raise ConfigError(
+                (
+                    f"output.ledger: {ledger_path(self.plan)} is not the ledger that the event source {self.source} "
+                    f"has: {', '.join(sorted(set(others.values())))}, whose charges count as well; put that one back "
+                    "or name it; output.new_ledger: true begins another, and what both have cost together is then "
+                    "unknown",
+                )
+            )
+
+    def caution(self) -> str | None:
+        """Return that a key has charged before, where there is no ledger yet."""
+        if self.beside_key is None or ledger_path(self.plan).exists():
+            return None
+        n_runs = sum(at["runs"] for ledgers in self._read(self.beside_key).values() for at in ledgers.values())
+        if not n_runs or self.plan.config.mode == "simulation":
+            return None
+        return (
+            f"THE NOISE KEY HAS CHARGED BEFORE, IN {n_runs:,} RUN{'S' * (n_runs > 1)}, and {ledger_path(self.plan)} is "
+            f"not there: a new ledger begins, which knows nothing of that ({self.beside_key} says where it was)"
+        )
+
+    def note(self, identity: str) -> None:
+        """Note that another run has begun on a ledger; raises `ConfigError` where that can be written nowhere."""
+        if self.plan.config.mode == "simulation":
+            return
+        written = [self._note(path, identity) for path in self.files]
+        if not any(written):
+            raise ConfigError((f"{self.files[-1]}: cannot be written; XDG_STATE_HOME says where it may be",))
+
+    def _note(self, path: Path, identity: str) -> bool:
+        try:
+            with open(path.with_name(f".{path.name}.lock"), "a", opener=private_opener) as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                known = self._read(path)
+                at = known.setdefault(self.source, {}).setdefault(identity, {"runs": 0})
+                at |= {"path": os.path.abspath(ledger_path(self.plan)), "runs": at["runs"] + 1}
+                write_json(path, known, private=True)
+        except OSError:
+            return False
+        return True
+
+
+def runs_of(plan: Plan) -> Iterator[Mapping[str, Any]]:
+    """Yield the entries of a run in its ledger."""
+    entries = (entry.values for entry in Ledger(ledger_path(plan)).entries() if entry.kind == "run")
+    return (values for values in entries if values["run"] == plan.keys.run_id)

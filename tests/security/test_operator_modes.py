@@ -1,0 +1,93 @@
+"""What is the operator's can be opened by nobody else, from the moment it is there, on every runner."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deployments import configured, sections
+
+from penstock.pipeline import DONE
+from penstock.pipeline.run import run
+
+
+@pytest.fixture(autouse=True)
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def open_to_others(operator: Path) -> list[str]:
+    """What others than the owner could open, with its mode."""
+    found = []
+    for path in [operator, *operator.rglob("*")]:
+        try:
+            mode = stat.S_IMODE(path.lstat().st_mode)
+        except FileNotFoundError:  # renamed meanwhile
+            continue
+        if mode & 0o077:
+            found.append(f"{path.name} {mode:04o}")
+    return found
+
+
+class Watched:
+    """Looks at a folder again and again while a run goes on."""
+
+    def __init__(self, operator: Path) -> None:
+        self.operator, self.found, self._ended = operator, set[str](), threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Watched:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.001):
+            if self.operator.exists():
+                self.found |= set(open_to_others(self.operator))
+
+
+@pytest.mark.parametrize("mode", ["deployment", "simulation"])
+@pytest.mark.parametrize("runner", ["local", "direct", "stream"])
+def test_nobody_else_can_open_what_is_the_operators(tmp_path, monkeypatch, runner, mode):
+    own = {} if mode == "deployment" else {"mode": "simulation", "noise_key": None, "seed": 3}
+    value = {key: part for key, part in (sections(tmp_path) | own).items() if part is not None}
+    if mode == "deployment":
+        value["output"]["ledger"] = str(tmp_path / "out" / "operator" / "ledger")
+    if runner == "stream":
+        value["source"] = {"type": "stream", "of": value["source"], "order": "time", "checkpoint": "1ms"}
+    monkeypatch.setattr("penstock.pipeline.run.outcome.clear_parts", lambda plan: None)
+    with Watched(tmp_path / "out" / "operator") as watched:
+        result = run(configured(value), runner="local" if runner == "local" else "direct")
+    assert result.exit_code == DONE
+    assert watched.found == set()
+    assert open_to_others(result.folder / "operator") == []
+    assert stat.S_IMODE((result.folder / "public" / "releases.parquet").stat().st_mode) == 0o644
+    if mode == "simulation":
+        assert stat.S_IMODE((result.folder / "report.html").stat().st_mode) == 0o600
+    (result.folder / "operator" / "manifest.json").unlink()
+    assert run(configured(value), runner="local" if runner == "local" else "direct", resume=True).exit_code == DONE
+    assert open_to_others(result.folder / "operator") == []
+
+
+def test_the_ledgers_of_the_state_folder_are_their_owners(tmp_path, state_folder):
+    run(configured(sections(tmp_path)), runner="local")
+    assert (state_folder / "ledgers" / "events").exists()
+    assert open_to_others(state_folder) == []
+
+
+def test_a_wider_mode_on_resume_is_a_caution(tmp_path, caplog):
+    folder = run(configured(sections(tmp_path)), runner="local").folder
+    (folder / "operator" / "manifest.json").unlink()
+    (folder / "operator").chmod(0o755)
+    assert run(configured(sections(tmp_path)), runner="local", resume=True).exit_code == DONE
+    assert any("can be opened by others than their owner" in message for message in caplog.messages)

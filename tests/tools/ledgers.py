@@ -1,0 +1,65 @@
+"""What runs of tests have charged, wherever their ledger lies."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from penstock.pipeline.output import checkpoint
+from penstock.pipeline.releasing.ledger import Charge, Ledger, Transaction
+
+
+def ledger_of(folder: Path) -> Path:
+    """The ledger of a run in a folder: there, where its manifest says, or that of the source ``events``."""
+    own, manifest = folder / "operator" / "ledger", folder / "operator" / "manifest.json"
+    if own.exists():
+        return own
+    if manifest.exists():
+        return Path(json.loads(manifest.read_text())["ledger"]["path"])
+    return Path(os.environ["XDG_STATE_HOME"]) / "penstock" / "ledgers" / "events"
+
+
+def charges_in(path: Path) -> list[Charge]:
+    """All charges for counts in a ledger; of a folder those of its run, or of the one that began last."""
+    if not path.is_dir():
+        return [posting.charge for posting in Ledger(path).postings() if not posting.charge.part]
+    ledger, manifest = Ledger(ledger_of(path)), path / "operator" / "manifest.json"
+    run = [entry.values["run"] for entry in ledger.entries() if entry.kind == "run"][-1:]
+    if manifest.exists():
+        run = [json.loads(manifest.read_text())["ledger"]["run"]]
+    return [posting.charge for posting in ledger.postings() if posting.run in run and not posting.charge.part]
+
+
+def windows_in(path: Path) -> list[int]:
+    """The windows that were charged, in order."""
+    return [charge.window for charge in charges_in(path)]
+
+
+def apart(value: dict[str, Any], name: str) -> dict[str, Any]:
+    """A deployment with an event source, hence a ledger, of its own."""
+    return value | {"output": value["output"] | {"ledger_source": name}}
+
+
+@contextmanager
+def under_nonces_of(folder: Path) -> Iterator[None]:
+    """Step every window under the nonce that the run in a folder has stepped it under, however often it was resumed."""
+    entries, run = list(Ledger(ledger_of(folder)).entries()), json.loads((folder / "operator" / "run.json").read_text())
+    own = [entry.values for entry in entries if entry.values.get("nonce") == run["nonce"]]
+    name = own[0]["run"] if own else ""
+    full = {e.values["nonce"][:16]: e.values["nonce"] for e in entries if e.kind != "charge" and e.values.get("nonce")}
+    made = {
+        posting.charge.at: full.get(posting.nonce, "")
+        for posting in Ledger(ledger_of(folder)).postings()
+        if posting.run == name and not posting.charge.part
+    }
+    nonce, usual = bytes.fromhex(run["nonce"]), Transaction.nonce
+    with (
+        patch.object(checkpoint, "nonce_of_run", lambda *_: nonce),
+        patch.object(Transaction, "nonce", lambda self, window: made.get(window) or usual(self, window)),
+    ):
+        yield
