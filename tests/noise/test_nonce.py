@@ -163,16 +163,16 @@ def test_every_runner_releases_the_same_under_one_nonce(tmp_path, monkeypatch, c
 def test_the_nonce_travels_with_the_plan_to_workers(tmp_path):
     plan = make_plan(configured(deployed(tmp_path)), nonce=b"of this run")
     worker = pickle.loads(pickle.dumps(plan)).opened()
-    assert worker.key == plan.keys.noise_key
-    assert worker.digest_key == plan.keys.users
-    assert worker.key != make_plan(configured(deployed(tmp_path)), nonce=b"of another").key
+    assert worker.keys.noise_key == plan.keys.noise_key
+    assert worker.keys.users == plan.keys.users
+    assert worker.keys.noise_key != make_plan(configured(deployed(tmp_path)), nonce=b"of another").keys.noise_key
 
 
 def test_a_pipeline_of_ones_own_has_the_nonce_of_its_folder(tmp_path):
     config = configured(deployed(tmp_path))
     one, again = (make_own_plan(config, tmp_path / "one") for _ in range(2))
-    assert one.key == again.key
-    assert one.key != make_own_plan(config, tmp_path / "other").key
+    assert one.keys.noise_key == again.keys.noise_key
+    assert one.keys.noise_key != make_own_plan(config, tmp_path / "other").keys.noise_key
     with pytest.raises(ConfigError, match="under the nonce of its run only"):
         registration.open_ledger(make_plan(config, tmp_path / "none"))
 
