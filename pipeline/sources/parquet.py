@@ -14,14 +14,13 @@ import pyarrow.parquet as pq
 from penstock.mechanisms.core.plugin import DataError, parameter
 from penstock.pipeline.sources.base import EventBlock, FileSource, Reject, Span
 from penstock.pipeline.sources.reading.inputs import list_files, sha256
-from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, MappedColumns, cut, is_whole, reasons, sound_rows
+from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, MappedColumns, is_whole, reasons, sound_rows
 from penstock.pipeline.sources.reading.times import TimeFormat
 
 #: Rows that are checked together at most: several batches are in memory at a time.
 _BATCH_ROWS = 1 << 18
 #: Bytes that are read together from each column.
 _BUFFER = 1 << 16
-_NO_ROWS = np.zeros(0, np.int64)
 
 #: What the library raises for files that are damaged or none.
 _DAMAGE = (OSError, ValueError, OverflowError, MemoryError, NotImplementedError, pa.ArrowException)
@@ -110,13 +109,13 @@ class Parquet(MappedColumns, FileSource):
             *(pl.col(name).cast(pl.String) for name in ("place",) if name in found),
         )
         is_sound = sound_rows(events)
-        bad = _NO_ROWS if is_sound.all() else (~is_sound).arg_true().to_numpy()
-        position, rejects = _NO_ROWS, []
-        if len(bad):
+        rejects = []
+        if not is_sound.all():
+            bad = (~is_sound).arg_true().to_numpy()
             for row, reason, values in zip(bad.tolist(), reasons(events[bad]), raw[bad].iter_rows(named=True)):
                 rejects.append(Reject(file, first_row + row + 1, reason, str(values)[:MAX_RAW_CHARACTERS]))
-            events, position = events.filter(is_sound), is_sound.arg_true().to_numpy()
-        return list(cut(events, position, rejects, bad, self.block_rows))
+            events = events.filter(is_sound)
+        return list(EventBlock(events, batch.num_rows, tuple(rejects)).pieces(self.block_rows))
 
     def _user_type(self, schema: pa.Schema, file: str) -> type[pl.DataType]:
         column = self.find_columns(schema.names, file)["user"]

@@ -9,13 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
-import numpy as np
 import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
 from penstock.pipeline.sources.base import EventBlock, FileSource, Span
 from penstock.pipeline.sources.city import DAY, HOUR, Commuters, Emission, Events, MarkovPeople, People, Places, join
-from penstock.pipeline.sources.reading.text import cut
 
 #: A Monday.
 DEFAULT_START = 1_704_067_200_000
@@ -188,4 +186,4 @@ class Synthetic(FileSource):
         names = pl.Series([f"place_{index}" for index in range(self.rows * self.columns)])
         columns = {name: events[name] for name in ("user", "time", "latitude", "longitude")}
         frame = pl.DataFrame({**columns, "place": names[events["place"]]})
-        yield from cut(frame, np.arange(0), [], np.arange(0), self.block_rows)
+        yield from EventBlock(frame, frame.height).pieces(self.block_rows)

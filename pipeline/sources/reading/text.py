@@ -374,59 +374,25 @@ def to_blocks(
     explain: Callable[[pl.DataFrame], list[str | None]],
     block_rows: int,
 ) -> Iterator[EventBlock]:
-    """Turn a parsed batch into blocks of about ``block_rows`` rows.
+    """Turn a parsed batch into blocks of up to ``block_rows`` sound rows; rejects come with the first.
 
     ``events``: columns of an `EventBlock`, one row for each of ``rows.raw``, null where a value is wrong; perhaps a
     column ``problem`` with what else is wrong with a row. ``explain``: given the raw rows that are wrong, what the
     source knows about them (None: what `reasons` says).
     """
     is_sound = sound_rows(events)
-    position, reject_at, rejects = np.arange(0), np.arange(0), list[Reject]()
+    rejects: list[Reject] = []
     if rows.problems or not is_sound.all():
         bad = (~is_sound).arg_true().to_numpy()
         given = explain(rows.raw[bad])
         found = [own or general for own, general in zip(given, reasons(events[bad]), strict=True)]
         row_records = np.arange(len(is_sound)) if rows.row_records is None else rows.row_records
         problems = dict(sorted({**rows.problems, **dict(zip(row_records[bad].tolist(), found))}.items()))
-        reject_at = np.fromiter(problems, dtype=np.int64)
         rejects = _rejects(batch, rows.records or split(batch.data, "\n", "")[0], problems)
-        position = row_records[is_sound.to_numpy()]
         events = events.filter(is_sound)
     events = events.select(column for column in EVENT_COLUMNS if column in events.columns)
-    yield from cut(events, position, rejects, reject_at, block_rows)
-
-
-def cut(
-    events: pl.DataFrame,
-    position: NDArray[np.int64],
-    rejects: list[Reject],
-    reject_at: NDArray[np.int64],
-    block_rows: int,
-) -> Iterator[EventBlock]:
-    """Cut parsed rows into blocks of nearly equal size, at most one and a half times ``block_rows``.
-
-    ``position`` and ``reject_at`` say where sound and rejected rows stood among all (increasing); without rejects
-    they are not looked at.
-    """
-    n_rows = events.height + len(rejects)
-    n_blocks = max(1, round(n_rows / block_rows))
-    if not n_rows:
-        return
-    if n_blocks == 1:
-        yield EventBlock(events, n_rows, tuple(rejects))
-        return
-    bounds = np.arange(n_blocks + 1) * n_rows // n_blocks
-    starts = rejects_before = bounds
-    if rejects:
-        ordered = np.sort(np.concatenate([position, reject_at]))
-        edges = np.append(ordered, ordered[-1] + 1)[bounds]
-        starts, rejects_before = np.searchsorted(position, edges), np.searchsorted(reject_at, edges)
-    else:
-        rejects_before = np.zeros_like(bounds)
-    for i in range(n_blocks):
-        frame = events.slice(int(starts[i]), int(starts[i + 1] - starts[i]))
-        mine = tuple(rejects[rejects_before[i] : rejects_before[i + 1]])
-        yield EventBlock(frame, frame.height + len(mine), mine)
+    if events.height + len(rejects):
+        yield from EventBlock(events, events.height + len(rejects), tuple(rejects)).pieces(block_rows)
 
 
 def _read_columns(data: bytes, n_rows: int, format: Dialect, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:

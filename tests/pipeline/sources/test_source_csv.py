@@ -455,7 +455,7 @@ def test_rows_do_not_depend_on_block_rows(
     # Blocks of a few rows, and those that hold many of the lines: few enough that each block's own cost stays small.
     for block_rows in (1_000_000, 7 if repeats == 1 else 97, 1000):
         blocks = read(Csv(path=path, block_rows=block_rows))
-        assert all(block.frame.height + len(block.rejects) == block.n_rows <= 1.5 * block_rows for block in blocks)
+        assert all(block.frame.height <= block_rows for block in blocks)
         outcomes.append(([r for b in blocks for r in b.frame.rows()], [r for b in blocks for r in b.rejects]))
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
