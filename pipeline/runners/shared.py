@@ -73,8 +73,7 @@ def released_batches(
 ) -> Iterator[tuple[Batch, bytes]]:
     """Batches of the size of a part, and the state after each; the same cuts whenever it is repeated.
 
-    The cuts are those of all cells, so that they are the same in every stream. Every charge is on disk before its
-    release leaves.
+    Every charge is on disk before its release leaves.
     """
     step = max(1, PART_ROWS // plan.grid.n_cells)
     for row in range(0, len(counts.bounded), step):

@@ -13,8 +13,9 @@ import pytest
 from experiment_cases import GRID, experiment_in, values
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
-from penstock.pipeline.config.plan import STREAM, make_plan
+from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.counting.contributions import ContributionRows
+from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.experiments import runner, trial
 from penstock.pipeline.experiments.measures import measure, trial_record
 from penstock.pipeline.experiments.pieces import DIED, Workers

@@ -258,8 +258,8 @@ def test_a_worker_without_the_key_says_so(tmp_path):
     assert plan.keys.users is not None  # derived before the plan travels
     data = pickle.dumps(plan)
     again = pickle.loads(data).opened()
-    assert again.key == plan.keys.noise_key
-    assert again.digest_key == plan.keys.users
+    assert again.keys.noise_key == plan.keys.noise_key
+    assert again.keys.users == plan.keys.users
     assert plan.keys.users not in data
     (tmp_path / "key").unlink()
     again = pickle.loads(data)  # reads no file

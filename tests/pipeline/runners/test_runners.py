@@ -317,7 +317,7 @@ def fatally_on_flink(write: Callable[..., None], behind_a_checkpoint: bool) -> C
 
     def write_and_die(writer: RunWriter, written: Any, *rest: Any) -> None:
         write(writer, written, *rest)
-        is_last = not behind_a_checkpoint or written.releases[-1].window == writer.plan.n_windows
+        is_last = not behind_a_checkpoint or written.releases[-1].window == writer.plan.grid.n_windows
         if is_last or latest_checkpoint(writer.plan) is not None:
             raise PenstockError("killed")
 
