@@ -38,7 +38,6 @@ from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.plugin import UnsupportedEvent, parameter
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.trace_goal import TracePrior
-from penstock.mechanisms.core.traces import PLANAR_GAUSSIAN
 
 __all__ = [
     "ConditionalInferential",
@@ -125,7 +124,7 @@ class ConditionalInferential(TracePrior, Accountant):
         """Account every user's trace by itself."""
         sigma = np.where(view.action == "published", view.scale, np.inf)
         # Where earlier releases decide what follows, or a look at the points does, releases are not jointly Gaussian.
-        if view.noise not in ("gaussian", PLANAR_GAUSSIAN) or view.mechanism.adaptive:
+        if view.noise != "planar_gaussian" or view.mechanism.adaptive:
             sigma = np.where(np.isfinite(sigma), 0.0, sigma)
         seconds, cuts = view.times / 1000, view.starts[1:]
         rows: Rows = []

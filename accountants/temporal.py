@@ -27,7 +27,7 @@ from penstock.accountants.markov import laplacian_smoothing_matrix
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
-from penstock.mechanisms.core.schedules import BudgetSchedule
+from penstock.mechanisms.core.schedules import Scheduled
 from penstock.mechanisms.core.state import State, nested, part
 
 __all__ = [
@@ -151,7 +151,7 @@ class Temporal(Accountant):
     def _largest_epsilon(self, facts: AccountingFacts) -> float:
         """Bound on the replacement ε of a release; a hair above, for scales are rounded."""
         stated = self.largest_epsilon
-        if stated is None and isinstance(facts.mechanism, BudgetSchedule) and not facts.mechanism.concentrated:
+        if stated is None and isinstance(facts.mechanism, Scheduled) and not facts.mechanism.concentrated:
             stated = facts.mechanism.budget
         return math.inf if stated is None else 2 * stated * (1 + ROUNDING)
 

@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.concentrated import epsilon_of, rho_of
 from penstock.mechanisms.core.contract import (
     ADD_REMOVE,
-    GAUSSIAN_FAMILIES,
     Facts,
     Guarantee,
     Mechanism,
     Release,
     Window,
-    noise_event,
 )
 from penstock.mechanisms.core.events import Event, Linked
-from penstock.mechanisms.core.period import PeriodBound
+from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
 from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.sensitivity import Sensitivity
 from penstock.mechanisms.core.state import State
+from penstock.mechanisms.core.unit import Unit
 
 if TYPE_CHECKING:
     from penstock.mechanisms.core.draws import Noise
@@ -59,11 +59,6 @@ class Correlated(Mechanism):
     accountants get Δ² = max_cells · (Σ entries)² for each window, a bound for every set of windows (Schur), which the
     ledger sums. That of the w windows themselves stands in the row ``w_event_rho``.
 
-    With ``bounding.max_per_period`` Δ² is that of the memberships which w windows lose and of those that move up, in
-    them or behind them. Entries are positive, so that gains and losses take from each other's length and their squares
-    add; of as many memberships those of one cell in successive windows are longest, since products of shifted columns
-    fall with the shift.
-
     Notes
     -----
     Time and state O(b · n_cells) a window. Entries are those of the square root of the matrix of prefix sums,
@@ -88,9 +83,8 @@ class Correlated(Mechanism):
     rho: float | None = parameter(None, doc="zCDP budget of w successive windows, instead of epsilon", above=0)
     w: int = parameter(1, doc="length of the protected stretch", at_least=1, unit="windows")
     band: int = parameter(24, doc="windows that one noisy number mixes", at_least=1, at_most=1000, unit="windows")
-    noise: str = parameter("discrete_gaussian", doc="noise family", choices=GAUSSIAN_FAMILIES)
+    noise: str = parameter("discrete_gaussian", doc="noise family", choices=families("counts", "rho"))
     may_be_sampled: ClassVar[bool] = False
-    bounds_periods: ClassVar[bool] = True
     independent: ClassVar[bool] = False
     linked: ClassVar[bool] = True
     guarantee: ClassVar[Guarantee] = Guarantee(
@@ -122,6 +116,11 @@ class Correlated(Mechanism):
         return True
 
     @property
+    def unit(self) -> Unit:
+        """Any w successive windows."""
+        return Unit.stretch(self.w)
+
+    @property
     def promised(self) -> float:
         """ρ of any w successive windows."""
         if self.rho is not None:
@@ -144,9 +143,7 @@ class Correlated(Mechanism):
     def start(self, facts: Facts) -> State:
         """Nothing counted, nothing released; what a unit of noise does to later releases."""
         shape = (*facts.shape, self.band - 1, facts.n_cells)
-        bound = facts.period_bound
-        most = {} if bound is None else {"squared": facts.constant(self._squared(bound))}
-        return most | {
+        return {
             "max_cells": facts.constant(facts.sensitivity, np.int64),
             # The last counts and releases, newest first.
             "counts": np.zeros(shape, np.int64),
@@ -162,10 +159,10 @@ class Correlated(Mechanism):
         sigma = self._sigma(state)
         # A cell without a sensor is publicly empty.
         counted = np.asarray(counts if window.active is None else np.where(window.active, counts, 0), np.int64)
-        draw = noise.discrete_gaussian if self.noise == "discrete_gaussian" else noise.gaussian
         mixed = GRID * counted + (later[:, None] * state["counts"]).sum(-2)
         # The release is worked out from the noisy mixture and earlier releases, so that it tells nothing else.
-        values = (mixed + draw(sigma, counted.shape) - (later[:, None] * state["released"]).sum(-2)) / GRID
+        noisy = NOISE_FAMILIES[self.noise].add(noise, mixed, sigma)
+        values = (noisy - (later[:, None] * state["released"]).sum(-2)) / GRID
         begun = state["energy"] > 0
         response = np.where(begun, -(later * state["response"]).sum(-1), GRID) / GRID
         energy = state["energy"] + response * response
@@ -185,30 +182,13 @@ class Correlated(Mechanism):
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """The same in every window: its share of any set of windows."""
         l2_squared = float(np.max(state["max_cells"])) * strategy(self.band).sum() ** 2
-        return (Linked(noise_event(self.noise, l2_squared, self._sigma(state))),)
+        moved = Sensitivity(np.inf, l2_squared)  # no pure noise is added
+        return (Linked(NOISE_FAMILIES[self.noise].event(moved, self._sigma(state))),)
 
     def _sigma(self, state: State) -> float:
         """Standard deviation of the noise, in parts of GRID."""
-        if "squared" in state:
-            squared = float(np.max(state["squared"]))
-        else:
-            squared = float(np.max(state["max_cells"])) * squared_sensitivity(strategy(self.band), self.w)
+        squared = float(np.max(state["max_cells"])) * squared_sensitivity(strategy(self.band), self.w)
         return float(np.sqrt(squared / (2 * self.promised)))
-
-    def _squared(self, bound: PeriodBound) -> float:
-        """Squared sensitivity of w windows where users are bounded over periods."""
-        entries = strategy(self.band)
-        # What is lost is in w windows, what moves up in them or in those of one period behind them.
-        gone = _longest(entries, bound.gone_from(self.w), self.w)
-        found_room = _longest(entries, bound.found_room(self.w), self.w + bound.longest - 1)
-        return gone + found_room
-
-
-def _longest(entries: Array, n_memberships: int, n_windows: int) -> float:
-    """Squared length of C times ``n_memberships`` in ``n_windows`` successive windows, at worst."""
-    full, rest = divmod(n_memberships, n_windows)
-    part = squared_sensitivity(entries, rest) if rest else 0.0
-    return full * squared_sensitivity(entries, n_windows) + part
 
 
 def strategy(band: int) -> Array:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import PURE_FAMILIES, Guarantee, Mechanism, Release, Window
+from penstock.mechanisms.core.contract import Guarantee, Mechanism, Release, Window
 from penstock.mechanisms.core.events import Event, Exact
+from penstock.mechanisms.core.noise_family import families
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.perturb_small import PerturbSmall
@@ -49,7 +50,7 @@ class CrowdBlending(Mechanism):
     epsilon: float | None = parameter(
         None, doc="budget of the noise on smaller counts; unset: they are suppressed", above=0, unit="nats"
     )
-    noise: str = parameter("discrete_laplace", doc="noise family", choices=PURE_FAMILIES)
+    noise: str = parameter("discrete_laplace", doc="noise family", choices=families("counts", "epsilon"))
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit=CROWD_UNIT, neighbours=CROWD_NEIGHBOURS, statement="none", theorem=CROWD_THEOREM
     )

@@ -22,8 +22,7 @@ class DiscreteGaussian(Gaussian):
 
     **Privacy.** ρ-zCDP per window with ρ = C/(2σ²): unit all of one user's events in one window, neighbours add or
     remove it, sqrt(C) the L2 sensitivity from contribution bounding (Canonne, Kamath, Steinke 2020, theorem 4). The
-    pure ε is infinite; (ε, δ) comes from the composition accountant. Integers carry no floating-point trace. With
-    ``bounding.max_per_period``: as in `gaussian`.
+    pure ε is infinite; (ε, δ) comes from the composition accountant. Integers carry no floating-point trace.
 
     Notes
     -----
@@ -39,7 +38,7 @@ class DiscreteGaussian(Gaussian):
     ('discrete_gaussian', True)
     """
 
-    family: ClassVar[str] = "discrete_gaussian"
+    law: ClassVar[str] = "discrete_gaussian"
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit=ONE_WINDOW,
         neighbours=ADD_REMOVE,

@@ -21,8 +21,7 @@ class DiscreteLaplace(Laplace):
 
     **Privacy.** Event-level ε-differential privacy: unit all of one user's events in one window, neighbours add or
     remove it, C = ``max_cells`` the L1 sensitivity from contribution bounding (Ghosh, Roughgarden, Sundararajan 2009).
-    A user seen in T windows is protected by T·ε only. Integers carry no floating-point trace of the count. With
-    ``bounding.max_per_period``: as in `laplace`.
+    A user seen in T windows is protected by T·ε only. Integers carry no floating-point trace of the count.
 
     Notes
     -----

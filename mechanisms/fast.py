@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import (
-    ADD_REMOVE,
-    GAUSSIAN_FAMILIES,
-    PURE_FAMILIES,
-    Facts,
-    Guarantee,
-    Release,
-    Window,
-)
-from penstock.mechanisms.core.events import Event, Repeated
-from penstock.mechanisms.core.period import PeriodBound
+from penstock.mechanisms.core.contract import Facts, Guarantee, Window
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.portable import exp
-from penstock.mechanisms.core.schedules import BudgetSchedule
+from penstock.mechanisms.core.schedules import PeriodSchedule, Step
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.filter import noise_variance
 from penstock.mechanisms.kalman import correct
-
-if TYPE_CHECKING:
-    from penstock.mechanisms.core.draws import Noise
 
 #: Gains of the controller, proportional and integral, and the publications that its integral covers.
 PROPORTIONAL, INTEGRAL, MEMORY = 0.9, 0.1, 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fast(BudgetSchedule):
+class Fast(PeriodSchedule):
     """Publish a limited number of times in a budget period, sooner where releases surprise, later where they do not.
 
     Parameters
@@ -42,19 +28,17 @@ class Fast(BudgetSchedule):
     epsilon, rho, delta, noise
         As in `BudgetSchedule`, on counts. The budget is that of a budget period, or of a whole run without periods.
     publications
-        M: the most publications in a period; each has an equal share of the budget.
+        M: the most publications in a period; each has the same noise.
     process_variance
         Of the Kalman filter by which surprise is measured.
     set_point, growth
         ξ: the relative surprise at which the interval stays as it is. θ: windows by which it can grow at once.
 
-    **Privacy.** User-level ε-differential privacy for a budget period: it holds at most M publications of ε/M each, and
-    the times of publications are functions of earlier ones. Unit: all of one user's bounded contributions in a budget
-    period; neighbours add or remove it. Fan and Xiong 2014, theorem 3, by sequential composition. With Gaussian noise
-    all of this holds of ρ in place of ε (Bun, Steinke 2016, lemma 2.3).
-
-    With ``bounding.max_per_period`` the unit is n memberships at most, C in each publication: the noise is that of
-    min(n, M·C) memberships for ε, whichever publications they are in. Fewer than M·C make it less.
+    **Privacy.** User-level ε-differential privacy for a budget period: the noise is that of the memberships of at most
+    M publications, min(n, M·C) with ``bounding.max_per_period: n``, in whichever windows they are; the times of
+    publications are functions of earlier ones. Unit: all of one user's bounded contributions in a budget period;
+    neighbours add or remove it. Fan and Xiong 2014, theorem 3, by sequential composition. With Gaussian noise all of
+    this holds of ρ in place of ε (Bun, Steinke 2016, lemma 2.3). The period is charged once, as in `period_uniform`.
 
     Notes
     -----
@@ -77,82 +61,48 @@ class Fast(BudgetSchedule):
     )
     set_point: float = parameter(0.1, doc="relative surprise at which the interval stays as it is", above=0)
     growth: float = parameter(3.0, doc="windows by which the interval can grow at once", at_least=0, unit="windows")
-    noise: str = parameter("discrete_laplace", doc="noise family", choices=(*PURE_FAMILIES, *GAUSSIAN_FAMILIES))
-    stages: ClassVar[tuple[str, ...]] = ("counts",)
-    radius: None = field(default=None, init=False, repr=False)
     adaptive: ClassVar[bool] = True
-    bounds_periods: ClassVar[bool] = True
+    first: ClassVar[dict[str, Any]] = {"published": 0, "due": 0, "interval": 1.0, "surprises": np.zeros(MEMORY)}
+    per_period: ClassVar[tuple[str, ...]] = ("published",)
     guarantee: ClassVar[Guarantee] = Guarantee(
-        unit="all of one user's bounded contributions in a budget period",
-        neighbours=ADD_REMOVE,
-        statement="ε-differential privacy per budget period",
+        unit=PeriodSchedule.guarantee.unit,
+        neighbours=PeriodSchedule.guarantee.neighbours,
+        statement=PeriodSchedule.guarantee.statement,
         theorem="Fan and Xiong 2014, theorem 3 (sequential composition)",
     )
 
-    @property
-    def period_budget(self) -> float:
-        """The whole budget, in every budget period."""
-        return self.budget
-
-    def memberships(self, bound: PeriodBound) -> int:
+    def windows_together(self, window: Window) -> int:
         """Those of all publications of a period."""
-        return min(bound.whole, self.publications * bound.of_window)
+        return min(self.publications, super().windows_together(window))
 
     def start(self, facts: Facts) -> State:
         """Due at once, nothing estimated."""
         shape = (*facts.shape, facts.n_cells)
-        return super().start(facts) | {
-            "period": facts.constant(-1, np.int64),
-            "published": facts.constant(0, np.int64),
-            "due": facts.constant(0, np.int64),
-            "interval": facts.constant(1.0),
-            "surprises": np.zeros((*facts.shape, MEMORY)),
-            "estimate": np.zeros(shape),
-            "variance": np.full(shape, np.inf),
-        }
+        return super().start(facts) | {"estimate": np.zeros(shape), "variance": np.full(shape, np.inf)}
 
-    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Publish if a publication is due and left; then set the time of the next one."""
-        state = self._begin(window, state)
-        publish = np.asarray(self._publishes(window, state))
-        release, after = self.publish_or_repeat(window, counts, state, self._share(state), publish, noise)
-        values = np.asarray(release.values, np.float64)
-        seen = publish[..., None] & ~np.isnan(values)
-        predicted, spread = state["estimate"], state["variance"] + self.process_variance
-        variance = np.where(seen, noise_variance(release.noise, release.scale) if publish.any() else 0.0, np.inf)
-        estimate, spread = correct(predicted, spread, np.where(seen, values, 0.0), variance)
+    def amount(self, window: Window, state: State) -> Any:
+        """The whole budget where a publication is due and left: noise is for all of them together."""
+        is_due = (state["due"] <= window.index) & (state["published"] < self.publications)
+        return np.where(is_due, self.budget, 0.0)
+
+    def record(self, window: Window, step: Step, after: State) -> State:
+        """Measure the surprise of a publication, and set the time of the next one."""
+        publish, values = step.publish, after["last"]
+        seen = np.broadcast_to(publish[..., None] & (True if window.active is None else window.active), values.shape)
+        predicted, spread = after["estimate"], after["variance"] + self.process_variance
+        noise: NDArray[np.float64] = self.family.variance(np.asarray(step.offer.scale)[..., None])
+        estimate, spread = correct(predicted, spread, np.where(seen, values, 0.0), np.where(seen, noise, np.inf))
         surprise = np.abs(estimate - predicted) / np.maximum(np.abs(estimate), 1.0)
         surprise = np.where(seen, surprise, 0.0).sum(-1) / np.maximum(np.count_nonzero(seen, -1), 1)
-        surprises = np.concatenate([surprise[..., None], state["surprises"][..., :-1]], -1)
+        surprises = np.concatenate([surprise[..., None], after["surprises"][..., :-1]], -1)
         control = PROPORTIONAL * surprise + INTEGRAL * surprises.mean(-1)
         error = np.minimum((control - self.set_point) / self.set_point, 50.0)
-        interval = np.maximum(1.0, state["interval"] + self.growth * (1.0 - exp(error)))
-        return [release], after | {
-            "published": state["published"] + publish,
-            "interval": np.where(publish, interval, state["interval"]),
-            "due": np.where(publish, window.index + np.rint(interval), state["due"]).astype(np.int64),
-            "surprises": np.where(publish[..., None], surprises, state["surprises"]),
+        interval = np.maximum(1.0, after["interval"] + self.growth * (1.0 - exp(error)))
+        return {
+            "published": after["published"] + publish,
+            "interval": np.where(publish, interval, after["interval"]),
+            "due": np.where(publish, window.index + np.rint(interval), after["due"]).astype(np.int64),
+            "surprises": np.where(publish[..., None], surprises, after["surprises"]),
             "estimate": estimate,
             "variance": spread,
         }
-
-    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """One share where a publication is due, nothing elsewhere."""
-        state = self._begin(window, state)
-        if not np.any(self._publishes(window, state)):
-            return (Repeated(int(state["last_window"].max())),)
-        return self.charge_of(window, state, self._share(state))
-
-    def _share(self, state: State) -> float:
-        """ε/M, or ε where the noise is that of all memberships of a period."""
-        return self.budget if "memberships" in state else self.budget / self.publications
-
-    def _begin(self, window: Window, state: State) -> State:
-        """State at the beginning of the window: a new period has all its publications."""
-        if int(np.max(state["period"])) == window.period:
-            return state
-        fresh = {"period": np.full_like(state["period"], window.period)}
-        return state | fresh | {"published": np.zeros_like(state["published"])}
-
-    def _publishes(self, window: Window, state: State) -> NDArray[np.bool_]:
-        return np.asarray((state["due"] <= window.index) & (state["published"] < self.publications))

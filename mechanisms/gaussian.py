@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from penstock.mechanisms.core import events
-from penstock.mechanisms.core.contract import (
-    ADD_REMOVE,
-    ONE_WINDOW,
-    Facts,
-    Guarantee,
-    Mechanism,
-    Release,
-    Window,
-    active_l1,
-)
+from penstock.mechanisms.core.contract import ADD_REMOVE, ONE_WINDOW, Guarantee, Window
+from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily
 from penstock.mechanisms.core.plugin import check_one_of, parameter
+from penstock.mechanisms.core.schedules import Scheduled
+from penstock.mechanisms.core.sensitivity import Sensitivity
 from penstock.mechanisms.core.state import State
-
-if TYPE_CHECKING:
-    from penstock.mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gaussian(Mechanism):
+class Gaussian(Scheduled):
     """Add real Gaussian noise to every count of every window.
 
     Parameters
@@ -42,10 +29,6 @@ class Gaussian(Mechanism):
     ε is infinite; (ε, δ) comes from the composition accountant. Real-valued noise carries floating-point traces of
     the count (Mironov 2012): simulation only; deploy `discrete_gaussian`.
 
-    With ``bounding.max_per_period`` that unit also changes the memberships that move up, in later windows, when it
-    goes: ``rho`` is what both cost together (`PeriodBound.stretch`), so that noise is wider than without a bound unless
-    n < C/2. What gains is a whole period: n memberships cost n/(2σ²), however many windows they are in.
-
     Notes
     -----
     Time and state O(n_cells) a window.
@@ -59,8 +42,7 @@ class Gaussian(Mechanism):
 
     rho: float | None = parameter(None, doc="zCDP budget of each window", above=0)
     sigma: float | None = parameter(None, doc="standard deviation, instead of rho", at_least=0)
-    family: ClassVar[str] = "gaussian"
-    bounds_periods: ClassVar[bool] = True
+    law: ClassVar[str] = "gaussian"
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit=ONE_WINDOW,
         neighbours=ADD_REMOVE,
@@ -77,29 +59,20 @@ class Gaussian(Mechanism):
         """One instance for each of the two parameters."""
         return cls(rho=0.5), cls(sigma=2.0)
 
-    def start(self, facts: Facts) -> State:
-        """The sensitivity, and where users are bounded over periods all memberships that one window's events change."""
-        state: State = {"max_cells": facts.constant(facts.sensitivity, np.int64)}
-        bound = facts.period_bound
-        return state if bound is None else state | {"memberships": facts.constant(bound.stretch(1), np.int64)}
+    @property
+    def family(self) -> NoiseFamily:
+        """Gaussian noise."""
+        return NOISE_FAMILIES[self.law]
 
-    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Publish one window."""
-        sigma = self._sigma(window, state)
-        draw = noise.discrete_gaussian if self.family == "discrete_gaussian" else noise.gaussian
-        values, charge = counts + draw(sigma, counts.shape), self.worst_charge(window, state)
-        return [Release.of(window, values, charge, noise=self.family, scale=sigma)], state
+    @property
+    def budget(self) -> float:
+        """ρ of each window; infinite where σ is stated, whatever that costs."""
+        return float("inf") if self.rho is None else self.rho
 
-    def worst_charge(self, window: Window, state: State) -> tuple[events.Event, ...]:
-        """The same in every window."""
-        return (events.Additive(self.family, self._l2(window, state), self._sigma(window, state)),)
+    def amount(self, window: Window, state: State) -> Any:
+        """The whole budget, always."""
+        return self.budget
 
-    @staticmethod
-    def _l2(window: Window, state: State) -> float:
-        return float(np.sqrt(active_l1(window, state["max_cells"]).max()))
-
-    def _sigma(self, window: Window, state: State) -> float:
-        if self.sigma is not None:
-            return self.sigma
-        l2 = float(np.sqrt(state["memberships"].max())) if "memberships" in state else self._l2(window, state)
-        return l2 / float(np.sqrt(2 * (self.rho or 0.0)))
+    def scale(self, amount: Any, sensitivity: Sensitivity) -> Any:
+        """σ, stated or as ρ asks for."""
+        return super().scale(amount, sensitivity) if self.sigma is None else self.sigma

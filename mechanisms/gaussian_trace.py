@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from penstock.mechanisms.core.contract import Facts, Guarantee, Mask, PointRelease, Timestamp
-from penstock.mechanisms.core.geometry import Points, with_planar_gaussian
+from penstock.mechanisms.core.contract import Guarantee, Window
+from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily
 from penstock.mechanisms.core.plugin import ParameterError, parameter
-from penstock.mechanisms.core.schedules import Budgets
+from penstock.mechanisms.core.schedules import Offer, Scheduled
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.trace_goal import PlannedNoise
-from penstock.mechanisms.core.traces import PointMechanism, only_present, remember, shown
-
-if TYPE_CHECKING:
-    from penstock.mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianTrace(PointMechanism):
+class GaussianTrace(Scheduled):
     """Move every point of every trace by Gaussian noise, as large as asked for or as a goal needs.
 
     Parameters
@@ -42,7 +38,7 @@ class GaussianTrace(PointMechanism):
 
     Notes
     -----
-    The pure ε is infinite. State: with a goal the last release. O(n_users) a timestamp.
+    The pure ε is infinite. State: the last release. O(n_users) a timestamp.
 
     Examples
     --------
@@ -54,6 +50,7 @@ class GaussianTrace(PointMechanism):
     """
 
     sigma: float | PlannedNoise = parameter(doc="standard deviation on each axis in metres, or a conditional_goal")
+    radius: float | None = parameter(None, doc="distance of the two hypotheses about a secret point; unset: 1", above=0)
     stages: ClassVar[tuple[str, ...]] = ("points",)
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit="the secret points of one user's trace",
@@ -61,7 +58,6 @@ class GaussianTrace(PointMechanism):
         statement="Rényi-indistinguishability of each point; with a goal, conditional inferential privacy of secrets",
         theorem="Meehan and Chaudhuri 2021, theorem 3.1; Bun and Steinke 2016, proposition 1.6",
     )
-    point_guarantee: ClassVar[Guarantee] = guarantee
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,45 +77,42 @@ class GaussianTrace(PointMechanism):
         """σ in metres where it is the same for every trace; None with a goal."""
         return None if isinstance(self.sigma, PlannedNoise) else self.sigma
 
-    def start(self, facts: Facts) -> State:
-        """Nothing released; without a goal nothing to remember."""
+    @property
+    def family(self) -> NoiseFamily:
+        """Gaussian noise in the plane."""
+        return NOISE_FAMILIES["planar_gaussian"]
+
+    @property
+    def budget(self) -> float:
+        """No budget is promised: σ is stated, or follows from the times of points."""
+        return math.inf
+
+    @property
+    def metres(self) -> float:
+        """The radius, or its default."""
+        return 1.0 if self.radius is None else self.radius
+
+    def refused(self, window: Window, state: State) -> Any:
+        """Points that no noise can keep to the goal, and those beyond its number of points."""
         if not isinstance(self.sigma, PlannedNoise):
-            return {}
-        n_users = facts.n_replicas or 1
-        return {"last": np.zeros((n_users, 2)), "last_window": np.zeros(n_users, np.int64)}
-
-    def step_points(
-        self, time: Timestamp, points: Points, present: Mask, state: State, noise: Noise
-    ) -> tuple[PointRelease, State]:
-        """Move every point; with a goal those that it covers."""
-        if isinstance(self.sigma, PlannedNoise):
-            return self._planned(time, points, present, state, noise, self.sigma.conditional_goal.n_points)
-        values = with_planar_gaussian(noise, points, np.full(len(points), self.sigma))
-        rho = self.metres**2 / (2 * self.sigma**2) if self.sigma else np.inf
-        release = PointRelease.same_for_all(values, "gaussian", self.sigma, np.inf, rho)
-        return only_present(release, present, state, state)
-
-    def _planned(
-        self, time: Timestamp, points: Points, present: Mask, state: State, noise: Noise, n_points: int
-    ) -> tuple[PointRelease, State]:
-        if time.deviation is None:
+            return False
+        if window.deviation is None:
             right = "worked out for the traces first: penstock.accountants.gaussian_process.goal.planned_deviations"
             raise ParameterError("sigma", "conditional_goal", right)
-        publish = np.isfinite(time.deviation) & (time.index <= n_points)
-        scale = np.where(publish, time.deviation, 0.0)
-        drawn = with_planar_gaussian(noise, points, scale)
-        values = np.where(publish[:, None], drawn, shown(time, state))
-        release = PointRelease(
-            values=values,
-            action=np.where(publish, "published", "refused"),
-            noise="gaussian",
-            scale=scale,
-            epsilon=np.where(publish, np.inf, 0.0),
-            rho=np.where(publish, self.metres**2 / (2 * np.where(publish, scale, 1.0) ** 2), 0.0),
-            repeats=np.where(publish, -1, state["last_window"]),
-        )
-        return only_present(release, present, state, remember(time, values, state, publish))
+        return ~np.isfinite(window.deviation) | (window.index > self.sigma.conditional_goal.n_points)
 
-    def worst_points(self, time: Timestamp, state: State) -> Budgets:
-        """Infinite: Gaussian noise has no pure ε."""
-        return np.full(len(time.time), np.inf)
+    def amount(self, window: Window, state: State) -> Any:
+        """ρ of the noise."""
+        sigma = np.asarray(self._sigma(window, state), np.float64)
+        with np.errstate(divide="ignore"):
+            return np.broadcast_to(self.metres**2 / (2 * sigma * sigma), state["last_window"].shape)
+
+    def _offer(self, window: Window, state: State) -> Offer:
+        # The scale is stated, not worked out from what it costs.
+        offer = super()._offer(window, state)
+        return offer._replace(scale=np.where(offer.amount > 0, self._sigma(window, state), 0.0))
+
+    def _sigma(self, window: Window, state: State) -> Any:
+        if not isinstance(self.sigma, PlannedNoise):
+            return self.sigma
+        return np.where(self.refused(window, state), 1.0, window.deviation)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core import events
 from penstock.mechanisms.core.contract import (
     ADD_REMOVE,
     ONE_WINDOW,
@@ -18,7 +17,10 @@ from penstock.mechanisms.core.contract import (
     Release,
     Window,
 )
+from penstock.mechanisms.core.events import Event
+from penstock.mechanisms.core.noise_family import NOISE_FAMILIES
 from penstock.mechanisms.core.plugin import check_one_of, parameter
+from penstock.mechanisms.core.sensitivity import Sensitivity
 from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
@@ -46,11 +48,6 @@ class Hierarchy(Mechanism):
     remove it (Bun and Steinke 2016, proposition 1.6). Δ² is the sum over the levels of the tree of the most that one
     user's C cells can add up to in squares: C at the cells, C² at the root. Reconciling is post-processing.
 
-    With ``bounding.max_per_period`` a membership costs as much as the dearest of up to min(C, n) in a window, which are
-    in one branch; ``rho`` is what one window's events cost with the memberships that move up when they go, in later
-    windows (`PeriodBound.stretch`). So noise is wider than without a bound unless n is small, and what gains is a whole
-    period, in which n memberships count.
-
     Notes
     -----
     Time O(n_cells) a window, hardly any state. The estimate of every cell, and of every sum, is that of least squares
@@ -73,7 +70,6 @@ class Hierarchy(Mechanism):
         "discrete_gaussian", doc="noise family at every node", choices=("discrete_gaussian", "gaussian")
     )
     may_be_sampled: ClassVar[bool] = False
-    bounds_periods: ClassVar[bool] = True
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit=ONE_WINDOW,
         neighbours=ADD_REMOVE,
@@ -92,36 +88,31 @@ class Hierarchy(Mechanism):
 
     def start(self, facts: Facts) -> State:
         """Δ², the squared L2 sensitivity of all nodes together."""
-        bound, most = facts.period_bound, facts.sensitivity
-        if bound is None:
-            return {"sensitivity": facts.constant(squared_sensitivity(facts.n_cells, most, self.fan_out))}
-        # Memberships may be in several windows, any number in each: as many times the most that one of them costs.
-        each = max(squared_sensitivity(facts.n_cells, m, self.fan_out) / m for m in range(1, most + 1))
-        return {"sensitivity": facts.constant(most * each), "of_budget": facts.constant(bound.stretch(1) * each)}
+        return {"sensitivity": facts.constant(squared_sensitivity(facts.n_cells, facts.sensitivity, self.fan_out))}
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish one window."""
         sigma = self._sigma(state)
-        draw = noise.discrete_gaussian if self.noise == "discrete_gaussian" else noise.gaussian
         # A cell without a sensor is publicly empty, here as in the groups that it belongs to.
         levels = [counts if window.active is None else np.where(window.active, counts, 0)]
         while levels[-1].shape[-1] > 1:
             levels.append(_by_parent(levels[-1], self.fan_out).sum(-1))
         nodes = np.concatenate(levels, -1)
         ends = np.cumsum([level.shape[-1] for level in levels])[:-1]
-        measured = np.split(nodes + draw(sigma, nodes.shape), ends, -1)
+        measured = np.split(NOISE_FAMILIES[self.noise].add(noise, nodes, sigma), ends, -1)
         values, relative = reconciled(measured, self.fan_out)
         scale = np.broadcast_to(sigma * np.sqrt(relative), values.shape)
         return [Release.of(window, values, self.worst_charge(window, state), noise="gaussian", scale=scale)], state
 
-    def worst_charge(self, window: Window, state: State) -> tuple[events.Event, ...]:
+    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """The same in every window."""
-        return (events.Additive(self.noise, float(np.sqrt(state["sensitivity"].max())), self._sigma(state)),)
+        moved = Sensitivity(np.inf, float(state["sensitivity"].max()))  # no pure noise is added
+        return (NOISE_FAMILIES[self.noise].event(moved, self._sigma(state)),)
 
     def _sigma(self, state: State) -> float:
         if self.sigma is not None:
             return self.sigma
-        return float(np.sqrt(state.get("of_budget", state["sensitivity"]).max() / (2 * (self.rho or 0.0))))
+        return float(np.sqrt(state["sensitivity"].max() / (2 * (self.rho or 0.0))))
 
 
 def squared_sensitivity(n_cells: int, max_cells: int, fan_out: int) -> float:

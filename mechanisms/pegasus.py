@@ -10,20 +10,19 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import (
     ADD_REMOVE,
-    PURE_FAMILIES,
     Facts,
     Guarantee,
     Mechanism,
     Release,
     Window,
     active_l1,
-    add_noise,
-    noise_event,
-    pure_scale,
 )
 from penstock.mechanisms.core.events import Event, Linked
+from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
 from penstock.mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.sensitivity import Sensitivity
 from penstock.mechanisms.core.state import State
+from penstock.mechanisms.core.unit import Unit
 
 if TYPE_CHECKING:
     from penstock.mechanisms.core.draws import Noise
@@ -64,10 +63,6 @@ class Pegasus(Mechanism):
     2014, theorem 3.23. A user in k windows loses at most k·ε/w (group privacy); since k windows of a group share one
     threshold, ρ does not add up, and is charged 2·longest times (`Linked`).
 
-    With ``bounding.max_per_period`` every membership costs ε/S, the noise and the groups together, S being those that a
-    user's events in any of w successive windows change (`PeriodBound.part_of_stretch`): group privacy over memberships,
-    by the same theorems, since a membership moves one count by 1 and so one question of one cell by less than 2 people.
-
     Notes
     -----
     Time and state O(longest · n_cells) a window. ``noise`` and ``scale`` of a release are those of the noisy counts;
@@ -88,12 +83,11 @@ class Pegasus(Mechanism):
     grouping: float = parameter(0.2, doc="share of the budget spent on grouping", above=0, below=1)
     threshold: float = parameter(5.0, doc="deviation up to which windows are alike, in units of C/ε", at_least=0)
     longest: int = parameter(24, doc="most windows that can be alike", at_least=2, unit="windows")
-    noise: str = parameter("discrete_laplace", doc="noise family", choices=PURE_FAMILIES)
+    noise: str = parameter("discrete_laplace", doc="noise family", choices=families("counts", "epsilon"))
     smoothing: str = parameter(
         "none", doc="what is released of the noisy counts that are alike", choices=("none", "median", "mean")
     )
     may_be_sampled: ClassVar[bool] = False
-    bounds_periods: ClassVar[bool] = True
     linked: ClassVar[bool] = True
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit="all of one user's bounded contributions within any w successive windows",
@@ -113,6 +107,11 @@ class Pegasus(Mechanism):
         return self.smoothing == "none"
 
     @property
+    def unit(self) -> Unit:
+        """Any w successive windows."""
+        return Unit.stretch(self.w)
+
+    @property
     def budget(self) -> float:
         """ε of any w successive windows."""
         return self.epsilon
@@ -120,9 +119,7 @@ class Pegasus(Mechanism):
     def start(self, facts: Facts) -> State:
         """No group is open."""
         shape = (*facts.shape, facts.n_cells)
-        bound = facts.period_bound
-        most = {} if bound is None else {"memberships": facts.constant(bound.part_of_stretch(self.w), np.int64)}
-        state: State = most | {
+        state: State = {
             "max_cells": facts.constant(facts.sensitivity, np.int64),
             # The counts of each cell's open group, how many there are (0: none is open), and its noisy threshold.
             "group": np.zeros((*facts.shape, self.longest, facts.n_cells), np.int64),
@@ -136,7 +133,7 @@ class Pegasus(Mechanism):
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish one window, and let it join the open groups or end them."""
         scale = self._scale(window, state)
-        values = add_noise(noise, self.noise, counts, scale)
+        values = NOISE_FAMILIES[self.noise].add(noise, counts, scale)
         size, draw = state["size"], getattr(noise, self.noise)
         # A user in C cells is in C groups. The scales are those of a group's first window, whatever is active later.
         unit = self._unit(state)
@@ -172,25 +169,26 @@ class Pegasus(Mechanism):
         l1 = float(np.max(state["max_cells"]))
         unit = self._unit(state)
         # The threshold gives way by one shift, the question that it is compared with by two.
-        threshold = noise_event(self.noise, MOVED * l1, 2 * MOVED * unit)
-        question = noise_event(self.noise, 2 * MOVED * l1, 4 * MOVED * unit)
-        perturbed = noise_event(
-            self.noise, float(np.max(active_l1(window, state["max_cells"]))), self._scale(window, state)
-        )
+        threshold = self._event(MOVED * l1, 2 * MOVED * unit)
+        question = self._event(2 * MOVED * l1, 4 * MOVED * unit)
+        perturbed = self._event(float(np.max(active_l1(window, state["max_cells"]))), self._scale(window, state))
         times = 2.0 * self.longest
         return perturbed, Linked(threshold, times), Linked(question, times)
 
+    def _event(self, l1: float, scale: float) -> Event:
+        """Noise on sums that a user moves by ``l1``; no Gaussian noise is added."""
+        return NOISE_FAMILIES[self.noise].event(Sensitivity(l1, np.inf), scale)
+
     def _scale(self, window: Window, state: State) -> float:
-        return self._scale_for(1 - self.grouping, active_l1(window, state["max_cells"]), state)
+        return self._scale_for(1 - self.grouping, active_l1(window, state["max_cells"]))
 
     def _unit(self, state: State) -> float:
-        return self._scale_for(self.grouping, state["max_cells"], state)
+        return self._scale_for(self.grouping, state["max_cells"])
 
-    def _scale_for(self, share: float, l1: NDArray[Any], state: State) -> float:
-        """Scale that spends a share of the budget: ε/w on a window, or ε on all memberships of w windows."""
-        if "memberships" in state:
-            return float(np.max(pure_scale(self.epsilon * share, state["memberships"])))
-        return float(np.max(pure_scale(self.epsilon / self.w * share, l1)))
+    def _scale_for(self, share: float, l1: NDArray[Any]) -> float:
+        """Scale that spends a share of a window's ε/w."""
+        moved = Sensitivity(np.asarray(l1, np.float64), np.inf)
+        return float(np.max(NOISE_FAMILIES[self.noise].scale(self.epsilon / self.w * share, moved)))
 
 
 def _deviation(group: NDArray[np.int64], inside: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import PURE_FAMILIES, Guarantee, Mechanism, Release, Window, add_noise
+from penstock.mechanisms.core.contract import Guarantee, Mechanism, Release, Window
 from penstock.mechanisms.core.events import Event, Exact
+from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.suppress_small import CROWD_NEIGHBOURS, CROWD_THEOREM, CROWD_UNIT
@@ -50,8 +51,7 @@ class PerturbSmall(Mechanism):
 
     threshold: int = parameter(doc="smallest count that is shown without noise", at_least=1)
     epsilon: float = parameter(doc="budget of the noise on each smaller count", above=0, unit="nats")
-    noise: str = parameter("discrete_laplace", doc="noise family", choices=PURE_FAMILIES)
-    bounds_periods: ClassVar[bool] = True
+    noise: str = parameter("discrete_laplace", doc="noise family", choices=families("counts", "epsilon"))
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit=CROWD_UNIT, neighbours=CROWD_NEIGHBOURS, statement="none", theorem=CROWD_THEOREM
     )
@@ -59,7 +59,7 @@ class PerturbSmall(Mechanism):
     @classmethod
     def examples(cls) -> tuple[PerturbSmall, ...]:
         """One instance a noise family, with a threshold that many counts are below."""
-        return tuple(cls(threshold=5_000, epsilon=1.0, noise=family) for family in PURE_FAMILIES)
+        return tuple(cls(threshold=5_000, epsilon=1.0, noise=family) for family in families("counts", "epsilon"))
 
     @property
     def crowd(self) -> tuple[int, float]:
@@ -69,7 +69,7 @@ class PerturbSmall(Mechanism):
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish one window."""
         scale = 1 / self.epsilon
-        values = np.where(counts < self.threshold, add_noise(noise, self.noise, counts, scale), counts)
+        values = np.where(counts < self.threshold, NOISE_FAMILIES[self.noise].add(noise, counts, scale), counts)
         return [Release.of(window, values, (Exact(),), noise=self.noise, scale=scale)], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
-import numpy as np
-
-from penstock.mechanisms.core.contract import Facts, Guarantee, Mask, PointRelease, Timestamp
-from penstock.mechanisms.core.geometry import Points, with_planar_laplace
+from penstock.mechanisms.core.contract import Guarantee, Window
+from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily
 from penstock.mechanisms.core.plugin import parameter
-from penstock.mechanisms.core.schedules import Budgets
+from penstock.mechanisms.core.schedules import Scheduled
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.core.traces import PLANAR, PointMechanism, only_present
-
-if TYPE_CHECKING:
-    from penstock.mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanarLaplace(PointMechanism):
+class PlanarLaplace(Scheduled):
     """Move every point of every trace by planar Laplace noise.
 
     Parameters
@@ -35,7 +29,7 @@ class PlanarLaplace(PointMechanism):
 
     Notes
     -----
-    The mean error is 2·radius/ε metres. No state; O(n_users) a timestamp.
+    The mean error is 2·radius/ε metres. State: the last release; O(n_users) a timestamp.
 
     Examples
     --------
@@ -49,6 +43,7 @@ class PlanarLaplace(PointMechanism):
     epsilon: float = parameter(
         doc="cost of telling two points `radius` metres apart, at each point", above=0, unit="nats"
     )
+    radius: float | None = parameter(None, doc="distance of two points that epsilon is about; unset: 1", above=0)
     stages: ClassVar[tuple[str, ...]] = ("points",)
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit="one point of one user",
@@ -56,21 +51,22 @@ class PlanarLaplace(PointMechanism):
         statement="ε-geo-indistinguishability within `radius` metres, for each point",
         theorem="Andrés, Bordenabe, Chatzikokolakis, Palamidessi 2013, section 4.1",
     )
-    point_guarantee: ClassVar[Guarantee] = guarantee
 
-    def start(self, facts: Facts) -> State:
-        """Nothing to remember."""
-        return {}
+    @property
+    def family(self) -> NoiseFamily:
+        """Laplace noise in the plane."""
+        return NOISE_FAMILIES["planar_laplace"]
 
-    def step_points(
-        self, time: Timestamp, points: Points, present: Mask, state: State, noise: Noise
-    ) -> tuple[PointRelease, State]:
-        """Move every point."""
-        values = with_planar_laplace(noise, points, np.full(len(points), self.epsilon / self.metres))
-        scale, rho = self.metres / self.epsilon, self.epsilon**2 / 2
-        release = PointRelease.same_for_all(values, PLANAR, scale, self.epsilon, rho)
-        return only_present(release, present, state, state)
+    @property
+    def budget(self) -> float:
+        """ε of each point."""
+        return self.epsilon
 
-    def worst_points(self, time: Timestamp, state: State) -> Budgets:
-        """ε, always."""
-        return np.full(len(time.time), self.epsilon)
+    @property
+    def metres(self) -> float:
+        """The radius, or its default."""
+        return 1.0 if self.radius is None else self.radius
+
+    def amount(self, window: Window, state: State) -> Any:
+        """The whole budget, always."""
+        return self.budget

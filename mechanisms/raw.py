@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
@@ -33,8 +33,6 @@ class Raw(Mechanism):
     >>> run_mechanism(Raw(), np.array([[3, 0]]), Facts(n_cells=2), seed=1)[0].values
     array([3., 0.])
     """
-
-    bounds_periods: ClassVar[bool] = True
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Release one window as it is."""

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import (
-    GAUSSIAN_FAMILIES,
-    PURE_FAMILIES,
-    Facts,
-    Release,
-    Window,
-    active_l1,
-    only_active,
-)
-from penstock.mechanisms.core.draws import LARGEST_SCALE
-from penstock.mechanisms.core.events import Event, Repeated
-from penstock.mechanisms.core.period import PeriodBound
+from penstock.mechanisms.core.contract import Facts, Window
+from penstock.mechanisms.core.noise_family import families
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.portable import log
-from penstock.mechanisms.core.schedules import WEventSchedule
+from penstock.mechanisms.core.schedules import Offer, Step, WEventSchedule
+from penstock.mechanisms.core.sensitivity import Sensitivity
 from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
@@ -57,9 +48,6 @@ class RescueDp(WEventSchedule):
     L2 by the root of Σ (cells of one user in a group)², at worst with C cells in the largest groups. With Gaussian
     noise all of this holds of ρ in place of ε, by a Rényi filter (Feldman, Zrnic 2021).
 
-    With ``bounding.max_per_period`` it is as in `w_event_bd`: min(C, n) memberships a window, and as many behind the w
-    windows. In L2 each of them counts as much as the most that one of up to min(C, n) moves the sums by.
-
     Notes
     -----
     Time O(n_cells · log n_cells) a window, state O(w + n_cells). The paper samples each region by itself, which bounds
@@ -78,12 +66,11 @@ class RescueDp(WEventSchedule):
 
     group_below: float = parameter(30.0, doc="predicted counts below it are released in groups", at_least=0)
     growth: float = parameter(10.0, doc="windows by which the interval can grow at once", at_least=0, unit="windows")
-    noise: str = parameter("discrete_laplace", doc="noise family", choices=(*PURE_FAMILIES, *GAUSSIAN_FAMILIES))
+    noise: str = parameter("discrete_laplace", doc="noise family", choices=families("counts"))
     stages: ClassVar[tuple[str, ...]] = ("counts",)
-    radius: None = field(default=None, init=False, repr=False)
     adaptive: ClassVar[bool] = True
-    bounds_periods: ClassVar[bool] = True
     may_be_sampled: ClassVar[bool] = False
+    first: ClassVar[dict[str, Any]] = {"due": 0, "interval": 1.0, "changes": np.full(MEMORY, np.nan)}
 
     @classmethod
     def examples(cls) -> tuple[RescueDp, ...]:
@@ -96,60 +83,36 @@ class RescueDp(WEventSchedule):
         """Cells in a group are shown its mean."""
         return self.group_below == 0
 
-    def memberships(self, bound: PeriodBound) -> int:
-        """Any window may have much of the budget."""
-        return bound.at_once(self.w)
-
     def start(self, facts: Facts) -> State:
         """Due at once, nothing spent, nothing known of any cell."""
         return super().start(facts) | {
             "spent": np.zeros((*facts.shape, self.w)),
-            "due": facts.constant(0, np.int64),
-            "interval": facts.constant(1.0),
-            "changes": np.full((*facts.shape, MEMORY), np.nan),
             "recent": np.full((*facts.shape, MEMORY, facts.n_cells), np.nan),
         }
 
-    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Publish group by group if a publication is due; then set the time of the next one."""
-        active = np.ones(counts.shape[-1], bool) if window.active is None else window.active
-        groups, sizes = self._groups(active, state)
-        share, publish = self._share(window, state), np.asarray(self._publishes(window, state))
-        # Sums stand where the first cell of a group is.
-        sums = _summed(np.where(active, counts, 0), groups)
-        whole, priced = replace(window, active=None), state | self._moved(window, sizes, state)
-        made, after = self.publish_or_repeat(whole, sums, priced, share, publish, noise)
-        shape, here = counts.shape, publish[..., None]
-        size = np.where(here, np.take_along_axis(np.broadcast_to(sizes, shape), groups, -1), 1)
-        means = np.take_along_axis(np.broadcast_to(np.asarray(made.values, np.float64), shape), groups, -1) / size
-        shown = np.where(here & active, means, state["last"])
-        scale = np.broadcast_to(np.asarray(made.scale, np.float64), shape) / size if publish.any() else made.scale
-        release = replace(made, values=only_active(window, shown), scale=scale, active=window.active)
-        kept = after | {name: state[name] for name in ("max_cells", "memberships") if name in state} | {"last": shown}
-        return [release], kept | self._next(window, shown, active, publish, share, self.paid_for(whole, priced), state)
-
-    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """The share of what is left where a publication is due, nothing elsewhere."""
-        if not np.any(self._publishes(window, state)):
-            return (Repeated(int(state["last_window"].max())),)
-        active = np.ones(state["last"].shape[-1], bool) if window.active is None else window.active
-        moved = self._moved(window, self._groups(active, state)[1], state)
-        priced = state | {name: np.max(value) for name, value in moved.items()}
-        return self.charge_of(replace(window, active=None), priced, np.max(self._share(window, state)))
-
-    def _publishes(self, window: Window, state: State) -> NDArray[np.bool_]:
-        return np.asarray((state["due"] <= window.index) & (self._share(window, state) > 0))
-
-    def _share(self, window: Window, state: State) -> Array:
-        """Budget of a publication now; 0 where so little is left that no noise source serves."""
+    def amount(self, window: Window, state: State) -> Any:
+        """The share of what is left where a publication is due; none where so little is left that no noise serves."""
+        is_due = state["due"] <= window.index
         left = np.maximum(self.budget - state["spent"][..., : self.w - 1].sum(-1), 0.0)
         part = np.minimum(SHARE * log(state["interval"] + 1.0), MOST_LEFT)
         if np.isinf(self.budget):
-            return np.full(np.shape(part), np.inf)
-        share = np.minimum(part * left, MOST_OF_ALL * self.budget)
-        l1 = self.paid_for(replace(window, active=None), state) * state["last"].shape[-1]
-        usable = self.scale_of(np.where(share > 0, share, 1.0), l1) < LARGEST_SCALE
-        return np.where((share > 0) & usable, share, 0.0)
+            return np.where(is_due, np.inf, 0.0)
+        return np.where(is_due, np.minimum(part * left, MOST_OF_ALL * self.budget), 0.0)
+
+    def sensitivity(self, window: Window, state: State) -> Sensitivity:
+        """Sensitivity of the sums of groups: in L1 as of cells, in L2 with a user in the largest groups."""
+        l1 = np.asarray(self.view.sensitivity(window, state).l1)
+        return Sensitivity(l1, squared_sensitivity(self._groups(_active(window, state), state)[1], l1))
+
+    def perturb(
+        self, window: Window, values: NDArray[Any], offer: Offer, scale: Any, noise: Noise
+    ) -> tuple[Array, Any]:
+        """Sums of groups with noise, as means of their cells; the scale is that of the mean."""
+        groups, sizes = self._groups(_active(window, offer.state), offer.state)
+        # Sums stand where the first cell of a group is.
+        noisy = self.family.add(noise, _summed(np.where(_active(window, offer.state), values, 0), groups), scale)
+        size, total = (np.take_along_axis(np.broadcast_to(one, values.shape), groups, -1) for one in (sizes, noisy))
+        return total / size, np.asarray(scale)[..., None] / size
 
     def _groups(self, active: NDArray[np.bool_], state: State) -> tuple[Integers, Integers]:
         """First cell of each cell's group, and at first cells the number of cells of their groups."""
@@ -168,48 +131,41 @@ class RescueDp(WEventSchedule):
         np.put_along_axis(groups, order, np.take_along_axis(order, place, -1), -1)
         return groups, _summed(np.ones(groups.shape, np.int64), groups)
 
-    def _moved(self, window: Window, sizes: Integers, state: State) -> State:
-        """``max_cells`` and ``memberships`` of the sums: in L1 as of cells, in L2 squares of those in a group."""
-        l1 = active_l1(window, state["max_cells"])
-        if not self.concentrated:
-            return {"max_cells": np.asarray(l1)}
-        if "memberships" in state:
-            # m memberships in one group move its sum by m: m² is m each, and no other way of m is more.
-            each = np.minimum(sizes.max(-1), l1)
-            return {"max_cells": np.asarray(l1 * each), "memberships": np.asarray(state["memberships"] * each)}
-        largest = -np.sort(-sizes, axis=-1)
-        before = np.cumsum(largest, -1) - largest
-        own = np.clip(np.asarray(l1)[..., None] - before, 0, largest)
-        return {"max_cells": np.asarray((own**2).sum(-1), np.float64)}
-
-    def _next(
-        self,
-        window: Window,
-        shown: Array,
-        active: NDArray[np.bool_],
-        publish: NDArray[np.bool_],
-        share: Array,
-        moved: NDArray[Any],
-        state: State,
-    ) -> State:
+    def record(self, window: Window, step: Step, after: State) -> State:
         """Time of the next publication, and what was spent and seen."""
-        change = np.where(active, np.abs(shown - state["last"]), 0.0).sum(-1) / max(np.count_nonzero(active), 1)
-        changes = np.concatenate([change[..., None], state["changes"][..., :-1]], -1)
+        active, publish, shown = _active(window, after), step.publish, after["last"]
+        change = np.where(active, np.abs(shown - step.offer.state["last"]), 0.0).sum(-1)
+        change = change / max(np.count_nonzero(active), 1)
+        changes = np.concatenate([change[..., None], after["changes"][..., :-1]], -1)
         mean = np.where(np.isnan(changes), 0.0, changes).sum(-1) / np.count_nonzero(~np.isnan(changes), -1)
         control = PROPORTIONAL * change + INTEGRAL * mean
-        error = np.asarray(self.scale_of(np.where(share > 0, share, 1.0), moved), np.float64)
-        ratio = np.minimum(control / np.maximum(error, 1e-9), 1e6)
-        interval = np.maximum(1.0, state["interval"] + self.growth * (1.0 - ratio * ratio))
+        ratio = np.minimum(control / np.maximum(step.offer.scale, 1e-9), 1e6)
+        interval = np.maximum(1.0, after["interval"] + self.growth * (1.0 - ratio * ratio))
         seen = np.where(active, shown, np.nan)[..., None, :]
-        recent = np.concatenate([seen, state["recent"][..., :-1, :]], -2)
-        spent = np.where(publish & np.isfinite(share), share, 0.0)
+        recent = np.concatenate([seen, after["recent"][..., :-1, :]], -2)
+        spent = np.where(publish & np.isfinite(step.offer.amount), step.offer.amount, 0.0)
         return {
-            "spent": np.concatenate([spent[..., None], state["spent"][..., :-1]], -1),
-            "interval": np.where(publish, interval, state["interval"]),
-            "due": np.where(publish, window.index + np.floor(interval), state["due"]).astype(np.int64),
-            "changes": np.where(publish[..., None], changes, state["changes"]),
-            "recent": np.where(publish[..., None, None], recent, state["recent"]),
+            "spent": np.concatenate([spent[..., None], after["spent"][..., :-1]], -1),
+            "interval": np.where(publish, interval, after["interval"]),
+            "due": np.where(publish, window.index + np.floor(interval), after["due"]).astype(np.int64),
+            "changes": np.where(publish[..., None], changes, after["changes"]),
+            "recent": np.where(publish[..., None, None], recent, after["recent"]),
         }
+
+
+def squared_sensitivity(sizes: Integers, max_cells: Any) -> Array:
+    """Largest square of what a user in ``max_cells`` cells moves sums of groups of these sizes by, in L2.
+
+    >>> float(squared_sensitivity(np.array([1, 3, 2]), 4))  # three cells of one group and one of another
+    10.0
+    """
+    largest = -np.sort(-sizes, axis=-1)
+    own = np.clip(np.asarray(max_cells)[..., None] - (np.cumsum(largest, -1) - largest), 0, largest)
+    return np.asarray((own**2).sum(-1), np.float64)
+
+
+def _active(window: Window, state: State) -> NDArray[np.bool_]:
+    return np.ones(state["last"].shape[-1], bool) if window.active is None else window.active
 
 
 def _summed(values: NDArray[Any], groups: Integers) -> Integers:

@@ -45,7 +45,9 @@ class Sampling(Mechanism):
     """
 
     rate: float = parameter(doc="probability with which a membership is counted", above=0, at_most=1)
-    unit: str = parameter("membership", doc="what is kept or dropped as one", choices=UNITS)
+    unit: str = parameter(  # type: ignore[assignment]  # a parameter: a step on events protects no unit
+        "membership", doc="what is kept or dropped as one", choices=UNITS
+    )
     stages: ClassVar[tuple[str, ...]] = ("events",)
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit="one membership, or one user's contributions to one window or block",

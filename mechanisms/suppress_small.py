@@ -43,7 +43,6 @@ class SuppressSmall(Transformation):
     """
 
     threshold: int = parameter(doc="smallest count that is shown", at_least=1)
-    bounds_periods: ClassVar[bool] = True
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit=CROWD_UNIT, neighbours=CROWD_NEIGHBOURS, statement="none", theorem=CROWD_THEOREM
     )

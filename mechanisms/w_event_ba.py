@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Facts, Timestamp, Window
-from penstock.mechanisms.core.schedules import DissimilaritySchedule
+from penstock.mechanisms.core.contract import Window
+from penstock.mechanisms.core.schedules import DissimilaritySchedule, Step
 from penstock.mechanisms.core.state import State
 
 
@@ -27,11 +27,6 @@ class WEventBa(DissimilaritySchedule):
     within any w successive windows; neighbours add or remove it. Kellaris et al. 2014, Budget Absorption. With Gaussian
     noise all of this holds of ρ in place of ε, with √C the L2 sensitivity, by a Rényi filter (Feldman, Zrnic 2021).
 
-    With ``bounding.max_per_period`` a window changes by min(C, n) memberships. What a stretch leaves moves up to
-    windows behind it, which have a budget of their own: the noise is that of both for ε (`PeriodBound.at_once`), wider
-    than without a bound unless n < C/2. As amounts follow the releases, one window may have all of them; the sums
-    along every outcome are bounded beforehand, which is what the filter asks for.
-
     Notes
     -----
     Time and state O(n_cells) a window.
@@ -46,22 +41,17 @@ class WEventBa(DissimilaritySchedule):
     True
     """
 
-    def start(self, facts: Facts) -> State:
-        """Nothing published: no window to pause for, no share absorbed."""
-        return super().start(facts) | {
-            "pause": facts.constant(0, np.int64),
-            "saved": facts.constant(0, np.int64),
-        }
+    first: ClassVar[dict[str, Any]] = {"pause": 0, "saved": 0}  # no window to pause for, no share absorbed
 
-    def publication_budget(self, window: Window | Timestamp, state: State) -> NDArray[np.float64]:
+    def amount(self, window: Window, state: State) -> Any:
         """This window's share and those saved up, at most w of them; nothing during a pause."""
-        shares = np.minimum(state["saved"] + 1, self.w)
-        return np.where(state["pause"] > 0, 0.0, self.unit * shares)
+        return np.where(state["pause"] > 0, 0.0, self.query_budget * self._shares(state))
 
-    def record_spent(self, window: Window | Timestamp, state: State, spent: NDArray[np.float64]) -> State:
+    def record(self, window: Window, step: Step, after: State) -> State:
         """A publication of k shares pauses the next k − 1 windows; shares of paused windows are gone."""
-        published, paused = np.asarray(spent) > 0, state["pause"] > 0
-        shares = np.minimum(state["saved"] + 1, self.w)
-        pause = np.where(published, shares - 1, np.maximum(state["pause"] - 1, 0))
-        saved = np.where(published | paused, 0, state["saved"] + 1)
-        return {"pause": pause.astype(np.int64), "saved": np.minimum(saved, self.w).astype(np.int64)}
+        is_paused = after["pause"] > 0
+        pause = np.where(step.publish, self._shares(after) - 1, np.maximum(after["pause"] - 1, 0))
+        return {"pause": pause, "saved": np.where(step.publish | is_paused, 0, self._shares(after))}
+
+    def _shares(self, state: State) -> Any:
+        return np.minimum(state["saved"] + 1, self.w)

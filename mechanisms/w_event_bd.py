@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Facts, Timestamp, Window
-from penstock.mechanisms.core.schedules import DissimilaritySchedule
+from penstock.mechanisms.core.contract import Facts, Window
+from penstock.mechanisms.core.schedules import DissimilaritySchedule, Step
 from penstock.mechanisms.core.state import State
 
 
@@ -27,11 +27,6 @@ class WEventBd(DissimilaritySchedule):
     Distribution. With Gaussian noise all of this holds of ρ in place of ε, with √C the L2 sensitivity, by a Rényi
     filter (Feldman, Zrnic 2021).
 
-    With ``bounding.max_per_period`` a window changes by min(C, n) memberships. What a stretch leaves moves up to
-    windows behind it, which have a budget of their own: the noise is that of both for ε (`PeriodBound.at_once`), wider
-    than without a bound unless n < C/2. As amounts follow the releases, one window may have all of them; the sums
-    along every outcome are bounded beforehand, which is what the filter asks for.
-
     Notes
     -----
     Time O(n_cells + w), state O(n_cells + w) a window.
@@ -47,16 +42,17 @@ class WEventBd(DissimilaritySchedule):
     """
 
     def start(self, facts: Facts) -> State:
-        """Nothing spent in the last w − 1 windows."""
+        """Nothing spent in the last w windows."""
         return super().start(facts) | {"spent": np.zeros((*facts.shape, self.w))}
 
-    def publication_budget(self, window: Window | Timestamp, state: State) -> NDArray[np.float64]:
+    def amount(self, window: Window, state: State) -> Any:
         """Half of the remaining budget; entry 0 of ``spent`` is no longer among the last w windows."""
         if np.isinf(self.budget):
             return np.full(state["spent"].shape[:-1], np.inf)
         left = self.budget / 2 - state["spent"][..., 1:].sum(-1)
-        return np.asarray(np.maximum(left, 0.0) / 2)
+        return np.maximum(left, 0.0) / 2
 
-    def record_spent(self, window: Window | Timestamp, state: State, spent: NDArray[np.float64]) -> State:
+    def record(self, window: Window, step: Step, after: State) -> State:
         """Remember what the last w windows spent."""
-        return {"spent": np.concatenate([state["spent"][..., 1:], np.asarray(spent)[..., None]], axis=-1)}
+        spent = np.where(step.publish, step.offer.amount, 0.0)
+        return {"spent": np.concatenate([after["spent"][..., 1:], spent[..., None]], axis=-1)}

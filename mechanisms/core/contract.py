@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.events import FAMILIES, Additive, Event, Exact, Repeated
-from penstock.mechanisms.core.period import PeriodBound
+from penstock.mechanisms.core.events import Block, Event, Exact, Repeated
 from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, examples_of, parameter
 from penstock.mechanisms.core.sensitivity import Bounds
 from penstock.mechanisms.core.state import State
+from penstock.mechanisms.core.unit import WINDOW, Unit
 
 if TYPE_CHECKING:
     from penstock.mechanisms.core.draws import Noise
@@ -25,7 +25,11 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Public facts of one window, known before any data is read.
+    """Public facts of one window, known before any data is read; on traces, of the n-th point of many users.
+
+    On traces every event of a user is a window of its own, which begins and ends with it, so that the same index means
+    another time for every user: times, landmarks and periods are arrays of shape (n_users,). The times of the points
+    are public, their positions are not.
 
     Parameters
     ----------
@@ -48,6 +52,11 @@ class Window:
         Index of the last window of the period; None on an endless stream without one.
     active
         Which sensors publish in this window, shape (n_cells,); None: all.
+    origin
+        On traces: latitude and longitude of a public point, shown until a first release, shape (2,).
+    deviation
+        On traces: standard deviation in metres that was worked out for the user's trace, infinite where none is large
+        enough, shape (n_users,); None where nothing was planned.
 
     Examples
     --------
@@ -56,58 +65,18 @@ class Window:
     """
 
     index: int
-    start: int
-    end: int
-    landmark: bool = False
-    landmarks_to_come: int | None = None
-    regulars_to_come: int | None = None
-    period: int = 0
-    n_landmarks: int | None = 0
-    n_windows: int | None = None
+    start: Any
+    end: Any
+    landmark: Any = False
+    landmarks_to_come: Any = None
+    regulars_to_come: Any = None
+    period: Any = 0
+    n_landmarks: Any = 0
+    n_windows: Any = None
     period_last: int | None = None
     active: NDArray[np.bool_] | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Timestamp:
-    """Public facts of the n-th point of every user of a shard, as arrays of shape (n_users,).
-
-    The counterpart of `Window` on traces: every event of a user is a timestamp of its own, so that the same index means
-    another time for every user. The times of the points are public, their positions are not.
-
-    Parameters
-    ----------
-    index
-        Position in each user's trace, 1-based.
-    time
-        Milliseconds since 1970 UTC.
-    landmark
-        Whether the timestamp is a landmark of this user.
-    landmarks_to_come, regulars_to_come
-        Landmarks and regular timestamps of the user that follow in the same budget period.
-    n_landmarks
-        Landmarks of the user in the whole period: those that exist, or the declared maximum.
-    n_timestamps
-        Timestamps of the user in the whole period.
-    period
-        Budget period of the timestamp, 0-based.
-    origin
-        Latitude and longitude of a public point, shown until a first release: shape (2,).
-    deviation
-        Standard deviation in metres that was worked out for the user's trace, infinite where none is large enough;
-        None where nothing was planned.
-    """
-
-    index: int
-    time: Integers
-    landmark: Mask
-    landmarks_to_come: Integers
-    regulars_to_come: Integers
-    n_landmarks: Integers
-    n_timestamps: Integers
-    period: Integers
-    origin: NDArray[np.float64]
-    deviation: NDArray[np.float64] | None = None
+    origin: Any = field(default=None, compare=False)
+    deviation: Any = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,8 +106,6 @@ class Facts:
         Windows that begin in a day, at least 1.
     n_replicas
         Independent copies stepped at once; None: one run, without a leading axis.
-    period_bound
-        Bound on the memberships of one user in a budget period; None: no such bound.
 
     Examples
     --------
@@ -159,11 +126,9 @@ class Facts:
     max_landmarks: int | None = None
     windows_per_day: int = 24
     n_replicas: int | None = None
-    period_bound: PeriodBound | None = None
 
     def __post_init__(self) -> None:
-        others = ("landmarks", "period_bound")
-        least = {field.name: 1 for field in fields(self) if field.name not in others} | {"max_landmarks": 0}
+        least = {field.name: 1 for field in fields(self) if field.name != "landmarks"} | {"max_landmarks": 0}
         for name, smallest in least.items():
             value = getattr(self, name)
             if value is not None and not (hasattr(value, "__index__") and value >= smallest):
@@ -186,8 +151,7 @@ class Facts:
     @property
     def sensitivity(self) -> int:
         """L1 sensitivity (add/remove) of one window's vector; its square root is the L2 sensitivity."""
-        most = min(self.max_cells, self.n_cells)
-        return most if self.period_bound is None else min(most, self.period_bound.most)
+        return min(self.max_cells, self.n_cells)
 
     def constant(self, value: float, dtype: type = np.float64) -> NDArray[np.generic]:
         """A state array that holds one number (per replica)."""
@@ -302,8 +266,10 @@ class Release:
             repeated = int(own(self.repeats))
             changes["repeats"] = None if repeated < 0 else repeated
             if repeated >= 0:
-                # The last event prices a publication, which this replica did not make.
-                changes |= {"noise": "none", "scale": 0.0, "charge": (*changes["charge"][:-1], Repeated(repeated))}
+                # The last event prices a publication, which this replica did not make, unless it is that of a period.
+                changes |= {"noise": "none", "scale": 0.0}
+                if not any(isinstance(event, Block) for event in changes["charge"][-1:]):
+                    changes["charge"] = (*changes["charge"][:-1], Repeated(repeated))
         return replace(self, **changes)
 
 
@@ -314,9 +280,9 @@ class PointRelease:
     Parameters
     ----------
     values
-        Shape (n_users, 2): latitude and longitude in degrees; NaN for users without a point.
+        Shape (n_users, 2): latitude and longitude in degrees.
     action
-        Shape (n_users,): ``published``, ``repeated``, ``refused``, or ``absent`` for users without a point.
+        Shape (n_users,): ``published``, ``repeated`` or ``refused``.
     noise
         Name of the noise family.
     scale
@@ -337,22 +303,6 @@ class PointRelease:
     epsilon: NDArray[np.float64]
     rho: NDArray[np.float64]
     repeats: Integers
-
-    @classmethod
-    def same_for_all(
-        cls, values: NDArray[np.float64], noise: str, scale: float, epsilon: float, rho: float
-    ) -> PointRelease:
-        """Every user's point published, with the same noise at the same cost."""
-        n_users = len(values)
-        return cls(
-            values=values,
-            action=np.full(n_users, "published"),
-            noise=noise,
-            scale=np.full(n_users, scale),
-            epsilon=np.full(n_users, epsilon),
-            rho=np.full(n_users, rho),
-            repeats=np.full(n_users, -1),
-        )
 
 
 @dataclass(frozen=True)
@@ -392,7 +342,7 @@ class Mechanism(Checked, ABC):
     """Base of every mechanism: a frozen dataclass of parameters whose methods are pure functions.
 
     A mechanism at stage "counts" implements `start`, `step` and `worst_charge`; one at stage "events" implements
-    `keep`; one at stage "points" implements `step_points`. State is a flat dict of arrays whose leading axes are
+    `keep`; one at stage "points" is a `schedules.Scheduled`. State is a flat dict of arrays whose leading axes are
     those of `Facts.shape`.
 
     The last three methods are read by the conformance suite; a mechanism overrides one of them only where the base's
@@ -406,9 +356,6 @@ class Mechanism(Checked, ABC):
     adaptive: ClassVar[bool] = False
     #: Whether memberships may be sampled before: each is in one count, so that its loss is that of a sampled event.
     may_be_sampled: ClassVar[bool] = True
-    #: Whether it knows of a bound on a user's whole budget period, which moves memberships in time: noise is for all
-    #: that the unit changes then; a window's charge is that of min(C, n) memberships, fewer cost at most their part.
-    bounds_periods: ClassVar[bool] = False
     #: Whether the noise of different windows is independent, as steps that weigh it against predictions take it to be.
     independent: ClassVar[bool] = True
     #: Whether its charges link windows (`events.Linked`): then a window's loss is not that of its release alone.
@@ -465,25 +412,10 @@ class Mechanism(Checked, ABC):
         """Event stage: which distinct (user, cell) memberships of the window stay; ``hashes`` are keyed and uniform."""
         raise NotImplementedError(f"{type(self).__name__} does not work on events")
 
-    def step_points(
-        self, time: Timestamp, points: NDArray[np.float64], present: NDArray[np.bool_], state: State, noise: Noise
-    ) -> tuple[PointRelease, State]:
-        """Point stage: one timestamp of many users.
-
-        Parameters
-        ----------
-        time
-            Public facts of each user's timestamp.
-        points
-            Shape (n_users, 2), degrees. Never changed.
-        present
-            Shape (n_users,): who has a point; the state of the others stays as it is.
-        state
-            One entry for each user on the leading axis of every array. Never changed.
-        noise
-            Keyed noise, bound to each user's timestamp, point and state.
-        """
-        raise NotImplementedError(f"{type(self).__name__} does not work on points")
+    @property
+    def unit(self) -> Unit:
+        """What its guarantee protects together: a block where it has blocks; the base: one window."""
+        return WINDOW if self.unit_windows == 1 else Unit.block(self.unit_windows)
 
     @property
     def on_points(self) -> bool:
@@ -551,7 +483,6 @@ MECHANISMS: Registry[Mechanism] = Registry("penstock.mechanisms", "mechanism")
 class Transformation(Mechanism):
     """Base of post-processing: functions of the counts or of a release, window by window and without noise."""
 
-    bounds_periods: ClassVar[bool] = True
     #: Whether it must stand directly after the step that releases, whose noise it has to know.
     reads_noise: ClassVar[bool] = False
 
@@ -601,53 +532,11 @@ class Generalization(Mechanism):
         return np.ones(len(cells), bool)
 
 
-# Additive noise on a count vector, calibrated to the sensitivity that contribution bounding leaves.
-
-
-#: Families that give pure ε-differential privacy for a scale of l1/ε.
-PURE_FAMILIES = ("discrete_laplace", "laplace")
-
-
 def active_l1(window: Window, max_cells: NDArray[Any]) -> NDArray[np.float64]:
     """L1 sensitivity of the active part of the vector: no user adds to more cells than publish."""
     if window.active is None:
         return np.asarray(max_cells, np.float64)
     return np.minimum(np.asarray(max_cells, np.float64), float(np.count_nonzero(window.active)))
-
-
-def pure_scale(epsilon: Any, l1: Any) -> Any:
-    """Scale l1/ε: 0 for ε = ∞, ∞ for ε = 0."""
-    if not getattr(l1, "ndim", 0) and not getattr(epsilon, "ndim", 0) and epsilon > 0:
-        return np.float64(l1) / np.float64(epsilon)  # what most windows ask, without the arrays' overhead
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(np.asarray(l1) == 0, 0.0, np.asarray(l1, np.float64) / np.asarray(epsilon, np.float64))
-
-
-#: Families that give zero-concentrated differential privacy: ρ for a standard deviation of √(l2²/(2ρ)).
-GAUSSIAN_FAMILIES = ("discrete_gaussian", "gaussian")
-
-
-def noise_scale(family: str, budget: Any, l1: Any) -> Any:
-    """Scale that spends a budget on a vector of which ``l1`` entries move by at most 1.
-
-    A pure family spends ε at the scale l1/ε, a Gaussian one ρ at the standard deviation √(l1/(2ρ)).
-    """
-    return np.sqrt(pure_scale(2 * budget, l1)) if family in GAUSSIAN_FAMILIES else pure_scale(budget, l1)
-
-
-def noise_event(family: str, l1: Any, scale: Any) -> Event:
-    """Event of one noisy vector of which ``l1`` entries move by at most 1."""
-    sensitivity = np.sqrt(l1) if family in GAUSSIAN_FAMILIES else l1
-    return Additive(family, *(x if getattr(x, "ndim", 0) else float(x) for x in (sensitivity, scale)))
-
-
-def add_noise(noise: Noise, family: str, counts: NDArray[Any], scale: Any) -> NDArray[Any]:
-    """Counts plus noise of one scale (per replica) from one of the families above."""
-    if family not in FAMILIES:
-        raise ParameterError("noise", family, "one of " + ", ".join(FAMILIES) + ", on counts")
-    per_cell = np.asarray(scale, np.float64)[..., None] if np.ndim(scale) else float(scale)
-    noisy: NDArray[Any] = counts + getattr(noise, family)(per_cell, counts.shape)
-    return noisy
 
 
 def only_active(window: Window, values: NDArray[Any]) -> NDArray[np.float64]:

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.blocks import BlockMechanism
-from penstock.mechanisms.core.contract import Facts, pure_scale
+from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.noise_family import NOISE_FAMILIES
 from penstock.mechanisms.core.portable import in_order
+from penstock.mechanisms.core.sensitivity import Sensitivity
 from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ class Calibration:
         """Scale of the noise on each coefficient, in steps."""
         if self.gaussian:
             return float(self._l2(n_windows, bounds) / np.sqrt(2 * self.budget))
-        return float(pure_scale(self.budget, self._l1(n_windows, bounds)))
+        return float(NOISE_FAMILIES["laplace"].scale(self.budget, Sensitivity(self._l1(n_windows, bounds), np.inf)))
 
     def charge(self, n_windows: int, bounds: Bounds) -> events.Event:
         """Privacy event of the noise on all coefficients."""

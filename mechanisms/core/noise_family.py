@@ -36,14 +36,14 @@ class NoiseFamily:
         Whether it adds whole numbers.
     mean_size
         Mean absolute value, or length of a step, at scale 1; of an integer family in the limit of large scales.
-    make_event
-        The privacy event of (sensitivity, scale).
+    priced_as
+        Family of its events: noise in the plane loses what that of one axis does.
 
     Examples
     --------
     >>> laplace = NOISE_FAMILIES["laplace"]
     >>> float(laplace.scale(0.5, Sensitivity(2.0, 2.0))), laplace.event(Sensitivity(2.0, 2.0), 4.0)
-    (4.0, Laplace(l1=2.0, scale=4.0))
+    (4.0, Additive(family='laplace', sensitivity=2.0, scale=4.0))
     """
 
     name: str
@@ -51,7 +51,7 @@ class NoiseFamily:
     on: str
     is_integer: bool
     mean_size: float
-    priced_as: str  # family of its event: noise in the plane loses what that of one axis does
+    priced_as: str
 
     @property
     def is_concentrated(self) -> bool:

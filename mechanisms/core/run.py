@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Facts, Integers, Mechanism, PointRelease, Release, Timestamp, Window
+from penstock.mechanisms.core.contract import Facts, Integers, Mechanism, PointRelease, Release, Window
 from penstock.mechanisms.core.geometry import Points
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.schedules import Scheduled
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.core.traces import PointMechanism, PointSchedule, traces_of
+from penstock.mechanisms.core.traces import PointSchedule, traces_of
 
 #: Whole numbers below it are exact as floating-point numbers.
 LARGEST = 2**53
@@ -113,7 +114,7 @@ class Step:
     """Release of one timestamp: the ``rows`` of the traces' arrays it covers, their public facts and the release."""
 
     rows: Integers
-    time: Timestamp
+    time: Window
     release: PointRelease
 
 
@@ -136,7 +137,7 @@ def release_traces(mechanism: Mechanism, schedule: PointSchedule, source: NoiseS
     In a step the users come in order of the length of their traces, longest first. O(n_points) in all, a few dozen µs
     for each step and 5 µs for each point. A user's releases depend on that user's trace only.
     """
-    if not (isinstance(mechanism, PointMechanism) and mechanism.on_points):
+    if not (isinstance(mechanism, Scheduled) and mechanism.on_points):
         raise ParameterError("mechanism", type(mechanism).__name__, "one that releases points of traces")
     traces = schedule.traces
     order = np.argsort(-traces.lengths, kind="stable")
@@ -148,8 +149,8 @@ def release_traces(mechanism: Mechanism, schedule: PointSchedule, source: NoiseS
             users, state = users[:n_left], {name: array[:n_left] for name, array in state.items()}
         rows = starts[:n_left] + (index - 1)
         time, points = schedule.at(rows, index), traces.points[rows]
-        drawn = source.at_points(index, users, time.time, points, state)
-        release, state = mechanism.step_points(time, points, np.ones(n_left, bool), state, drawn)
+        drawn = source.at_points(index, users, time.start, points, state)
+        release, state = mechanism.step_points(time, points, state, drawn)
         yield Step(rows, time, release)
 
 

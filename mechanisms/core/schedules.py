@@ -1,12 +1,10 @@
-"""Budget schedules: landmark and w-event privacy over counts and traces, with their dissimilarity and drift tests."""
+"""Schedules: when to spend how much of a budget. One path for replicas of counts and for users of traces."""
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,61 +12,37 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.concentrated import epsilon_of, rho_of
 from penstock.mechanisms.core.contract import (
     ADD_REMOVE,
-    GAUSSIAN_FAMILIES,
-    PURE_FAMILIES,
     Facts,
     Guarantee,
     Mask,
     Mechanism,
     PointRelease,
     Release,
-    Timestamp,
     Window,
-    active_l1,
-    add_noise,
-    noise_event,
-    noise_scale,
-    pure_scale,
 )
 from penstock.mechanisms.core.draws import LARGEST_SCALE
-from penstock.mechanisms.core.events import Event, Repeated
-from penstock.mechanisms.core.geometry import (
-    Points,
-    distance,
-    expected_distance,
-    with_planar_gaussian,
-    with_planar_laplace,
-)
-from penstock.mechanisms.core.period import PeriodBound
+from penstock.mechanisms.core.events import Block, Covered, Event, Repeated
+from penstock.mechanisms.core.geometry import distance
+from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily, families
 from penstock.mechanisms.core.plugin import ParameterError, examples_of, parameter, parameters_of
-from penstock.mechanisms.core.portable import exp
+from penstock.mechanisms.core.sensitivity import Bounds, Sensitivity
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.core.traces import (
-    PLANAR,
-    PLANAR_FAMILIES,
-    PLANAR_GAUSSIAN,
-    PointMechanism,
-    only_present,
-    remember,
-    shown,
-)
+from penstock.mechanisms.core.unit import LANDMARKS, PERIOD, WINDOW, Unit
 
 if TYPE_CHECKING:
     from penstock.mechanisms.core.draws import Noise
 
 
-Budgets = NDArray[np.float64]
+Array = NDArray[np.float64]
 
-
-#: Parts of a person in which integers hold the length of a difference.
-GRID = 16
 RENYI_FILTER = "Feldman and Zrnic 2021, Rényi filter, for amounts that follow earlier releases"
-
 
 #: δ at which a budget in ρ alone is said as (ε, δ).
 DELTA = 1e-6
 POSITIONS = "the positions may differ, the times at which there are points may not; landmarks are public"
 
+#: Names of the noise families that work on traces: one divides ε, the other ρ.
+PLANAR, PLANAR_GAUSSIAN = families("points")
 
 #: What is proved of one point, by the noise that moves it; schedules add.
 ONE_POINT = {
@@ -98,91 +72,320 @@ LANDMARK_GUARANTEE = Guarantee(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class TraceSchedule(PointMechanism):
-    """Base of budget schedules on traces: *when to spend how much* on each user's points, with noise in the plane.
+class Counts:
+    """View of vectors of counts: their distance is the mean absolute difference over active cells."""
 
-    A schedule overrides `point_budget` and, where publishing is not a matter of budget alone, `choose` and `follow`.
-    All arrays have shape (n_users,); amounts are in ε, or in ρ where the schedule is `concentrated`.
+    def sensitivity(self, window: Window, state: State) -> Sensitivity:
+        """Sensitivity of one window: no user adds to more cells than publish."""
+        l1 = np.asarray(state["max_cells"], np.float64)
+        if window.active is not None:
+            l1 = np.minimum(l1, float(np.count_nonzero(window.active)))
+        return Sensitivity(l1, l1)
+
+    def last_release(self, window: Window, state: State) -> Array:
+        """The last published vector; 0 before any."""
+        return np.asarray(state["last"])
+
+    def distance(self, one: NDArray[Any], other: NDArray[Any], window: Window) -> tuple[Array, int]:
+        """Distance times n, and n, the number of active cells: the sum moves by L1 when one unit comes or goes."""
+        apart = np.abs(one - other)
+        if window.active is not None:
+            apart = apart[..., window.active]
+        return np.asarray(apart.sum(-1), np.float64), max(apart.shape[-1], 1)
+
+
+@dataclass(frozen=True)
+class Points:
+    """View of positions: their distance is in metres; those ``radius`` metres apart are hidden at a budget's cost."""
+
+    radius: float
+
+    def sensitivity(self, window: Window, state: State) -> Sensitivity:
+        """Sensitivity of one position."""
+        return Sensitivity(self.radius, self.radius**2)
+
+    def last_release(self, window: Window, state: State) -> Array:
+        """Last release of each user; before any, the public point."""
+        return np.where((state["last_window"] > 0)[:, None], state["last"], window.origin)
+
+    def distance(self, one: NDArray[Any], other: NDArray[Any], window: Window) -> tuple[Array, int]:
+        """Great-circle distance, which moves by no more than one of the points does."""
+        return distance(one, other), 1
+
+
+class Offer(NamedTuple):
+    """What a window could publish: the state at its beginning, and the budget and scale of a publication."""
+
+    state: State
+    amount: Array
+    scale: Array
+    sensitivity: Sensitivity
+    refused: Mask
+
+
+class Step(NamedTuple):
+    """What a window has done."""
+
+    values: Array
+    publish: Mask
+    scale: Any
+    offer: Offer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheduled(Mechanism):
+    """Base of mechanisms that decide when to spend how much, and leave noise to a family and distances to a view.
+
+    A schedule says `amount`, and where publishing is not a matter of budget alone `rate`, ``query_budget`` and
+    `record`. All of them are functions of public facts and of state that follows from earlier releases and from paid
+    answers; amounts and state have one entry for each replica of counts, or each user of traces.
     """
 
-    stages: ClassVar[tuple[str, ...]] = ("counts", "points")
+    #: State of one row before the first window, and the part of it that begins anew with a budget period.
+    first: ClassVar[dict[str, Any]] = {}
+    per_period: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def unit(self) -> Unit:
+        """What is protected together; the base: one window."""
+        return WINDOW
+
+    @property
+    @abstractmethod
+    def family(self) -> NoiseFamily:
+        """The noise."""
+
+    @property
+    @abstractmethod
+    def budget(self) -> float:
+        """ε or ρ of a unit."""
+
+    @property
+    def metres(self) -> float:
+        """On traces: distance of two points that are hidden at the budget's cost."""
+        return 1.0
+
+    @property
+    def view(self) -> Counts | Points:
+        """What values are."""
+        return Points(self.metres) if self.family.on == "points" else Counts()
 
     @property
     def query_budget(self) -> float:
-        """What the dissimilarity query costs at every timestamp; 0 without one."""
+        """Cost of asking, in every window, how far the data are from the last release; 0: not asked."""
         return 0.0
 
-    def spread(self, budget: Any) -> Budgets:
-        """Scale in metres of the noise that spends a budget on a point: 1/ε of Laplace noise, σ of Gaussian noise."""
-        if self.concentrated:
-            return np.asarray(np.sqrt(pure_scale(2 * np.asarray(budget), self.metres**2)))
-        return np.asarray(pure_scale(np.asarray(budget), self.metres))
+    @abstractmethod
+    def amount(self, window: Window, state: State) -> Any:
+        """Budget of a publication now; 0: repeat the last one."""
 
-    def apart_by_noise(self, scale: Budgets, other: Budgets) -> Budgets:
-        """Expected distance of two releases of one place, by their scales."""
-        if self.concentrated:
-            return np.asarray(np.sqrt(np.pi / 2 * (scale * scale + other * other)))
-        return expected_distance(scale, other)
+    def refused(self, window: Window, state: State) -> Any:
+        """Whether the window must not publish, as it was not declared."""
+        return False
 
-    def _perturbed(self, points: Points, budget: Budgets, publish: Mask, noise: Noise) -> Points:
-        """Points with the noise of a budget where ``publish``, unmoved elsewhere."""
-        if self.concentrated:
-            return with_planar_gaussian(noise, points, np.where(publish, self.spread(budget), 0.0))
-        return with_planar_laplace(noise, points, np.where(publish, budget / self.metres, np.inf))
+    def rate(self, state: State) -> Array | None:
+        """Probability of a publication that is due; None: 1."""
+        return None
 
-    def point_budget(self, time: Timestamp, state: State) -> Budgets:
-        """Publication budget of each user's timestamp; 0 where no publication is due."""
-        raise NotImplementedError(f"{type(self).__name__} does not work on points")
+    def record(self, window: Window, step: Step, after: State) -> State:
+        """Entries of the state that change; ``after`` has the new last release."""
+        return {}
 
-    def choose(self, time: Timestamp, points: Points, state: State, epsilon: Budgets, noise: Noise) -> Mask:
-        """Which users publish, of those with a publication budget."""
-        return np.ones(len(epsilon), bool)
+    # What it is made of.
 
-    def follow(self, time: Timestamp, before: State, after: State, epsilon: Budgets, publish: Mask) -> State:
-        """State of the schedule after a step that published with ``epsilon`` or repeated."""
-        return after
+    @property
+    def on_points(self) -> bool:
+        """Whether it releases points of traces."""
+        return self.family.on == "points"
 
-    def enter(self, time: Timestamp, state: State) -> State:
-        """State at the beginning of the timestamp."""
+    @property
+    def concentrated(self) -> bool:
+        """Whether budgets are in ρ."""
+        return self.family.is_concentrated
+
+    def start(self, facts: Facts) -> State:
+        """Nothing released yet."""
+        state: State = {
+            "max_cells": facts.constant(min(facts.max_cells, facts.n_cells), np.int64),
+            "last": np.zeros((*facts.shape, facts.n_cells)),
+            "last_window": facts.constant(0, np.int64),
+        }
+        if self.unit.has_periods:
+            state["period"] = facts.constant(-1, np.int64)
+        if self.unit == PERIOD:
+            # Windows that the current period was charged in and is charged up to.
+            state |= {name: facts.constant(0, np.int64) for name in ("charged", "covered")}
+            state["max_per_period"] = facts.constant(facts.max_per_period or 0, np.int64)
+        for name, value in self.first.items():
+            value = np.asarray(value)
+            state[name] = np.array(np.broadcast_to(value, (*facts.shape, *value.shape)))
         return state
 
-    def refused(self, time: Timestamp, state: State) -> Mask:
-        """Users who must not publish because more landmarks came than were declared."""
-        return np.zeros(len(time.time), bool)
+    def sensitivity(self, window: Window, state: State) -> Sensitivity:
+        """Sensitivity that an amount pays for: that of a window; of a unit that is the period, that of all of it."""
+        return self.view.sensitivity(window, state)
 
-    def step_points(
-        self, time: Timestamp, points: Points, present: Mask, state: State, noise: Noise
-    ) -> tuple[PointRelease, State]:
+    def scale(self, amount: Any, sensitivity: Sensitivity) -> Any:
+        """Scale of the noise that spends an amount."""
+        return self.family.scale(amount, sensitivity)
+
+    def perturb(self, window: Window, values: NDArray[Any], offer: Offer, scale: Any, noise: Noise) -> tuple[Any, Any]:
+        """Values with noise, and the scale that they are shown with."""
+        return self.family.add(noise, values, scale), scale
+
+    def _offer(self, window: Window, state: State) -> Offer:
+        state = self._begin(window, state)
+        shape = state["last_window"].shape
+        refused = np.broadcast_to(np.asarray(self.refused(window, state)), shape)
+        amount = np.where(refused, 0.0, self.amount(window, state))
+        moved = self.sensitivity(window, state)
+        scale = np.asarray(self.scale(np.where(amount > 0, amount, 1.0), moved), np.float64)
+        # Halving again and again may leave less than any noise source serves; such a budget is none.
+        is_served = (amount > 0) & (scale <= LARGEST_SCALE)
+        return Offer(state, np.where(is_served, amount, 0.0), np.where(is_served, scale, 0.0), moved, refused)
+
+    def _begin(self, window: Window, state: State) -> State:
+        """State at the beginning of the window: a new budget period starts from the beginning."""
+        if "period" not in state or not (is_new := state["period"] != window.period).any():
+            return state
+        fresh = {}
+        for name in self.per_period:
+            rows = is_new.reshape(is_new.shape + (1,) * (state[name].ndim - is_new.ndim))
+            fresh[name] = np.where(rows, np.asarray(self.first[name]), state[name])
+        return state | fresh | {"period": np.array(np.broadcast_to(window.period, is_new.shape), np.int64)}
+
+    def _advance(self, window: Window, values: NDArray[Any], state: State, noise: Noise) -> tuple[Step, State]:
+        offer = self._offer(window, state)
+        state, publish = offer.state, np.asarray(offer.amount > 0)
+        shown = self.view.last_release(window, state)
+        rate = self.rate(state)
+        if rate is not None and not np.all(offer.refused):
+            publish = publish & (noise.uniform(rate.shape) < rate)
+        if self.query_budget:
+            publish = publish & (self.ask(window, values, state, noise) > self.family.mean_size * offer.scale)
+        released, scale = shown, np.where(publish, offer.scale, 0.0)
+        if publish.any():
+            noisy, scale = self.perturb(window, values, offer, scale, noise)
+            here = publish[..., None] if window.active is None else publish[..., None] & window.active
+            released = np.where(here, noisy, shown)
+        step = Step(released, publish, scale, offer)
+        after = state | {
+            "last": np.where(publish[..., None], released, state["last"]),
+            "last_window": np.where(publish, window.index, state["last_window"]),
+        }
+        after |= self.record(window, step, after)
+        return step, {name: np.asarray(value) for name, value in after.items()}
+
+    def ask(self, window: Window, values: NDArray[Any], state: State, noise: Noise) -> Array:
+        """Noisy distance of the values from the last release."""
+        family, scale = self._query(window, state)
+        total, n = self.view.distance(values, self.view.last_release(window, state), window)
+        asked = np.floor(total).astype(np.int64) if family.is_integer else total
+        return np.asarray(family.add(noise, asked[..., None], scale)[..., 0] / n)
+
+    def _query(self, window: Window, state: State) -> tuple[NoiseFamily, Any]:
+        """Noise of a question about a distance: pure noise of ε = √(2ρ) where budgets are in ρ, which costs ε²/2."""
+        if not self.concentrated:
+            return self._pure(), self._pure().scale(self.query_budget, self.view.sensitivity(window, state))
+        epsilon = np.sqrt(2 * self.query_budget)
+        return self._pure(), self._pure().scale(epsilon, self.view.sensitivity(window, state))
+
+    def _pure(self) -> NoiseFamily:
+        if self.family.on == "points":
+            return NOISE_FAMILIES["laplace"]
+        return NOISE_FAMILIES["discrete_laplace"] if self.concentrated else self.family
+
+    # On counts.
+
+    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
+        """Release one window."""
+        if self.on_points:
+            raise ParameterError("noise", self.family.name, "a family on counts, where counts are released")
+        made, after = self._advance(window, counts, state, noise)
+        publish, before = made.publish, made.offer.state["last_window"]
+        charge, after = self._charged(window, made.offer, publish, after)
+        if publish.ndim:
+            action = np.where(publish, "published", np.where(made.offer.refused, "refused", "repeated"))
+            scale = made.scale if np.ndim(made.scale) > publish.ndim else np.asarray(made.scale)[..., None]
+            further = {
+                "action": action,
+                "noise": self.family.name,
+                "scale": np.where(publish[..., None], scale, np.inf),
+                "repeats": np.where(publish, -1, before),
+            }
+        elif publish:
+            scale = made.scale
+            further = {"noise": self.family.name, "scale": scale if np.ndim(scale) else float(scale)}
+        else:
+            further = {"action": "refused" if made.offer.refused else "repeated", "repeats": int(before)}
+        return [Release.of(window, made.values, charge, **further)], after
+
+    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
+        """Worst case: the question, and a publication with the whole amount."""
+        offer = self._offer(window, state)
+        return self._charged(window, offer, np.asarray(offer.amount > 0), offer.state)[0]
+
+    def _charged(self, window: Window, offer: Offer, publish: Mask, after: State) -> tuple[tuple[Event, ...], State]:
+        """Charge of a step, and the state that knows what is charged."""
+        if self.unit == PERIOD:
+            return self._charged_once(window, offer, publish, after)
+        query: tuple[Event, ...] = ()
+        moved = self.view.sensitivity(window, offer.state)
+        if self.query_budget:
+            family, scale = self._query(window, offer.state)
+            query = (family.event(Sensitivity(*map(np.max, moved)), np.max(scale)),)
+        if publish.ndim:
+            # An infinite scale is a publication without content: the price of the replicas that repeat.
+            return (*query, self.family.event(offer.sensitivity, np.where(publish, offer.scale, np.inf))), after
+        if not publish:
+            return (*query, Repeated(int(offer.state["last_window"]))), after
+        return (*query, self.family.event(offer.sensitivity, offer.scale)), after
+
+    def _charged_once(
+        self, window: Window, offer: Offer, publish: Mask, after: State
+    ) -> tuple[tuple[Event, ...], State]:
+        """Charge of a unit that is the period: all of it with the first of its windows that is released."""
+        if window.period_last is None:
+            raise ParameterError("budget_period", None, "given, so that the windows of a period are known")
+        if window.index <= int(np.max(after["covered"])):
+            covered = Covered(int(np.max(after["charged"])))
+            return (covered if publish.any() else Repeated(int(np.max(offer.state["last_window"]))),), after
+        scale = self.scale(self.budget, offer.sensitivity)
+        begun = {"charged": window.index, "covered": window.period_last}
+        after = after | {name: np.full_like(after[name], index) for name, index in begun.items()}
+        largest = Sensitivity(*(float(np.max(one)) for one in offer.sensitivity))
+        return (Block(self.family.event(largest, float(np.max(scale))), window.index, window.period_last),), after
+
+    # On points of traces.
+
+    def start_points(self, n_users: int) -> State:
+        """State of some users before their first point."""
+        return self.start(Facts(n_cells=2, n_replicas=n_users))
+
+    def step_points(self, window: Window, points: Array, state: State, noise: Noise) -> tuple[PointRelease, State]:
         """Release one timestamp of many users."""
-        before = self.enter(time, state)
-        refused = self.refused(time, before)
-        epsilon = np.where(refused, 0.0, self.point_budget(time, before))
-        publish = present & (epsilon > 0) & self.choose(time, points, before, epsilon, noise)
-        moved = self._perturbed(points, epsilon, publish, noise)
-        values = np.where(publish[:, None], moved, shown(time, before))
-        after = self.follow(time, before, remember(time, values, before, publish), epsilon, publish)
-        spent = np.where(publish, epsilon, 0.0) + self.query_budget
+        made, after = self._advance(window, points, state, noise)
+        publish, offer = made.publish, made.offer
+        spent = np.where(publish, offer.amount, 0.0) + self.query_budget
         release = PointRelease(
-            values=values,
-            action=np.where(publish, "published", np.where(refused, "refused", "repeated")),
-            noise=PLANAR_GAUSSIAN if self.concentrated else PLANAR,
-            scale=np.where(publish, self.spread(np.where(publish, epsilon, 1.0)), 0.0),
+            values=made.values,
+            action=np.where(publish, "published", np.where(offer.refused, "refused", "repeated")),
+            noise=self.family.name,
+            scale=np.asarray(made.scale),
             epsilon=np.where(spent > 0, np.inf, 0.0) if self.concentrated else spent,
             rho=spent if self.concentrated else spent**2 / 2,
-            repeats=np.where(publish, -1, before["last_window"]),
+            repeats=np.where(publish, -1, offer.state["last_window"]),
         )
-        return only_present(release, present, state, after)
+        return release, after
 
-    def worst_points(self, time: Timestamp, state: State) -> Budgets:
-        """Worst case: the dissimilarity query plus a publication with the whole publication budget."""
-        before = self.enter(time, state)
-        return np.where(self.refused(time, before), 0.0, self.point_budget(time, before)) + self.query_budget
+    def worst_points(self, window: Window, state: State) -> Array:
+        """Largest ε, or ρ of a budget in ρ, that the next step can cost each user; a function of past releases only."""
+        return self._offer(window, state).amount + self.query_budget
 
 
 @dataclass(frozen=True, kw_only=True)
-class BudgetSchedule(TraceSchedule):
-    """Base of mechanisms that decide *when to spend how much* and leave the noise to a family.
+class BudgetSchedule(Scheduled):
+    """Base of schedules with a choice of noise: a budget in ε, in ρ or in (ε, δ).
 
     Parameters
     ----------
@@ -196,28 +399,21 @@ class BudgetSchedule(TraceSchedule):
         ``discrete_laplace`` (integers, the default) or ``laplace`` on counts, which divide ε; ``discrete_gaussian`` or
         ``gaussian`` on counts, which divide ρ; on traces ``planar_laplace``, which divides ε, or ``planar_gaussian``,
         which divides ρ.
-    radius
-        On traces: distance in metres at which ε or ρ holds.
     """
 
     epsilon: float | None = parameter(None, doc="budget that the schedule divides", above=0, unit="nats")
     rho: float | None = parameter(None, doc="with Gaussian noise: the budget in zCDP, instead of epsilon", above=0)
     delta: float | None = parameter(None, doc="with Gaussian noise and epsilon: δ of the whole", above=0, below=1)
-    noise: str = parameter(
-        "discrete_laplace",
-        doc="noise family; planar_laplace, planar_gaussian: release points of traces",
-        choices=(*PURE_FAMILIES, *GAUSSIAN_FAMILIES, *PLANAR_FAMILIES),
-    )
+    noise: str = parameter("discrete_laplace", doc="noise family", choices=families("counts"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.radius is not None and not self.on_points:
-            raise ParameterError("radius", self.radius, "left out unless noise is " + " or ".join(PLANAR_FAMILIES))
         if not self.concentrated:
+            offered = parameters_of(type(self))["noise"].choices or ()
+            gaussian = ", ".join(name for name in families(measure="rho") if name in offered)
             for name in ("rho", "delta"):
                 if getattr(self, name) is not None:
-                    right = "left out unless noise is one of " + ", ".join((*GAUSSIAN_FAMILIES, PLANAR_GAUSSIAN))
-                    raise ParameterError(name, getattr(self, name), right)
+                    raise ParameterError(name, getattr(self, name), f"left out unless noise is one of {gaussian}")
             if self.epsilon is None:
                 raise ParameterError("epsilon", None, f"given with {self.noise} noise")
         elif (self.rho is None) == (self.epsilon is None):
@@ -226,9 +422,9 @@ class BudgetSchedule(TraceSchedule):
             raise ParameterError("delta", self.delta, "given where epsilon is, and only there")
 
     @property
-    def concentrated(self) -> bool:
-        """Whether the noise is Gaussian, and budgets are in ρ."""
-        return self.noise in (*GAUSSIAN_FAMILIES, PLANAR_GAUSSIAN)
+    def family(self) -> NoiseFamily:
+        """The noise that was chosen."""
+        return NOISE_FAMILIES[self.noise]
 
     @property
     def budget(self) -> float:
@@ -240,9 +436,14 @@ class BudgetSchedule(TraceSchedule):
         return self.epsilon if self.delta is None else rho_of(self.epsilon, self.delta)
 
     @property
+    def plain_guarantee(self) -> Guarantee:
+        """The guarantee with pure noise."""
+        return self.guarantee
+
+    @property
     def stated_guarantee(self) -> Guarantee:
         """That of Gaussian noise is in ρ, hence in (ε, δ)."""
-        stated = super().stated_guarantee
+        stated = self.plain_guarantee
         if not self.concentrated:
             return stated
         delta = self.delta or DELTA
@@ -255,229 +456,133 @@ class BudgetSchedule(TraceSchedule):
             theorem=f"{proved}; amounts of ρ add: {theorem}",
         )
 
-    @property
-    def on_points(self) -> bool:
-        """Whether the noise is that of points."""
-        return self.noise in PLANAR_FAMILIES
-
     @classmethod
     def examples(cls) -> tuple[Mechanism, ...]:
         """One instance for every noise family of counts, and one with a budget in (ε, δ)."""
-        pure = [example for example in examples_of(cls, epsilon=1.0) if not example.on_points]
+        pure = [one for one in examples_of(cls, epsilon=1.0) if not one.on_points]
         offered = parameters_of(cls)["noise"].choices or ()
         gaussian = [
-            replace(pure[0], epsilon=None, rho=0.5, noise=family) for family in GAUSSIAN_FAMILIES if family in offered
+            replace(pure[0], epsilon=None, rho=0.5, noise=name) for name in families("counts", "rho") if name in offered
         ]
         both = [replace(one, rho=None, epsilon=2.0, delta=1e-6) for one in gaussian[:1]]
         return (*pure, *gaussian, *both)
 
-    def start(self, facts: Facts) -> State:
-        """Sensitivity, and nothing released yet; with what a budget is for, where users are bounded over periods."""
-        state: State = {
-            "max_cells": facts.constant(facts.sensitivity, np.int64),
-            "last": np.zeros((*facts.shape, facts.n_cells)),
-            "last_window": facts.constant(0, np.int64),
-        }
-        bound = facts.period_bound
-        most = None if bound is None else self.memberships(bound)
-        return state if most is None else state | {"memberships": facts.constant(most, np.int64)}
 
-    def memberships(self, bound: PeriodBound) -> int | None:
-        """Memberships that noise for a budget is for, where users are bounded over periods; None: not always as many.
+@dataclass(frozen=True, kw_only=True)
+class PeriodSchedule(BudgetSchedule):
+    """Base of mechanisms whose unit is the budget period: noise for all memberships that a person has in its windows.
 
-        That many cost a budget, in whichever windows they are.
-        """
-        return None
+    Parameters
+    ----------
+    epsilon, rho, delta, noise
+        As in `BudgetSchedule`. The budget is that of a budget period, or of a whole run without periods.
+    """
 
-    def scale_of(self, budget: Any, l1: Any) -> Any:
-        """Scale of the noise that spends a budget where ``l1`` cells move by 1."""
-        return noise_scale(self.noise, budget, l1)
+    guarantee: ClassVar[Guarantee] = Guarantee(
+        unit="all of one user's bounded contributions in a budget period",
+        neighbours=ADD_REMOVE,
+        statement="ε-differential privacy per budget period",
+        theorem="Dwork, McSherry, Nissim, Smith 2006, theorem 1",
+    )
 
-    def part_of_budget(self, window: Window, state: State, n_memberships: Any) -> Any:
-        """What a window's own memberships cost where the unit changes ``n_memberships`` at the cost of the budget."""
-        return self.budget * active_l1(window, state["max_cells"]) / n_memberships
+    @property
+    def unit(self) -> Unit:
+        """Everything in a budget period."""
+        return PERIOD
 
-    @staticmethod
-    def paid_for(window: Window, state: State) -> NDArray[np.float64]:
-        """Memberships that noise for a budget is for: those that one user has in the window, unless it says more."""
-        if "memberships" in state:
-            return np.asarray(state["memberships"], np.float64)
-        return active_l1(window, state["max_cells"])
+    @property
+    def period_budget(self) -> float:
+        """The whole budget, in every budget period."""
+        return self.budget
 
-    def charge_of(self, window: Window, state: State, budget: Any) -> tuple[Event, ...]:
-        """Event of publishing this window's vector with a part of the budget."""
-        scale = self.scale_of(budget, self.paid_for(window, state))
-        return (noise_event(self.noise, active_l1(window, state["max_cells"]), scale),)
+    def windows_together(self, window: Window) -> int:
+        """Windows of a period that are published, at most."""
+        if window.n_windows is None:
+            raise ParameterError("budget_period", None, "given, so that the windows of a period are known")
+        return int(window.n_windows)
 
-    def publish(
-        self, window: Window, counts: NDArray[Any], state: State, budget: Any, noise: Noise
-    ) -> tuple[Release, State]:
-        """Publish the window with a part of the budget and remember what was published."""
-        scale = self.scale_of(budget, self.paid_for(window, state))
-        values = add_noise(noise, self.noise, counts, scale if np.ndim(scale) else float(scale))
-        release = Release.of(
-            window,
-            values,
-            self.charge_of(window, state, budget),
-            noise=self.noise,
-            scale=scale[..., None] if np.ndim(scale) else float(scale),
-        )
-        last = values if window.active is None else np.where(window.active, values, state["last"])
-        remembered = {
-            "last": np.asarray(last, np.float64),
-            "last_window": np.full_like(state["last_window"], window.index),
-        }
-        return release, state | remembered
-
-    def publish_or_repeat(
-        self,
-        window: Window,
-        counts: NDArray[Any],
-        state: State,
-        budget: Any,
-        publish: NDArray[np.bool_],
-        noise: Noise,
-        query: tuple[Event, ...] = (),
-    ) -> tuple[Release, State]:
-        """Publish or repeat, replica by replica.
-
-        `budget`: publication budget, shape of the leading axes. `publish`: which replicas publish, same shape.
-        """
-        if publish.ndim == 0:
-            if not publish:
-                repeated = self.repeat(window, state)
-                return replace(repeated, charge=(*query, *repeated.charge)), state
-            release, state = self.publish(window, counts, state, budget, noise)
-            return replace(release, charge=(*query, *release.charge)), state
-        budget = np.where(publish, budget, self.budget)
-        made, published = self.publish(window, counts, state, budget, noise)
-        shown = self.repeat(window, state)
-        scale = np.where(publish[..., None], made.scale, np.inf)
-        release = replace(
-            made,
-            values=np.where(publish[..., None], made.values, shown.values),
-            action=np.where(publish, "published", "repeated"),
-            # An infinite scale is a publication without content: the price of the replicas that repeat.
-            charge=(*query, noise_event(self.noise, active_l1(window, state["max_cells"]), scale[..., 0])),
-            scale=scale,
-            repeats=np.where(publish, -1, state["last_window"]),
-        )
-        merged = {
-            name: np.where(publish.reshape(publish.shape + (1,) * (new.ndim - publish.ndim)), new, state[name])
-            for name, new in published.items()
-        }
-        return release, merged
-
-    def repeat(self, window: Window, state: State) -> Release:
-        """Show the last published vector again; costs nothing."""
-        last = state["last_window"]
-        repeats = last.astype(np.int64) if last.ndim else int(last)
-        charge = (Repeated(int(last.max())),)
-        return Release.of(window, state["last"].copy(), charge, action="repeated", repeats=repeats)
+    def sensitivity(self, window: Window, state: State) -> Sensitivity:
+        """Sensitivity of all publications of the period together."""
+        max_cells, most = (int(np.max(state[name])) for name in ("max_cells", "max_per_period"))
+        bounds = Bounds(max_cells=max_cells, max_per_period=most or None)
+        return bounds.sensitivity(PERIOD, max_cells, self.windows_together(window))
 
 
 @dataclass(frozen=True, kw_only=True)
-class LandmarkSchedule(BudgetSchedule):
+class TraceSchedule(BudgetSchedule):
+    """Base of schedules on counts and on traces.
+
+    Parameters
+    ----------
+    epsilon, rho, delta, noise
+        As in `BudgetSchedule`.
+    radius
+        On traces: distance in metres at which ε or ρ holds; points d metres apart cost ε·d/radius, or ρ·(d/radius)².
+    """
+
+    noise: str = parameter(
+        "discrete_laplace",
+        doc="noise family; planar_laplace, planar_gaussian: release points of traces",
+        choices=families(),
+    )
+    radius: float | None = parameter(
+        None,
+        doc="on traces: distance at which two points are told apart at a cost of epsilon or rho; unset: 1",
+        above=0,
+    )
+    stages: ClassVar[tuple[str, ...]] = ("counts", "points")
+    #: What is promised on traces, where that differs from the promise on counts.
+    point_guarantee: ClassVar[Guarantee]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.radius is not None and not self.on_points:
+            raise ParameterError("radius", self.radius, "left out unless noise is " + " or ".join(families("points")))
+
+    @property
+    def metres(self) -> float:
+        """The radius, or its default."""
+        return 1.0 if self.radius is None else self.radius
+
+    @property
+    def plain_guarantee(self) -> Guarantee:
+        """That of points, where it works on them."""
+        return self.point_guarantee if self.on_points else self.guarantee
+
+
+@dataclass(frozen=True, kw_only=True)
+class LandmarkSchedule(TraceSchedule):
     """Base of landmark mechanisms: counts the landmarks of a period and refuses those over the declared maximum."""
 
     guarantee: ClassVar[Guarantee] = LANDMARK_GUARANTEE
     point_guarantee: ClassVar[Guarantee] = LANDMARK_TRACES
+    first: ClassVar[dict[str, Any]] = {"landmarks_seen": 0}
+    per_period: ClassVar[tuple[str, ...]] = ("landmarks_seen",)
+
+    @property
+    def unit(self) -> Unit:
+        """All landmarks of a period and any other window."""
+        return LANDMARKS
 
     @property
     def landmark_budget(self) -> float:
         """The whole budget, in every budget period."""
         return self.budget
 
-    def start(self, facts: Facts) -> State:
-        """No period begun yet."""
-        state = super().start(facts) | {
-            "period": facts.constant(-1, np.int64),
-            "landmarks_seen": facts.constant(0, np.int64),
-        }
-        bound = facts.period_bound
-        if bound is None:
-            return state
-        named = {"most_memberships": bound.most, "most_cells": bound.max_cells}
-        return state | {name: facts.constant(value, np.int64) for name, value in named.items()}
-
-    @staticmethod
-    def bound_of(window: Window, state: State) -> PeriodBound | None:
-        """Bound on a user's memberships in the window's period, where there is one."""
-        if "most_memberships" not in state:
-            return None
-        most, max_cells = (_latest(state[name]) for name in ("most_memberships", "most_cells"))
-        return PeriodBound(most=most, max_cells=max_cells, shortest=1, longest=window.n_windows or 1)
-
-    def begin_period(self, window: Window, state: State) -> State:
-        """State at the beginning of the window: a new budget period starts from zero."""
-        if _latest(state["period"]) == window.period:
-            return state
-        fresh = {
-            "period": np.full_like(state["period"], window.period),
-            "landmarks_seen": np.zeros_like(state["landmarks_seen"]),
-        }
-        return state | fresh
-
-    def is_refused(self, window: Window, state: State) -> bool:
-        """Whether the window is a landmark beyond the declared maximum of its period."""
+    def refused(self, window: Window, state: State) -> Any:
+        """Landmarks beyond the declared maximum of their period."""
         if window.n_landmarks is None:
             raise ParameterError("landmarks", None, "listed, or bounded by max_per_period with a budget_period")
-        if not window.landmark:
-            return False
-        return _latest(self.begin_period(window, state)["landmarks_seen"]) >= window.n_landmarks
+        return window.landmark & (state["landmarks_seen"] >= window.n_landmarks)
 
-    def share(self, window: Window) -> float:
+    def share(self, window: Window) -> Any:
         """The budget over n, the landmarks of the period and one more window, if there are that many."""
-        n_together = (window.n_landmarks or 0) + 1
-        return self.budget / (n_together if window.n_windows is None else min(n_together, window.n_windows))
+        n_together = window.n_landmarks + 1
+        return self.budget / (n_together if window.n_windows is None else np.minimum(n_together, window.n_windows))
 
-    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Release one window, or refuse a landmark over the declared maximum."""
-        state = self.begin_period(window, state)
-        refused = self.is_refused(window, state)
-        if window.landmark:
-            state = state | {"landmarks_seen": state["landmarks_seen"] + 1}
-        if refused:
-            return [replace(self.repeat(window, state), action="refused")], state
-        release, state = self.release(window, counts, state, noise)
-        return [release], state
-
-    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Nothing for a refused landmark, else the most that the schedule can spend."""
-        state = self.begin_period(window, state)
-        if self.is_refused(window, state):
-            return (Repeated(0),)
-        return self.worst(window, state)
-
-    def enter(self, time: Timestamp, state: State) -> State:
-        """State at the beginning of the timestamp: a user's new budget period starts from zero."""
-        is_new = state["period"] != time.period
-        return state | {"period": time.period, "landmarks_seen": np.where(is_new, 0, state["landmarks_seen"])}
-
-    def refused(self, time: Timestamp, state: State) -> Mask:
-        """Landmarks beyond the declared maximum of their period."""
-        return time.landmark & (state["landmarks_seen"] >= time.n_landmarks)
-
-    def shares(self, time: Timestamp) -> Budgets:
-        """The share of every user's timestamp."""
-        return self.budget / np.minimum(time.n_landmarks + 1, time.n_timestamps)
-
-    def follow(self, time: Timestamp, before: State, after: State, epsilon: Budgets, publish: Mask) -> State:
+    def record(self, window: Window, step: Step, after: State) -> State:
         """Count the landmarks."""
-        return after | {"landmarks_seen": before["landmarks_seen"] + time.landmark}
-
-    @abstractmethod
-    def release(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[Release, State]:
-        """Release a window that is not refused."""
-
-    @abstractmethod
-    def worst(self, window: Window, state: State) -> tuple[Event, ...]:
-        """The most that `release` can charge."""
-
-
-def _latest(number: NDArray[Any]) -> int:
-    """The largest of the replicas' numbers, or the only one."""
-    return int(number.max() if number.ndim else number)
+        return {"landmarks_seen": after["landmarks_seen"] + window.landmark}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -490,11 +595,10 @@ class WEventSchedule(BudgetSchedule):
         Budget of any w successive windows, in nats.
     w
         Length of the protected stretch, in windows; on traces, in points of a user.
-    rho, delta, noise, radius
+    rho, delta, noise
         As in `BudgetSchedule`.
     """
 
-    point_guarantee: ClassVar[Guarantee] = W_EVENT_TRACES
     w: int = parameter(doc="length of the protected stretch", at_least=1, unit="windows")
     guarantee: ClassVar[Guarantee] = Guarantee(
         unit="all of one user's bounded contributions within any w successive windows",
@@ -503,9 +607,21 @@ class WEventSchedule(BudgetSchedule):
         theorem="Kellaris, Papadopoulos, Xiao, Papadias 2014, theorem 3",
     )
 
+    @property
+    def unit(self) -> Unit:
+        """Any w successive windows."""
+        return Unit.stretch(self.w)
+
 
 @dataclass(frozen=True, kw_only=True)
-class DissimilaritySchedule(WEventSchedule):
+class WEventTraceSchedule(TraceSchedule, WEventSchedule):
+    """Base of w-event mechanisms on counts and on traces; the parameters are those of both bases."""
+
+    point_guarantee: ClassVar[Guarantee] = W_EVENT_TRACES
+
+
+@dataclass(frozen=True, kw_only=True)
+class DissimilaritySchedule(WEventTraceSchedule):
     """Base of the two schedules that spend half their budget on dissimilarity queries (Kellaris et al. 2014).
 
     Parameters
@@ -513,181 +629,23 @@ class DissimilaritySchedule(WEventSchedule):
     epsilon
         Budget of any w successive windows, in nats: half for dissimilarity queries, half for publications.
     noise
-        The same for queries and publications, of those that `BudgetSchedule` names. A query is the mean absolute
-        difference to the last release, compared with the mean error of a new one; with Gaussian noise it is the
-        difference in L2, which one user moves by √C, compared with the error in L2.
+        Of publications, of those that `TraceSchedule` names. A query is the distance from the last release, compared
+        with the mean error of a new one: on counts the mean absolute difference, of which the sum over the cells moves
+        by C. It has the noise of publications, with Gaussian noise discrete Laplace noise of ε = √(2ρ) on the sum, cut
+        to an integer, which costs ρ (on traces Laplace noise).
     rho, delta, w, radius
-        As in `WEventSchedule`.
+        As in `WEventTraceSchedule`.
     """
 
     adaptive: ClassVar[bool] = True
-    bounds_periods: ClassVar[bool] = True
-
-    def memberships(self, bound: PeriodBound) -> int:
-        """Any window may have all of the budget."""
-        return bound.at_once(self.w)
-
-    @property
-    def unit(self) -> float:
-        """A 2w-th of the budget: that of one dissimilarity query, and the unit of publication budgets."""
-        return self.budget / (2 * self.w)
-
-    @abstractmethod
-    def publication_budget(self, window: Window | Timestamp, state: State) -> NDArray[np.float64]:
-        """Publication budget of this window; 0 where it must not publish."""
-
-    @abstractmethod
-    def record_spent(self, window: Window | Timestamp, state: State, spent: NDArray[np.float64]) -> State:
-        """State of the schedule after a publication that spent ``spent`` (0: repeated)."""
-
-    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Query the dissimilarity to the last release; publish if it exceeds the noise of a publication."""
-        priced = self.paid_for(window, state)
-        budget = self.publication_budget(window, state)
-        # Halving again and again may leave less than any noise source serves; such a budget is none.
-        budget = np.where(self.scale_of(budget, priced) > LARGEST_SCALE, 0.0, budget)
-        apart = np.abs(counts - state["last"])
-        if window.active is not None:
-            apart = apart[..., window.active]
-        n_active = max(apart.shape[-1], 1)
-        dissimilarity = self._answer(noise, apart, self._query_scale(window, state)) / n_active
-        error = self.scale_of(np.where(budget > 0, budget, 1.0), priced)
-        # In L2 the vector of errors is √n times as long as one of them.
-        worth = error / np.sqrt(n_active) if self.concentrated else error
-        publish = np.asarray((budget > 0) & (dissimilarity > worth))
-        query = self._query_event(window, state)
-        release, after = self.publish_or_repeat(window, counts, state, budget, publish, noise, query)
-        return [release], after | self.record_spent(window, state, np.where(publish, budget, 0.0))
-
-    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Worst case: the dissimilarity query plus a publication with the whole publication budget."""
-        budget = self.publication_budget(window, state)
-        query = self._query_event(window, state)
-        return query + (self.charge_of(window, state, budget) if np.any(budget > 0) else ())
 
     @property
     def query_budget(self) -> float:
-        """One unit, at every timestamp."""
-        return self.unit
-
-    def point_budget(self, time: Timestamp, state: State) -> Budgets:
-        """The publication budget, unless it is too small for any noise source."""
-        budget = self.publication_budget(time, state)
-        return np.where(self.spread(budget) > LARGEST_SCALE, 0.0, budget)
-
-    def choose(self, time: Timestamp, points: Points, state: State, epsilon: Budgets, noise: Noise) -> Mask:
-        """Users whose noisy distance from the last release exceeds the mean error of a new one."""
-        # A distance moves by no more than the point does, so that it is told apart by the same scale on one axis.
-        scale = float(self.spread(np.float64(self.unit)))
-        drawn = noise.gaussian(scale, epsilon.shape) if self.concentrated else noise.laplace(scale, epsilon.shape)
-        worth = self.spread(np.where(epsilon > 0, epsilon, 1.0))
-        # The mean length of a planar Laplace step is twice its scale, of a Gaussian one √(π/2) times.
-        length = np.sqrt(np.pi / 2) if self.concentrated else 2.0
-        return np.asarray(distance(points, shown(time, state)) + drawn > length * worth)
-
-    def follow(self, time: Timestamp, before: State, after: State, epsilon: Budgets, publish: Mask) -> State:
-        """Remember what was spent."""
-        return after | self.record_spent(time, before, np.where(publish, epsilon, 0.0))
-
-    def _query_event(self, window: Window, state: State) -> tuple[Event, ...]:
-        moved = self._moved(window, state, active_l1(window, state["max_cells"]))
-        return (noise_event(self.noise, float(moved.max()), float(np.max(self._query_scale(window, state)))),)
-
-    def _query_scale(self, window: Window, state: State) -> NDArray[np.float64]:
-        return np.asarray(self.scale_of(self.unit, self._moved(window, state, self.paid_for(window, state))))
-
-    def _answer(self, noise: Noise, apart: NDArray[Any], scale: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Noisy length of a vector of absolute differences: in L1, or in L2 with Gaussian noise."""
-        if not self.concentrated:
-            return self._sum_with_noise(noise, apart.sum(-1), scale)
-        if self.noise == "gaussian":
-            return self._sum_with_noise(noise, np.sqrt((apart**2).sum(-1)), scale)
-        return self._sum_with_noise(noise, _on_grid(apart), scale) / GRID
-
-    def _moved(self, window: Window, state: State, n_memberships: NDArray[Any]) -> NDArray[np.float64]:
-        """What this many memberships move the query by, at most: in L1, its square in L2, as `noise_scale` wants it."""
-        if self.noise != "discrete_gaussian":
-            return np.asarray(n_memberships)
-        if "memberships" not in state:
-            return _on_grid_moved(n_memberships)
-        # They may be in several windows, any number in each: as many times the most that one of them moves in any.
-        together = np.arange(1, int(np.max(state["max_cells"])) + 1)
-        return np.asarray(n_memberships * (_on_grid_moved(together) / together).max())
-
-    def _sum_with_noise(self, noise: Noise, total: NDArray[Any], scale: NDArray[Any]) -> NDArray[np.float64]:
-        # The sum of distances moves by at most L1 when one unit comes or goes; for integers it is an integer.
-        summed = np.asarray(total).astype(np.int64) if self.noise.startswith("discrete") else np.asarray(total)
-        return np.asarray(add_noise(noise, self.noise, summed[..., None], scale)[..., 0], np.float64)
-
-
-def _on_grid_moved(l1: NDArray[Any]) -> NDArray[np.float64]:
-    """Square of what ``l1`` entries of a vector, moved by 1 each, move its length on the grid by, at most."""
-    # The length of a vector moves by at most that of what is added: √l1 (triangle inequality), or √(2·l1) where l1
-    # entries give way to as many others, which accountants price at √2 times the first. Rounded down to the grid it
-    # moves by at most the next whole number; the second step of the grid may be the larger one in proportion.
-    added, swapped = np.ceil(GRID * np.sqrt(l1)), np.ceil(GRID * np.sqrt(2 * np.asarray(l1)))
-    return np.asarray(np.maximum(added**2, swapped**2 / 2))
-
-
-def _on_grid(apart: NDArray[Any]) -> NDArray[np.int64]:
-    """The L2 length of whole numbers in parts of GRID, rounded down exactly."""
-    # Differences are cut off where their squares would not fit, which brings no two vectors further apart.
-    most = math.isqrt(2**62 // GRID**2 // max(apart.shape[-1], 1))
-    squared = GRID**2 * (np.minimum(apart, most).astype(np.int64) ** 2).sum(-1)
-    root = np.asarray(np.sqrt(squared.astype(np.float64)).astype(np.int64))
-    root = root - (root * root > squared)
-    return np.asarray(root + ((root + 1) * (root + 1) <= squared))
+        """A 2w-th of the budget: that of one dissimilarity query, and the unit of publication budgets."""
+        return self.budget / (2 * self.w)
 
 
 # Tests on releases by which the adaptive landmark mechanism sets its sampling rate.
-
-
-def expected_difference(family: str, scale: Any, other: Any) -> NDArray[np.float64]:
-    """E|Z₁ − Z₂| of independent noise of two scales b₁ and b₂ of a pure family, numbers or arrays."""
-    # laplace: (b₁² + b₁b₂ + b₂²)/(b₁ + b₂), that is 1.5 b for equal scales. discrete_laplace: the exact sum over
-    # integers, from the partial fractions of the two generating functions.
-    b, c = np.asarray(scale, np.float64), np.asarray(other, np.float64)
-    if family == "gaussian":
-        return np.asarray(np.sqrt(2 / np.pi * (b * b + c * c)))
-    if family == "discrete_gaussian":
-        return np.asarray(np.vectorize(_integer_gaussian_difference, otypes=[np.float64])(b, c))
-    if family == "laplace":
-        total = b + c
-        return np.where(total == 0, 0.0, (b * b + b * c + c * c) / np.where(total == 0, 1.0, total))
-    # Equal scales are a removable singularity; pulling them apart by 1e-4 changes the result by 1e-9 of itself.
-    middle = (b + c) / 2
-    close = np.abs(b - c) < 1e-4 * middle
-    p = _ratio(np.where(close, middle * (1 + 5e-5), b))
-    q = _ratio(np.where(close, middle * (1 - 5e-5), c))
-    gap = np.where(p == q, 1.0, (p - q) * (1 - p * q))
-    both = (1 - p) * (1 - q)
-    value = 2 * both * both / gap * (_moment(p) - _moment(q))
-    return np.where(p == q, 0.0, value)
-
-
-@lru_cache(maxsize=1024)
-def _integer_gaussian_difference(b: float, c: float) -> float:
-    """E|Z₁ − Z₂| of integer Gaussian noise: the sum, or beyond its reach the integral with its correction at 0."""
-    spread = math.sqrt(b * b + c * c)
-    if max(b, c) > 200:
-        return spread * math.sqrt(2 / math.pi) - 1 / (6 * spread * math.sqrt(2 * math.pi))
-    z = np.arange(-math.ceil(9 * max(b, c)), math.ceil(9 * max(b, c)) + 1.0)
-    below = []
-    for sigma in (b, c):
-        weights = exp(-(z * z) / (2 * sigma * sigma)) if sigma else (z == 0) * 1.0
-        below.append(np.cumsum(weights) / np.cumsum(weights)[-1])
-    # Between z and z + 1 lies one of the two and not the other.
-    first, second = below
-    return float(np.cumsum(first * (1 - second) + second * (1 - first))[-1])
-
-
-def _ratio(scale: NDArray[np.float64]) -> NDArray[np.float64]:
-    return exp(-1 / np.where(scale == 0, 1.0, scale)) * (scale > 0)
-
-
-def _moment(p: NDArray[np.float64]) -> NDArray[np.float64]:
-    left = 1 - p
-    return p * p / (left * left * left * (1 + p))
 
 
 def page_hinkley_alarm(history: NDArray[Any]) -> NDArray[np.bool_]:

@@ -1,19 +1,16 @@
-"""Traces of one shard of users as flat arrays, and mechanisms on their points."""
+"""Traces of one shard of users as flat arrays, and the public facts of their points."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Facts, Guarantee, Integers, Mask, Mechanism, PointRelease, Timestamp
+from penstock.mechanisms.core.contract import Integers, Mask, Window
 from penstock.mechanisms.core.geometry import Points
-from penstock.mechanisms.core.plugin import parameter
-from penstock.mechanisms.core.state import State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,24 +66,26 @@ class PointSchedule:
         (landmarks, left), (regulars, regulars_left) = (
             _counted(mask, period) for mask in (traces.landmarks, ~traces.landmarks)
         )
-        n_timestamps = landmarks + regulars
+        n_windows = landmarks + regulars
         if self.max_landmarks is not None:
             left = np.maximum(self.max_landmarks - (landmarks - left), 0)
             landmarks = np.full_like(landmarks, self.max_landmarks)
-        return left, regulars_left, landmarks, n_timestamps
+        return left, regulars_left, landmarks, n_windows
 
-    def at(self, rows: Integers, index: int) -> Timestamp:
+    def at(self, rows: Integers, index: int) -> Window:
         """Facts of some points, all of them the ``index``-th of their users."""
         traces = self.traces
-        left, regulars_left, landmarks, n_timestamps = (column[rows] for column in self._columns)
-        return Timestamp(
+        left, regulars_left, landmarks, n_windows = (column[rows] for column in self._columns)
+        times = traces.times[rows]
+        return Window(
             index=index,
-            time=traces.times[rows],
+            start=times,
+            end=times,
             landmark=traces.landmarks[rows],
             landmarks_to_come=left,
             regulars_to_come=regulars_left,
             n_landmarks=landmarks,
-            n_timestamps=n_timestamps,
+            n_windows=n_windows,
             period=traces.periods[rows],
             origin=np.asarray(self.origin, np.float64),
             deviation=None if self.deviations is None else self.deviations[traces.user_of[rows]],
@@ -117,76 +116,3 @@ def _counted(mask: Mask, group: Integers) -> tuple[Integers, Integers]:
     """How many of ``mask`` each point's group has, and how many of them come after the point."""
     totals = np.bincount(group, weights=mask).astype(np.int64)
     return totals[group], np.cumsum(totals)[group] - np.cumsum(mask)
-
-
-#: The noise families that make a budget schedule work on traces: one divides ε, the other ρ.
-PLANAR, PLANAR_GAUSSIAN = PLANAR_FAMILIES = ("planar_laplace", "planar_gaussian")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PointMechanism(Mechanism):
-    """Base of mechanisms that can work on points.
-
-    Their ε is the cost of telling two points ``radius`` metres apart: points d metres apart cost ε·d/radius, and
-    ρ·(d/radius)² of a budget in ρ. The state of a user is one entry on the leading axis of every array, so that any
-    users can share a step.
-    """
-
-    radius: float | None = parameter(
-        None,
-        doc="on traces: distance at which two points are told apart at a cost of epsilon or rho; unset: 1",
-        above=0,
-    )
-    #: What is promised on traces, where that differs from the promise on counts.
-    point_guarantee: ClassVar[Guarantee]
-
-    @property
-    def stated_guarantee(self) -> Guarantee:
-        """That of points, where it works on them."""
-        return self.point_guarantee if self.on_points else super().stated_guarantee
-
-    @property
-    def metres(self) -> float:
-        """The radius, or its default."""
-        return 1.0 if self.radius is None else self.radius
-
-    def start_points(self, n_users: int) -> State:
-        """State of some users before their first point."""
-        return self.start(Facts(n_cells=2, n_replicas=n_users))
-
-    def worst_points(self, time: Timestamp, state: State) -> NDArray[np.float64]:
-        """Largest ε, or ρ of a budget in ρ, that the next step can cost each user; a function of past releases only."""
-        raise NotImplementedError(f"{type(self).__name__} does not work on points")
-
-
-def shown(time: Timestamp, state: State) -> Points:
-    """Last release of each user; before any, the public point."""
-    return np.where((state["last_window"] > 0)[:, None], state["last"], time.origin)
-
-
-def remember(time: Timestamp, values: Points, state: State, publish: Mask) -> State:
-    """State in which the users who published have a new last release."""
-    return state | {
-        "last": np.where(publish[:, None], values, state["last"]),
-        "last_window": np.where(publish, time.index, state["last_window"]),
-    }
-
-
-def only_present(release: PointRelease, present: Mask, before: State, after: State) -> tuple[PointRelease, State]:
-    """Release and state with users that have no point left out, their state unchanged."""
-    if present.all():
-        return release, after
-    hidden = PointRelease(
-        values=np.where(present[:, None], release.values, np.nan),
-        action=np.where(present, release.action, "absent"),
-        noise=release.noise,
-        scale=np.where(present, release.scale, 0.0),
-        epsilon=np.where(present, release.epsilon, 0.0),
-        rho=np.where(present, release.rho, 0.0),
-        repeats=np.where(present, release.repeats, -1),
-    )
-    kept = {
-        name: np.where(present.reshape(present.shape + (1,) * (new.ndim - 1)), new, before[name])
-        for name, new in after.items()
-    }
-    return hidden, kept

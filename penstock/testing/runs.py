@@ -14,7 +14,6 @@ from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
 from penstock.mechanisms.core.draws import Noise
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.run import step_through
 from penstock.mechanisms.core.state import State
 
@@ -50,9 +49,6 @@ def worlds(subject: Subject) -> Iterator[tuple[Facts, list[Window]]]:
     """Public facts and windows: one period; too many landmarks; bounded periods; sensors that come and go."""
     yield (facts := facts_for()), facts.windows()
     yield (facts := facts_for(budget_period=6, max_landmarks=1)), facts.windows()
-    if subject.mechanism.bounds_periods:
-        bound = PeriodBound(most=5, max_cells=2, shortest=6, longest=6)
-        yield (facts := facts_for(budget_period=6, period_bound=bound)), facts.windows()
     if subject.mechanism.period_budget is not None:
         yield (facts := facts_for(budget_period=6, max_per_period=5)), facts.windows()
     if getattr(subject.mechanism, "reshapes", False):

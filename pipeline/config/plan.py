@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.traces import PointMechanism
+from penstock.mechanisms.core.schedules import Scheduled
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.run import RunConfig
@@ -119,7 +119,7 @@ def outline(
 
 def _traces(config: RunConfig) -> TraceSpec | None:
     """Terms of a release of traces; None where counts are released."""
-    released = (step for step in config.mechanism if isinstance(step, PointMechanism) and step.on_points)
+    released = (step for step in config.mechanism if isinstance(step, Scheduled) and step.on_points)
     if (mechanism := next(released, None)) is None:
         return None
     windows = config.windows

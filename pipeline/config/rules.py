@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from penstock.accountants.core.accountant import Accountant
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.chain import Chain, misplaced
-from penstock.mechanisms.core.contract import MECHANISMS, Generalization, Mechanism, Transformation
+from penstock.mechanisms.core.contract import MECHANISMS, Generalization, Mechanism
 from penstock.mechanisms.core.draws import LARGEST_SCALE
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
@@ -365,30 +365,28 @@ def block_bounds_have_a_block(mechanism: tuple[Mechanism, ...], bounding: Boundi
 
 
 def period_bounds_are_priced(
-    mechanism: tuple[Mechanism, ...],
-    bounding: Bounding,
-    windows: Windows,
-    sensors: Sensors,
-    landmarks: Landmarks | None,
+    mechanism: tuple[Mechanism, ...], bounding: Bounding, sensors: Sensors
 ) -> Iterator[Finding]:
-    """A mechanism has to know what a bound on a user's whole budget period does to the counts of other windows."""
+    """A bound on memberships of a budget period has a sensitivity where the unit of privacy is the whole period."""
     if bounding.max_per_period is None:
         return
-    for i, step in enumerate(mechanism):
-        if not (isinstance(step, Transformation) or (i == 0 and step.bounds_periods)):
-            expected = "one on counts of single windows, alone or with post-processing, with bounding.max_per_period"
-            yield Finding(("mechanism", i, "type"), "", expected)
+    if not any(_by_period(step) for step in mechanism):
+        expected = (
+            "left out with units smaller than the budget period; mechanism type period_uniform protects all of it"
+        )
+        yield Finding(("bounding", "max_per_period"), bounding.max_per_period, expected)
     if sensors != Sensors():
         yield Finding(("sensors",), sensors, "left out with bounding.max_per_period")
-    if landmarks is not None and landmarks.max_per_period is not None:
-        expected = "left out with bounding.max_per_period: the memberships that move depend on the number of landmarks"
-        yield Finding(("landmarks", "max_per_period"), landmarks.max_per_period, expected)
 
 
-def period_bounds_have_a_period(bounding: Bounding, source: Source, budget_period: int | None) -> Iterator[Finding]:
-    """Of an endless run without periods a count of everybody's memberships would grow for ever."""
-    if bounding.max_per_period is not None and budget_period is None and source.until is None:
-        yield Finding(("budget_period",), None, f"{A_DURATION}, which bounding.max_per_period is a bound on")
+def _by_period(step: Mechanism) -> bool:
+    return step.stages != ("events",) and step.unit.kind == "period"
+
+
+def periods_are_known(mechanism: tuple[Mechanism, ...], source: Source, budget_period: int | None) -> Iterator[Finding]:
+    """Noise for a whole budget period needs its number of windows; an endless run is no period."""
+    if any(_by_period(step) for step in mechanism) and budget_period is None and source.until is None:
+        yield Finding(("budget_period",), None, f"{A_DURATION}, on an endless run of a mechanism that protects periods")
 
 
 def noise_can_be_drawn(mechanism: tuple[Mechanism, ...], bounding: Bounding, space: Space) -> Iterator[Finding]:
@@ -649,7 +647,7 @@ RULES: tuple[Rule, ...] = (
     cells_can_be_grouped,
     block_bounds_have_a_block,
     period_bounds_are_priced,
-    period_bounds_have_a_period,
+    periods_are_known,
     accountants_know_period_bounds,
     noise_can_be_drawn,
     accountants_know_linked_windows,

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from penstock.accountants.correlation.adversary import KnownCorrelation, adversary
 from penstock.accountants.correlation.planning import largest_epsilon
 from penstock.accountants.temporal import Temporal
-from penstock.mechanisms.core.contract import GAUSSIAN_FAMILIES, MECHANISMS, Mechanism
+from penstock.mechanisms.core.contract import MECHANISMS, Mechanism
+from penstock.mechanisms.core.noise_family import families
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ConfigError
-from penstock.mechanisms.core.schedules import BudgetSchedule
-from penstock.mechanisms.core.traces import PLANAR_FAMILIES
+from penstock.mechanisms.core.schedules import Scheduled
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import training_part
 
@@ -37,7 +37,7 @@ class PlannedEpsilon:
 def is_plannable(mechanism: Mechanism) -> bool:
     """Whether no release of a mechanism ever costs more than its ``epsilon``, in pure ε."""
     noise = getattr(mechanism, "noise", None)
-    return isinstance(mechanism, BudgetSchedule) and noise not in (*PLANAR_FAMILIES, *GAUSSIAN_FAMILIES)
+    return isinstance(mechanism, Scheduled) and noise in families("counts", "epsilon")
 
 
 def plan_epsilon(config: RunConfig, goal: float) -> PlannedEpsilon:

@@ -12,8 +12,7 @@ from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Facts, Mechanism
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.period import PeriodBound
-from penstock.mechanisms.core.traces import PointMechanism
+from penstock.mechanisms.core.schedules import Scheduled
 from penstock.pipeline.counting.bounding import CountingBounds
 from penstock.pipeline.counting.contributions import KeyLayout
 from penstock.pipeline.counting.targets import Targets, targets_of
@@ -119,7 +118,7 @@ class Batching:
 class TraceSpec:
     """Terms of a release of traces, whose landmarks and budget periods go by points instead of windows."""
 
-    mechanism: PointMechanism
+    mechanism: Scheduled
     landmarks: Landmarks | None
     budget_period: int | None  # in milliseconds; None: the whole run
     time_zone: str  # of landmarks and budget periods
@@ -217,7 +216,6 @@ class CoreSpec:
             max_per_period=self.bounds.max_per_period,
             n_windows=self.grid.calendar.n_windows,
             windows_per_day=self.grid.calendar.per_day,
-            period_bound=self.period_bound,
         )
 
     def accounting_facts(self, accountant: Accountant | None = None, shard: int = 0) -> AccountingFacts:
@@ -236,12 +234,3 @@ class CoreSpec:
             max_per_period=self.bounds.max_per_period,
             training=None if accountant is None else self.shards[self.accountants.index(accountant)][shard],
         )
-
-    @cached_property
-    def period_bound(self) -> PeriodBound | None:
-        """Bound on what a user is in over a whole budget period, where one is set."""
-        most = self.bounds.max_per_period
-        if most is None:
-            return None
-        shortest, longest, alone = self.grid.period_lengths()
-        return PeriodBound(most=most, max_cells=self.bounds.max_cells, shortest=shortest, longest=longest, alone=alone)

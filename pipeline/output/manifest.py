@@ -30,7 +30,7 @@ from penstock.pipeline.output.utility_summary import losses, shared_rows
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.traces import area_of
 from penstock.pipeline.sources.base import LiveSource, Source
-from penstock.pipeline.windows.calendar import CLOCK_CHANGE, DAY, format_time
+from penstock.pipeline.windows.calendar import format_time
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -109,23 +109,10 @@ def ledger_head(plan: Plan) -> dict[str, Any]:
 
 
 def sensitivity(plan: Plan) -> dict[str, Any]:
-    """Largest change of the counts by one person, and by their window, day and run where budget periods are bounded."""
+    """Largest change of the counts of a window by one person, and the bound on a budget period where there is one."""
     most = plan.bounds.max_cells
     sizes: dict[str, Any] = {"max_cells": most, "l1": most, "l2": most**0.5}
-    if (bound := plan.period_bound) is None:
-        return sizes
-    grid, zone = plan.grid, plan.config.windows.time_zone
-    # Periods of one day are the days of the same zone; any others meet a day anywhere.
-    if grid.fits_days and grid.budget_period_ms == DAY:
-        day = bound.whole
-    else:
-        longest = DAY if zone == "UTC" else DAY + CLOCK_CHANGE
-        day = bound.stretch(-(-longest // grid.calendar.step) + (not grid.fits_days))
-        if not grid.fits_days:  # other events stay in windows that go beyond the day, and bounding may keep another one
-            day += 2 * bound.of_window
-    n_windows = grid.calendar.n_windows
-    run = {} if n_windows is None else {"run": bound.whole * (grid.window(n_windows).period + 1)}
-    return sizes | {"memberships": {"window": bound.of_window, "day": day, **run}}
+    return sizes if plan.bounds.max_per_period is None else sizes | {"max_per_period": plan.bounds.max_per_period}
 
 
 def public_manifest(

@@ -20,7 +20,8 @@ from penstock.mechanisms.core.plugin import BudgetExceeded
 from penstock.mechanisms.core.run import ReleasedTraces, collect, release_traces
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.trace_goal import PlannedNoise
-from penstock.mechanisms.core.traces import PointMechanism, PointSchedule, Traces
+from penstock.mechanisms.core.schedules import Scheduled
+from penstock.mechanisms.core.traces import PointSchedule, Traces
 from penstock.pipeline.counting.contributions import starts_of, user_codes
 from penstock.pipeline.counting.ingest import RowCounts, rejected_by_reason
 from penstock.pipeline.counting.spec import CoreSpec
@@ -291,7 +292,7 @@ class TraceLoop:
         return Charge(1, 1, 0.0, 0.0, 1, data, part=f"traces/{shard} of {self.plan.batching.n_shards}")
 
 
-def planned_noise(mechanism: PointMechanism, traces: Traces) -> NDArray[np.float64] | None:
+def planned_noise(mechanism: Scheduled, traces: Traces) -> NDArray[np.float64] | None:
     """Standard deviation for each trace, where the mechanism's noise is given by a goal."""
     sigma = getattr(mechanism, "sigma", None)
     if not isinstance(sigma, PlannedNoise):
@@ -301,7 +302,7 @@ def planned_noise(mechanism: PointMechanism, traces: Traces) -> NDArray[np.float
     return planned_deviations(sigma.conditional_goal, mechanism.metres, traces)
 
 
-def check_budget(seen: TraceView, mechanism: PointMechanism) -> None:
+def check_budget(seen: TraceView, mechanism: Scheduled) -> None:
     """Raise `BudgetExceeded` if any user's sum over L ∪ {t} passes the mechanism's budget in any budget period."""
     budget = mechanism.landmark_budget
     if budget is None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import Window
 from penstock.mechanisms.core.plugin import ParameterError
-from penstock.pipeline.windows.calendar import CLOCK_CHANGE, DAY, Calendar, wall_time
+from penstock.pipeline.windows.calendar import DAY, Calendar, wall_time
 from penstock.pipeline.windows.landmarks import Landmarks
 from penstock.pipeline.windows.sensors import SensorSchedule
 
@@ -201,24 +201,6 @@ class WindowGrid:
         """The budget periods as a calendar of their own."""
         assert self.budget_period_ms is not None
         return period_calendar(self.budget_period_ms, self.calendar.start(1), self.time_zone or self.calendar.time_zone)
-
-    def period_lengths(self) -> tuple[int, int, bool]:
-        """Windows of the shortest budget period between two others, of the longest one, and whether there is only one.
-
-        On an endless run, of whose periods some may hold a clock change: a lower and an upper bound.
-        """
-        n_windows, length = self.calendar.n_windows, self.budget_period_ms
-        if length is None:
-            if n_windows is None:
-                raise ParameterError("budget_period", None, "given: an endless run has no last window")
-            return n_windows, n_windows, True
-        if n_windows is None:
-            change = 0 if length % DAY or self._periods.time_zone == "UTC" else CLOCK_CHANGE
-            least, most = (max(1, -(-(length + by) // self.calendar.step)) for by in (-change, change))
-            return max(1, least - 1), most, False
-        n_inside = np.unique(self._periods.index(self.calendar.starts(1, n_windows)), return_counts=True)[1]
-        longest = int(n_inside.max())
-        return int(n_inside[1:-1].min(initial=longest)), longest, len(n_inside) == 1
 
     @cached_property
     def _n_landmarks(self) -> int | None:

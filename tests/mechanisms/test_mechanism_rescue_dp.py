@@ -9,9 +9,8 @@ import pytest
 
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
 from penstock.mechanisms.core.contract import Facts
-from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.core.run import run_mechanism
-from penstock.mechanisms.rescue_dp import RescueDp
+from penstock.mechanisms.rescue_dp import RescueDp, squared_sensitivity
 from penstock.testing import Subject
 from penstock.testing.checks import (
     charges_stay_within_worst_charge,
@@ -74,19 +73,9 @@ def test_a_user_moves_the_sums_by_no_more_than_is_priced(sizes):
     incidence = np.repeat(np.eye(len(sizes)), sizes, axis=1)
     padded = np.zeros(n_cells, int)
     padded[: len(sizes)] = sizes
-    window = Facts(n_cells=n_cells, n_windows=1).windows()[0]
     for max_cells in range(1, n_cells + 1):
         worst = max((incidence[:, list(own)].sum(1) ** 2).sum() for own in combinations(range(n_cells), max_cells))
-        mechanism = RescueDp(rho=1.0, w=2, noise="gaussian")
-        state = mechanism.start(Facts(n_cells=n_cells, max_cells=max_cells))
-        assert mechanism._moved(window, padded, state)["max_cells"] == worst
-        # Where budget periods are bounded, fewer memberships move them by their part.
-        bound = PeriodBound(most=n_cells, max_cells=max_cells, shortest=3, longest=3)
-        bounded = mechanism.start(Facts(n_cells=n_cells, max_cells=max_cells, period_bound=bound))
-        priced = mechanism._moved(window, padded, bounded)["max_cells"]
-        for number in range(1, max_cells + 1):
-            some = max((incidence[:, list(own)].sum(1) ** 2).sum() for own in combinations(range(n_cells), number))
-            assert some <= priced * number / max_cells
+        assert squared_sensitivity(padded, max_cells) == worst
 
 
 def test_it_publishes_less_often_where_releases_stay():

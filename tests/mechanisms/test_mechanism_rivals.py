@@ -29,8 +29,13 @@ def test_fast_never_passes_the_budget_of_a_period(scene):
     counts = np.full((60, 3), 500) if scene == "steady" else rng.integers(0, 5000, (60, 3))
     releases = run_mechanism(FAST, counts, Facts(n_cells=3, max_cells=2, budget_period=12), seed=2)
     spent = np.array([pure_epsilon(release.charge) for release in releases]).reshape(5, 12)
-    assert (spent.sum(1) <= 3.0 + 1e-12).all()
-    assert (np.count_nonzero(spent, axis=1) == 3).all() or scene == "steady"
+    assert spent[:, 0] == pytest.approx(3.0), "a period is charged once, with its first window"
+    assert not spent[:, 1:].any()
+    published = np.array([release.action == "published" for release in releases]).reshape(5, 12).sum(1)
+    assert (published <= 3).all()
+    assert (published == 3).all() or scene == "steady"
+    # Each publication has the noise of all three: 3 · 2 memberships.
+    assert {release.scale for release in releases if release.action == "published"} == {2.0}
 
 
 def test_fast_publishes_more_where_releases_surprise():
