@@ -266,7 +266,7 @@ def misplaced(steps: Sequence[Mechanism]) -> Iterator[tuple[int, str]]:
 
 def _cannot_read(reader: Mechanism, before: Sequence[Mechanism]) -> Iterator[str]:
     longer = any(isinstance(step, TemporalGeneralization) for step in before)
-    if longer and (isinstance(getattr(reader, "block", None), int) or reader.landmark_budget is not None):
+    if longer and (isinstance(getattr(reader, "block", None), int) or reader.unit.has_periods):
         yield "a mechanism of single windows after temporal_generalization (or set windows.size to the longer window)"
     if not reader.may_be_sampled and any(isinstance(step, Sampling) for step in before):
         yield "without sampling before it: one membership is in several of its counts, and nothing is claimed for that"

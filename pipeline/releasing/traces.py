@@ -18,9 +18,9 @@ from penstock.mechanisms.core.geometry import Points, corners_of, distance, mean
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.plugin import BudgetExceeded
 from penstock.mechanisms.core.run import ReleasedTraces, collect, release_traces
+from penstock.mechanisms.core.schedules import Scheduled
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.trace_goal import PlannedNoise
-from penstock.mechanisms.core.schedules import Scheduled
 from penstock.mechanisms.core.traces import PointSchedule, Traces
 from penstock.pipeline.counting.contributions import starts_of, user_codes
 from penstock.pipeline.counting.ingest import RowCounts, rejected_by_reason

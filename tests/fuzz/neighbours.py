@@ -277,7 +277,7 @@ def _sensitivity(world: World, one: Change, seen: Seen, moved: np.ndarray[Any, A
     latest = calendar.index(times)
     hit = {window for window in latest.tolist() if window}
     blocks = {(window - 1) // unit for window in hit}
-    if seen.plan.period_bound is not None:
+    if seen.plan.bounds.max_per_period is not None:
         facts = seen.plan.grid.windows(1, seen.plan.grid.n_windows)
         since = {facts[window - 1].period: window for window in sorted(hit, reverse=True)}
         blocks |= {one.index - 1 for one in facts if one.index >= since.get(one.period, np.inf)}

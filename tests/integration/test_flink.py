@@ -40,9 +40,9 @@ output: {path: runs/flink, report: false}
 BOUNDED = (
     "bounding.max_per_period=5",
     "budget_period=2h",
-    "landmarks={recurring: ['00:00-24:00']}",
-    "mechanism={type: landmark_uniform, epsilon: 0.5}",
-    "accountants=[{type: landmark_budget}]",
+    "landmarks=null",
+    "mechanism={type: period_uniform, epsilon: 0.5}",
+    "accountants=[{type: composition}]",
 )
 FINITE = (
     "source={type: synthetic, seed: 1, n_users: 400, events_per_hour: 20.0, "

@@ -16,7 +16,6 @@ from neighbours import TRIES, tried
 from worlds import KINDS
 
 from penstock.accountants import composition
-from penstock.mechanisms.core.period import PeriodBound
 from penstock.mechanisms.sampling import Sampling
 from penstock.pipeline.counting import bounding, count
 from penstock.pipeline.counting.bounding import PeriodQuota
@@ -61,11 +60,6 @@ def one_cell_too_many(patch):
 
     patch.setattr(bounding, "bound", bound)
     patch.setattr(count, "bound", bound)
-
-
-def nobody_moves_up(patch):
-    """Price a stretch as if nothing took the place of what goes."""
-    patch.setattr(PeriodBound, "part", lambda self, n, length=None: min(self.most, self.max_cells * n))
 
 
 def a_quota_for_each_window(patch):
@@ -141,7 +135,6 @@ def every_second_one(patch):
 MUTANTS = [
     (whoever_comes_first, "files", 5),
     (one_cell_too_many, "files", 4),
-    (nobody_moves_up, "periods", 10),
     (a_quota_for_each_window, "periods", 0),
     (every_second_one, "files", 0),
     (no_row_of_an_empty_cell, "files", 0),

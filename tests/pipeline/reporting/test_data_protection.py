@@ -25,6 +25,7 @@ def deployed(tmp_path_factory) -> Path:
     """The folder of a deployment with a bounded period, without its operator's side."""
     folder = tmp_path_factory.mktemp("deployed")
     changes = {"bounding": {"max_cells": 1, "max_per_period": 2}, "budget_period": "1d"}
+    changes |= {"mechanism": {"type": "period_uniform", "epsilon": 1.0}, "landmarks": None}
     made = run(configured(sections(folder, **changes)), runner="local").folder
     shutil.rmtree(made / "operator")
     return made

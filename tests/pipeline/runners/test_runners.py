@@ -113,21 +113,21 @@ CASES: dict[str, dict[str, Any]] = {
         "bounding": {"max_cells": 2, "max_per_period": 5},
         "budget_period": "5h",  # the run begins and ends within one
         "landmarks": None,
-        "mechanism": {"type": "w_event_uniform", "epsilon": 4.0, "w": 3},
+        "mechanism": {"type": "period_uniform", "epsilon": 4.0},
         "accountants": [{"type": "composition"}],
     },
-    "bounded in landmarks": {
+    "bounded in periods": {
         "bounding": {"max_cells": 2, "max_per_period": 3, "keep": "most_frequent"},
         "budget_period": "4h",
         "mechanism": [
-            {"type": "landmark_uniform", "epsilon": 4.0, "delta": 1e-6, "noise": "discrete_gaussian"},
+            {"type": "period_uniform", "epsilon": 4.0, "delta": 1e-6, "noise": "discrete_gaussian"},
             {"type": "filter"},
         ],
     },
     "bounded over the run": {
         "bounding": {"max_per_period": 9, "keep": "last"},
         "landmarks": None,
-        "mechanism": {"type": "w_event_uniform", "epsilon": 4.0, "w": 3},
+        "mechanism": {"type": "fast", "epsilon": 4.0},
         "accountants": [{"type": "composition"}],
     },
     "targets": {
