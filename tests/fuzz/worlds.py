@@ -291,21 +291,12 @@ def decisions(random_: random.Random) -> World:
 def periods(random_: random.Random) -> World:
     """A bound on each person's whole budget periods: what goes from one window makes room in later ones."""
     n_windows = random_.randint(2, 6)
-    steps: list[dict[str, Any]] = [
-        {"type": random_.choice(["w_event_uniform", "w_event_sample", "w_event_bd", "pegasus"])}
-    ]
-    steps[0] |= {"epsilon": 1.0, "w": 2}
+    steps: list[dict[str, Any]] = [{"type": random_.choice(["period_uniform", "fast"]), "epsilon": 1.0}]
     changes: dict[str, Any] = {"budget_period": f"{random_.randint(1, n_windows)}h"}
-    landmarks: tuple[int, ...] = ()
-    if random_.random() < 0.5:
-        steps = [{"type": f"landmark_{random_.choice(['uniform', 'skip', 'adaptive'])}", "epsilon": 1.0}]
-        landmarks = tuple(random_.sample(range(1, n_windows + 1), random_.randint(1, n_windows)))
-        changes = {"landmarks": {"windows": sorted(landmarks)}}
     value = sections(random_, steps, False, **changes)
     value["bounding"]["max_per_period"] = random_.randint(1, 5)
     rows = crowd(random_, n_windows * HOUR)
-    units = ("person", "step", "event", *(("landmarks",) if landmarks else ("stretch",)))
-    return World("periods", value, rows, n_windows, landmarks=landmarks, units=units)
+    return World("periods", value, rows, n_windows, units=("person", "step", "event", "stretch"))
 
 
 def _live(random_: random.Random, kind: str, **source: Any) -> World:
