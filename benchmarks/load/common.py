@@ -167,7 +167,8 @@ def configuration(
         "bounding": {"max_cells": 5},
         "mechanism": {"type": "discrete_laplace", "epsilon": 1.0},
         "accountants": [{"type": "composition"}],
-        "output": {"path": str(folder / "out"), "report": False, "ledger_source": "events", "truth": False}
+        "output": {"path": str(folder / "out"), "report": False, "truth": False}
+        | {"ledger_source": "load", "ledger": str(folder / "out" / "operator" / "ledger"), "new_ledger": True}
         | {"kafka": {"brokers": brokers, "releases": f"{topic}-releases"}},
     }
 

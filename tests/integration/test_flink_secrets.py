@@ -34,7 +34,7 @@ windows: {type: fixed, size: 30m}
 bounding: {max_cells: 2}
 mechanism: {type: discrete_laplace, epsilon: 0.5}
 accountants: [{type: composition}]
-output: {path: FOLDER/run, report: false, ledger_source: events}
+output: {path: FOLDER/run, report: false, ledger_source: events, ledger: FOLDER/ledger}
 """
 
 

@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Producer as TransactionalProducer
 from confluent_kafka.admin import AdminClient, NewPartitions
 from kafka_broker import Broker, wait_for
-from ledgers import charges_in, windows_in
+from ledgers import charged_until, charges_in, windows_in
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import DataError
@@ -66,7 +66,8 @@ def sections(folder: Path, source: dict, **changes) -> dict:
         "bounding": {"max_cells": 2},
         "mechanism": {"type": "discrete_laplace", "epsilon": 1.0},
         "accountants": [{"type": "composition"}],
-        "output": {"path": str(folder), "report": False, "ledger_source": "events"},
+        "output": {"path": str(folder), "report": False, "ledger_source": "events"}
+        | {"ledger": str(folder / "operator" / "ledger"), "new_ledger": True},
     } | changes
 
 
@@ -390,7 +391,7 @@ def test_a_partition_that_is_added_while_a_run_goes_on_is_in_time(broker, topics
         sender.send(name, "", json.dumps(row), 3 if number >= 5 and number % 2 else number % 3)
         sender.flush()
         time.sleep(0.5)
-    wait_for(lambda: max(charge.window_end for charge in charges_in(ledger)) > row["time"], running)
+    wait_for(lambda: charged_until(ledger) > row["time"], running)
     running.send_signal(signal.SIGINT)
     assert running.wait(60) == INTERRUPTED, (tmp_path / "log").read_text()
     rows = json.loads((tmp_path / "out" / "operator" / "manifest.json").read_text())["rows"]

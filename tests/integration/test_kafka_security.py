@@ -87,6 +87,7 @@ def sections(folder, topics, brokers: str, options: dict | None = None) -> dict:
         "accountants": [{"type": "composition"}],
         "output": {
             "path": str(folder / "out"),
+            "ledger_source": "events",
             "kafka": {"releases": topics["releases"], "accounts": topics["accounts"], **client},
         },
     }

@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from penstock.pipeline.output import checkpoint
+from penstock.pipeline.releasing.charge_table import Terms
 from penstock.pipeline.releasing.ledger import Charge, Ledger, Transaction
 
 
@@ -38,6 +39,13 @@ def charges_in(path: Path) -> list[Charge]:
 def windows_in(path: Path) -> list[int]:
     """The windows that were charged, in order."""
     return [charge.window for charge in charges_in(path)]
+
+
+def charged_until(path: Path) -> int:
+    """End of the last window that was charged, in milliseconds since 1970."""
+    ledger = Ledger(path)
+    terms = Terms.of(next(ledger.entries()).values["terms"])
+    return max(terms.calendar.end(posting.last_slot) for posting in ledger.postings())
 
 
 def apart(value: dict[str, Any], name: str) -> dict[str, Any]:
