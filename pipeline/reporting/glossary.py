@@ -96,7 +96,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "Laplace, Gaussian": "Two shapes of noise. The *discrete* ones are whole numbers, drawn exactly.",
         "noise key": "The secret that noise is drawn from in a deployment. Who has it can take the noise away.",
         "seed": "What noise is drawn from in a simulation. It is no secret.",
-        "nonce": "Random bytes that a deployment draws once, so that no two runs share their noise.",
+        "nonce": "Random bytes that a deployment draws at every start and `--resume`, so that no noise is drawn twice.",
         "post-processing": "What is done to releases without looking at the data again. It costs nothing.",
         "filter": "Post-processing that makes the best guess of each count from all releases so far.",
         "simulation, deployment": (
