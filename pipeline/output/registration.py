@@ -247,21 +247,23 @@ def register(plan: Plan) -> str | None:
 
 
 def _enter(plan: Plan, transaction: Transaction) -> str | None:
-    if plan.keys.run_id:
+    if not plan.keys.run_id:  # a simulation repeats itself, in a ledger that knows no other run
+        notice = None
+    else:
         check_terms(transaction.terms, plan)
-    notice = _notice(plan, transaction)
-    transaction.enter(
-        {
-            "entry": "run",
-            "run": plan.keys.run_id,
-            "configuration": digest(plan.config).hex()[:32],
-            "from": plan.grid.calendar.from_ms,
-            "until": plan.grid.calendar.until_ms,
-            "input": _input(plan),
-            "nonce": plan.keys.noise_key.nonce.hex(),
-            "others": bool(KnownLedgers(plan).others()),
-        }
-    )
+        notice = _notice(plan, transaction)
+        transaction.enter(
+            {
+                "entry": "run",
+                "run": plan.keys.run_id,
+                "configuration": digest(plan.config).hex()[:32],
+                "from": plan.grid.calendar.from_ms,
+                "until": plan.grid.calendar.until_ms,
+                "input": _input(plan),
+                "nonce": plan.keys.noise_key.nonce.hex(),
+                "others": bool(KnownLedgers(plan).others()),
+            }
+        )
     if plan.on_points:
         _charge_traces(plan, transaction)
     return notice

@@ -30,7 +30,7 @@ def charges_in(path: Path) -> list[Charge]:
     if not path.is_dir():
         return [posting.charge for posting in Ledger(path).postings() if not posting.charge.part]
     ledger, manifest = Ledger(ledger_of(path)), path / "operator" / "manifest.json"
-    run = [entry.values["run"] for entry in ledger.entries() if entry.kind == "run"][-1:]
+    run = [entry.values["run"] for entry in ledger.entries() if entry.kind == "run"][-1:] or [""]
     if manifest.exists():
         run = [json.loads(manifest.read_text())["ledger"]["run"]]
     return [posting.charge for posting in ledger.postings() if posting.run in run and not posting.charge.part]

@@ -225,7 +225,7 @@ def test_a_run_from_the_beginning_again_changes_and_charges_nothing(fed: Plan) -
     first, charges = released(fed), ledger_path(fed).read_bytes()
     feed(fed, in_time(fed))
     assert (released(fed), ledger_path(fed).read_bytes()) == (first, charges)
-    assert len(charges.splitlines()) == 12
+    assert len(charges.splitlines()) == 13
 
 
 def test_what_was_counted_before_a_failure_counts(fed: Plan, local: Path) -> None:
