@@ -28,7 +28,7 @@ import numpy as np
 from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
 from penstock.accountants.core.trace_view import TraceView
 from penstock.accountants.gaussian_process.design import designed_covariance
-from penstock.accountants.gaussian_process.goal import smallest_sigma
+from penstock.accountants.gaussian_process.goal import smallest_sigma, worst_length_scale
 from penstock.accountants.gaussian_process.interpretation import worst_pair
 from penstock.accountants.gaussian_process.kernels import GaussianProcess, named_family
 from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
@@ -58,9 +58,12 @@ class ConditionalInferential(TracePrior, Accountant):
     ----------
     radius
         How far apart the two hypotheses about a secret point may be, in metres.
-    kernel, length_scale, variance, period, nugget
+    kernel, variance, period, nugget
         Of the Gaussian process that the adversary knows, the same on both axes: ``rbf``, ``matern12``, ``matern32`` or
         ``periodic``; seconds and square metres.
+    length_scale
+        The longest length scale that the process may have: figures are the largest over all of them. ``{exactly: …}``:
+        the only one.
     secrets, width
         Which of the last points are secret together: ``singletons``, ``every_other`` or ``sliding_blocks`` of
         ``width``.
@@ -75,18 +78,19 @@ class ConditionalInferential(TracePrior, Accountant):
         Write the figures after this many releases of a trace, again and again.
 
     **Privacy.** Rows, for each trace: ``loss`` (of the worst secret among the last points, nats; a secret that has left
-    the block is covered by figures with a promise only), ``independent_loss``
-    (the same if points did not depend on each other), ``ratio``, and ``interval`` (half-width in metres within which
-    the adversary finds the newest point with probability 0.954). Unit: the secret points of one user; they never
-    depend on positions. Meehan and Chaudhuri 2021; ``docs/conditional_inferential.md`` proves the bound. Only Gaussian
-    noise on points has a theorem: anything else has an infinite loss. O(block³) for each secret and figure.
+    the block is covered by figures with a promise only), ``independent_loss`` (the same if points did not depend on
+    each other), ``ratio``, and ``interval`` (half-width in metres within which the adversary finds the newest point
+    with probability 0.954). For a class ``worst_length_scale`` says where ``loss`` is largest (found by a search that
+    is careful, not proved; a thousandth is added). Unit: the secret points of one user; they never depend on positions.
+    Meehan and Chaudhuri 2021; ``docs/conditional_inferential.md`` proves the bound. Only Gaussian noise on points has a
+    theorem: anything else has an infinite loss. O(block³) for each secret and figure, a hundred times that for a class.
 
     Examples
     --------
     >>> account = ConditionalInferential(length_scale=600.0, variance=1e6, radius=50.0, every=2)
     >>> rows = account.trace_rows("x", times=np.array([0.0, 60.0]), sigma=np.array([100.0, 100.0]))
     >>> [(row.name, round(row.value, 2)) for row in rows]
-    [('loss', 0.37), ('independent_loss', 0.25), ('ratio', 1.5), ('interval', 162.96)]
+    [('loss', 0.37), ('independent_loss', 0.25), ('ratio', 1.5), ('interval', 162.96), ('worst_length_scale', 600.0)]
     """
 
     radius: float = parameter(
@@ -111,7 +115,8 @@ class ConditionalInferential(TracePrior, Accountant):
         mechanism = facts.mechanism
         sigma = getattr(mechanism, "deviation", None)
         is_bounded = mechanism is not None and mechanism.on_points
-        return self._trace(sigma, is_bounded), TraceLossState.start()
+        trace = self._trace(sigma, is_bounded)
+        return trace, trace.start()
 
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: TraceLossState, state: State
@@ -158,7 +163,8 @@ class ConditionalInferential(TracePrior, Accountant):
 
     def _trace(self, sigma: float | None, is_bounded: bool = True) -> TraceLossState:
         spacing = None if self.interval is None or not sigma else MinimumSpacing(self.interval, sigma)
-        return TraceLossState(GaussianProcess.of(self), spacing, self.block, is_bounded)
+        is_class = self.length_scales.at_most is not None
+        return TraceLossState(GaussianProcess.of(self), spacing, self.block, is_class, is_bounded)
 
     def finish(self, model: TraceLossState, state: State) -> Rows:
         """The figures that nothing later can raise."""
@@ -176,11 +182,22 @@ class ConditionalInferential(TracePrior, Accountant):
         family = named_family(self.secrets, n_points, self.width)
         figures = running_losses(state, model.prior, family, self.radius, self.order, model.spacing)
         loss, independent = float(figures.loss.max()), float(figures.independent_loss.max())
+        rows = []
+        if model.is_class:
+
+            def of_scale(length_scale: float) -> float:
+                """Largest loss under one length scale."""
+                given = (self.radius, self.order, model.spacing, length_scale)
+                return float(running_losses(state, model.prior, family, *given).loss.max())
+
+            loss, at = worst_length_scale(of_scale, state["times"], model.prior.length_scale, self.kernel, self.period)
+            rows = [row("worst_length_scale", at, unit="1" if self.kernel == "periodic" else "seconds")]
         return [
             row("loss", loss),
             row("independent_loss", independent),
             row("ratio", loss / independent, unit="1"),
             row("interval", float(figures.interval[-1]), unit="metres"),
+            *rows,
         ]
 
 

@@ -31,10 +31,10 @@ class GaussianTrace(Scheduled):
 
     **Privacy.** Alone, a point has a Rényi loss of order λ of λ·radius²/(2σ²) (ρ-zCDP with ρ = radius²/(2σ²)). With a
     goal, every chosen secret of every trace has at most the goal's loss, whatever the times of its points, against an
-    adversary who knows that each axis is a Gaussian process with the given kernel. What no noise can keep to the goal
-    is refused: all points of a trace in which secret points follow from each other to machine precision, and points
-    beyond the goal's ``n_points``. Unit: the secret points of one user; neighbours differ in their positions. Meehan
-    and Chaudhuri 2021.
+    adversary who knows that each axis is a Gaussian process with the given kernel and any one length scale up to the
+    given one. What no noise can keep to the goal is refused: all points of a trace in which secret points follow from
+    each other to machine precision, and points beyond the goal's ``n_points``. Unit: the secret points of one user;
+    neighbours differ in their positions. Meehan and Chaudhuri 2021.
 
     Notes
     -----

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,13 @@ from penstock.accountants.gaussian_process.loss import (
     loss_matrix,
     loss_per_eigenvalue,
 )
+from penstock.accountants.gaussian_process.running import TraceBlock
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.trace_goal import ConditionalGoal
 from penstock.mechanisms.core.traces import Traces
+
+#: Added to the worst loss found in a class, relative.
+TOLERANCE = 1e-3
 
 
 def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> Array:
@@ -40,12 +45,14 @@ def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> 
     Returns (n_users,); infinite where no noise is enough, because the prior determines a secret point from the
     others of its set to machine precision (a nugget ends that).
 
-    Traces with the same gaps are worked out once. O(n_points³) for each secret, and ten times as much for the worst.
+    Traces with the same gaps are worked out once. O(n_points³) for each secret, and ten times as much for the worst;
+    for a class a few hundred times O(n_points³).
 
     Examples
     --------
     >>> from penstock.mechanisms.core.traces import traces_of
-    >>> goal = ConditionalGoal(goal=0.5, length_scale=600.0, variance=1e6)
+    >>> from penstock.mechanisms.core.trace_goal import LengthScales
+    >>> goal = ConditionalGoal(goal=0.5, length_scale=LengthScales(exactly=600.0), variance=1e6)
     >>> planned_deviations(goal, 200.0, traces_of([np.zeros((1, 2)), np.zeros((2, 2))])).round(2)
     array([282.84, 392.95])
     """
@@ -60,15 +67,49 @@ def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> 
 
 
 def planned_sigma(goal: ConditionalGoal, radius: float, times: ArrayLike) -> float:
-    """Least standard deviation that keeps one trace to a goal: `planned_deviations` of points at ``times``, seconds."""
-    points = checked_times(times)
-    secrets = promised_secrets(goal, len(points))
+    """Least standard deviation that keeps one trace to a goal: `planned_deviations` of points at ``times``, seconds.
+
+    For a class of length scales: enough for the worst of them, and at most 0.2 % more than that.
+    """
+    prior, points = GaussianProcess.of(goal), checked_times(times)
+    secrets, is_class = promised_secrets(goal, len(points)), goal.length_scales.at_most is not None
+    aim = goal.goal / (1 + 2 * TOLERANCE) if is_class else goal.goal
+
+    def least(length_scale: float) -> float:
+        """Smallest σ for one length scale."""
+        return smallest_scale(aim, replace(prior, length_scale=length_scale), points, secrets, radius, goal.order)
+
+    def worst(sigma: float) -> tuple[float, float]:
+        """Largest loss over the class, and its length scale."""
+
+        def of_scale(length_scale: float) -> float:
+            """Largest loss for one length scale."""
+            scaled = replace(prior, length_scale=length_scale)
+            return family_loss(scaled, points, sigma, secrets, radius, goal.order)
+
+        return worst_length_scale(of_scale, points, prior.length_scale, goal.kernel, goal.period)
+
     try:
-        return smallest_scale(goal.goal, GaussianProcess.of(goal), points, secrets, radius, goal.order)
+        sigma = least(prior.length_scale)
+        while is_class:
+            loss, at = worst(sigma)
+            if loss <= goal.goal:
+                break
+            sigma = max(least(at), sigma * (1 + SAFETY))
     except ParameterError as error:
         if error.field != "nugget":
             raise
         return math.inf
+    return sigma
+
+
+def family_loss(
+    prior: GaussianProcess, times: Array, sigma: float, family: Sequence[Indices], radius: float, order: float
+) -> float:
+    """Largest loss of several secrets under white noise."""
+    block = TraceBlock(prior, times, np.full(len(times), sigma**2), 0.0, None)
+    weight = np.array([loss_per_eigenvalue(len(indices), radius, order) for indices in family])
+    return float((weight * block.largest_eigenvalues(family)).max())
 
 
 def promised_secrets(goal: ConditionalGoal, n_points: int) -> list[Indices]:
@@ -217,7 +258,7 @@ def worst_length_scale(
     maximum: float,
     kernel: str = "rbf",
     period: float | None = None,
-    tolerance: float = 1e-3,
+    tolerance: float = TOLERANCE,
 ) -> tuple[float, float]:
     """Largest value of a positive quantity over all length scales up to ``maximum``.
 
@@ -246,8 +287,12 @@ def worst_length_scale(
     start = math.log(shortest_length_scale(times, maximum, kernel, period))
     end = math.log(maximum)
     logs = np.linspace(start, end, max(2, math.ceil(POINTS_PER_FACTOR_E * (end - start)) + 1)) if start < end else [end]
+    if math.isinf(quantity(maximum)):
+        return math.inf, maximum
     at = np.asarray(logs, dtype=np.float64)
     values = np.array([quantity(_length_scale(log, maximum)) for log in at])
+    if np.isinf(values).any():
+        return math.inf, _length_scale(float(at[np.argmax(values)]), maximum)
     while len(at) < MOST_EVALUATIONS:
         doubtful = np.flatnonzero(_possible(at, values) > (1.0 + tolerance) * values.max())
         if not doubtful.size:

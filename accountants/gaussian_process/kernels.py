@@ -19,7 +19,7 @@ from penstock.mechanisms.core.trace_goal import FAMILIES, TracePrior
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
-Correlation = Callable[[Array, float, float], Array]
+Correlation = Callable[[Array, Any, float], Array]
 
 CORRELATIONS: dict[str, Correlation] = {
     "rbf": lambda lag, length_scale, period: np.exp(-0.5 * (lag / length_scale) ** 2),
@@ -70,8 +70,9 @@ class GaussianProcess(Checked):
 
     @classmethod
     def of(cls, prior: TracePrior) -> GaussianProcess:
-        """Return the process that a configuration declares."""
-        return cls(**{field.name: getattr(prior, field.name) for field in fields(cls)})
+        """Return the process that a configuration declares, with the longest of its length scales."""
+        given = {field.name: getattr(prior, field.name) for field in fields(cls)}
+        return cls(**given | {"length_scale": prior.length_scales.longest})
 
     def correlation(self, lags: ArrayLike) -> Array:
         """Correlation at given time lags of either sign, without the nugget; same shape as the lags."""
@@ -83,11 +84,14 @@ class GaussianProcess(Checked):
         covariance = self.variance * self.correlation(np.subtract.outer(times, times))
         return covariance + self.nugget * np.eye(len(times))
 
-    def envelope(self, lags: ArrayLike) -> Array:
-        """Bound g on the correlation that falls with the lag and has g(s + t) ≤ g(s)·g(t)."""
+    def envelope(self, lags: ArrayLike, length_scales: ArrayLike | None = None) -> Array:
+        """Bound g on the correlation that falls with the lag and has g(s + t) ≤ g(s)·g(t); by other length scales."""
         # The kernels that fade are their own envelope; a periodic one returns, so its envelope is 1.
         lag = np.asarray(lags, dtype=np.float64)
-        return np.ones_like(lag) if self.kernel == "periodic" else self.correlation(lag)
+        scales = np.asarray(self.length_scale if length_scales is None else length_scales, dtype=np.float64)
+        if self.kernel == "periodic":
+            return np.ones(np.broadcast_shapes(lag.shape, scales.shape))
+        return np.asarray(CORRELATIONS[self.kernel](np.abs(lag), scales, 1.0))
 
 
 def checked_times(times: ArrayLike) -> Array:

@@ -1,7 +1,8 @@
 """Loss along a trace that never ends, in bounded state, with promised and regular later releases.
 
-State holds the times and noise of the points in a block of the last ones, and one number that bounds all points that
-have left it. Nothing in it depends on where the user was.
+State holds the times and noise of the points in a block of the last ones, and one number for each of some length scales
+that bounds all points that have left it. It grows with the length scale, so that of the next longer one bounds those in
+between. Nothing in it depends on where the user was.
 
 A point that has left the block is never forgotten, only bounded. With P = Cov[x_S given the block's releases], every
 other release o (older, or still to come) lowers P by at most c·cᵀ/σ_o², c = Cov[x_S, x_o given the block's releases]
@@ -18,8 +19,8 @@ the block is too short for the prior, and the loss is reported as infinite.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +37,10 @@ from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.state import State
 
 N_TAIL_TERMS = 4096
+#: Length scales of a class for which the past is kept: so many to a factor e, from the longest down.
+PER_FACTOR_E, N_SCALES = 8, 64
+#: Relative error of a loss matrix up to which that of many secrets is worked out at once.
+LARGEST_ERROR = 1e-9
 
 
 class MinimumSpacing(NamedTuple):
@@ -57,13 +62,13 @@ class RunningLoss(NamedTuple):
     interval: Array
 
 
-def start_trace() -> State:
-    """State before the first release.
+def start_trace(n_scales: int = 1) -> State:
+    """State before the first release, for the longest and further length scales below it.
 
     >>> {name: value.shape for name, value in start_trace().items()}
-    {'times': (0,), 'noise_variance': (0,), 'past': ()}
+    {'times': (0,), 'noise_variance': (0,), 'past': (1,)}
     """
-    return {"times": np.zeros(0), "noise_variance": np.zeros(0), "past": np.asarray(0.0)}
+    return {"times": np.zeros(0), "noise_variance": np.zeros(0), "past": np.zeros(n_scales)}
 
 
 def add_release(state: State, time: float, sigma: float, prior: GaussianProcess, block: int) -> State:
@@ -75,10 +80,10 @@ def add_release(state: State, time: float, sigma: float, prior: GaussianProcess,
     >>> state = start_trace()
     >>> for time in range(5):
     ...     state = add_release(state, time, 1.0, prior, block=3)
-    >>> state["times"], round(float(state["past"]), 4)
-    (array([2., 3., 4.]), 0.5032)
+    >>> state["times"], state["past"].round(4)
+    (array([2., 3., 4.]), array([0.5032]))
     """
-    times, variances, past = state["times"], state["noise_variance"], float(state["past"])
+    times, variances, past = state["times"], state["noise_variance"], state["past"]
     if not (math.isfinite(sigma) and sigma > 0):
         raise ParameterError("sigma", sigma, "a finite number above 0")
     if not math.isfinite(time) or (times.size and time < times[-1]):
@@ -86,10 +91,11 @@ def add_release(state: State, time: float, sigma: float, prior: GaussianProcess,
     if block < 1:
         raise ParameterError("block", block, "at least 1")
     times, variances = np.append(times, time), np.append(variances, sigma**2)
+    scales = prior.length_scale * np.exp(-np.arange(len(past)) / PER_FACTOR_E)
     while len(times) > block:
-        past = (past + 1.0 / float(variances[0])) * float(prior.envelope(times[1] - times[0])) ** 2
+        past = (past + 1.0 / variances[0]) * prior.envelope(times[1] - times[0], scales) ** 2
         times, variances = times[1:], variances[1:]
-    return {"times": times, "noise_variance": variances, "past": np.asarray(past)}
+    return {"times": times, "noise_variance": variances, "past": past}
 
 
 def running_losses(
@@ -99,8 +105,9 @@ def running_losses(
     radius: float,
     order: float,
     spacing: MinimumSpacing | None = None,
+    length_scale: float | None = None,
 ) -> RunningLoss:
-    """Loss of each secret after all releases so far, or for ever.
+    """Loss of each secret after all releases so far, or for ever; under a ``length_scale`` below that of the prior.
 
     `spacing`: None: the loss after the releases made so far (it can only grow). Given: no later release that keeps to
     the declaration will take it above the figure.
@@ -116,17 +123,17 @@ def running_losses(
     >>> figures.loss.round(6), figures.independent_loss
     (array([1.2254]), array([1.]))
     """
-    variances = state["noise_variance"]
-    block = _Block(prior, state["times"], variances, float(state["past"]), spacing)
-    family = [(indices, loss_per_eigenvalue(len(indices), radius, order)) for indices in secrets]
-    return RunningLoss(
-        loss=np.array([weight * block.worst(indices) for indices, weight in family]),
-        independent_loss=np.array([weight / variances[indices].min() for indices, weight in family]),
-        interval=block.intervals(),
-    )
+    variances, past, family = state["noise_variance"], state["past"], list(secrets)
+    if length_scale is not None and length_scale < prior.length_scale:
+        longer = math.floor(PER_FACTOR_E * math.log(prior.length_scale / length_scale))
+        past, prior = past[min(longer, len(past) - 1) :], replace(prior, length_scale=length_scale)
+    block = TraceBlock(prior, state["times"], variances, float(past[0]), spacing)
+    weight = np.array([loss_per_eigenvalue(len(indices), radius, order) for indices in family])
+    least = np.array([variances[indices].min() for indices in family])
+    return RunningLoss(weight * block.largest_eigenvalues(family), weight / least, block.intervals())
 
 
-class _Block:
+class TraceBlock:
     """Posterior of the points of the block, and the bound on what is outside."""
 
     def __init__(
@@ -136,7 +143,9 @@ class _Block:
         scale = np.sqrt(variances)
         eigenvalues, vectors = linalg.eigh(self.prior / np.multiply.outer(scale, scale))
         eigenvalues = np.maximum(eigenvalues, 0.0)
-        self.posterior = np.multiply.outer(scale, scale) * ((vectors * (eigenvalues / (1 + eigenvalues))) @ vectors.T)
+        both = np.multiply.outer(scale, scale)
+        self.posterior = both * ((vectors * (eigenvalues / (1 + eigenvalues))) @ vectors.T)
+        self.gained = both * ((vectors * (eigenvalues**2 / (1 + eigenvalues))) @ vectors.T)
         gain = np.abs((vectors / (1.0 + eigenvalues)) @ vectors.T) * np.divide.outer(scale, scale)
         self.outside = np.zeros(len(times))
         if past:
@@ -150,7 +159,33 @@ class _Block:
         variances: Array = self.posterior.diagonal() - self.outside
         return 2.0 * np.sqrt(np.maximum(variances, 0.0))
 
-    def worst(self, secret: Indices) -> float:
+    def largest_eigenvalues(self, family: Sequence[Indices]) -> Array:
+        """Largest eigenvalue of the loss matrix of every secret; infinite where the block is too short to bound it."""
+        # With P the posterior covariance of the secret points less what is outside, and K = Σ_SS − P, the matrix is
+        # P⁻¹ − Σ_SS⁻¹ = P⁻¹ K Σ_SS⁻¹, without cancellation. Secrets of one size are worked out at once where they are
+        # well conditioned, the others one by one.
+        found = np.empty(len(family))
+        sizes = np.array([len(indices) for indices in family])
+        for size in np.unique(sizes):
+            which = np.flatnonzero(sizes == size)
+            at = np.stack([family[number] for number in which])
+            grid = at[:, :, None], at[:, None, :]
+            outside = np.eye(size) * (size * self.outside[at])[:, :, None]
+            prior, left, lost = self.prior[grid], self.posterior[grid] - outside, self.gained[grid] + outside
+            spread, kept = np.linalg.eigvalsh(prior), np.linalg.eigvalsh(left)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                error = size * np.finfo(float).eps * (spread[:, -1] / spread[:, 0]) * (kept[:, -1] / kept[:, 0])
+            good = (error > 0) & (error < LARGEST_ERROR) & (kept[:, 0] > 0)
+            if good.any():
+                half = np.linalg.solve(left[good], lost[good])
+                matrix = np.linalg.solve(prior[good], half.swapaxes(-1, -2))
+                symmetric = 0.5 * (matrix + matrix.swapaxes(-1, -2))
+                found[which[good]] = np.linalg.eigvalsh(symmetric)[:, -1] * (1 + LARGEST_ERROR)
+            for number in which[~good]:
+                found[number] = self._largest_eigenvalue(family[number])
+        return found
+
+    def _largest_eigenvalue(self, secret: Indices) -> float:
         """Largest eigenvalue of the loss matrix, infinite where the block is too short to bound it."""
         matrix = loss_matrix(conditional_response(self.prior, secret), self.noise)
         reduction = len(secret) * self.outside[secret]
@@ -183,17 +218,18 @@ def endless_tail(prior: GaussianProcess, interval: float) -> float:
 class TraceLossState:
     """Prior, declared spacing and block of a trace (times in seconds); a broken declaration makes its loss infinite."""
 
-    # `is_bounded` is False where the releases have no known bound at all.
+    # `is_class`: all length scales up to that of the prior are meant. `is_bounded` is False where the releases have no
+    # known bound at all.
 
     prior: GaussianProcess
     spacing: MinimumSpacing | None
     block: int
+    is_class: bool = True
     is_bounded: bool = True
 
-    @staticmethod
-    def start() -> State:
+    def start(self) -> State:
         """Nothing released."""
-        return start_trace() | {"broken": np.asarray(False)}
+        return start_trace(N_SCALES if self.is_class else 1) | {"broken": np.asarray(False)}
 
     def after(self, state: State, time: float, sigma: float) -> State:
         """State after one more release; without a known bound, or against the declaration, it is broken for good."""

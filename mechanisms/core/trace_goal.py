@@ -5,12 +5,34 @@ The numbers alone; `accountants.gaussian_process.goal` works out the standard de
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
+from penstock.mechanisms.core.plugin import Checked, ParameterError, check_one_of, parameter
 
 KERNELS = ("rbf", "matern12", "matern32", "periodic")
 FAMILIES = ("singletons", "every_other", "sliding_blocks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthScales(Checked):
+    """Length scales of the processes that an adversary may know: all up to the longest, or one alone.
+
+    >>> LengthScales(at_most=300.0).longest
+    300.0
+    """
+
+    at_most: float | None = parameter(None, doc="longest of all length scales above 0", above=0, below=math.inf)
+    exactly: float | None = parameter(None, doc="the only length scale", above=0, below=math.inf)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_one_of({"at_most": self.at_most, "exactly": self.exactly})
+
+    @property
+    def longest(self) -> float:
+        """The longest of them."""
+        return float(self.at_most or self.exactly or 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +41,11 @@ class TracePrior(Checked):
 
     Parameters
     ----------
-    kernel, length_scale, variance, period, nugget
-        Of the process: seconds and square metres; the length scale of a periodic kernel has no unit.
+    kernel, variance, period, nugget
+        Of the process: seconds and square metres.
+    length_scale
+        Of the process: seconds, without a unit for a periodic kernel. A number stands for ``at_most``: every length
+        scale up to it is protected. The longest is not always the worst.
     secrets, width
         Families of secret points: ``singletons``, ``every_other``, or ``sliding_blocks`` of ``width`` points.
     order
@@ -33,7 +58,7 @@ class TracePrior(Checked):
     """
 
     kernel: str = parameter("rbf", doc="kernel of the process", choices=KERNELS)
-    length_scale: float = parameter(doc="length scale of the process", above=0, unit="seconds")
+    length_scale: float | LengthScales = parameter(doc="longest length scale of the process, or {exactly: …}")
     variance: float = parameter(doc="variance of a position on each axis", above=0, unit="square metres")
     period: float | None = parameter(None, doc="period of the periodic kernel", above=0, unit="seconds")
     nugget: float = parameter(
@@ -47,6 +72,16 @@ class TracePrior(Checked):
         super().__post_init__()
         if (self.kernel == "periodic") != (self.period is not None):
             raise ParameterError("period", self.period, "given for the periodic kernel and for no other")
+        given = self.length_scale
+        is_number = isinstance(given, int | float) and not isinstance(given, bool) and 0 < given < math.inf
+        if not is_number and not isinstance(given, LengthScales):
+            raise ParameterError("length_scale", given, "a finite number above 0, {at_most: …} or {exactly: …}")
+
+    @property
+    def length_scales(self) -> LengthScales:
+        """Length scales that are protected."""
+        given = self.length_scale
+        return given if isinstance(given, LengthScales) else LengthScales(at_most=float(given))
 
 
 @dataclass(frozen=True, kw_only=True)

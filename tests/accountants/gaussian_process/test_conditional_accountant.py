@@ -23,15 +23,19 @@ from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent
 from penstock.mechanisms.core.run import collect, release_traces, run_traces
 from penstock.mechanisms.core.state import decode_state, encode_state
-from penstock.mechanisms.core.trace_goal import ConditionalGoal, PlannedNoise
+from penstock.mechanisms.core.trace_goal import ConditionalGoal, LengthScales, PlannedNoise
 from penstock.mechanisms.core.traces import PointSchedule, traces_of
 
 PRIOR = {"length_scale": 120.0, "variance": 1e5, "nugget": 100.0}
 RADIUS, SIGMA = 40.0, 80.0
 
 
+#: The same with this length scale alone, for those who declare it.
+ALONE = PRIOR | {"length_scale": LengthScales(exactly=120.0)}
+
+
 def books(**parameters):
-    return ConditionalInferential(radius=RADIUS, **(PRIOR | parameters))
+    return ConditionalInferential(radius=RADIUS, **(ALONE | parameters))
 
 
 def rows_of(rows, name):
@@ -153,7 +157,7 @@ def test_the_books_of_one_stream_are_those_of_its_trace_and_survive_a_restart():
 
 
 def test_a_goal_is_kept_with_no_more_noise_than_it_takes():
-    goal = ConditionalGoal(goal=0.8, secrets="sliding_blocks", width=2, **PRIOR)
+    goal = ConditionalGoal(goal=0.8, secrets="sliding_blocks", width=2, **ALONE)
     accountant = books(secrets="sliding_blocks", width=2)
     for times in (60.0 * np.arange(9), 75.0 * np.arange(9)):
         sigma = planned_sigma(goal, RADIUS, times)
@@ -170,7 +174,12 @@ GOALS = {
     "runs of four": {"secrets": "sliding_blocks", "width": 4},
     "every other": {"secrets": "every_other"},
     "no nugget": {"secrets": "sliding_blocks", "width": 2, "nugget": 0.0, "kernel": "matern32"},
-    "periodic": {"secrets": "every_other", "kernel": "periodic", "length_scale": 1.0, "period": 900.0},
+    "periodic": {
+        "secrets": "every_other",
+        "kernel": "periodic",
+        "length_scale": LengthScales(exactly=1.0),
+        "period": 900.0,
+    },
 }
 
 
@@ -178,7 +187,7 @@ GOALS = {
 def test_no_gaps_that_a_trace_may_have_break_the_goal(name):
     """Brute force: the loss of every promised secret in released traces with random irregular gaps."""
     rng = np.random.default_rng(8)
-    goal = ConditionalGoal(goal=1.0, n_points=14, **PRIOR | GOALS[name])
+    goal = ConditionalGoal(goal=1.0, n_points=14, **ALONE | GOALS[name])
     mechanism = get("gaussian_trace")(sigma=PlannedNoise(conditional_goal=goal), radius=RADIUS)
     every = []
     for n in rng.integers(2, 20, 12):
@@ -192,7 +201,7 @@ def test_no_gaps_that_a_trace_may_have_break_the_goal(name):
     noise = NoiseSource(NoiseKey.from_seed(1), configuration=b"")
     schedule = PointSchedule(flat, (39.9, 116.4), deviations=deviations)
     released = collect(release_traces(mechanism, schedule, noise), len(flat.times))
-    kernel = (goal.length_scale, RADIUS, goal.order, goal.kernel, goal.variance, goal.period)
+    kernel = (goal.length_scales.longest, RADIUS, goal.order, goal.kernel, goal.variance, goal.period)
     for first, times in zip(flat.starts, every):
         scale = released.scale[first : first + len(times)]
         is_out = released.action[first : first + len(times)] == "published"
@@ -210,7 +219,9 @@ def test_no_gaps_that_a_trace_may_have_break_the_goal(name):
 
 
 def test_what_no_noise_can_keep_to_the_goal_is_refused():
-    goal = ConditionalGoal(goal=1.0, n_points=3, length_scale=3600.0, variance=1e6, secrets="every_other")
+    goal = ConditionalGoal(
+        goal=1.0, n_points=3, length_scale=LengthScales(exactly=3600.0), variance=1e6, secrets="every_other"
+    )
     mechanism = get("gaussian_trace")(sigma=PlannedNoise(conditional_goal=goal), radius=RADIUS)
     tracks = [np.tile([39.9, 116.4], (n, 1)) for n in (5, 2)]
     flat = traces_of(tracks)

@@ -33,7 +33,7 @@ def test_equals_the_loss_of_the_trace_while_nothing_has_left():
         figures = running_losses(release_all(times, sigmas, prior, 4), prior, family, radius=1.5, order=3.0)
         for secret, loss, independent in zip(family, figures.loss, figures.independent_loss):
             expected = conditional_inferential_loss(times, secret, sigmas, 2.0, 1.5, 3.0, kernel, variance=2.0)
-            assert (loss, independent) == pytest.approx(expected, rel=1e-9)
+            assert (loss, independent) == pytest.approx(expected, rel=1e-8)
 
 
 def cases(seed, n_cases):
@@ -70,7 +70,7 @@ def test_forgetting_what_left_the_block_would_understate():
     for model, times, sigmas, block, family in cases(0, 60):
         prior = GaussianProcess(**model)
         state = release_all(times, sigmas, prior, block)
-        forgetful = running_losses({**state, "past": np.asarray(0.0)}, prior, family, 1.0, 2.0)
+        forgetful = running_losses({**state, "past": np.zeros(1)}, prior, family, 1.0, 2.0)
         for secret, loss in zip(family, forgetful.loss):
             whole, _ = conditional_inferential_loss(times, secret + 30 - block, sigmas, radius=1.0, order=2.0, **model)
             n_understated += loss < whole * (1 - 1e-6)
