@@ -32,7 +32,7 @@ from penstock.accountants.gaussian_process.goal import smallest_sigma, worst_len
 from penstock.accountants.gaussian_process.interpretation import worst_pair
 from penstock.accountants.gaussian_process.kernels import GaussianProcess, named_family
 from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
-from penstock.accountants.gaussian_process.running import MinimumSpacing, TraceLossState, running_losses
+from penstock.accountants.gaussian_process.running import MinimumSpacing, TraceLossState, largest_losses, running_losses
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.plugin import UnsupportedEvent, parameter
@@ -184,13 +184,8 @@ class ConditionalInferential(TracePrior, Accountant):
         loss, independent = float(figures.loss.max()), float(figures.independent_loss.max())
         rows = []
         if model.is_class:
-
-            def of_scale(length_scale: float) -> float:
-                """Largest loss under one length scale."""
-                given = (self.radius, self.order, model.spacing, length_scale)
-                return float(running_losses(state, model.prior, family, *given).loss.max())
-
-            loss, at = worst_length_scale(of_scale, state["times"], model.prior.length_scale, self.kernel, self.period)
+            losses = partial(largest_losses, state, model.prior, family, self.radius, self.order, spacing=model.spacing)
+            loss, at = worst_length_scale(losses, state["times"], model.prior.length_scale, self.kernel, self.period)
             rows = [row("worst_length_scale", at, unit="1" if self.kernel == "periodic" else "seconds")]
         return [
             row("loss", loss),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from penstock.accountants.gaussian_process.loss import (
     loss_matrix,
     loss_per_eigenvalue,
 )
-from penstock.accountants.gaussian_process.running import TraceBlock
+from penstock.accountants.gaussian_process.running import largest_losses
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.trace_goal import ConditionalGoal
 from penstock.mechanisms.core.traces import Traces
@@ -81,13 +82,9 @@ def planned_sigma(goal: ConditionalGoal, radius: float, times: ArrayLike) -> flo
 
     def worst(sigma: float) -> tuple[float, float]:
         """Largest loss over the class, and its length scale."""
-
-        def of_scale(length_scale: float) -> float:
-            """Largest loss for one length scale."""
-            scaled = replace(prior, length_scale=length_scale)
-            return family_loss(scaled, points, sigma, secrets, radius, goal.order)
-
-        return worst_length_scale(of_scale, points, prior.length_scale, goal.kernel, goal.period)
+        state = {"times": points, "noise_variance": np.full(len(points), sigma**2), "past": np.zeros(1)}
+        losses = partial(largest_losses, state, prior, secrets, radius, goal.order)
+        return worst_length_scale(losses, points, prior.length_scale, goal.kernel, goal.period)
 
     try:
         sigma = least(prior.length_scale)
@@ -101,15 +98,6 @@ def planned_sigma(goal: ConditionalGoal, radius: float, times: ArrayLike) -> flo
             raise
         return math.inf
     return sigma
-
-
-def family_loss(
-    prior: GaussianProcess, times: Array, sigma: float, family: Sequence[Indices], radius: float, order: float
-) -> float:
-    """Largest loss of several secrets under white noise."""
-    block = TraceBlock(prior, times, np.full(len(times), sigma**2), 0.0, None)
-    weight = np.array([loss_per_eigenvalue(len(indices), radius, order) for indices in family])
-    return float((weight * block.largest_eigenvalues(family)).max())
 
 
 def promised_secrets(goal: ConditionalGoal, n_points: int) -> list[Indices]:
@@ -253,14 +241,14 @@ def shortest_length_scale(times: ArrayLike, maximum: float, kernel: str = "rbf",
 
 
 def worst_length_scale(
-    quantity: Callable[[float], float],
+    quantity: Callable[[Array], Array],
     times: ArrayLike,
     maximum: float,
     kernel: str = "rbf",
     period: float | None = None,
     tolerance: float = TOLERANCE,
 ) -> tuple[float, float]:
-    """Largest value of a positive quantity over all length scales up to ``maximum``.
+    """Largest value of a positive quantity, of arrays of length scales, over all of them up to ``maximum``.
 
     The scale is laid out in logarithms, eight points to a factor e, and every interval is halved that could still
     hide a value more than ``tolerance`` above the best one, if the quantity is nowhere more than twice as steep as
@@ -276,7 +264,7 @@ def worst_length_scale(
     >>> from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
     >>> def loss(length_scale):
     ...     return conditional_inferential_loss([0, 1, 2, 3], [1, 2], 1.5, length_scale, 1.0, 2.0, nugget=0.01)[0]
-    >>> value, length_scale = worst_length_scale(loss, [0, 1, 2, 3], maximum=15.0)
+    >>> value, length_scale = worst_length_scale(np.vectorize(loss), [0, 1, 2, 3], maximum=15.0)
     >>> length_scale < 4.0 and value > 3.0 * loss(15.0)
     True
     """
@@ -287,25 +275,23 @@ def worst_length_scale(
     start = math.log(shortest_length_scale(times, maximum, kernel, period))
     end = math.log(maximum)
     logs = np.linspace(start, end, max(2, math.ceil(POINTS_PER_FACTOR_E * (end - start)) + 1)) if start < end else [end]
-    if math.isinf(quantity(maximum)):
-        return math.inf, maximum
     at = np.asarray(logs, dtype=np.float64)
-    values = np.array([quantity(_length_scale(log, maximum)) for log in at])
+    values = quantity(_length_scales(at, maximum))
     if np.isinf(values).any():
-        return math.inf, _length_scale(float(at[np.argmax(values)]), maximum)
+        return math.inf, float(_length_scales(at, maximum)[np.argmax(values)])
     while len(at) < MOST_EVALUATIONS:
         doubtful = np.flatnonzero(_possible(at, values) > (1.0 + tolerance) * values.max())
         if not doubtful.size:
             break
         middles = 0.5 * (at[doubtful] + at[doubtful + 1])
-        values = np.insert(values, doubtful + 1, [quantity(_length_scale(log, maximum)) for log in middles])
+        values = np.insert(values, doubtful + 1, quantity(_length_scales(middles, maximum)))
         at = np.insert(at, doubtful + 1, middles)
     best = int(np.argmax(values))
-    return (1.0 + tolerance) * float(values[best]), _length_scale(float(at[best]), maximum)
+    return (1.0 + tolerance) * float(values[best]), float(_length_scales(at, maximum)[best])
 
 
-def _length_scale(log: float, maximum: float) -> float:
-    return min(math.exp(log), maximum)
+def _length_scales(logs: Array, maximum: float) -> Array:
+    return np.asarray(np.minimum(np.exp(logs), maximum))
 
 
 def _possible(at: Array, values: Array) -> Array:

@@ -79,10 +79,12 @@ class GaussianProcess(Checked):
         lag = np.abs(np.asarray(lags, dtype=np.float64))
         return CORRELATIONS[self.kernel](lag, self.length_scale, self.period or 1.0)
 
-    def covariance(self, times: Array) -> Array:
-        """Prior covariance of the points at ``times``, shape (n, n), the nugget on its diagonal."""
-        covariance = self.variance * self.correlation(np.subtract.outer(times, times))
-        return covariance + self.nugget * np.eye(len(times))
+    def covariance(self, times: Array, length_scales: ArrayLike | None = None) -> Array:
+        """Prior covariance of the points at ``times``, (n, n), the nugget on its diagonal; by other length scales."""
+        scales = np.asarray(self.length_scale if length_scales is None else length_scales, dtype=np.float64)
+        lags = np.abs(np.subtract.outer(times, times))
+        covariance = self.variance * CORRELATIONS[self.kernel](lags, scales, self.period or 1.0)
+        return np.asarray(covariance + self.nugget * np.eye(len(times)))
 
     def envelope(self, lags: ArrayLike, length_scales: ArrayLike | None = None) -> Array:
         """Bound g on the correlation that falls with the lag and has g(s + t) ≤ g(s)·g(t); by other length scales."""

@@ -105,9 +105,8 @@ def running_losses(
     radius: float,
     order: float,
     spacing: MinimumSpacing | None = None,
-    length_scale: float | None = None,
 ) -> RunningLoss:
-    """Loss of each secret after all releases so far, or for ever; under a ``length_scale`` below that of the prior.
+    """Loss of each secret after all releases so far, or for ever.
 
     `spacing`: None: the loss after the releases made so far (it can only grow). Given: no later release that keeps to
     the declaration will take it above the figure.
@@ -123,75 +122,99 @@ def running_losses(
     >>> figures.loss.round(6), figures.independent_loss
     (array([1.2254]), array([1.]))
     """
-    variances, past, family = state["noise_variance"], state["past"], list(secrets)
-    if length_scale is not None and length_scale < prior.length_scale:
-        longer = math.floor(PER_FACTOR_E * math.log(prior.length_scale / length_scale))
-        past, prior = past[min(longer, len(past) - 1) :], replace(prior, length_scale=length_scale)
-    block = TraceBlock(prior, state["times"], variances, float(past[0]), spacing)
+    family = list(secrets)
+    block = TraceBlock(prior, state, np.array([prior.length_scale]), spacing)
     weight = np.array([loss_per_eigenvalue(len(indices), radius, order) for indices in family])
-    least = np.array([variances[indices].min() for indices in family])
-    return RunningLoss(weight * block.largest_eigenvalues(family), weight / least, block.intervals())
+    least = np.array([state["noise_variance"][indices].min() for indices in family])
+    return RunningLoss(weight * block.largest_eigenvalues(family)[0], weight / least, block.intervals())
+
+
+def largest_losses(
+    state: State,
+    prior: GaussianProcess,
+    secrets: Sequence[Indices],
+    radius: float,
+    order: float,
+    length_scales: Array,
+    spacing: MinimumSpacing | None = None,
+) -> Array:
+    """Largest of the `running_losses` under each of several length scales up to that of the prior, (n_scales,)."""
+    weight = np.array([loss_per_eigenvalue(len(indices), radius, order) for indices in secrets])
+    losses: Array = weight * TraceBlock(prior, state, length_scales, spacing).largest_eigenvalues(secrets)
+    return losses.max(axis=1)
 
 
 class TraceBlock:
-    """Posterior of the points of the block, and the bound on what is outside."""
+    """Posterior of the points of the block under each of several length scales, and the bound on what is outside."""
 
     def __init__(
-        self, prior: GaussianProcess, times: Array, variances: Array, past: float, spacing: MinimumSpacing | None
+        self, prior: GaussianProcess, state: State, length_scales: Array, spacing: MinimumSpacing | None = None
     ) -> None:
-        self.prior, self.noise = prior.covariance(times), np.diag(variances)
-        scale = np.sqrt(variances)
-        eigenvalues, vectors = linalg.eigh(self.prior / np.multiply.outer(scale, scale))
-        eigenvalues = np.maximum(eigenvalues, 0.0)
-        both = np.multiply.outer(scale, scale)
-        self.posterior = both * ((vectors * (eigenvalues / (1 + eigenvalues))) @ vectors.T)
-        self.gained = both * ((vectors * (eigenvalues**2 / (1 + eigenvalues))) @ vectors.T)
-        gain = np.abs((vectors / (1.0 + eigenvalues)) @ vectors.T) * np.divide.outer(scale, scale)
-        self.outside = np.zeros(len(times))
-        if past:
-            self.outside += prior.variance**2 * past * (gain @ prior.envelope(times - times[0])) ** 2
+        times, self.variances, past = state["times"], state["noise_variance"], state["past"]
+        scales = length_scales[:, None, None]
+        self.prior = prior.covariance(times, scales)
+        deviations = np.sqrt(self.variances)
+        both = np.multiply.outer(deviations, deviations)
+        eigenvalues, vectors = np.linalg.eigh(self.prior / both)
+        eigenvalues = np.maximum(eigenvalues, 0.0)[:, None, :]
+        across = vectors.swapaxes(-1, -2)
+        self.posterior = both * ((vectors * (eigenvalues / (1 + eigenvalues))) @ across)
+        self.gained = both * ((vectors * (eigenvalues**2 / (1 + eigenvalues))) @ across)
+        gain = np.abs((vectors / (1.0 + eigenvalues)) @ across) * np.divide.outer(deviations, deviations)
+        self.outside = np.zeros((len(length_scales), len(times)))
+        # The bound on the past is kept for the next longer of some length scales.
+        longer = np.floor(PER_FACTOR_E * np.log(np.maximum(prior.length_scale / length_scales, 1.0))).astype(int)
+        before = past[np.minimum(longer, len(past) - 1)]
+        if before.any():
+            self.outside += self._outside(prior, before, gain, prior.envelope((times - times[0])[:, None], scales))
         if spacing is not None:
-            tail = endless_tail(prior, spacing.interval) / spacing.sigma**2
-            self.outside += prior.variance**2 * tail * (gain @ prior.envelope(times[-1] - times)) ** 2
+            tails = [
+                endless_tail(replace(prior, length_scale=float(scale)), spacing.interval) for scale in length_scales
+            ]
+            tail, after = np.array(tails) / spacing.sigma**2, (times[-1] - times)[:, None]
+            self.outside += self._outside(prior, tail, gain, prior.envelope(after, scales))
+
+    @staticmethod
+    def _outside(prior: GaussianProcess, tail: Array, gain: Array, envelope: Array) -> Array:
+        return np.asarray(prior.variance**2 * tail[:, None] * (gain @ envelope)[:, :, 0] ** 2)
 
     def intervals(self) -> Array:
-        """Twice the standard deviation of each point of the block given all releases, at its smallest."""
-        variances: Array = self.posterior.diagonal() - self.outside
+        """Twice the standard deviation of each point given all releases, at its smallest, under the first scale."""
+        variances: Array = self.posterior[0].diagonal() - self.outside[0]
         return 2.0 * np.sqrt(np.maximum(variances, 0.0))
 
     def largest_eigenvalues(self, family: Sequence[Indices]) -> Array:
-        """Largest eigenvalue of the loss matrix of every secret; infinite where the block is too short to bound it."""
+        """Largest eigenvalue of each secret's loss matrix, (n_scales, n_secrets); infinite for too short a block."""
         # With P the posterior covariance of the secret points less what is outside, and K = Σ_SS − P, the matrix is
         # P⁻¹ − Σ_SS⁻¹ = P⁻¹ K Σ_SS⁻¹, without cancellation. Secrets of one size are worked out at once where they are
         # well conditioned, the others one by one.
-        found = np.empty(len(family))
+        found = np.empty((len(self.prior), len(family)))
         sizes = np.array([len(indices) for indices in family])
         for size in np.unique(sizes):
             which = np.flatnonzero(sizes == size)
             at = np.stack([family[number] for number in which])
-            grid = at[:, :, None], at[:, None, :]
-            outside = np.eye(size) * (size * self.outside[at])[:, :, None]
-            prior, left, lost = self.prior[grid], self.posterior[grid] - outside, self.gained[grid] + outside
+            rows, columns = at[:, :, None], at[:, None, :]
+            outside = np.eye(size) * (size * self.outside[:, at])[..., None]
+            prior = self.prior[:, rows, columns]
+            left, lost = self.posterior[:, rows, columns] - outside, self.gained[:, rows, columns] + outside
             spread, kept = np.linalg.eigvalsh(prior), np.linalg.eigvalsh(left)
             with np.errstate(divide="ignore", invalid="ignore"):
-                error = size * np.finfo(float).eps * (spread[:, -1] / spread[:, 0]) * (kept[:, -1] / kept[:, 0])
-            good = (error > 0) & (error < LARGEST_ERROR) & (kept[:, 0] > 0)
-            if good.any():
-                half = np.linalg.solve(left[good], lost[good])
-                matrix = np.linalg.solve(prior[good], half.swapaxes(-1, -2))
-                symmetric = 0.5 * (matrix + matrix.swapaxes(-1, -2))
-                found[which[good]] = np.linalg.eigvalsh(symmetric)[:, -1] * (1 + LARGEST_ERROR)
-            for number in which[~good]:
-                found[number] = self._largest_eigenvalue(family[number])
+                error = size * np.finfo(float).eps * (spread[..., -1] / spread[..., 0]) * (kept[..., -1] / kept[..., 0])
+            good = (spread[..., 0] > 0) & (kept[..., 0] > 0) & (error < LARGEST_ERROR)
+            matrix = np.linalg.solve(prior[good], np.linalg.solve(left[good], lost[good]).swapaxes(-1, -2))
+            largest = np.empty(good.shape)
+            largest[good] = np.linalg.eigvalsh(0.5 * (matrix + matrix.swapaxes(-1, -2)))[..., -1] * (1 + LARGEST_ERROR)
+            for scale, number in zip(*np.nonzero(~good)):
+                largest[scale, number] = self._largest_eigenvalue(scale, at[number])
+            found[:, which] = largest
         return found
 
-    def _largest_eigenvalue(self, secret: Indices) -> float:
-        """Largest eigenvalue of the loss matrix, infinite where the block is too short to bound it."""
-        matrix = loss_matrix(conditional_response(self.prior, secret), self.noise)
-        reduction = len(secret) * self.outside[secret]
+    def _largest_eigenvalue(self, scale: int, secret: Indices) -> float:
+        matrix = loss_matrix(conditional_response(self.prior[scale], secret), np.diag(self.variances))
+        reduction = len(secret) * self.outside[scale, secret]
         if reduction.any():
             try:
-                factor = linalg.cholesky(self.posterior[np.ix_(secret, secret)], lower=True)
+                factor = linalg.cholesky(self.posterior[scale][np.ix_(secret, secret)], lower=True)
                 if not np.isfinite(reduction).all():
                     return math.inf
                 scaled = linalg.solve_triangular(factor, np.diag(np.sqrt(reduction)), lower=True)
