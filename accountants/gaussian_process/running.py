@@ -141,7 +141,7 @@ def largest_losses(
     """Largest of the `running_losses` under each of several length scales up to that of the prior, (n_scales,)."""
     weight = np.array([loss_per_eigenvalue(len(indices), radius, order) for indices in secrets])
     losses: Array = weight * TraceBlock(prior, state, length_scales, spacing).largest_eigenvalues(secrets)
-    return losses.max(axis=1)
+    return np.asarray(losses.max(axis=1))
 
 
 class TraceBlock:
@@ -192,7 +192,7 @@ class TraceBlock:
         sizes = np.array([len(indices) for indices in family])
         for size in np.unique(sizes):
             which = np.flatnonzero(sizes == size)
-            at = np.stack([family[number] for number in which])
+            at = np.stack([family[number] for number in which.tolist()])
             rows, columns = at[:, :, None], at[:, None, :]
             outside = np.eye(size) * (size * self.outside[:, at])[..., None]
             prior = self.prior[:, rows, columns]
