@@ -96,6 +96,7 @@ CASES = {
         changes={"bounding": {"max_cells": 1, "max_windows": 2}},
     ),
     "fast": Case(schedule("fast", publications=2), EPSILON, n_windows=3, person=(1, 2, 3)),
+    "period_uniform": Case(schedule("period_uniform"), EPSILON, n_windows=3, person=(1, 2, 3), sharp=False),
     "fast in rho": Case(
         [{"type": "fast", "rho": 0.5, "noise": "discrete_gaussian", "publications": 2}],
         "period_epsilon_rdp",
@@ -166,8 +167,10 @@ class OneCellQuestion(WEventBa):
 
     __doc__ = WEventBa.__doc__
 
-    def _sum_with_noise(self, noise, total, scale):
-        return super()._sum_with_noise(noise, total, scale / 2)
+    def ask(self, window, values, state, noise):
+        family, scale = self._query(window, state)
+        total, n = self.view.distance(values, self.view.last_release(window, state), window)
+        return family.add(noise, np.floor(total).astype(int)[..., None], scale / 2)[..., 0] / n
 
 
 def observed(case, folder, present):
