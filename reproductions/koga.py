@@ -20,7 +20,7 @@ from penstock.accountants.inference.success_bounds import Bound, success_upper_b
 from penstock.accountants.inference.success_prior import max_ball_probability
 from penstock.accountants.markov import MarkovPrior, chain_prior, estimate_prior, spectral_gap, trajectory_entropy
 from penstock.accountants.online_attack import exact_interval
-from penstock.pipeline.sources.base import SOURCES, Source
+from penstock.pipeline.sources.base import SOURCES
 from reproductions.study import Figures
 from reproductions.visits import visit_trajectories
 
@@ -220,7 +220,8 @@ CHECKINS = ("gowalla", "foursquare")
 
 def read_checkins(data_set: str, path: str) -> pl.DataFrame:
     """Check-ins of a data set, each once: ``user``, ``time`` and ``place``."""
-    source: Source = SOURCES.get(data_set)(path=path)  # type: ignore[call-arg]  # every one of `CHECKINS` has a path
+    # Every one of `CHECKINS` has a path.
+    source = SOURCES.get(data_set)(path=path).from_start()  # type: ignore[call-arg]
     frames = [block.frame.select("user", "place", "time") for span in source.spans() for block in source.read(span)]
     return pl.concat(frames).unique(maintain_order=True).with_columns(pl.col("time").cast(pl.Datetime("ms")))
 

@@ -54,7 +54,7 @@ def cab_presence(folder: str) -> Binary:
     Troncoso, De Cristofaro, POMACS 2020, section 2.1: they give its 534 cabs, 78 ± 6 cells and 340 ± 94 active hours.
     """
     plan = make_plan(load(CABS, [f"source.path={folder}", f"source.until={UNTIL}"]))
-    source = plan.config.source
+    source = plan.config.source.from_start()
     seen = []
     for block in (block for span in source.spans() for block in source.read(span)):
         frame, window = block.frame, plan.grid.calendar.index(block.frame["time"].to_numpy())
