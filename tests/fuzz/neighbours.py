@@ -8,6 +8,7 @@ compared as it is.
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
@@ -168,20 +169,23 @@ def observed(world: World, rows: Rows, folder: Path, coupled: bool = True) -> li
 
     ``coupled`` runs have the nonces of the same runs over other rows, so that all that differs is what rows decide.
     """
-    shutil.rmtree(folder / "out", ignore_errors=True)
+    for name in ("out", "state"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    (folder / "noise.key.ledgers").unlink(missing_ok=True)  # no run of other rows is known
     seen: list[Seen] = []
     for number in range(len(world.runs)):
         config = loads(world.written(folder, rows, number), "world.yaml", folder)
         try:
             drawn = patch.object(checkpoint, "nonce_of_run", return_value=bytes([number] * 32))
-            with drawn if coupled else nullcontext():
+            with patch.dict(os.environ, XDG_STATE_HOME=str(folder / "state")), drawn if coupled else nullcontext():
                 result = run(config, folder / "out" / str(number), runner="local")
         except (ConfigError, BudgetExceeded):
             if number == 0:
                 raise
             continue
         if number == 0 or result.exit_code != STOPPED:
-            seen.append(_seen(result.folder, make_plan(config, result.folder), folder))
+            with patch.dict(os.environ, XDG_STATE_HOME=str(folder / "state")):
+                seen.append(_seen(result.folder, make_plan(config, result.folder), folder))
     return seen
 
 
