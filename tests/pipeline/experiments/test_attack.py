@@ -232,7 +232,7 @@ def test_too_few_people_are_refused(tmp_path):
 def test_deployments_and_traces_are_refused(tmp_path, noisy):
     from penstock.mechanisms import get
 
-    (tmp_path / "key").write_text("ab" * 32)
+    (tmp_path / "key").write_text(bytes(range(32)).hex())
     (tmp_path / "key").chmod(0o600)
     plan = make_plan(noisy)
     deployed = replace(plan, keys=replace(plan.keys, noise_key=NoiseKey.from_file(tmp_path / "key")))
