@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -195,7 +194,7 @@ def test_what_was_learned_before_the_run_or_nobody_knows_when_is_said_so(tmp_pat
     assert main(words) == 0
     facts = json.loads(capsys.readouterr().out)
     assert (facts["from"], facts["until"], facts["windows"]) == ("2024-01-01T00:00:00Z", "2024-01-01T03:00:00Z", 3)
-    assert re.fullmatch("[0-9a-f]{16}", facts["source"])
+    assert facts["source"] == "events"
     value = learning(tmp_path, learned=str(tmp_path / "l.json"))
     value["source"]["from"] = "2024-01-01T03:00:00Z"
     value["mechanism"]["epsilon"] = 90.0
