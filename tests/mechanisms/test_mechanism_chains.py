@@ -366,5 +366,8 @@ def test_other_data_is_another_charge_wherever_the_noise_is_other(tmp_path, step
     more = counts.copy()
     more[0, 0] += 1
     first, second, again = (loop.advance(loop.start(), 1, table)[0].charges for table in (counts, more, counts))
-    assert [charge.identity for charge in first] == [charge.identity for charge in again]
-    assert len({charge.identity for charge in second} - {charge.identity for charge in first}) == n_new
+    assert [(charge.window, charge.data) for charge in first] == [(charge.window, charge.data) for charge in again]
+    assert (
+        len({(charge.window, charge.data) for charge in second} - {(charge.window, charge.data) for charge in first})
+        == n_new
+    )
