@@ -13,7 +13,7 @@ import pytest
 
 from penstock.evaluation.attacks.parameters import Game
 from penstock.evaluation.attacks.summaries import as_text, attacked_part, counted_people, near_chance, summarize
-from penstock.mechanisms.core.noise_keys import NoiseKey, new_key_file
+from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
