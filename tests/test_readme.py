@@ -120,8 +120,8 @@ def test_the_way_of_one_event_is_the_one_it_takes(tmp_path):
             [found] = [node for node in scope if getattr(node, "name", None) == part]
             scope = found.body
         places.add((path, found.name))
-    # A mechanism's own step takes the place of the one that the contract declares.
-    places = places - {("mechanisms/core/contract.py", "step")} | {("mechanisms/laplace.py", "step")}
+    # The step of a schedule takes the place of the one that the contract declares.
+    places = places - {("mechanisms/core/contract.py", "step")} | {("mechanisms/core/schedules.py", "step")}
     assert places <= called_by_a_run(tmp_path)
     transforms = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
     assert "CountDistinctUsers" in transforms
