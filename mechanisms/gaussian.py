@@ -35,6 +35,8 @@ class Gaussian(Scheduled):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from penstock.mechanisms.core.contract import Facts
     >>> from penstock.mechanisms.core.run import run_mechanism
     >>> run_mechanism(Gaussian(rho=0.5), np.zeros((1, 4), int), Facts(n_cells=4, max_cells=4), seed=1)[0].scale
     2.0

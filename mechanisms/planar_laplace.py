@@ -33,6 +33,7 @@ class PlanarLaplace(Scheduled):
 
     Examples
     --------
+    >>> import numpy as np
     >>> from penstock.mechanisms.core.run import run_traces
     >>> track = np.tile([39.9, 116.4], (3, 1))
     >>> (released,) = run_traces(PlanarLaplace(epsilon=1.0, radius=100.0), [track], seed=1)
