@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,14 @@ if TYPE_CHECKING:
 MEMORY, ROOM = Path("/dev/shm"), 8 << 30
 
 
-def pytest_configure() -> None:
-    """Keep the folders of tests in memory where there is room: runs write through to the disk, again and again."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the folders of tests in memory where there is room: runs write through to the disk, again and again.
+
+    No test writes to the ledgers of whoever runs it, fixtures that several tests share included.
+    """
+    state = tempfile.TemporaryDirectory(prefix="penstock-state-")
+    config.add_cleanup(state.cleanup)
+    os.environ["XDG_STATE_HOME"] = state.name
     if MEMORY.exists():
         facts = os.statvfs(MEMORY)
         if facts.f_bavail * facts.f_frsize >= ROOM and not facts.f_flag & os.ST_NOEXEC:

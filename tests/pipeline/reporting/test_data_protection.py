@@ -106,6 +106,7 @@ def test_without_a_guarantee_the_first_line_says_so(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     raw = {"mechanism": {"type": "raw"}, "allow_no_guarantee": True, "landmarks": None, "accountants": []}
+    raw["output"] = {"path": str(folder / "out"), "ledger_source": "events"}  # no budget holds an exact release
     text = words(run(configured(sections(folder, **raw)), runner="local").folder)
     assert "No guarantee." in text[:250]
     assert "A limited promise." not in text
