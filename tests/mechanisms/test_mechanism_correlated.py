@@ -123,7 +123,7 @@ def test_composition_states_the_promise_for_its_own_stretch_and_sums_for_others(
     assert own["w_event_epsilon"] == np.inf
 
 
-HALF = 6_000
+HALF = 15_000
 
 
 def audited(present_windows, mechanism, claimed=0.02):
