@@ -312,7 +312,7 @@ def test_a_topic_that_is_deleted_ends_the_run_and_one_made_anew_is_not_taken_for
     admin.delete_topics([topics["events"]])[topics["events"]].result()
     assert running.wait(240) == 1, said()
     assert "out of reach for" in said()
-    assert "--resume goes on from it once the topic is there" in said()
+    assert "--resume goes on from it once the service is back" in said()
     assert start(value, tmp_path, resume=True).wait(240) == 1  # it is not there yet
     make_topics(broker.address, {topics["events"]: 3})
     assert start(value, tmp_path, resume=True).wait(240) == 1

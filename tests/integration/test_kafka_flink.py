@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from flink_cluster import FlinkCluster
 from flink_runs import goes_on, running, stop_and_go_on, wait_until, words_of
+from ledgers import charged_until
 from test_kafka import (
     broker,
     check_same,
@@ -38,7 +39,6 @@ from test_kafka import undisturbed as undisturbed
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline import INTERRUPTED
 from penstock.pipeline.monitoring.verify import verify
-from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.flink.jars import class_path
 from penstock.pipeline.sources.base import EventBlock
@@ -107,7 +107,7 @@ def test_partitions_that_are_idle_or_added_close_nobodys_window_on_flink(broker,
     for user in range(1, 20):
         send(user, begin + user / 20, user % 2)
     with running(config, folder) as driver:
-        readers, ledger = folder / "operator" / "parts" / "spool", Ledger(folder / "operator" / "ledger")
+        readers, ledger = folder / "operator" / "parts" / "spool", folder / "operator" / "ledger"
         assert wait_until(lambda: len(list(readers.glob("reader-*/journal-*.jsonl"))) == 3, 240), words_of(folder)
         admin.create_partitions([NewPartitions(name, 4)])[name].result()
         assert wait_until(lambda: len(admin.list_topics(name).topics[name].partitions) == 4, 60)
@@ -117,7 +117,7 @@ def test_partitions_that_are_idle_or_added_close_nobodys_window_on_flink(broker,
             send(user, last, 3 if user % 2 else user % 4 // 2)
             time.sleep(0.4)
         end = 1000 * max(last, begin + 19)
-        assert wait_until(lambda: any(charge.window_end > end for charge in ledger), 120), words_of(folder)
+        assert wait_until(lambda: ledger.exists() and charged_until(ledger) > end, 120), words_of(folder)
         driver.send_signal(signal.SIGINT)
         assert driver.wait(120) == INTERRUPTED, words_of(folder)
     rows = json.loads((folder / "operator" / "manifest.json").read_text())["rows"]

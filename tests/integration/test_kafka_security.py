@@ -88,6 +88,7 @@ def sections(folder, topics, brokers: str, options: dict | None = None) -> dict:
         "output": {
             "path": str(folder / "out"),
             "ledger_source": "events",
+            "ledger": str(folder / "ledger"),
             "kafka": {"releases": topics["releases"], "accounts": topics["accounts"], **client},
         },
     }

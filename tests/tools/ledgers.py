@@ -45,7 +45,7 @@ def charged_until(path: Path) -> int:
     """End of the last window that was charged, in milliseconds since 1970."""
     ledger = Ledger(path)
     terms = Terms.of(next(ledger.entries()).values["terms"])
-    return max(terms.calendar.end(posting.last_slot) for posting in ledger.postings())
+    return max((terms.calendar.end(posting.last_slot) for posting in ledger.postings()), default=0)
 
 
 def apart(value: dict[str, Any], name: str) -> dict[str, Any]:

@@ -170,7 +170,7 @@ class Outage:
         elif now - self.since >= patience:
             raise DataError(
                 f"{self._subject}: out of reach for {now - self.since:.0f} s ({reason}). Nothing is lost: what was "
-                "counted is in the run's checkpoint, and --resume goes on from it"
+                "counted is in the run's checkpoint, and --resume goes on from it once the service is back"
             )
         self._pause = min(2 * self._pause, self._longest) or min(1.0, self._longest)
         self._again = now + self._pause
