@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import math
 import os
 import re
 from collections.abc import Callable
@@ -255,7 +256,7 @@ def _number_schema(declared: Parameter) -> dict[str, Any]:
     """Schema of a number, which may be infinite where nothing bounds it above."""
     bounds = _bounds(declared)
     if bounds.keys() & {"maximum", "exclusiveMaximum"}:
-        return {"type": "number"} | bounds
+        return {"type": "number"} | {word: limit for word, limit in bounds.items() if math.isfinite(limit)}
     return {"anyOf": [{"type": "number"} | bounds, {"enum": ["inf"] if bounds else ["inf", "-inf"]}]}
 
 

@@ -131,6 +131,7 @@ def deployed(sections: dict, folder) -> dict:
         "mode": "deployment",
         "noise_key": str(folder / "key"),
         "accountants": [{"type": "composition"}],
+        "output": sections["output"] | {"ledger_source": "events"},
     }
 
 

@@ -117,12 +117,12 @@ CASES = {
     "landmark_uniform": Case(
         schedule("landmark_uniform"), EPSILON, n_windows=2, person=(1, 2), changes={"landmarks": {"windows": [1]}}
     ),
-    "landmark_uniform of bounded periods": Case(
-        schedule("landmark_uniform"),
+    "period_uniform of bounded periods": Case(
+        schedule("period_uniform"),
         EPSILON,
         n_windows=2,
         person=(1, 2),
-        changes={"landmarks": {"windows": [1, 2]}, "bounding": {"max_cells": 1, "max_per_period": 1}},
+        changes={"bounding": {"max_cells": 1, "max_per_period": 1}},
     ),
     "landmark_skip": Case(
         schedule("landmark_skip"), EPSILON, n_windows=2, person=(1, 2), changes={"landmarks": {"windows": [1]}}

@@ -18,7 +18,7 @@ from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.events import Additive, Block
 from penstock.mechanisms.core.plugin import parameters_of
 from penstock.mechanisms.core.run import run_mechanism
-from penstock.mechanisms.period_uniform import PeriodUniform
+from penstock.mechanisms.core.unit import PERIOD
 
 N_REPLICAS, N_WINDOWS, N_CELLS = 12_000, 6, 2
 LANDMARKS = (2, 5)
@@ -64,7 +64,7 @@ def of_windows(release):
 
 def unit_of(mechanism):
     """Windows in which the protected user may differ, 0-based."""
-    if isinstance(mechanism, PeriodUniform):
+    if mechanism.unit == PERIOD:
         return list(range(N_WINDOWS))
     if mechanism.landmark_budget is not None:
         return [*(i - 1 for i in LANDMARKS), 2]
@@ -137,7 +137,7 @@ def test_the_audit_convicts_who_undercharges():
 def test_no_test_finds_more_than_renyi_dp_says_of_gaussian_noise(name):
     delta = 0.02
     found, runs = audit(mechanisms.get(name)(rho=0.5), [2], delta)
-    [charge] = runs[0][2].charge
+    [charge] = runs[0][2].replica(0).charge
     assert found <= from_renyi(renyi((charge,)), delta)
     # Noise of twice that size would be charged a quarter of ρ: too little, and the audit says so.
     assert found > from_renyi(renyi((Additive("gaussian", charge.sensitivity, 2 * charge.scale),)), delta)

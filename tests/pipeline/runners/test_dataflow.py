@@ -110,7 +110,7 @@ def test_the_source_distribution_is_complete(sdist):
         wanted = {str(path.relative_to(ROOT)) for path in files if not re.search(r"__pycache__|/\.", str(path))}
         assert wanted <= names, sorted(wanted - names)
     assert {"README.md", "LICENSE", "setup.py", "constraints.txt"} <= names
-    assert "penstock/pipeline/reporting/static/page.html" in names
+    assert "penstock/pipeline/reporting/templates/page.html" in names
 
 
 def test_it_installs_and_works_in_a_clean_environment(clean, tmp_path):

@@ -402,4 +402,4 @@ def test_a_run_over_real_trips_releases_and_draws_its_zones(tmp_path, capsys):
     again = geoparquet(tmp_path / "again.parquet", names, binaries)
     assert again.geometry() == Zones(path=path, name="zone").geometry()
     assert b'"rings":[[[-74.08,40.725]' in write_report(result.folder)[0].read_bytes()
-    assert 'fill-rule="evenodd"' in result.map().svg
+    assert "<path" in result.map().svg
