@@ -106,7 +106,7 @@ def view(mechanism, noise, scale):
 
 
 def test_every_trace_has_books_of_its_own():
-    rows = books(every=4).account_traces(view(get("gaussian_trace")(sigma=SIGMA), "gaussian", np.full(7, SIGMA)))
+    rows = books(every=4).account_traces(view(get("gaussian_trace")(sigma=SIGMA), "planar_gaussian", np.full(7, SIGMA)))
     assert [(row.subject, row.window) for row in rows if row.name == "loss"] == [("a", 4), ("b", 3)]
     assert rows_of(rows, "loss") == pytest.approx(
         [max(exact(60.0 * np.arange(n), [secret])[0] for secret in range(n)) for n in (4, 3)], rel=1e-6
@@ -116,7 +116,7 @@ def test_every_trace_has_books_of_its_own():
 def test_a_schedule_with_gaussian_noise_is_accounted_unless_releases_decide_what_follows():
     plain = get("landmark_uniform")(rho=0.5, noise="planar_gaussian")
     adaptive = get("landmark_adaptive")(rho=0.5, noise="planar_gaussian")
-    trace = books().account_traces(view(get("gaussian_trace")(sigma=SIGMA), "gaussian", np.full(7, SIGMA)))
+    trace = books().account_traces(view(get("gaussian_trace")(sigma=SIGMA), "planar_gaussian", np.full(7, SIGMA)))
     rows, unbounded = (
         books().account_traces(view(one, "planar_gaussian", np.full(7, SIGMA))) for one in (plain, adaptive)
     )

@@ -60,7 +60,7 @@ def test_a_plan_for_the_longest_alone_would_lose_more():
         sigma = planned_sigma(alone, RADIUS, times)
         found.append(largest(times, promised_secrets(alone, len(times)), sigma))
         assert planned_sigma(ConditionalGoal(goal=1.0, length_scale=LONGEST, **own), RADIUS, times) >= sigma
-    assert max(found) > 5.0
+    assert max(found) > 3.0  # of a goal of 1
 
 
 @pytest.mark.parametrize("secrets", ["singletons", "sliding_blocks"])
