@@ -88,7 +88,8 @@ def test_figures_depend_on_no_position_and_repetitions_add_nothing():
     assert rows_of(repeated, "loss")[1::2] == rows_of(plain, "loss")
 
 
-def view(mechanism, noise, scale):
+def view(mechanism, scale):
+    """Two traces as they leave a mechanism; the noise is called what the mechanism calls it."""
     n = len(scale)
     return TraceView(
         subjects=["a", "b"],
@@ -100,13 +101,13 @@ def view(mechanism, noise, scale):
         rho=np.full(n, np.inf),
         scale=scale,
         action=np.full(n, "published"),
-        noise=noise,
+        noise=mechanism.family.name,
         mechanism=mechanism,
     )
 
 
 def test_every_trace_has_books_of_its_own():
-    rows = books(every=4).account_traces(view(get("gaussian_trace")(sigma=SIGMA), "planar_gaussian", np.full(7, SIGMA)))
+    rows = books(every=4).account_traces(view(get("gaussian_trace")(sigma=SIGMA), np.full(7, SIGMA)))
     assert [(row.subject, row.window) for row in rows if row.name == "loss"] == [("a", 4), ("b", 3)]
     assert rows_of(rows, "loss") == pytest.approx(
         [max(exact(60.0 * np.arange(n), [secret])[0] for secret in range(n)) for n in (4, 3)], rel=1e-6
@@ -116,17 +117,15 @@ def test_every_trace_has_books_of_its_own():
 def test_a_schedule_with_gaussian_noise_is_accounted_unless_releases_decide_what_follows():
     plain = get("landmark_uniform")(rho=0.5, noise="planar_gaussian")
     adaptive = get("landmark_adaptive")(rho=0.5, noise="planar_gaussian")
-    trace = books().account_traces(view(get("gaussian_trace")(sigma=SIGMA), "planar_gaussian", np.full(7, SIGMA)))
-    rows, unbounded = (
-        books().account_traces(view(one, "planar_gaussian", np.full(7, SIGMA))) for one in (plain, adaptive)
-    )
+    trace = books().account_traces(view(get("gaussian_trace")(sigma=SIGMA), np.full(7, SIGMA)))
+    rows, unbounded = (books().account_traces(view(one, np.full(7, SIGMA))) for one in (plain, adaptive))
     assert rows_of(rows, "loss") == rows_of(trace, "loss")
     assert all(math.isinf(value) for value in rows_of(unbounded, "loss"))
 
 
 def test_noise_without_a_theorem_has_no_bound():
     planar = get("planar_laplace")(epsilon=1.0)
-    rows = books().account_traces(view(planar, "planar_laplace", np.full(7, SIGMA)))
+    rows = books().account_traces(view(planar, np.full(7, SIGMA)))
     assert all(math.isinf(value) for value in rows_of(rows, "loss"))
 
 
@@ -201,6 +200,7 @@ def test_no_gaps_that_a_trace_may_have_break_the_goal(name):
     noise = NoiseSource(NoiseKey.from_seed(1), configuration=b"")
     schedule = PointSchedule(flat, (39.9, 116.4), deviations=deviations)
     released = collect(release_traces(mechanism, schedule, noise), len(flat.times))
+    assert released.noise == mechanism.family.name == "planar_gaussian"  # what the accountant has a theorem for
     kernel = (goal.length_scales.longest, RADIUS, goal.order, goal.kernel, goal.variance, goal.period)
     for first, times in zip(flat.starts, every):
         scale = released.scale[first : first + len(times)]

@@ -58,9 +58,11 @@ def test_a_plan_for_the_longest_alone_would_lose_more():
         own = {"variance": VARIANCE, "nugget": NUGGET, "secrets": "sliding_blocks", "width": 3}
         alone = ConditionalGoal(goal=1.0, length_scale=LengthScales(exactly=LONGEST), **own)
         sigma = planned_sigma(alone, RADIUS, times)
-        found.append(largest(times, promised_secrets(alone, len(times)), sigma))
+        secrets = promised_secrets(alone, len(times))
+        assert largest(times, secrets, sigma, scales=[LONGEST]) <= 1.0
+        found.append(largest(times, secrets, sigma))
         assert planned_sigma(ConditionalGoal(goal=1.0, length_scale=LONGEST, **own), RADIUS, times) >= sigma
-    assert max(found) > 3.0  # of a goal of 1
+    assert max(found) > 3.0  # of a goal of 1; 4.35 and 3.94 of these eight traces
 
 
 @pytest.mark.parametrize("secrets", ["singletons", "sliding_blocks"])
