@@ -175,7 +175,7 @@ class Chain(Mechanism):
         if self.temporal and int(np.max(state["block_first"])):
             return ()
         worst = self.reader.worst_charge(self._coarse(window, state), part("reader", state))
-        worst = self.sampling.sampled(worst) if self.sampling else worst
+        worst = self._sampled(worst)
         if self.temporal is None:
             return worst
         last = window.index + self.together - 1
@@ -204,11 +204,16 @@ class Chain(Mechanism):
 
     def _processed(self, release: Release, state: State) -> tuple[Release, State]:
         """Amplify the charge by sampling, and apply the steps after the reading one."""
-        charge = self.sampling.sampled(release.charge) if self.sampling else release.charge
+        charge = self._sampled(release.charge)
         for number, step in enumerate(self.after):
             release, after = step.process(release, part(f"after{number}", state))
             state = state | nested(f"after{number}", after)
         return replace(release, charge=charge), state
+
+    def _sampled(self, charge: tuple[Event, ...]) -> tuple[Event, ...]:
+        """A charge amplified by sampling; not that of a period, whose windows draw users apart from each other."""
+        is_drawn_apart = self.reader.unit.kind == "period"
+        return charge if self.sampling is None or is_drawn_apart else self.sampling.sampled(charge)
 
     def _in_windows(self, release: Release, state: State) -> list[Release]:
         """A release of a longer window as one of each of its windows."""

@@ -135,6 +135,10 @@ class ReleaseLoop:
     ) -> tuple[list[Release], State]:
         """Step the mechanism if the worst that it can charge is there; the last window brings what is still owed."""
         worst = self.mechanism.worst_charge(window, inner)
+        if any(isinstance(event, Block) and event.first > self._begins(window) for event in worst):
+            # Windows before were refused. What people did in them decides what is counted in this one, so that a charge
+            # for the windows from here on would leave out some whose events it tells of.
+            raise BudgetExceeded(window.index, 0.0, max(pure_epsilon(worst), concentrated_rho(worst)), 0.0)
         if self.guard:
             self.guard.check(window, worst, self.model, budget)
         source = self.noise
@@ -149,6 +153,15 @@ class ReleaseLoop:
             noise = source.at(window.start, window.end, "finish", np.zeros_like(vector), bound)
             made = made + self.mechanism.finish(inner, noise)
         return made, inner
+
+    def _begins(self, window: Window) -> int:
+        """First of the windows whose events are chosen among, or counted, together with those of a window."""
+        if not self.plan.bounds_span_windows:
+            return window.index
+        if self.plan.bounds.max_per_period is not None and window.period_last is not None:
+            return int(window.period_last - window.n_windows + 1)
+        length = self.plan.chain.unit_windows
+        return (window.index - 1) // length * length + 1
 
     def _refuse(self, window: Window, own: State) -> Release:
         shown = int(own["shown_window"])

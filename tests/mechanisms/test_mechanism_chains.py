@@ -371,3 +371,14 @@ def test_other_data_is_another_charge_wherever_the_noise_is_other(tmp_path, step
         len({(charge.window, charge.data) for charge in second} - {(charge.window, charge.data) for charge in first})
         == n_new
     )
+
+
+@pytest.mark.parametrize("kind", ["period_uniform", "fast"])
+def test_users_who_are_drawn_anew_in_every_window_amplify_no_charge_of_a_period(kind):
+    """24 windows at a rate of .04 show a user at least once with probability .62, hence δ = .05 is not met at ε = 0."""
+    reader = get(kind)(epsilon=96.0, noise="laplace")
+    facts = Facts(n_cells=1, n_windows=24)
+    counts = np.zeros((24, 1), int)
+    chain = Chain.of([get("sampling")(rate=0.04, unit="user"), reader])
+    assert run_mechanism(chain, counts, facts)[0].charge == run_mechanism(reader, counts, facts)[0].charge
+    assert chain.worst_charge(facts.windows()[0], chain.start(facts)) == run_mechanism(reader, counts, facts)[0].charge

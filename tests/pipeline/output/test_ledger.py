@@ -519,3 +519,23 @@ def test_an_older_copy_is_noticed(tmp_path, value):
     with pytest.raises(DataError, match="it was cut, or an older copy was put in its place"):
         run(configured(value), tmp_path / "new")
     assert not (tmp_path / "new" / "operator" / "run.json").exists()
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        {
+            "mechanism": {"type": "period_uniform", "epsilon": 0.4},
+            "budget_period": "3h",
+            "bounding": {"max_per_period": 1},
+        },
+        {"mechanism": [{"type": "temporal_generalization", "windows": 3}, PLAIN | {"epsilon": 0.4}]},
+    ],
+)
+def test_nothing_is_released_of_windows_that_are_chosen_among_with_a_refused_one(tmp_path, value, later):
+    """What somebody did in the refused hour 1 decides what counts in hours 2 and 3, which has a cost."""
+    value["output"]["ledger_budget"] = 1.0
+    run(configured(changed(value, 0, 1, mechanism=PLAIN, **COMPOSED)), tmp_path / "first")
+    second = run(configured(changed(value, on_exhausted="repeat", **COMPOSED, **later)), tmp_path / "second")
+    assert actions(second) == ["refused"] * 3 + ["published"] * 3
+    assert [c.window for c in charges_in(tmp_path / "ledger") if c.epsilon == 0.4] == [4]
