@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant
+from penstock.accountants.landmark_budget import LandmarkBudget
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.chain import Chain, misplaced
 from penstock.mechanisms.core.contract import MECHANISMS, Generalization, Mechanism
@@ -428,6 +429,22 @@ def accountants_know_period_bounds(bounding: Bounding, accountants: tuple[Accoun
             yield Finding(("accountants", i, "type"), "", expected)
 
 
+def landmark_budgets_share_a_measure(
+    mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...]
+) -> Iterator[Finding]:
+    """The smallest of several budgets is the one that can be exceeded: an ε and a ρ have no order."""
+    promised = next((step.concentrated for _, step in _landmark_mechanisms(mechanism)), None)
+    first: bool | None = None
+    for i, one in enumerate(accountants):
+        if not isinstance(one, LandmarkBudget):
+            continue
+        concentrated = one.rho is not None if one.rho is not None or one.budget is not None else promised
+        if None not in (first, concentrated) and concentrated != first:
+            key, value = ("rho", one.rho) if concentrated else ("budget", one.budget)
+            yield Finding(("accountants", i, key), value, "in the measure of the landmark_budget before it, ε or ρ")
+        first = concentrated if first is None else first
+
+
 def ledgers_name_their_source(mode: str, output: Output) -> Iterator[Finding]:
     """Every deployment over the same events has the same name for them, hence the same ledger."""
     if mode == "deployment" and output.ledger_source is None:
@@ -651,6 +668,7 @@ RULES: tuple[Rule, ...] = (
     accountants_know_period_bounds,
     noise_can_be_drawn,
     accountants_know_linked_windows,
+    landmark_budgets_share_a_measure,
     ledgers_name_their_source,
     ledgers_count_whole_windows,
     attacks_can_follow,

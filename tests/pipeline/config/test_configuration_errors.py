@@ -482,6 +482,14 @@ WRONG = {
         "[{type: landmark_budget}, {type: landmark_budget}]",
         ["20: accountants[1].type: 'landmark_budget' is not allowed; it must be different from accountants[0]"],
     ),
+    "landmark budgets of two measures": (
+        "[{type: landmark_budget}]",
+        "[{type: landmark_budget}, {type: landmark_budget, rho: 0.9}]",
+        [
+            "20: accountants[1].rho: 0.9 is not allowed; it must be in the measure of the landmark_budget before it, "
+            "ε or ρ"
+        ],
+    ),
     "windows that were removed": (
         "type: fixed\n  size: 1h",
         "type: sliding\n  size: 1h\n  period: 30m",
