@@ -212,13 +212,13 @@ def open_ledger(plan: Plan) -> Ledger:
 
 def check_admissible(plan: Plan) -> None:
     """Raise what `register` would, and change nothing: before the folder holds a run."""
-    terms_of(plan)
+    terms = terms_of(plan)
     Ledger(ledger_path(plan)).whole()
     KnownLedgers(plan).check()
-    if ledger_path(plan).exists():
+    if ledger_path(plan).exists():  # empty, if the run that made it was killed before its first entry
         with (
             suppress(_Withdrawn),
-            Ledger(ledger_path(plan), None, plan.keys.run_id, plan.grid.calendar.start(1)).transaction() as t,
+            Ledger(ledger_path(plan), terms, plan.keys.run_id, plan.grid.calendar.start(1)).transaction() as t,
         ):
             _enter(plan, t)
             raise _Withdrawn
@@ -280,6 +280,8 @@ def go_on(plan: Plan) -> None:
             _charge_traces(plan, transaction)
         elif plan.keys.run_id:
             transaction.enter({"entry": "nonce", "run": plan.keys.run_id, "nonce": secrets.token_hex(16)})
+        identity = transaction.identity
+    KnownLedgers(plan).note(identity, goes_on=True)  # the run may have been killed between its entry and the note
 
 
 def _charge_traces(plan: Plan, transaction: Transaction) -> None:
@@ -386,19 +388,26 @@ class KnownLedgers:
             f"not there: a new ledger begins, which knows nothing of that ({self.beside_key} says where it was)"
         )
 
-    def note(self, identity: str) -> None:
-        """Note that another run has begun on a ledger; raises `ConfigError` where that can be written nowhere."""
+    def note(self, identity: str, goes_on: bool = False) -> None:
+        """Note that another run has begun on a ledger; raises `ConfigError` where that can be written nowhere.
+
+        Of one that goes on it is noted where it is not yet, and can be.
+        """
         if self.plan.config.mode == "simulation":
             return
-        written = [self._note(path, identity) for path in self.files]
-        if not any(written):
+        with suppress(OSError):
+            make_folder(state_folder(), private=True)
+        written = [self._note(path, identity, goes_on) for path in self.files]
+        if not any(written) and not goes_on:
             raise ConfigError((f"{self.files[-1]}: cannot be written; XDG_STATE_HOME says where it may be",))
 
-    def _note(self, path: Path, identity: str) -> bool:
+    def _note(self, path: Path, identity: str, goes_on: bool) -> bool:
         try:
             with open(path.with_name(f".{path.name}.lock"), "a", opener=private_opener) as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 known = self._read(path)
+                if goes_on and identity in known.get(self.source, {}):
+                    return True
                 at = known.setdefault(self.source, {}).setdefault(identity, {"runs": 0})
                 at |= {"path": os.path.abspath(ledger_path(self.plan)), "runs": at["runs"] + 1}
                 write_json(path, known, private=True)

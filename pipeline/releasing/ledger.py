@@ -466,7 +466,7 @@ class Transaction:
 
     def nonce(self, window: int) -> str:
         """Return the nonce under which a window is stepped: that of its charge, or else the newest one of the run."""
-        known = self._ledger._known
+        known = self._known_from(window + self._offset)
         newest = next(reversed(known.nonces), "")
         return known.nonces.get(known.made_under.get(window + self._offset, newest), "")
 
@@ -476,19 +476,16 @@ class Transaction:
         A window that was charged before is settled, and so is one that was refused: what is decided of a window is the
         same whenever it is repeated, whatever others have charged since.
         """
-        posting, known = self._posting(charge), self._ledger._known
-        if not self.entries:
-            self._ledger.remember_from(posting.slot, self._file)
-            known = self._ledger._known
-        data = known.digests.get((charge.part, posting.slot))
+        posting = self._posting(charge)
+        data = self._known_from(posting.slot).digests.get((charge.part, posting.slot))
         if data:
             return
         self._check_fits(posting, refused=data is not None)
 
     def charge(self, charge: Charge) -> None:
         """Charge a window once; again for the same input is a retry, for other input an error."""
-        posting, known = self._posting(charge), self._ledger._known
-        data = known.digests.get((charge.part, posting.slot))
+        posting = self._posting(charge)
+        data = self._known_from(posting.slot).digests.get((charge.part, posting.slot))
         if data is not None:
             if data != charge.data:
                 raise DataError(
@@ -499,6 +496,12 @@ class Transaction:
         self._check_fits(posting)
         self.entries.append(posting.values())
         self._ledger._post(posting)
+
+    def _known_from(self, slot: int) -> _Knowledge:
+        """What is known from a slot on: a run may go back in the middle of a block, which is not checked there."""
+        if not self.entries:  # those to append would be lost; whatever comes after them is remembered
+            self._ledger.remember_from(slot, self._file)
+        return self._ledger._known
 
     def _posting(self, charge: Charge) -> Posting:
         nonce = short_name(self.nonce(charge.at))

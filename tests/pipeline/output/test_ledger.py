@@ -468,6 +468,26 @@ def test_a_second_ledger_over_a_source_has_to_be_acknowledged_and_the_manifest_s
     assert main(["ledger", "show", str(tmp_path / "ledger"), "--manifest", manifest]) == 1
 
 
+@pytest.mark.parametrize("left", [b"", b'{"entry": "led'])
+def test_a_ledger_whose_first_writer_was_killed_is_begun_by_the_next_run(tmp_path, value, left):
+    (tmp_path / "ledger").write_bytes(left)
+    assert run(configured(value), tmp_path / "first").exit_code == DONE
+
+
+def test_a_run_that_was_killed_before_its_ledger_was_noted_notes_it_when_it_goes_on(tmp_path, value, monkeypatch):
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(registration.KnownLedgers, "note", killed)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoint.plan_in_folder(configured(value), tmp_path / "first")
+    checkpoint.plan_in_folder(configured(value), tmp_path / "first")
+    value["output"]["ledger"] = str(tmp_path / "other")
+    with pytest.raises(ConfigError, match="is not the ledger that the event source events has"):
+        checkpoint.plan_in_folder(configured(value), tmp_path / "second")
+
+
 def test_a_ledger_that_is_gone_cannot_be_missed(tmp_path, value, caplog):
     del value["output"]["ledger"]
     run(configured(value), tmp_path / "first")

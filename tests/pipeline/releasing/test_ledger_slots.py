@@ -285,6 +285,34 @@ def test_memory_stays_bounded_and_going_back_reads_again(tmp_path: Path) -> None
     assert len(windows_in(tmp_path)) == 1000 + 100
 
 
+def test_going_back_into_the_middle_of_a_block_reads_again(tmp_path: Path) -> None:
+    """The other windows of a block are not checked: what was charged of it is known by its charge alone."""
+    ledger = ledger_in(tmp_path)
+
+    def stepped(ledger: Ledger, first: int, last: int, data: str) -> int:
+        with ledger.transaction() as transaction:
+            for window in range(first, last + 1):
+                begin = (window - 1) // 1000 * 1000 + 1
+                if window == begin:
+                    transaction.check(charge(begin, 1.0, last=begin + 999, at=window))
+                nonce = transaction.nonce(window)
+                if window == begin + 999:
+                    assert nonce == ("ab" * 16 if window <= 30_000 else "cd" * 16)
+                    transaction.charge(charge(begin, 1.0, data, last=window, at=window))
+            return len(transaction.entries)
+
+    with ledger.transaction() as transaction:
+        transaction.enter({"entry": "run", "run": "a", "nonce": "ab" * 16})
+    assert stepped(ledger, 1, 30_000, "data") == 30
+    with ledger.transaction() as transaction:
+        transaction.enter({"entry": "nonce", "run": "a", "nonce": "cd" * 16})
+    for reader in (ledger, ledger_in(tmp_path)):
+        assert stepped(reader, 500, 8000, "data") == 0
+        with pytest.raises(DataError, match="the input of window 1 "):
+            stepped(reader, 500, 8000, "other")
+    assert stepped(ledger, 29_500, 31_000, "data") == 1
+
+
 def test_a_torn_tail_is_cut_off_and_a_whole_line_without_its_end_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     pay(ledger_in(tmp_path), charge(1), charge(2))
