@@ -26,6 +26,7 @@ from penstock.pipeline.output.files import ledger_path, make_folder, state_folde
 from penstock.pipeline.releasing.charge_table import Terms
 from penstock.pipeline.releasing.ledger import Charge, Ledger, Transaction
 from penstock.pipeline.releasing.release import ReleaseLoop
+from penstock.pipeline.windows.calendar import DAY
 from penstock.pipeline.windows.grid import period_calendar
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 MARK = "run.json"
 #: Traces have no windows: a run of them counts in all quarters of an hour that it meets, since zones begin at such.
 TRACE_STEP = 900_000
+#: Windows of an endless run that are looked at for landmarks, at most.
+MOST_WINDOWS = 1_000_000
 ANOTHER = "name another ledger (output.ledger), and acknowledge it (output.new_ledger: true)"
 
 
@@ -171,6 +174,22 @@ def check_terms(terms: Terms, plan: Plan) -> None:
         if there != here:
             text = f"output.ledger: {path} has another {name} ({there}) than this run ({here}); {hint}"
             raise ConfigError((text,))
+    if (window := _missing_landmark(terms, own, plan)) is not None:
+        text = f"landmarks: window {window} is one of this run, and not of {path}, whose first run has stated them"
+        raise ConfigError((f"{text}; state what is a landmark on every day as recurring, or {ANOTHER}",))
+
+
+def _missing_landmark(terms: Terms, own: Terms, plan: Plan) -> int | None:
+    """First window that is a landmark of the run but not of its ledger, which would count it as any other one."""
+    if {terms.kind, own.kind} != {"landmarks"}:
+        return None
+    calendar = plan.grid.calendar
+    first, n_windows = own.slot(calendar.start(1)), calendar.n_windows
+    if n_windows is None:  # what recurs does so by the week, and the clocks change within a year
+        n_windows = min(-(-366 * DAY // own.step), MOST_WINDOWS)
+    stated, known = (one.landmarks.mask(one.calendar, first, first + n_windows - 1) for one in (own, terms))
+    missing = stated & ~known
+    return int(np.argmax(missing)) + 1 if missing.any() else None
 
 
 def _grid(terms: Terms) -> str:

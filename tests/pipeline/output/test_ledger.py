@@ -310,6 +310,25 @@ def test_landmarks_are_known_before_any_run_has_charged_them(tmp_path, value, or
     assert hours.pop(1) + hours.pop(4) + max(hours.values()) <= 1.0 + 1e-9
 
 
+def test_landmarks_of_another_day_have_to_be_those_of_the_ledger(tmp_path, value):
+    """A listed landmark of day 2 would count as any other window there: as many runs would fit as there are others."""
+
+    def day(begin: int, out: str, **landmarks: Any) -> Result:
+        own = changed(
+            value, begin, begin + 6, landmarks=landmarks, budget_period="6h", mechanism=UNIFORM, allow_empty=True
+        )
+        return run(configured(own), tmp_path / out, "local")
+
+    assert day(0, "first", windows=[2, 5]).exit_code == 0
+    with pytest.raises(ConfigError, match=r"landmarks: window 2 is one of this run, and not of .*recurring"):
+        day(6, "second", windows=[2, 5])
+    value["output"] |= {"ledger": str(tmp_path / "other"), "new_ledger": True}
+    recurring = ["01:00-02:00", "07:00-08:00"]
+    assert day(0, "third", recurring=recurring).exit_code == 0
+    assert day(6, "fourth", recurring=recurring).exit_code == 0
+    assert day(6, "fifth", recurring=recurring).exit_code == 3
+
+
 def test_a_block_is_charged_as_the_landmarks_in_it(tmp_path, value):
     value["output"]["ledger_budget"] = 1.0
     blocks = {"type": "fpa", "epsilon": 0.25, "block": 3, "coefficients": 1, "noise": "discrete_laplace"}
