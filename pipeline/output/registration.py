@@ -369,21 +369,40 @@ class KnownLedgers:
             raise DataError(f"{path}: cannot be read; it says which ledgers there are") from None
         return read
 
-    def _own(self) -> str | None:
-        """Identity of the run's ledger; None where there is none yet."""
-        first = next(Ledger(ledger_path(self.plan)).entries(), None)
-        return None if first is None else str(first.values["id"])
+    def _is_ours(self, path: Path) -> bool:
+        """Return whether a file is the run's ledger and no copy of it: its original still lies elsewhere, if any."""
+        own = ledger_path(self.plan)
+        if not (path.exists() and own.exists()) or path.samefile(own):
+            return True
+        return identity_of(path) != identity_of(own)
 
     def others(self) -> dict[str, str]:
-        """Return the other ledgers over the source: their paths by identity."""
+        """Return the other ledgers over the source, copies of the run's own among them: their paths by identity."""
         if self.plan.config.mode == "simulation":
             return {}
-        found = {name: at["path"] for file in self.files for name, at in self._read(file).get(self.source, {}).items()}
-        found.pop(self._own() or "", None)
-        return found
+        known = [self._read(file).get(self.source, {}) for file in self.files]
+        own = identity_of(ledger_path(self.plan))
+        noted = {name: at["path"] for ledgers in known for name, at in ledgers.items()}
+        return {name: path for name, path in noted.items() if name != own or not self._is_ours(Path(path))}
+
+    def _check_age(self) -> None:
+        """Raise `DataError` for a ledger that was put back from a copy: more runs were noted than have begun in it."""
+        # A run is noted once it stands in the ledger, so that there are never more notes; they are read first.
+        noted, path = {file: self._read(file).get(self.source, {}) for file in self.files}, ledger_path(self.plan)
+        own = identity_of(path)
+        n_entries = sum(entry.kind == "run" for entry in Ledger(path).entries())
+        for file, ledgers in noted.items():
+            n_runs = ledgers[own]["runs"] if own in ledgers else 0
+            if n_runs > n_entries:
+                raise DataError(
+                    f"{path}: has {n_entries} of the {n_runs} runs that {file} knows of: an older copy was put in its "
+                    "place; put the latest one back"
+                )
 
     def check(self) -> None:
         """Raise `ConfigError` where another ledger over the source is known, unless it was acknowledged."""
+        if self.plan.config.mode == "deployment":
+            self._check_age()
         others = self.others()
         if others and not self.plan.config.output.new_ledger:
             raise ConfigError(
@@ -433,6 +452,12 @@ class KnownLedgers:
         except OSError:
             return False
         return True
+
+
+def identity_of(path: Path) -> str | None:
+    """Return what tells a ledger from any other; None where nothing has begun in it."""
+    first = next(Ledger(path).entries(), None)
+    return None if first is None else str(first.values["id"])
 
 
 def runs_of(plan: Plan) -> Iterator[Mapping[str, Any]]:

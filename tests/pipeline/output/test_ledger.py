@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -485,6 +486,30 @@ def test_a_second_ledger_over_a_source_has_to_be_acknowledged_and_the_manifest_s
     manifest = str(second.folder / "public" / "manifest.json")
     assert main(["ledger", "show", str(tmp_path / "ledger"), str(tmp_path / "other"), "--manifest", manifest]) == DONE
     assert main(["ledger", "show", str(tmp_path / "ledger"), "--manifest", manifest]) == 1
+
+
+def test_a_copy_of_a_ledger_is_another_one_while_the_original_is_there(tmp_path, value):
+    value["output"]["ledger_budget"] = 3.0
+    run(configured(value), tmp_path / "first")
+    for name in ("ledger", "ledger.head"):
+        shutil.copy(tmp_path / name, tmp_path / name.replace("ledger", "copy"))
+    copied = value | {"output": value["output"] | {"ledger": str(tmp_path / "copy")}}
+    with pytest.raises(ConfigError, match=r"is not the ledger that the event source events has: .*/ledger, whose"):
+        run(configured(copied), tmp_path / "second")
+    for name in ("ledger", "ledger.head"):  # moved, it is the same ledger
+        (tmp_path / name).unlink()
+    assert run(configured(copied), tmp_path / "second").exit_code == DONE
+
+
+def test_a_ledger_that_was_put_back_from_an_older_copy_begins_no_run(tmp_path, value):
+    value["output"]["ledger_budget"] = 3.0
+    run(configured(value), tmp_path / "first")
+    older = {name: (tmp_path / name).read_bytes() for name in ("ledger", "ledger.head")}
+    run(configured(value), tmp_path / "second")
+    for name, data in older.items():
+        (tmp_path / name).write_bytes(data)
+    with pytest.raises(DataError, match=r"has 1 of the 2 runs that .* knows of: an older copy was put in its place"):
+        run(configured(value), tmp_path / "third")
 
 
 @pytest.mark.parametrize("left", [b"", b'{"entry": "led'])
