@@ -276,7 +276,8 @@ def _of_well_known(data: bytes | str) -> dict[str, Any]:
     except ShapelyError as error:
         if "closed" in str(error):
             raise _Wrong("a ring is open; repeat its first position") from error
-        raise _Wrong(f"its geometry is neither well-known binary nor text ({error})") from error
+        reason = " ".join(str(error).split())  # GEOS ends its messages with a line end
+        raise _Wrong(f"its geometry is neither well-known binary nor text ({reason})") from error
     if (srid := int(shapely.get_srid(shape))) not in (0, 4326):
         raise _Wrong(f"its coordinates are those of EPSG:{srid}, not longitude and latitude (WGS 84): {CONVERT}")
     return dict(mapping(shapely.force_2d(shape)))
