@@ -131,7 +131,7 @@ def test_public_measures_do_not_depend_on_the_data(small_run):
 
 
 def test_every_measure_is_explained_with_who_may_see_it():
-    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `penstock_(\w+)(?:\{\w+\})?` \| (\w+ \| \w+) \|", page, re.MULTILINE))
     assert rows == {m.name: f"{m.kind} | {'everybody' if m.public else 'operator'}" for m in MEASURES}
 

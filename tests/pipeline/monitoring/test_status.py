@@ -147,12 +147,12 @@ def test_rows_of_one_fate_are_held_against_all_of_them():
 
 
 def test_every_alert_has_its_place_in_the_runbook():
-    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
     titles = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
     anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
     for rule in rules():
         file, _, anchor = rule["annotations"]["runbook"].partition("#")
-        assert file == "docs/deploy.md"
+        assert file == "docs/runbook.md"
         assert anchor in anchors
         assert f"`{rule['alert']}`" in page
 
