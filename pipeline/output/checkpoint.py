@@ -124,8 +124,8 @@ def differing_keys(begun: Any, now: Any, path: str = "") -> list[str]:
 def nonce_of_run(config: RunConfig, folder: Path, resume: bool) -> bytes:
     """Random bytes that a deployment's subkeys take: fresh for a new run, those of the mark for one that goes on.
 
-    The noise of what a continued run has not charged yet takes others (`registration.go_on`). Empty in a simulation,
-    whose seed decides everything, and where there is no run to go on with (`check_same`).
+    The noise of what a continued run has not charged yet takes others (`registration.resume_run`). Empty in a
+    simulation, whose seed decides everything, and where there is no run to go on with (`check_same`).
     """
     if config.mode == "simulation":
         return b""
@@ -159,7 +159,7 @@ def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any
     plan = make_plan(config, folder, nonce_of_run(config, folder, goes_on), **changes)
     if config.mode == "deployment" and goes_on:
         check_same(plan)
-        registration.go_on(plan)
+        registration.resume_run(plan)
     elif config.mode == "deployment" and (notice := begin(plan)):
         logging.getLogger("penstock").warning(notice)
     return plan
@@ -175,8 +175,8 @@ def begin(plan: Plan) -> str | None:
     ledger belongs to another event source, or has another unit or budget. Raises `BudgetExceeded` if it has nothing
     left for a run that counts as a whole (traces). Raises `DataError` if the ledger lacks entries that it had.
     """
-    if plan.keys.run_id:
-        registration.check_admissible(plan)  # refuses before the folder holds a run
+    if _mark(plan).exists():
+        raise holds_a_run(plan)
     mark: dict[str, Any] = {
         "run": run_digest(plan),
         "configuration": _identity(plan),
@@ -185,9 +185,13 @@ def begin(plan: Plan) -> str | None:
     }
     if plan.on_points:
         mark["traces"] = traces.VERSION
-    if not files.write_first(_mark(plan), _encoded(mark)):
-        raise holds_a_run(plan)
-    return registration.register(plan)
+
+    def write_mark() -> None:
+        """Make the folder that of the run, before the ledger names it."""
+        if not files.write_first(_mark(plan), _encoded(mark)):
+            raise holds_a_run(plan)
+
+    return registration.register_run(plan, write_mark)
 
 
 def holds_a_run(plan: Plan) -> ConfigError:
@@ -205,7 +209,7 @@ def _check_entered(plan: Plan) -> None:
             f"{ledger_path(plan)}: lacks what the run in {plan.folder} has entered: it was cut, or an older copy was "
             "put in its place"
         )
-    registration.register(plan)
+    registration.register_run(plan)
 
 
 def _encoded(mark: dict[str, Any]) -> bytes:
@@ -278,7 +282,7 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
         temporary.unlink()
     if (found := finished(plan)) is not None:
         return found
-    registration.go_on(plan)
+    registration.resume_run(plan)
     if plan.streaming:
         go_back(plan)
     else:

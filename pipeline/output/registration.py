@@ -8,8 +8,8 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -207,12 +207,8 @@ def _periods(terms: Terms) -> str:
 # A run in its ledger.
 
 
-class _Withdrawn(Exception):
-    """Nothing of a transaction is to be kept."""
-
-
 def open_ledger(plan: Plan) -> Ledger:
-    """Open the ledger of a run; that of a deployment is there since the run has begun.
+    """Open the ledger of a run; that of a deployment exists since the run has begun.
 
     Raises `ConfigError` for a deployment without a nonce, and `DataError` for one that was not begun in its folder: a
     worker does not see it.
@@ -224,83 +220,68 @@ def open_ledger(plan: Plan) -> Ledger:
             f"{plan.folder}: holds no run, so nothing is released here; the folder must be one that the driver "
             "shares with all workers"
         )
-    terms = None if plan.keys.run_id else terms_of(plan)
-    own_head = plan.folder / "operator" / "ledger.head"
-    return Ledger(ledger_path(plan), terms, plan.keys.run_id, plan.grid.calendar.start(1), own_head)
+    return _ledger(plan, None if plan.keys.run_id else terms_of(plan))
 
 
-def check_admissible(plan: Plan) -> None:
-    """Raise what `register` would, and change nothing: before the folder holds a run."""
-    terms = terms_of(plan)
-    Ledger(ledger_path(plan)).whole()
-    KnownLedgers(plan).check()
-    if ledger_path(plan).exists():  # empty, if the run that made it was killed before its first entry
-        with (
-            suppress(_Withdrawn),
-            Ledger(ledger_path(plan), terms, plan.keys.run_id, plan.grid.calendar.start(1)).transaction() as t,
-        ):
-            _enter(plan, t)
-            raise _Withdrawn
+def _ledger(plan: Plan, terms: Terms | None) -> Ledger:
+    head_of_run = plan.folder / "operator" / "ledger.head"
+    return Ledger(ledger_path(plan), terms, plan.keys.run_id, plan.grid.calendar.start(1), head_of_run)
 
 
-def register(plan: Plan) -> str | None:
+def register_run(plan: Plan, begin: Callable[[], None] | None = None) -> str | None:
     """Enter a run into its ledger, which the first one gives its terms; its nonce is durable there from now on.
 
-    Returns what there is to say before it starts. Raises `ConfigError` if the ledger is about another source, grid or
-    unit, or another ledger over the source is known. Raises `BudgetExceeded` if nothing is left for a run that counts
-    as a whole (traces). Raises `DataError` if the ledger lacks entries that it had.
+    ``begin`` is called when the run is admitted and before it is entered. All of it is under the lock of the known
+    ledgers, so that of two first runs at the same time the second knows the ledger of the first.
+
+    Returns what to say before it starts. Raises `ConfigError` if the ledger is about another source, grid or unit, or
+    another ledger over the source is known. Raises `BudgetExceeded` if nothing is left for a run that counts as a whole
+    (traces). Raises `DataError` if the ledger lacks entries that it had.
     """
-    known = KnownLedgers(plan)
-    known.check()
-    caution = known.caution()
-    own_head = plan.folder / "operator" / "ledger.head"
-    if plan.keys.run_id:
-        make_folder(state_folder(), private=True)
-        make_folder(state_folder() / "ledgers", private=True)
-    ledger = Ledger(ledger_path(plan), terms_of(plan), plan.keys.run_id, plan.grid.calendar.start(1), own_head)
-    with ledger.transaction() as transaction:
-        notice = _enter(plan, transaction)
-        identity = transaction.identity
-    known.note(identity)
+    terms, known = terms_of(plan), KnownLedgers(plan)
+    with known.locked():
+        known.check()
+        caution, notice = known.caution(), None
+        with _ledger(plan, terms).transaction() as transaction:
+            if plan.keys.run_id:  # a simulation repeats itself, in a ledger that knows no other run
+                check_terms(transaction.terms, plan)
+                notice = _notice(plan, transaction)
+                transaction.enter(_entry(plan, bool(known.others())))
+            if plan.on_points:
+                _charge_traces(plan, transaction)
+            if begin is not None:
+                begin()
+        known.note(transaction.identity)
     return "; ".join(filter(None, (caution, notice))) or None
 
 
-def _enter(plan: Plan, transaction: Transaction) -> str | None:
-    if not plan.keys.run_id:  # a simulation repeats itself, in a ledger that knows no other run
-        notice = None
-    else:
-        check_terms(transaction.terms, plan)
-        notice = _notice(plan, transaction)
-        transaction.enter(
-            {
-                "entry": "run",
-                "run": plan.keys.run_id,
-                "configuration": digest(plan.config).hex()[:32],
-                "from": plan.grid.calendar.from_ms,
-                "until": plan.grid.calendar.until_ms,
-                "input": _input(plan),
-                "nonce": plan.keys.noise_key.nonce.hex(),
-                "others": bool(KnownLedgers(plan).others()),
-            }
-        )
-    if plan.on_points:
-        _charge_traces(plan, transaction)
-    return notice
+def _entry(plan: Plan, others: bool) -> dict[str, Any]:
+    return {
+        "entry": "run",
+        "run": plan.keys.run_id,
+        "configuration": digest(plan.config).hex()[:32],
+        "from": plan.grid.calendar.from_ms,
+        "until": plan.grid.calendar.until_ms,
+        "input": _input(plan),
+        "nonce": plan.keys.noise_key.nonce.hex(),
+        "others": others,
+    }
 
 
-def go_on(plan: Plan) -> None:
+def resume_run(plan: Plan) -> None:
     """Draw another nonce for the windows that a deployment goes on with, durable in its ledger before any noise.
 
     What is charged is made again under its own nonce. Traces are charged as a whole, hence go on under the first, and
     only with the input that they began with: otherwise `DataError`.
     """
-    with open_ledger(plan).transaction() as transaction:
-        if plan.on_points:
-            _charge_traces(plan, transaction)
-        elif plan.keys.run_id:
-            transaction.enter({"entry": "nonce", "run": plan.keys.run_id, "nonce": secrets.token_hex(16)})
-        identity = transaction.identity
-    KnownLedgers(plan).note(identity, goes_on=True)  # the run may have been killed between its entry and the note
+    known = KnownLedgers(plan)
+    with known.locked():
+        with open_ledger(plan).transaction() as transaction:
+            if plan.on_points:
+                _charge_traces(plan, transaction)
+            elif plan.keys.run_id:
+                transaction.enter({"entry": "nonce", "run": plan.keys.run_id, "nonce": secrets.token_hex(16)})
+        known.note(transaction.identity, resumed=True)  # the run may have been killed between its entry and the note
 
 
 def _charge_traces(plan: Plan, transaction: Transaction) -> None:
@@ -315,8 +296,8 @@ def _charge_traces(plan: Plan, transaction: Transaction) -> None:
 
 def is_entered(plan: Plan) -> bool:
     """Return whether the ledger knows a run; raises `DataError` where it lacks entries that it had."""
-    ledger = Ledger(ledger_path(plan))
-    return any(entry.values.get("run") == plan.keys.run_id for entry in ledger.whole() if entry.kind == "run")
+    runs = (entry.values["run"] for entry in Ledger(ledger_path(plan)).whole() if entry.kind == "run")
+    return plan.keys.run_id in runs
 
 
 def _input(plan: Plan) -> str:
@@ -354,101 +335,107 @@ class KnownLedgers:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.source = plan, plan.config.output.ledger_source or ""
+        self.ledger, self.output = ledger_path(plan), plan.config.output
+        self.source = self.output.ledger_source or ""
         named = plan.config.noise_key or "env:"
         self.beside_key = None if named.startswith("env:") else Path(f"{named}.ledgers")
+        #: Files that know the ledgers; none in a simulation.
         self.files = [*filter(None, [self.beside_key]), state_folder() / "ledgers.json"]
+        if plan.config.mode == "simulation":
+            self.files = []
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other runs from looking or noting while the block runs, by every file that can be written."""
+        with ExitStack() as locks:
+            if self.files:
+                with suppress(OSError):
+                    make_folder(state_folder(), private=True)
+                    make_folder(state_folder() / "ledgers", private=True)
+            for path in self.files:
+                with suppress(OSError):
+                    file = open(path.with_name(f".{path.name}.lock"), "a", opener=private_opener)  # noqa: SIM115
+                    fcntl.flock(locks.enter_context(file), fcntl.LOCK_EX)
+            yield
 
     def _read(self, path: Path) -> dict[str, dict[str, dict[str, Any]]]:
         """Return what a file knows: source, then identity of a ledger, then its path and how many runs it has had."""
         try:
-            read: dict[str, dict[str, dict[str, Any]]] = json.loads(path.read_text(encoding="utf-8"))
+            known: dict[str, dict[str, dict[str, Any]]] = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
         except (OSError, ValueError):
             raise DataError(f"{path}: cannot be read; it says which ledgers there are") from None
-        return read
+        return known
 
-    def _is_ours(self, path: Path) -> bool:
-        """Return whether a file is the run's ledger and no copy of it: its original still lies elsewhere, if any."""
-        own = ledger_path(self.plan)
-        if not (path.exists() and own.exists()) or path.samefile(own):
-            return True
-        return identity_of(path) != identity_of(own)
+    def _is_original_of(self, path: Path, identity: str | None) -> bool:
+        """Return whether a file is a ledger of which the run's one is a copy."""
+        if not (path.exists() and self.ledger.exists()) or path.samefile(self.ledger):
+            return False
+        return identity_of(path) == identity
 
     def others(self) -> dict[str, str]:
-        """Return the other ledgers over the source, copies of the run's own among them: their paths by identity."""
-        if self.plan.config.mode == "simulation":
-            return {}
+        """Return the other ledgers over the source, originals of a copied one among them: their paths by identity."""
         known = [self._read(file).get(self.source, {}) for file in self.files]
-        own = identity_of(ledger_path(self.plan))
-        noted = {name: at["path"] for ledgers in known for name, at in ledgers.items()}
-        return {name: path for name, path in noted.items() if name != own or not self._is_ours(Path(path))}
-
-    def _check_age(self) -> None:
-        """Raise `DataError` for a ledger that was put back from a copy: more runs were noted than have begun in it."""
-        # A run is noted once it stands in the ledger, so that there are never more notes; they are read first.
-        noted, path = {file: self._read(file).get(self.source, {}) for file in self.files}, ledger_path(self.plan)
-        own = identity_of(path)
-        n_entries = sum(entry.kind == "run" for entry in Ledger(path).entries())
-        for file, ledgers in noted.items():
-            n_runs = ledgers[own]["runs"] if own in ledgers else 0
-            if n_runs > n_entries:
-                raise DataError(
-                    f"{path}: has {n_entries} of the {n_runs} runs that {file} knows of: an older copy was put in its "
-                    "place; put the latest one back"
-                )
+        identity = identity_of(self.ledger)
+        noted = {name: ledger["path"] for ledgers in known for name, ledger in ledgers.items()}
+        return {
+            name: path for name, path in noted.items() if name != identity or self._is_original_of(Path(path), identity)
+        }
 
     def check(self) -> None:
-        """Raise `ConfigError` where another ledger over the source is known, unless it was acknowledged."""
-        if self.plan.config.mode == "deployment":
-            self._check_age()
-        others = self.others()
-        if others and not self.plan.config.output.new_ledger:
+        """Raise `DataError` for an older copy of a ledger, and `ConfigError` where another one is known.
+
+        An older copy lacks runs that were noted: a run is noted once it stands in the ledger. Another ledger over the
+        source has to be acknowledged.
+        """
+        entries = Ledger(self.ledger).whole()
+        identity, n_entered = identity_of(self.ledger), sum(entry.kind == "run" for entry in entries)
+        for file in self.files:
+            n_noted = self._read(file).get(self.source, {}).get(identity or "", {}).get("runs", 0)
+            if n_noted > n_entered:
+                raise DataError(
+                    f"{self.ledger}: has {n_entered} of the {n_noted} runs that {file} knows of: an older copy was put "
+                    "in its place; put the latest one back"
+                )
+        if (others := self.others()) and not self.output.new_ledger:
             raise ConfigError(
                 (
-                    f"output.ledger: {ledger_path(self.plan)} is not the ledger that the event source {self.source} "
-                    f"has: {', '.join(sorted(set(others.values())))}, whose charges count as well; put that one back "
-                    "or name it; output.new_ledger: true begins another, and what both have cost together is then "
-                    "unknown",
+                    f"output.ledger: {self.ledger} is not the ledger that the event source {self.source} has: "
+                    f"{', '.join(sorted(set(others.values())))}, whose charges count as well; put that one back or "
+                    "name it; output.new_ledger: true begins another, and what both have cost together is then unknown",
                 )
             )
 
     def caution(self) -> str | None:
         """Return that a key has charged before, where there is no ledger yet."""
-        if self.beside_key is None or ledger_path(self.plan).exists():
+        if not self.files or self.beside_key is None or self.ledger.exists():
             return None
-        n_runs = sum(at["runs"] for ledgers in self._read(self.beside_key).values() for at in ledgers.values())
-        if not n_runs or self.plan.config.mode == "simulation":
+        n_runs = sum(one["runs"] for ledgers in self._read(self.beside_key).values() for one in ledgers.values())
+        if not n_runs:
             return None
         return (
-            f"THE NOISE KEY HAS CHARGED BEFORE, IN {n_runs:,} RUN{'S' * (n_runs > 1)}, and {ledger_path(self.plan)} is "
+            f"THE NOISE KEY HAS CHARGED BEFORE, IN {n_runs:,} RUN{'S' * (n_runs > 1)}, and {self.ledger} is "
             f"not there: a new ledger begins, which knows nothing of that ({self.beside_key} says where it was)"
         )
 
-    def note(self, identity: str, goes_on: bool = False) -> None:
-        """Note that another run has begun on a ledger; raises `ConfigError` where that can be written nowhere.
+    def note(self, identity: str, resumed: bool = False) -> None:
+        """Note that another run has begun on a ledger, or one that goes on where it is not noted yet.
 
-        Of one that goes on it is noted where it is not yet, and can be.
+        Raises `ConfigError` for a new run where that can be written nowhere.
         """
-        if self.plan.config.mode == "simulation":
-            return
-        with suppress(OSError):
-            make_folder(state_folder(), private=True)
-        written = [self._note(path, identity, goes_on) for path in self.files]
-        if not any(written) and not goes_on:
+        written = [self._note(path, identity, resumed) for path in self.files]
+        if written and not any(written) and not resumed:
             raise ConfigError((f"{self.files[-1]}: cannot be written; XDG_STATE_HOME says where it may be",))
 
-    def _note(self, path: Path, identity: str, goes_on: bool) -> bool:
+    def _note(self, path: Path, identity: str, resumed: bool) -> bool:
+        known = self._read(path)
+        if resumed and identity in known.get(self.source, {}):
+            return True
+        ledger = known.setdefault(self.source, {}).setdefault(identity, {"runs": 0})
+        ledger |= {"path": os.path.abspath(self.ledger), "runs": ledger["runs"] + 1}
         try:
-            with open(path.with_name(f".{path.name}.lock"), "a", opener=private_opener) as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                known = self._read(path)
-                if goes_on and identity in known.get(self.source, {}):
-                    return True
-                at = known.setdefault(self.source, {}).setdefault(identity, {"runs": 0})
-                at |= {"path": os.path.abspath(ledger_path(self.plan)), "runs": at["runs"] + 1}
-                write_json(path, known, private=True)
+            write_json(path, known, private=True)
         except OSError:
             return False
         return True
@@ -458,9 +445,3 @@ def identity_of(path: Path) -> str | None:
     """Return what tells a ledger from any other; None where nothing has begun in it."""
     first = next(Ledger(path).entries(), None)
     return None if first is None else str(first.values["id"])
-
-
-def runs_of(plan: Plan) -> Iterator[Mapping[str, Any]]:
-    """Yield the entries of a run in its ledger."""
-    entries = (entry.values for entry in Ledger(ledger_path(plan)).entries() if entry.kind == "run")
-    return (values for values in entries if values["run"] == plan.keys.run_id)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import random
 import shutil
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from threading import BrokenBarrierError
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
@@ -488,6 +491,35 @@ def test_a_second_ledger_over_a_source_has_to_be_acknowledged_and_the_manifest_s
     assert main(["ledger", "show", str(tmp_path / "ledger"), "--manifest", manifest]) == 1
 
 
+def _begin_slowly(value: dict[str, Any], folder: Path, together: Any) -> str:
+    """Begin a first run; whoever has looked for other ledgers waits for the other process before it goes on."""
+    check = registration.KnownLedgers.check
+
+    def slow_check(known: registration.KnownLedgers) -> None:
+        check(known)
+        with suppress(BrokenBarrierError):
+            together.wait(1.0)
+
+    with patch.object(registration.KnownLedgers, "check", slow_check):
+        try:
+            checkpoint.plan_in_folder(configured(value), folder)
+        except ConfigError as error:
+            return str(error)
+    return "begun"
+
+
+def test_of_two_first_runs_at_the_same_time_on_two_ledgers_one_is_refused(tmp_path, value):
+    values = [value | {"output": value["output"] | {"ledger": str(tmp_path / name)}} for name in "ab"]
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager, context.Pool(2) as pool:
+        together = manager.Barrier(2)
+        answers = pool.starmap(_begin_slowly, [(values[i], tmp_path / f"run{i}", together) for i in range(2)])
+    begun = answers.index("begun")
+    assert f"is not the ledger that the event source events has: {tmp_path / 'ab'[begun]}, whose" in answers[1 - begun]
+    assert not (tmp_path / "ab"[1 - begun]).exists()
+    assert not (tmp_path / f"run{1 - begun}" / "operator" / "run.json").exists()
+
+
 def test_a_copy_of_a_ledger_is_another_one_while_the_original_is_there(tmp_path, value):
     value["output"]["ledger_budget"] = 3.0
     run(configured(value), tmp_path / "first")
@@ -522,8 +554,8 @@ def test_a_run_that_was_killed_before_its_ledger_was_noted_notes_it_when_it_goes
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(registration.KnownLedgers, "note", killed)
+    with monkeypatch.context() as patched:
+        patched.setattr(registration.KnownLedgers, "note", killed)
         with pytest.raises(KeyboardInterrupt):
             checkpoint.plan_in_folder(configured(value), tmp_path / "first")
     checkpoint.plan_in_folder(configured(value), tmp_path / "first")
