@@ -31,7 +31,7 @@ EXTRAS = {
     "dev": [*TEST, "mypy>=1.14", "ruff>=0.9", "types-PyYAML"],
     "browser": ["axe-core-python>=0.1", "selenium>=4.20"],
     "notebooks": ["ipykernel>=6.29", "nbclient>=0.10", "matplotlib>=3.9"],
-    "docs": ["mkdocs>=1.6.1,<2"],
+    "docs": ["mkdocs>=1.6.1,<2", "mkdocstrings-python>=2,<3"],
     "plot": ["matplotlib>=3.9"],
     "pubsub": ["google-cloud-pubsub>=2.21,<3"],
     "bench": ["duckdb>=1.1", "pandas>=2.2", "pipeline-dp==0.3.1"],

@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: the site has the repository's own folders, so that every link leads where it leads on GitHub."""
+"""Hooks of MkDocs: pages in the folders of the repository, so that links lead where they lead on GitHub, and an API."""
 
 from __future__ import annotations
 
@@ -23,6 +23,30 @@ PATTERNS = (
     "configs/**/*.yaml",
     "examples/*",
 )
+
+
+#: What a program of one's own imports, and the chapter of the reference that it is in.
+API = {
+    "penstock": ("penstock", "penstock.beam", "penstock.testing"),
+    "mechanisms": ("penstock.mechanisms",),
+    "accountants": ("penstock.accountants",),
+    "evaluation": ("penstock.evaluation",),
+}
+
+
+def reference(packages: tuple[str, ...]) -> str:
+    """Markdown of one chapter: every public module of some packages, with what it defines.
+
+    >>> print(reference(("penstock.beam",)))
+    ::: penstock.beam
+    """
+    modules: list[str] = []
+    for package in packages:
+        folder = ROOT / package.replace(".", "/")
+        inner = sorted(folder.glob("*.py")) if package != "penstock" else []
+        modules.append(package)
+        modules += [f"{package}.{path.stem}" for path in inner if not path.stem.startswith("_")]
+    return "\n\n".join(f"::: {module}" for module in modules)
 
 
 def menu(page: str) -> list[dict[str, Any]]:
@@ -54,7 +78,8 @@ def slug(heading: str, separator: str) -> str:
 def on_config(config: Any) -> Any:
     """Take the menu from the index page, and GitHub's anchors."""
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    config.nav = [{"Overview": "README.md"}, {"All pages": "docs/README.md"}, *menu(index)]
+    api = [{name: f"docs/api/{name}.md"} for name in API]
+    config.nav = [{"Overview": "README.md"}, {"All pages": "docs/README.md"}, *menu(index), {"API": api}]
     config.mdx_configs["toc"]["slugify"] = slug
     return config
 
@@ -69,4 +94,7 @@ def on_files(files: Any, config: Any) -> Any:
         files.remove(file)
     for path in paths:
         files.append(File(path, str(ROOT), config.site_dir, config.use_directory_urls))
+    for name, packages in API.items():
+        text = f"# {name}\n\n{reference(packages)}\n"
+        files.append(File.generated(config, f"docs/api/{name}.md", content=text))
     return files
