@@ -1,4 +1,4 @@
-"""The subcommand ``plan``: the ε that keeps a goal, as the line to write into a configuration."""
+"""The subcommand ``plan``: the noise that keeps a goal, as the line to write into a configuration."""
 
 from __future__ import annotations
 
@@ -10,23 +10,34 @@ from penstock.pipeline.cli.command import Command, add_configuration, print_json
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
-    parser.add_argument(
+    goals = parser.add_mutually_exclusive_group(required=True)
+    goals.add_argument(
         "--temporal",
         type=float,
-        required=True,
         metavar="GOAL",
         help="total temporal loss, in nats, that no window may pass: against every adversary of the temporal "
         "accountants, within the run or for ever on an endless stream",
+    )
+    goals.add_argument(
+        "--conditional",
+        type=float,
+        metavar="GOAL",
+        help="conditional inferential loss, in nats, that no secret point of a trace may pass: against the adversary "
+        "of the accountant conditional_inferential, whatever the times of the points",
     )
 
 
 def _plan(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
+    from penstock.pipeline.config.goals import plan_conditional, plan_temporal
     from penstock.pipeline.config.run import load
-    from penstock.pipeline.config.temporal_goal import plan_epsilon
 
-    planned = plan_epsilon(load(arguments.config, arguments.set), arguments.temporal)
+    config = load(arguments.config, arguments.set)
+    if arguments.temporal is not None:
+        planned = plan_temporal(config, arguments.temporal)
+    else:
+        planned = plan_conditional(config, arguments.conditional)
     if arguments.json:
         print_json(asdict(planned))
     else:
@@ -34,4 +45,4 @@ def _plan(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-PLAN = Command("plan", "print the ε that keeps a goal, as the line to write", _configure, _plan)
+PLAN = Command("plan", "print the noise that keeps a goal, as the line to write", _configure, _plan)

@@ -14,8 +14,8 @@ from penstock.accountants.correlation.landmark_losses import landmark_temporal_p
 from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
 from penstock.mechanisms.core.plugin import ConfigError, PenstockError
 from penstock.pipeline.cli.main import main
+from penstock.pipeline.config.goals import plan_temporal
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.config.temporal_goal import plan_epsilon
 
 MATRIX = np.array([[0.8, 0.2], [0.0, 1.0]])
 
@@ -134,8 +134,8 @@ def test_a_planned_epsilon_reaches_the_goal_and_never_passes_it(sections, correl
 
 def test_a_plan_holds_for_every_class_and_every_accountant(sections):
     classes = [{"name": name, "correlation": {"laplacian": {"s": s}}} for name, s in (("a", 1.0), ("b", 0.01))]
-    together = plan_epsilon(load(sections(accountants=[{"type": "temporal", "classes": classes}])), 1.0)
-    alone = plan_epsilon(load(sections(accountants=[{"type": "temporal", "classes": classes[1:]}])), 1.0)
+    together = plan_temporal(load(sections(accountants=[{"type": "temporal", "classes": classes}])), 1.0)
+    alone = plan_temporal(load(sections(accountants=[{"type": "temporal", "classes": classes[1:]}])), 1.0)
     assert together == alone
 
 
@@ -147,7 +147,7 @@ def refused(given, *expected):
 
 def not_planned(given, expected, goal=1.0):
     with pytest.raises(PenstockError) as caught:
-        plan_epsilon(load(given), goal)
+        plan_temporal(load(given), goal)
     assert str(caught.value) == expected
 
 
@@ -198,7 +198,7 @@ def test_a_deployment_plans_with_public_knowledge_only(sections, tmp_path):
     estimated = [{"type": "temporal", "correlation": {"estimate": "first", "windows": 6}}]
     text = "an ε planned from people's data tells of them; a deployment plans with a public matrix or model"
     not_planned(deployed | {"accountants": estimated}, f"accountants[0].correlation: {text}")
-    assert plan_epsilon(load(deployed), 1.0).epsilon > 0
+    assert plan_temporal(load(deployed), 1.0).value > 0
     # An estimated account of a budget that was chosen otherwise is allowed, for the operator.
     config = load(deployed | {"accountants": estimated})
     result = run(config)
@@ -218,6 +218,6 @@ def test_what_is_learned_can_be_used_by_another_run(sections, tmp_path, capsys):
     result = run(load(sections(accountants=[estimate, learned])))
     one, other = manifest(result, "operator")["accounts"]
     assert one["everybody"]["largest_total_loss"] == other["everybody"]["largest_total_loss"]
-    assert 0 < plan_epsilon(load(sections(accountants=[learned])), 1.0).epsilon < 0.5
+    assert 0 < plan_temporal(load(sections(accountants=[learned])), 1.0).value < 0.5
     assert main(["learn", str(config), "--out", str(tmp_path / "learned.txt")]) == 2
     assert "out: " in capsys.readouterr().err

@@ -90,6 +90,6 @@ def test_the_command_says_what_to_use_instead(
     Path(file).write_text(yaml.safe_dump(document, sort_keys=False))
     assert main([command, file]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "was removed; " in line]
-    assert line.startswith(f"{file}:")
+    assert line.startswith(f"penstock: {file}:")
     assert f": {path}" in line
     assert line.endswith(f"was removed; {REMOVED[removed]}")

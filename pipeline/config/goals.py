@@ -1,0 +1,160 @@
+"""Plan the noise that keeps a goal: the key of a configuration and the value to write there."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import yaml
+
+from penstock.accountants.conditional_inferential import ConditionalInferential
+from penstock.accountants.correlation.adversary import KnownCorrelation, adversary
+from penstock.accountants.correlation.planning import largest_epsilon
+from penstock.accountants.gaussian_process.goal import planned_sigma
+from penstock.accountants.temporal import Temporal
+from penstock.mechanisms.core.contract import MECHANISMS
+from penstock.mechanisms.core.noise_family import families
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.plugin import ConfigError
+from penstock.mechanisms.core.schedules import Scheduled
+from penstock.mechanisms.core.trace_goal import ConditionalGoal, TracePrior
+from penstock.mechanisms.gaussian_trace import GaussianTrace
+from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.counting.presence import training_part
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedLine:
+    """A key of a configuration, the value that keeps a goal, and what is then promised."""
+
+    section: str  # such as mechanism[0]
+    key: str
+    value: Any
+    promise: str
+
+    def line(self) -> str:
+        """Return the line to write into the section.
+
+        >>> PlannedLine(section="mechanism[0]", key="epsilon", value=0.25, promise="the goal is kept").line()
+        'epsilon: 0.25  # of mechanism[0]: the goal is kept'
+        """
+        text = yaml.safe_dump({self.key: self.value}, default_flow_style=True, width=math.inf, sort_keys=False)
+        return f"{text.strip()[1:-1]}  # of {self.section}: {self.promise}"
+
+
+def plan_temporal(config: RunConfig, goal: float) -> PlannedLine:
+    """Plan the largest ε (add or remove a person's cell) under which no window's total temporal loss passes a goal.
+
+    Parameters
+    ----------
+    config
+        The configuration, whose ε does not matter. Its temporal accountants say what the adversary knows; the plan
+        holds for every one of them. An estimate from the run's own stream reads it.
+    goal
+        Bound on the total loss of every window, in nats; in runs with an end, of as many windows as they have.
+
+    Raises
+    ------
+    ConfigError
+        Where no mechanism spends an ``epsilon`` a window, nothing says what the adversary knows, what is known was
+        learned from the people of a deployment, or no ε keeps an endless stream under the goal.
+    """
+    plannable = [
+        i
+        for i, step in enumerate(config.mechanism)
+        if isinstance(step, Scheduled) and getattr(step, "noise", None) in families("counts", "epsilon")
+    ]
+    if not plannable:
+        raise _unplannable(config, "one that spends epsilon, such as laplace")
+    known = [
+        (f"accountants[{i}].correlation", correlation)
+        for i, accountant in enumerate(config.accountants)
+        if isinstance(accountant, Temporal)
+        for _, correlation in accountant.known
+    ]
+    if not known:
+        text = "a plan needs a temporal accountant, whose correlation says what the adversary knows"
+        raise ConfigError((f"accountants: {text}",))
+    private = [key for key, correlation in known if config.mode == "deployment" and not correlation.is_public]
+    if private:
+        text = "an ε planned from people's data tells of them; a deployment plans with a public matrix or model"
+        raise ConfigError(tuple(f"{key}: {text}" for key in private))
+    epsilon = min(_largest_epsilon(config, goal, correlation) for _, correlation in known)
+    if epsilon == 0:
+        text = "no ε keeps an endless stream under the goal: with this correlation one window reveals the next"
+        raise ConfigError((f"{known[0][0]}: {text}",))
+    promise = f"no window has a total temporal loss above {goal:g}"
+    return PlannedLine(section=f"mechanism[{plannable[-1]}]", key="epsilon", value=epsilon, promise=promise)
+
+
+def _largest_epsilon(config: RunConfig, goal: float, correlation: KnownCorrelation) -> float:
+    source = config.source
+    calendar = config.windows.calendar(source.from_, source.until)
+    training = None
+    if correlation.windows is not None:
+        key = NoiseKey.from_seed(config.seed or 0).subkey("hash")
+        space = config.space.resolve(source)
+        training = training_part(source, space, calendar, correlation.windows, bounding=config.bounding, hash_key=key)
+    backward, forward = adversary(correlation, training).leakage
+    # Half, for what is planned is the ε of replacing a person's cell, twice that of adding or removing it.
+    return largest_epsilon(goal, backward, forward, calendar.n_windows) / 2
+
+
+def plan_conditional(config: RunConfig, goal: float) -> PlannedLine:
+    """Plan noise on traces under which no chosen secret point has a conditional inferential loss above a goal.
+
+    No σ fixed beforehand holds for the times that come, so the value names the goal and what the adversary knows; σ is
+    then worked out for each trace. Where ``windows.gap`` is set, the promise names the σ of points that far apart.
+
+    Parameters
+    ----------
+    config
+        The configuration, whose σ does not matter. Its one accountant ``conditional_inferential`` says what the
+        adversary knows.
+    goal
+        Bound on the loss of every chosen secret, in nats.
+
+    Raises
+    ------
+    ConfigError
+        Without mechanism ``gaussian_trace`` or without one such accountant, or if they differ in the radius.
+    ParameterError
+        If the goal is not a number above 0.
+    """
+    step = config.mechanism[-1]
+    if not isinstance(step, GaussianTrace):
+        raise _unplannable(config, "gaussian_trace")
+    known = [(i, one) for i, one in enumerate(config.accountants) if isinstance(one, ConditionalInferential)]
+    if len(known) != 1:
+        text = "a plan needs one conditional_inferential accountant, whose process is what the adversary knows"
+        raise ConfigError((f"accountants: {text}",))
+    number, prior = known[0]
+    if prior.radius != step.metres:
+        text = f"is {step.metres:g}, and {prior.radius:g} in accountants[{number}]; a plan needs the same in both"
+        raise ConfigError((f"mechanism[{len(config.mechanism) - 1}].radius: {text}",))
+    stated = {field.name: getattr(prior, field.name) for field in fields(TracePrior)}
+    planned = ConditionalGoal(goal=goal, **stated)
+    changed = {field.name: stated[field.name] for field in fields(TracePrior) if stated[field.name] != field.default}
+    scales = prior.length_scales
+    changed["length_scale"] = scales.longest if scales.exactly is None else {"exactly": scales.exactly}
+    return PlannedLine(
+        section=f"mechanism[{len(config.mechanism) - 1}]",
+        key="sigma",
+        value={"conditional_goal": {"goal": goal, **changed}},
+        promise=f"no secret point has a loss above {goal:g}{_example(config, planned, prior.radius)}",
+    )
+
+
+def _example(config: RunConfig, goal: ConditionalGoal, radius: float) -> str:
+    if not (gap := getattr(config.windows, "gap", None)):
+        return ""
+    sigma = planned_sigma(goal, radius, np.arange(goal.n_points) * gap / 1000)
+    noise = f"{sigma:.0f} m" if math.isfinite(sigma) else "no noise is enough"
+    return f"; {noise} for {goal.n_points} points, {gap / 1000:g} s apart"
+
+
+def _unplannable(config: RunConfig, expected: str) -> ConfigError:
+    names = ", ".join(MECHANISMS.name_of(type(mechanism)) for mechanism in config.mechanism)
+    return ConfigError((f"mechanism: {names} cannot be planned; it must be {expected}",))
