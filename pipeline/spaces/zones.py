@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.plugin import parameter
 from penstock.pipeline.spaces.base import Space, in_chunks
 from penstock.pipeline.spaces.polygons import Zone, read_zones
+from penstock.pipeline.spaces.raster import FEW_POINTS, Bins, Raster
 
 _CHUNK = 1 << 17  # rows at a time
 
@@ -41,9 +42,9 @@ class Zones(Space):
 
     Notes
     -----
-    A row is looked up in the zones whose box it is in: 0.6 microseconds a row for 225 districts of 480 corners each, in
-    large blocks; a small block costs 15 microseconds for each zone that it is near. The file is read once, 0.2 s for
-    such districts.
+    A row in a square of a raster that no side touches is looked up there, any other in the zones whose box it is in:
+    0.1 microseconds a row with 1,000 zones of 40 corners, 0.16 with 10,000. The file is read once, 0.2 s for 225
+    districts of 480 corners each.
 
     Examples
     --------
@@ -76,32 +77,40 @@ class Zones(Space):
         return tuple(zone.name for zone in self._zones)
 
     @cached_property
-    def _parts(self) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.float64]]:
-        """Polygons of all zones in the order of the file, the zone of each, and west, south, east and north of each."""
+    def _parts(self) -> tuple[NDArray[Any], NDArray[np.int64], Bins]:
+        """Polygons of all zones in the order of the file, the zone of each, and bins of their boxes."""
         polygons = np.array([polygon for zone in self._zones for polygon in zone.polygons], object)
         number = np.repeat(np.arange(len(self._zones)), [len(zone.polygons) for zone in self._zones])
         shapely.prepare(polygons)
-        return polygons, number, shapely.bounds(polygons)
+        return polygons, number, Bins.of(shapely.bounds(polygons))
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
         """Cell index of every row, shape (n_rows,); −1 outside of all zones."""
         return in_chunks(self._place, frame, _CHUNK)
 
+    @cached_property
+    def _raster(self) -> Raster:
+        """Zones of squares that no side of a zone touches."""
+        polygons = self._parts[0]
+        rings = shapely.get_parts(shapely.get_rings(polygons))
+        positions, ring = shapely.get_coordinates(rings, return_index=True)
+        same = ring[1:] == ring[:-1]
+        sides = np.concatenate([positions[:-1][same], positions[1:][same]], axis=1)
+        return Raster.over(sides, len(polygons), self._locate)
+
     def _place(self, latitude: NDArray[np.float64], longitude: NDArray[np.float64]) -> NDArray[np.int64]:
-        order = np.argsort(latitude)
-        y, x = latitude[order], longitude[order]
-        cell = np.full(len(y), -1, np.int64)
-        polygons, number, (west, south, east, north) = (*self._parts[:2], self._parts[2].T)
-        first, last = np.searchsorted(y, south, "left"), np.searchsorted(y, north, "right")
-        for part in np.flatnonzero(first < last).tolist():
-            rows = slice(int(first[part]), int(last[part]))
-            near = (x[rows] >= west[part]) & (x[rows] <= east[part]) & (cell[rows] < 0)
-            candidates = rows.start + np.flatnonzero(near)
-            held = shapely.intersects_xy(polygons[part], x[candidates], y[candidates])
-            cell[candidates[held]] = number[part]
-        placed = np.empty_like(cell)
-        placed[order] = cell
-        return placed
+        if len(latitude) < FEW_POINTS:
+            return self._locate(latitude, longitude)
+        return self._raster.place(latitude, longitude, self._locate)
+
+    def _locate(self, latitude: NDArray[np.float64], longitude: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Exact cell of every point: the first polygon of the file that has it, on its border or within."""
+        polygons, number, bins = self._parts
+        point, part = bins.pairs(longitude, latitude)
+        held = shapely.intersects_xy(polygons[part], longitude[point], latitude[point])
+        first = np.full(len(latitude), len(polygons), np.int64)
+        np.minimum.at(first, point[held], part[held])
+        return np.append(number, -1)[first]
 
     def geometry(self) -> list[dict[str, Any]]:
         """The polygons of every zone, each a list of closed rings of [longitude, latitude], holes after the first."""
