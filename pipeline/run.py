@@ -17,7 +17,6 @@ from penstock.pipeline.config.sections import check_local
 from penstock.pipeline.counting import input_check
 from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.monitoring.redaction import explained, redact_errors
-from penstock.pipeline.monitoring.server import HEALTH
 from penstock.pipeline.output import checkpoint, files
 from penstock.pipeline.output import manifest as outcome
 from penstock.pipeline.output.files import LOCK, alone_in
@@ -92,8 +91,6 @@ def _run(
     if resume and not plan.folder.exists():
         checkpoint.check_same(plan)  # says that there is no run, and makes no folder
     with alone_in(plan.folder):
-        metrics.begin()
-        HEALTH.begin()
         return _run_alone(plan, runner, beam_options, clock)
 
 
@@ -117,7 +114,7 @@ def _run_alone(plan: Plan, runner: str, beam_options: Sequence[str], clock: Stop
     logs.event(
         "run begun", name=config.name, mode=config.mode, runner=runner, resumed=plan.resumed, folder=str(plan.folder)
     )
-    with HEALTH.watched():
+    with metrics.running():
         unfinished = _execute(plan, runner, beam_options)
     clock.lap("pipeline")
     outcome.merge_outputs(plan)

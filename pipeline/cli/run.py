@@ -44,17 +44,20 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _execute(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.config.run import load
     from penstock.pipeline.monitoring.logs import logging_to
+    from penstock.pipeline.monitoring.metrics import Health, Registry, listening
 
     config = load(arguments.config, arguments.set)
     quiet = arguments.quiet or arguments.json or arguments.log
+    registry, health = Registry(), Health()
     with ExitStack() as services:
+        services.enter_context(listening(registry, health))
         services.enter_context(logging_to(style=arguments.log, deployment=config.mode == "deployment"))
         from penstock.pipeline.run import run
 
         if arguments.metrics_port is not None:
             from penstock.pipeline.monitoring.server import serve_metrics
 
-            services.enter_context(serve_metrics(arguments.metrics_port, arguments.metrics_address))
+            services.enter_context(serve_metrics(registry, health, arguments.metrics_port, arguments.metrics_address))
         if arguments.watch:
             from penstock.pipeline.reporting.live import watch
 
@@ -62,7 +65,7 @@ def _execute(arguments: argparse.Namespace) -> int:
         if not quiet:
             for line in expectations(config):
                 print(line, flush=True)
-        services.enter_context(show_progress(enabled=not quiet and sys.stderr.isatty()))
+        services.enter_context(show_progress(registry, enabled=not quiet and sys.stderr.isatty()))
         options = (arguments.runner, arguments.beam_options, arguments.shards, arguments.resume)
         result = run(config, arguments.out, *options)
     if arguments.json:
@@ -73,8 +76,8 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def show_progress(enabled: bool) -> Iterator[None]:
-    """Show the progress of this process's run on standard error while the block runs."""
+def show_progress(registry: Registry, enabled: bool) -> Iterator[None]:
+    """Show the progress of a run on standard error while the block runs."""
     if not enabled:
         yield
         return
@@ -82,11 +85,9 @@ def show_progress(enabled: bool) -> Iterator[None]:
     from rich.live import Live
     from rich.text import Text
 
-    from penstock.pipeline.monitoring.metrics import REGISTRY
-
     begun = time.monotonic()
     shown = partial(Live, console=Console(stderr=True), transient=True, refresh_per_second=8)
-    with shown(get_renderable=lambda: Text(progress_line(REGISTRY, time.monotonic() - begun))):
+    with shown(get_renderable=lambda: Text(progress_line(registry, time.monotonic() - begun))):
         yield
 
 
@@ -95,7 +96,7 @@ def progress_line(registry: Registry, seconds: float) -> str:
 
     >>> from penstock.pipeline.monitoring.metrics import ROWS, Registry
     >>> registry = Registry()
-    >>> registry.add(ROWS, 3000, "used")
+    >>> registry.record(ROWS, 3000, "used")
     >>> progress_line(registry, 2.0)
     '3,000 events read · 0 windows released · 1,500 events/s'
     """

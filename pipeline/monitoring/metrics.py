@@ -1,4 +1,4 @@
-"""Prometheus metrics of a run: what is measured, who may see it, and the functions that record it.
+"""Metrics and health of a run: what is measured, who may see it, and the functions that record it.
 
 A measure is *public* if it is a function of the configuration and of the releases; otherwise it is the operator's. Rows
 by outcome are exact counts of private events: repeated readings would subtract the noise of a window. They are never
@@ -11,7 +11,8 @@ import collections
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 #: Upper bounds of a histogram's buckets, in seconds.
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+#: Seconds without a heartbeat after which a stream counts as stuck; it sends several a second.
+PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
@@ -47,43 +51,22 @@ class Measure:
         return "_".join(filter(None, (self.beam, value)))
 
 
+_MILLION = 1_000_000
 _OUTCOMES = ("used", "late", "out_of_area", "out_of_time", "rejected")
 ROWS = Measure(
     "rows_total", "counter", "Rows read, by what became of them.", False, "rows", label="fate", values=_OUTCOMES
 )
 POINTS = Measure("points_total", "counter", "Points of traces released.", False, "points")
 WINDOWS = Measure(
-    "windows_total",
-    "counter",
-    "Windows released, by action.",
-    True,
-    "windows",
-    label="action",
-    values=ACTIONS,
+    "windows_total", "counter", "Windows released, by action.", True, "windows", label="action", values=ACTIONS
 )
 EPSILON = Measure(
-    "epsilon_total",
-    "counter",
-    "Sum of the ε of this process's releases.",
-    True,
-    "epsilon_millionths",
-    1_000_000,
+    "epsilon_total", "counter", "Sum of the ε of this process's releases.", True, "epsilon_millionths", _MILLION
 )
 BUDGET_LEFT = Measure(
-    "budget_left",
-    "gauge",
-    "ε that the current budget period has left.",
-    True,
-    "budget_left_millionths",
-    1_000_000,
+    "budget_left", "gauge", "ε that the current budget period has left.", True, "budget_left_millionths", _MILLION
 )
-LAST_WINDOW = Measure(
-    "last_window",
-    "gauge",
-    "Number of the latest window released.",
-    True,
-    "last_window",
-)
+LAST_WINDOW = Measure("last_window", "gauge", "Number of the latest window released.", True, "last_window")
 _END = "last_window_end_seconds"
 LAST_WINDOW_END = Measure(_END, "gauge", "End of the latest window released, in seconds since 1970.", True, _END)
 LATEST_EVENT = Measure(
@@ -121,66 +104,96 @@ MEASURES = (
 )
 
 
-class Registry:
-    """Metrics of one run in this process, in two registries of Prometheus: ``everything`` and ``public``.
+class Listener:
+    """Base of whatever is told what happens to a run in this process; ignores all of it.
+
+    As with handlers of `logging`, the code that is measured knows no listener, and runs in workers that have none.
+    """
+
+    def record(self, measure: Measure, amount: float, value: str = "") -> None:
+        """Take an increase of a counter, the level of a gauge or an observation of a histogram."""
+
+    def take_over(self, measure: Measure, level: float, value: str = "") -> None:
+        """Take the level of a counter or gauge that is kept elsewhere, by the workers of a cluster."""
+
+    def enter(self, state: str) -> None:
+        """Take the state of the run: ``running``, ``draining`` (asked to stop), ``ended`` or ``failed``."""
+
+    def beat(self) -> None:
+        """Take a heartbeat of a stream."""
+
+
+#: Listeners of this process while their blocks run (`listening`).
+_LISTENERS: list[Listener] = []
+
+
+@contextmanager
+def listening(*listeners: Listener) -> Iterator[None]:
+    """Tell listeners what happens to the runs of this process while the block runs."""
+    _LISTENERS.extend(listeners)
+    try:
+        yield
+    finally:
+        for listener in listeners:
+            _LISTENERS.remove(listener)
+
+
+def add_listener(listener: Listener) -> None:
+    """Tell a listener from now on, unless an equal one is told already: in a worker, whose process ends with it."""
+    if listener not in _LISTENERS:
+        _LISTENERS.append(listener)
+
+
+class Registry(Listener):
+    """Metrics of a run in two registries of Prometheus: ``everything`` and ``public``.
 
     A metric is registered with its first value, so that a gauge is absent until it is set; counters begin at 0.
 
     >>> registry = Registry()
-    >>> registry.add(WINDOWS, 2, "published")
+    >>> registry.record(WINDOWS, 2, "published")
     >>> registry.value(WINDOWS, "published")
     2.0
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.clear()
-
-    def clear(self) -> None:
-        """Start over, for the next run of this process."""
-        with self._lock:
-            self.everything, self.public = CollectorRegistry(), CollectorRegistry()
-            self._metrics: dict[Measure, Counter | Gauge | Histogram] = {}
-            #: Called with every value too: workers of Beam report it as Beam's own metric. Elsewhere None.
-            self.forward: Callable[[Measure, float, str], None] | None = None
+        self.everything, self.public = CollectorRegistry(), CollectorRegistry()
+        self._metrics: dict[Measure, Counter | Gauge | Histogram] = {}
         for measure in MEASURES:
             if measure.kind == "counter":
                 self._metric(measure)
 
-    def add(self, measure: Measure, amount: float, value: str = "") -> None:
-        """Increase a counter."""
-        self._metric(measure, value).inc(amount)
-        self._forward(measure, amount, value)
-
-    def set(self, measure: Measure, level: float, value: str = "") -> None:
-        """Set a gauge, or a counter to what the workers of a cluster have counted."""
+    def record(self, measure: Measure, amount: float, value: str = "") -> None:
+        """Increase a counter, set a gauge, or add an observation to a histogram."""
         metric = self._metric(measure, value)
-        if measure.kind == "gauge":
-            metric.set(level)
-            self._forward(measure, level)
-            return
-        growth = level - (self.value(measure, value) or 0.0)
-        if growth < 0:  # the engine went back to an earlier checkpoint
-            metric.reset()
-            growth = level
-        metric.inc(growth)
+        if measure.kind == "counter":
+            metric.inc(amount)
+        elif measure.kind == "gauge":
+            metric.set(amount)
+        else:
+            metric.observe(amount)
 
-    def observe(self, measure: Measure, amount: float) -> None:
-        """Add an observation to a histogram."""
-        self._metric(measure).observe(amount)
-        self._forward(measure, amount)
+    def take_over(self, measure: Measure, level: float, value: str = "") -> None:
+        """Set a gauge, or a counter to what the workers of a cluster have counted."""
+        if measure.kind == "counter":
+            before = self.value(measure, value) or 0.0
+            if level < before:  # the engine went back to an earlier checkpoint
+                self._metric(measure, value).reset()
+                before = 0.0
+            level -= before
+        self.record(measure, level, value)
 
     def value(self, measure: Measure, value: str = "") -> float | None:
-        """One value of a counter or gauge; None before the first."""
+        """Return one value of a counter or gauge; None before the first."""
         labels = {measure.label: value} if measure.label else {}
         return self.everything.get_sample_value(f"penstock_{measure.name}", labels)
 
     def total(self, measure: Measure) -> float:
-        """Sum over all values of the label."""
+        """Return the sum over all values of the label."""
         return sum(self.value(measure, value) or 0.0 for value in measure.values or ("",))
 
     def _metric(self, measure: Measure, value: str = "") -> Any:
-        """The counter, gauge or histogram of a measure, for one value of its label."""
+        """Return the counter, gauge or histogram of a measure, for one value of its label."""
         with self._lock:
             metric = self._metrics.get(measure)
             if metric is None:
@@ -190,13 +203,9 @@ class Registry:
                     self.public.register(metric)
         return metric.labels(value) if value else metric
 
-    def _forward(self, measure: Measure, amount: float, value: str = "") -> None:
-        if self.forward is not None:
-            self.forward(measure, amount, value)
-
 
 def _new(measure: Measure) -> Counter | Gauge | Histogram:
-    """A metric in no registry, at 0 for every value of its label."""
+    """Make a metric in no registry, at 0 for every value of its label."""
     name, labels = f"penstock_{measure.name}", [measure.label] if measure.label else []
     if measure.kind == "histogram":
         return Histogram(name, measure.doc, labels, buckets=SECONDS, registry=None)
@@ -206,14 +215,84 @@ def _new(measure: Measure) -> Counter | Gauge | Histogram:
     return metric
 
 
-#: The metrics of this process. One object for a process and not for a run, because the steps of a Beam graph are
-#: unpickled in workers without a reference to it, and because the server is up before a run begins.
-REGISTRY = Registry()
+class Health(Listener):
+    """Liveness and readiness of a run: ``starting``, ``running``, ``draining`` (asked to stop), ``ended``, ``failed``.
+
+    >>> health = Health()
+    >>> with listening(health), running():
+    ...     health.state, health.ready
+    ('running', True)
+    >>> health.state, health.live, health.ready
+    ('ended', True, False)
+    """
+
+    def __init__(self) -> None:
+        self.state = "starting"
+        self._beat: float | None = None
+
+    def enter(self, state: str) -> None:
+        """Take the state of the run; no heartbeat is expected of one that has ended."""
+        self.state = state
+        if state == "ended":
+            self._beat = None
+
+    def beat(self) -> None:
+        """Take a heartbeat; after the first one, further ones are expected within `PATIENCE`."""
+        self._beat = time.monotonic()
+
+    @property
+    def live(self) -> bool:
+        """Whether there is no reason to restart the process."""
+        stuck = self._beat is not None and time.monotonic() - self._beat > PATIENCE
+        return self.state != "failed" and not stuck
+
+    @property
+    def ready(self) -> bool:
+        """Whether the run reads and releases."""
+        return self.state == "running" and self.live
 
 
-def begin() -> None:
-    """Forget the metrics of an earlier run of this process."""
-    REGISTRY.clear()
+# What a run tells.
+
+
+def record(measure: Measure, amount: float, value: str = "") -> None:
+    """Tell all listeners of a measure."""
+    for listener in _LISTENERS:
+        listener.record(measure, amount, value)
+
+
+def take_over(measure: Measure, level: float, value: str = "") -> None:
+    """Tell all listeners what the workers of a cluster have counted."""
+    for listener in _LISTENERS:
+        listener.take_over(measure, level, value)
+
+
+@contextmanager
+def running() -> Iterator[None]:
+    """Tell that a run goes on while the block does, and how it ends."""
+    _enter("running")
+    try:
+        yield
+    except BaseException:
+        _enter("failed")
+        raise
+    _enter("ended")
+
+
+def draining() -> None:
+    """Tell that the run was asked to stop, and finishes the work under way."""
+    _enter("draining")
+
+
+def _enter(state: str) -> None:
+    for listener in _LISTENERS:
+        listener.enter(state)
+
+
+def beat() -> None:
+    """Tell that a stream is alive."""
+    for listener in _LISTENERS:
+        listener.beat()
 
 
 def read_rows(counts: RowCounts) -> None:
@@ -221,7 +300,7 @@ def read_rows(counts: RowCounts) -> None:
     amounts = {name: getattr(counts, name) for name in ("used", "late", "out_of_area", "out_of_time")}
     for value, amount in (amounts | {"rejected": sum(counts.rejected.values())}).items():
         if amount:
-            REGISTRY.add(ROWS, amount, value)
+            record(ROWS, amount, value)
 
 
 def released(batch: Batch, last_end: int) -> None:
@@ -229,48 +308,47 @@ def released(batch: Batch, last_end: int) -> None:
     if not batch.releases:
         return
     for action, n_windows in collections.Counter(str(release.action) for release in batch.releases).items():
-        REGISTRY.add(WINDOWS, n_windows, action)
-    finite = (charge.epsilon for charge in batch.charges if math.isfinite(charge.epsilon))
-    REGISTRY.add(EPSILON, sum(finite))
+        record(WINDOWS, n_windows, action)
+    record(EPSILON, sum(charge.epsilon for charge in batch.charges if math.isfinite(charge.epsilon)))
     if batch.budget_left is not None:
-        REGISTRY.set(BUDGET_LEFT, batch.budget_left)
+        record(BUDGET_LEFT, batch.budget_left)
     first, last = batch.releases[0].window, batch.releases[-1].window
-    REGISTRY.set(LAST_WINDOW, last)
-    REGISTRY.set(LAST_WINDOW_END, last_end / 1000)
+    record(LAST_WINDOW, last)
+    record(LAST_WINDOW_END, last_end / 1000)
     logs.event("windows released", first=first, last=last, budget_left=batch.budget_left)
 
 
 def released_points(n: int) -> None:
     """Count released points of traces."""
-    REGISTRY.add(POINTS, n)
+    record(POINTS, n)
 
 
 def period_closed(period: int) -> None:
     """Record that a shard of users counts no more in a budget period."""
-    REGISTRY.add(PERIODS_CLOSED, 1)
+    record(PERIODS_CLOSED, 1)
     logs.event("budget period closed", period=period)
 
 
 def written(final_at: float | None) -> None:
     """Record how long ago the last window of releases now on disk became final, in seconds since 1970 (streams)."""
     if final_at is not None:
-        REGISTRY.observe(RELEASE_DELAY, max(0.0, time.time() - final_at))
+        record(RELEASE_DELAY, max(0.0, time.time() - final_at))
 
 
 def reached(time_of_event: int, watermark: int) -> None:
     """Record the latest event and the watermark of a local stream, in milliseconds since 1970."""
     if time_of_event > 0:
-        REGISTRY.set(LATEST_EVENT, time_of_event / 1000)
-        REGISTRY.set(WATERMARK, watermark / 1000)
+        record(LATEST_EVENT, time_of_event / 1000)
+        record(WATERMARK, watermark / 1000)
 
 
 def due(n_windows: int) -> None:
     """Record how many windows of a local stream are final and not released yet."""
-    REGISTRY.set(DUE, n_windows)
+    record(DUE, n_windows)
 
 
 def checkpoint_written(n_bytes: int) -> None:
     """Record a checkpoint of a local stream."""
-    REGISTRY.set(CHECKPOINT, time.time())
-    REGISTRY.set(CHECKPOINT_BYTES, n_bytes)
+    record(CHECKPOINT, time.time())
+    record(CHECKPOINT_BYTES, n_bytes)
     logs.event("checkpoint written", bytes=n_bytes)

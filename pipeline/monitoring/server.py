@@ -1,4 +1,4 @@
-"""Health of a run, and the HTTP server of its metrics, its health and its live page."""
+"""HTTP server of a run: its metrics, its health and its live page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ipaddress
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,82 +17,14 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import disable_created_metrics, make_wsgi_app
 
 from penstock.mechanisms.core.plugin import ParameterError
-from penstock.pipeline.monitoring.metrics import REGISTRY
+from penstock.pipeline.monitoring.metrics import Health, Registry
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-#: Seconds without a heartbeat after which a stream counts as stuck; it sends several a second.
-PATIENCE = 120.0
 LOOPBACK = "127.0.0.1"
 #: Names of this machine in a request to the loopback interface.
 _OWN_NAMES = ("127.0.0.1", "localhost", "[::1]")
-
-
-class Health:
-    """Liveness and readiness of a run: ``starting``, ``running``, ``draining`` (asked to stop), ``ended``, ``failed``.
-
-    >>> health = Health()
-    >>> with health.watched():
-    ...     health.state, health.ready
-    ('running', True)
-    >>> health.state, health.live, health.ready
-    ('ended', True, False)
-    """
-
-    def __init__(self) -> None:
-        self.begin()
-
-    def begin(self) -> None:
-        """A run is being prepared."""
-        self.state = "starting"
-        self._beat: float | None = None
-
-    def beat(self) -> None:
-        """Heartbeat; after the first one, further ones are expected within `PATIENCE`."""
-        self._beat = time.monotonic()
-
-    def drain(self) -> None:
-        """The run has been asked to stop, and finishes the work under way."""
-        self.state = "draining"
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """The run goes on while the block does."""
-        self.state = "running"
-        try:
-            yield
-        except BaseException:
-            self.state = "failed"
-            raise
-        self._beat, self.state = None, "ended"
-
-    @property
-    def live(self) -> bool:
-        """Whether there is no reason to restart the process."""
-        stuck = self._beat is not None and time.monotonic() - self._beat > PATIENCE
-        return self.state != "failed" and not stuck
-
-    @property
-    def ready(self) -> bool:
-        """Whether the run reads and releases."""
-        return self.state == "running" and self.live
-
-    def pages(self) -> Pages:
-        """``/healthz`` and ``/healthz/live``: 200 while alive; ``/healthz/ready``: 200 while running. Else 503."""
-        return {
-            "/healthz": lambda: self._page(self.live),
-            "/healthz/live": lambda: self._page(self.live),
-            "/healthz/ready": lambda: self._page(self.ready),
-        }
-
-    def _page(self, good: bool) -> Answer:
-        shown = {"state": self.state, "live": self.live, "ready": self.ready}
-        return Answer(200 if good else 503, json.dumps(shown) + "\n", "application/json")
-
-
-#: Health of the run of this process: the server is up before the run begins, and outlives it.
-HEALTH = Health()
 
 
 @dataclass(frozen=True)
@@ -158,8 +89,8 @@ def _site(pages: Pages, loopback: bool) -> WSGIApplication:
             return Answer(403, "this page is served to this machine only")
         if environ["REQUEST_METHOD"] != "GET":
             return Answer(405, "GET is the only method")
-        found = pages.get(environ["PATH_INFO"])
-        return found() if found else Answer(404, f"there are: {', '.join(pages)}")
+        make_page = pages.get(environ["PATH_INFO"])
+        return make_page() if make_page else Answer(404, f"there are: {', '.join(pages)}")
 
     def site(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer a request."""
@@ -178,8 +109,23 @@ class _Quiet(WSGIRequestHandler):
         """Log no requests: standard error belongs to the run."""
 
 
+def health_pages(health: Health) -> Pages:
+    """Return ``/healthz`` and ``/healthz/live``: 200 while alive; ``/healthz/ready``: 200 while running. Else 503."""
+
+    def page(is_good: bool) -> Answer:
+        """Answer with the state of the run."""
+        shown = {"state": health.state, "live": health.live, "ready": health.ready}
+        return Answer(200 if is_good else 503, json.dumps(shown) + "\n", "application/json")
+
+    return {
+        "/healthz": lambda: page(health.live),
+        "/healthz/live": lambda: page(health.live),
+        "/healthz/ready": lambda: page(health.ready),
+    }
+
+
 @contextmanager
-def serve_metrics(port: int, address: str = LOOPBACK) -> Iterator[str]:
+def serve_metrics(registry: Registry, health: Health, port: int, address: str = LOOPBACK) -> Iterator[str]:
     """Serve ``/metrics`` and ``/healthz`` while the block runs, and yield the server's address.
 
     Beyond the loopback interface only public measures are served: row counts and delays follow the private data, second
@@ -187,13 +133,7 @@ def serve_metrics(port: int, address: str = LOOPBACK) -> Iterator[str]:
     """
     if not 0 <= port <= 65535:
         raise ParameterError("--metrics-port", port, "a port from 0 to 65535")
-    with_operator = is_loopback(address)
     disable_created_metrics()  # a second series for every counter, with the time when it was made
-
-    def metrics() -> WSGIApplication:
-        """Page of the measures of the run that is going on."""
-        # The registries are new in every run.
-        return make_wsgi_app(REGISTRY.everything if with_operator else REGISTRY.public)  # type: ignore[no-any-return]
-
-    with serve({"/metrics": metrics, **HEALTH.pages()}, port, address) as at:
-        yield at
+    metrics = make_wsgi_app(registry.everything if is_loopback(address) else registry.public)
+    with serve({"/metrics": lambda: metrics, **health_pages(health)}, port, address) as served_at:
+        yield served_at

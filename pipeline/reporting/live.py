@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.mechanisms.core.plugin import PenstockError
-from penstock.pipeline.monitoring.server import HEALTH, Answer, serve
+from penstock.pipeline.monitoring.server import Answer, serve
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.page import run_page
 
@@ -62,7 +62,7 @@ def watch(folder: Path) -> Iterator[str]:
             return Answer(503, "<!doctype html><title>penstock</title><p>The run is about to begin …", again=True)
 
     # The page shows true counts, and so it is served to this machine only.
-    with serve({"/": newest, **HEALTH.pages()}, 0) as address:
+    with serve({"/": newest}, 0) as address:
         print(f"watch the run at {address}/", file=sys.stderr)
         yield f"{address}/"
         # A reader of the last seconds polls once more and gets the final page.

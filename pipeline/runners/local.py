@@ -27,7 +27,6 @@ from penstock.pipeline.counting.count import (
 )
 from penstock.pipeline.counting.ingest import RowCounts, closed_before
 from penstock.pipeline.monitoring import logs, metrics
-from penstock.pipeline.monitoring.server import HEALTH
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
 from penstock.pipeline.output.manifest import as_equation
@@ -246,7 +245,7 @@ class StreamLoop:
     def _due(self, reader: _Reader) -> Iterator[MicroBatch]:
         """Micro-batches when their time has come; in between, checkpoints that are due."""
         while self.goes_on and not self.stop.is_set() and not reader.ended:
-            HEALTH.beat()
+            metrics.beat()
             self._save_what_is_due()
             piece = reader.take(_PAUSE)
             while piece is not None and self.goes_on and not self.stop.is_set():
@@ -255,7 +254,7 @@ class StreamLoop:
                     break
                 self._idle(piece)
                 self.stop.wait(min(wait, _PAUSE))
-                HEALTH.beat()
+                metrics.beat()
 
     def _wait(self, piece: MicroBatch) -> float:
         """Seconds until a micro-batch is due."""

@@ -16,7 +16,6 @@ from penstock.pipeline.counting.count import GroupCounts
 from penstock.pipeline.counting.ingest import ingested
 from penstock.pipeline.counting.targets import PrivateFacts
 from penstock.pipeline.monitoring import metrics
-from penstock.pipeline.monitoring.server import HEALTH
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
@@ -100,7 +99,7 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
     def handle(number: int, _: object) -> None:
         """Stop at the first signal; a second one interrupts immediately."""
         signal.signal(number, signal.default_int_handler)
-        HEALTH.drain()
+        metrics.draining()
         stop()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}

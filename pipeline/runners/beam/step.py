@@ -6,6 +6,7 @@ import inspect
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +16,7 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.utils.timestamp import Timestamp
 
-from penstock.pipeline.monitoring.metrics import REGISTRY, Measure
+from penstock.pipeline.monitoring.metrics import Listener, Measure, add_listener
 from penstock.pipeline.monitoring.redaction import redact
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.failure import is_lasting, note_failure
@@ -56,7 +57,7 @@ class Step(beam.DoFn):  # type: ignore[misc]
         """Unpack the plan, read the noise key where the plan has travelled without it, and `prepare`."""
         if isinstance(self.plan, _Packed):
             self.plan = self.plan.opened()
-        report_to_beam()
+        add_listener(BeamMetrics())
         self.prepare()
 
     def prepare(self) -> None:
@@ -169,14 +170,14 @@ def typed(collection: Any, kind: Any) -> Any:
     return collection
 
 
-def report_to_beam() -> None:
-    """Forward what this process records to Beam too, whose runner collects it from all workers."""
-    REGISTRY.forward = _update
+@dataclass(frozen=True)
+class BeamMetrics(Listener):
+    """Beam's own metrics, which its runner collects from all workers."""
 
-
-def _update(measure: Measure, amount: float, value: str) -> None:
-    if measure.beam is not None:
-        _updater(measure, value)(round(amount * measure.per_unit))
+    def record(self, measure: Measure, amount: float, value: str = "") -> None:
+        """Report a measure to Beam, in whole units."""
+        if measure.beam is not None:
+            _updater(measure, value)(round(amount * measure.per_unit))
 
 
 @cache

@@ -21,8 +21,8 @@ import apache_beam
 import grpc
 
 from penstock.mechanisms.core.plugin import DataError, StateVersionError
-from penstock.pipeline.monitoring import logs
-from penstock.pipeline.monitoring.metrics import MEASURES, REGISTRY, Measure
+from penstock.pipeline.monitoring import logs, metrics
+from penstock.pipeline.monitoring.metrics import MEASURES, Measure
 from penstock.pipeline.output import files
 from penstock.pipeline.runners.beam.graph import GRAPH
 from penstock.pipeline.runners.flink import jars
@@ -305,7 +305,7 @@ class FlinkMeasures:
                 found[name] = before + total if _MEASURES[name][0].kind == "counter" else max(before, most)
             for name, amount in found.items():
                 measure, value = _MEASURES[name]
-                REGISTRY.set(measure, amount / measure.per_unit, value)
+                metrics.take_over(measure, amount / measure.per_unit, value)
         self._next = time.monotonic() + _INTERVAL
 
     def _reported(self, service: str) -> Iterator[tuple[str, float, float]]:

@@ -14,6 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -26,8 +27,8 @@ from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.monitoring import logs, metrics
-from penstock.pipeline.monitoring.metrics import MEASURES, REGISTRY, ROWS, WINDOWS
-from penstock.pipeline.monitoring.server import Health, serve, serve_metrics
+from penstock.pipeline.monitoring.metrics import MEASURES, ROWS, WINDOWS, Health, Registry, listening, running
+from penstock.pipeline.monitoring.server import health_pages, serve, serve_metrics
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SAMPLE = re.compile(r'(penstock_[a-z_]+)(?:\{([a-z_]+)="([^"\\]*)"\})? (-?[0-9.e+-]+)')
@@ -52,10 +53,17 @@ def samples(text: str) -> dict[tuple[str, str], float]:
     return found
 
 
-def exposition(with_operator: bool) -> str:
-    """Text of the metrics of this process, as they are served."""
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    """The metrics of the runs of a test."""
+    with listening(registry := Registry()):
+        yield registry
+
+
+def exposition(registry: Registry, with_operator: bool) -> str:
+    """Text of metrics, as they are served."""
     disable_created_metrics()
-    return generate_latest(REGISTRY.everything if with_operator else REGISTRY.public).decode()
+    return generate_latest(registry.everything if with_operator else registry.public).decode()
 
 
 def get(address: str, **headers: str) -> str:
@@ -81,13 +89,13 @@ def events(n: int, seed: int, user: str = "user") -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("n_shards", [1, 3])
-def test_metrics_agree_with_the_manifest(small_run, n_shards):
+def test_metrics_agree_with_the_manifest(small_run, registry, n_shards):
     result = small_run(events(500, seed=1), n_shards=n_shards)
-    found = samples(exposition(with_operator=True))
+    found = samples(exposition(registry, with_operator=True))
     rows = result.manifest["rows"]
     for outcome in ROWS.values:
         assert found["penstock_rows_total", outcome] == rows[outcome], outcome
-    assert REGISTRY.total(ROWS) == rows["rows"] == 501
+    assert registry.total(ROWS) == rows["rows"] == 501
     assert [found["penstock_windows_total", action] for action in WINDOWS.values] == [6, 0, 0]
     assert found["penstock_last_window", ""] == 6
     assert found["penstock_last_window_end_seconds", ""] == (START + timedelta(hours=6)).timestamp()
@@ -101,8 +109,9 @@ def test_a_stream_measures_delays_and_checkpoints(small_run):
     bounds = {"from": "2024-01-01T00:00:00Z", "until": "2024-01-01T06:00:00Z"}
     first = small_run(events(500, seed=1))
     source["path"] = str(first.folder.parent / "events.csv")
-    result = small_run(source["path"], "stream", source={"type": "stream", "of": source | bounds})
-    found = samples(exposition(with_operator=True))
+    with listening(registry := Registry()):
+        result = small_run(source["path"], "stream", source={"type": "stream", "of": source | bounds})
+    found = samples(exposition(registry, with_operator=True))
     assert found["penstock_rows_total", "used"] == result.manifest["rows"]["used"]
     n = found["penstock_release_delay_seconds_count", ""]
     assert 1 <= n <= 6
@@ -114,18 +123,22 @@ def test_a_stream_measures_delays_and_checkpoints(small_run):
     assert START.timestamp() <= found["penstock_latest_event_seconds", ""] < START.timestamp() + 6 * 3600
 
 
-def test_a_second_run_starts_from_nothing(small_run):
-    small_run(events(100, seed=1))
-    small_run(events(50, seed=2))
-    assert REGISTRY.total(ROWS) == 51
+def test_who_listens_hears_of_the_runs_of_its_block_only(small_run):
+    with listening(first := Registry()):
+        small_run(events(100, seed=1))
+    with listening(second := Registry()):
+        small_run(events(50, seed=2))
+    assert (first.total(ROWS), second.total(ROWS)) == (101, 51)
 
 
 def test_public_measures_do_not_depend_on_the_data(small_run):
-    small_run(events(500, seed=1))
-    public, everything = exposition(with_operator=False), exposition(with_operator=True)
-    small_run(events(90, seed=2))
-    assert exposition(with_operator=False) == public
-    assert exposition(with_operator=True) != everything
+    with listening(one := Registry()):
+        small_run(events(500, seed=1))
+    with listening(other := Registry()):
+        small_run(events(90, seed=2))
+    public = exposition(one, with_operator=False)
+    assert exposition(other, with_operator=False) == public
+    assert exposition(other, with_operator=True) != exposition(one, with_operator=True)
     names = {name for name, _ in samples(public)}
     assert names == {f"penstock_{measure.name}" for measure in MEASURES if measure.public}
 
@@ -136,18 +149,17 @@ def test_every_measure_is_explained_with_who_may_see_it():
     assert rows == {m.name: f"{m.kind} | {'everybody' if m.public else 'operator'}" for m in MEASURES}
 
 
-def test_a_counter_follows_workers_elsewhere_also_when_they_go_back():
-    metrics.begin()
+def test_a_counter_follows_workers_elsewhere_also_when_they_go_back(registry):
     for counted in (7, 12, 5):
-        REGISTRY.set(ROWS, counted, "used")
-        assert REGISTRY.value(ROWS, "used") == counted
-    assert REGISTRY.value(metrics.BUDGET_LEFT) is None  # a gauge that is not set is absent, and raises no alarm
-    assert "penstock_budget_left" not in exposition(with_operator=True)
+        metrics.take_over(ROWS, counted, "used")
+        assert registry.value(ROWS, "used") == counted
+    assert registry.value(metrics.BUDGET_LEFT) is None  # a gauge that is not set is absent, and raises no alarm
+    assert "penstock_budget_left" not in exposition(registry, with_operator=True)
 
 
-def test_beyond_this_machine_only_public_measures_are_served(small_run):
+def test_beyond_this_machine_only_public_measures_are_served(small_run, registry):
     small_run(events(100, seed=1))
-    with serve_metrics(0) as address:
+    with serve_metrics(registry, Health(), 0) as address:
         assert samples(get(f"{address}/metrics"))["penstock_rows_total", "rejected"] == 1
         with pytest.raises(urllib.error.HTTPError, match="403"):
             get(f"{address}/metrics", Host="penstock.example")
@@ -158,7 +170,7 @@ def test_beyond_this_machine_only_public_measures_are_served(small_run):
         with urllib.request.urlopen(f"{address}/metrics", timeout=60) as answer:
             assert answer.headers["Cache-Control"] == "no-store"
             assert answer.headers["Content-Type"].startswith("text/plain")
-    with serve_metrics(0, "0.0.0.0") as address:
+    with serve_metrics(registry, Health(), 0, "0.0.0.0") as address:
         names = {name for name, _ in samples(get(f"{address.replace('0.0.0.0', '127.0.0.1')}/metrics"))}
     assert "penstock_windows_total" in names
     assert not names & {f"penstock_{measure.name}" for measure in MEASURES if not measure.public}
@@ -166,13 +178,16 @@ def test_beyond_this_machine_only_public_measures_are_served(small_run):
 
 @pytest.mark.parametrize(("port", "address"), [(70000, "127.0.0.1"), (-1, "127.0.0.1"), (0, "localhost")])
 def test_wrong_addresses_are_explained(port, address):
-    with pytest.raises(ParameterError, match=r"a port from 0 to 65535|an IP address"), serve_metrics(port, address):
+    with (
+        pytest.raises(ParameterError, match=r"a port from 0 to 65535|an IP address"),
+        serve_metrics(Registry(), Health(), port, address),
+    ):
         pass
 
 
 def test_a_taken_port_is_a_message(tmp_path, capsys):
     config = endless(tmp_path)
-    with serve_metrics(0) as address:
+    with serve_metrics(Registry(), Health(), 0) as address:
         assert main(["run", str(config), "--metrics-port", address.rpartition(":")[2], "--quiet"]) == 1
     assert "Address already in use" in capsys.readouterr().err
 
@@ -209,13 +224,13 @@ def test_beam_counts_the_same(small_run, tmp_path):
 def test_health_follows_the_run(monkeypatch):
     health = Health()
     assert (health.state, health.live, health.ready) == ("starting", True, False)
-    with serve(health.pages()) as address:
-        with health.watched():
+    with listening(health), serve(health_pages(health)) as address:
+        with running():
             assert json.loads(get(f"{address}/healthz/ready")) == {"state": "running", "live": True, "ready": True}
-            health.drain()
+            metrics.draining()
             assert (status(f"{address}/healthz/ready"), status(f"{address}/healthz/live")) == (503, 200)
         assert (health.state, status(f"{address}/healthz")) == ("ended", 200)
-        with pytest.raises(ZeroDivisionError), health.watched():
+        with pytest.raises(ZeroDivisionError), running():
             _ = 1 / 0
         assert (health.state, status(f"{address}/healthz/live")) == ("failed", 503)
 
@@ -224,10 +239,10 @@ def test_a_stream_that_gives_no_sign_of_life_is_not_live(monkeypatch):
     health = Health()
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    with health.watched():
+    with listening(health), running():
         now[0] += 1000
         assert health.live  # a finite run gives none
-        health.beat()
+        metrics.beat()
         assert health.ready
         now[0] += 1000
         assert not health.live
@@ -309,7 +324,7 @@ def test_a_deployment_tells_no_identity(tmp_path, capsys):
         "output": {"path": str(tmp_path / "out"), "ledger_source": "events"},
     }
     (tmp_path / "deployed.yaml").write_text(json.dumps(config))
-    with serve_metrics(0) as address:
+    with listening(registry := Registry()), serve_metrics(registry, Health(), 0) as address:
         assert main(["run", str(tmp_path / "deployed.yaml"), "--log", "json"]) == 0
         told = get(f"{address}/metrics") + get(f"{address}/healthz")
     shown = capsys.readouterr()

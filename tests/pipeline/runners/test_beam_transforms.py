@@ -25,7 +25,7 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.count import GroupCounts
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.counting.spec import STREAM
-from penstock.pipeline.monitoring import metrics
+from penstock.pipeline.monitoring.metrics import PERIODS_CLOSED, Registry, listening
 from penstock.pipeline.output.files import ledger_path, parts_folder
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
 from penstock.pipeline.runners.beam import IN_PROCESS, distributed, graph
@@ -276,15 +276,15 @@ def test_a_bound_on_a_period_holds_when_a_stream_goes_back_and_other_rows_are_in
         return [decode_counts(path.read_bytes())[0].bounded[0].tolist() for path in paths]
 
     ann, bob = [("ann", 0, "a")], [("bob", 0, "b")]
-    metrics.begin()
-    assert released(ann) == [[1, 0]]
-    # The same rows again, and more: nothing is lost.
-    assert released(ann, [("ann", 1, "a"), ("bob", 1, "b")]) == [[1, 0], [0, 1]]
-    assert metrics.REGISTRY.total(metrics.PERIODS_CLOSED) == 0
-    # Ann's first row is late now, or nobody's is in time: she must not count again, and the operator is told.
-    assert released(bob, [], [("ann", 2, "a")]) == [[1, 0], [0, 1], [0, 0]]
-    assert released([], [], [], [("ann", 3, "a")]) == [[1, 0], [0, 1], [0, 0], [0, 0]]
-    assert metrics.REGISTRY.total(metrics.PERIODS_CLOSED) == 2
+    with listening(registry := Registry()):
+        assert released(ann) == [[1, 0]]
+        # The same rows again, and more: nothing is lost.
+        assert released(ann, [("ann", 1, "a"), ("bob", 1, "b")]) == [[1, 0], [0, 1]]
+        assert registry.total(PERIODS_CLOSED) == 0
+        # Ann's first row is late now, or nobody's is in time: she must not count again, and the operator is told.
+        assert released(bob, [], [("ann", 2, "a")]) == [[1, 0], [0, 1], [0, 0]]
+        assert released([], [], [], [("ann", 3, "a")]) == [[1, 0], [0, 1], [0, 0], [0, 0]]
+        assert registry.total(PERIODS_CLOSED) == 2
 
 
 def test_counts_that_come_after_their_release_are_late(stream: Plan) -> None:

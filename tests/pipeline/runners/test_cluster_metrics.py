@@ -9,8 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from penstock.pipeline.monitoring import metrics
-from penstock.pipeline.monitoring.metrics import EPSILON, LAST_WINDOW, ROWS, WINDOWS
+from penstock.pipeline.monitoring.metrics import EPSILON, LAST_WINDOW, ROWS, WINDOWS, Registry, listening
 from penstock.pipeline.runners.flink import jobs
 from penstock.pipeline.runners.flink.jobs import FlinkMeasures, cancel_jobs, checkpoints_folder
 
@@ -63,16 +62,21 @@ def service() -> Iterator[SimpleNamespace]:
 def plan(tmp_path) -> SimpleNamespace:
     plan = SimpleNamespace(folder=tmp_path)
     (checkpoints_folder(plan) / JOB).mkdir(parents=True)
-    metrics.begin()
     return plan
 
 
-def test_counters_are_summed_and_of_gauges_the_largest_counts(service, plan):
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with listening(registry := Registry()):
+        yield registry
+
+
+def test_counters_are_summed_and_of_gauges_the_largest_counts(service, plan, registry):
     FlinkMeasures(plan, service.master).look()
-    assert metrics.REGISTRY.value(ROWS, "used") == 75
-    assert metrics.REGISTRY.value(WINDOWS, "published") == 4
-    assert metrics.REGISTRY.value(EPSILON) == 2.0
-    assert metrics.REGISTRY.value(LAST_WINDOW) == 4
+    assert registry.value(ROWS, "used") == 75
+    assert registry.value(WINDOWS, "published") == 4
+    assert registry.value(EPSILON) == 2.0
+    assert registry.value(LAST_WINDOW) == 4
 
 
 def test_flink_is_not_asked_too_often(service, plan, monkeypatch):
@@ -86,16 +90,16 @@ def test_flink_is_not_asked_too_often(service, plan, monkeypatch):
     assert service.asked > asked
 
 
-def test_who_has_nothing_to_tell_is_no_failure(service, plan):
+def test_who_has_nothing_to_tell_is_no_failure(service, plan, registry):
     service.state = "CANCELED"
     for master in (service.master, "127.0.0.1:1", "[local]"):
         FlinkMeasures(plan, master).look()
-    assert metrics.REGISTRY.value(ROWS, "used") == 0
+    assert registry.value(ROWS, "used") == 0
 
 
-def test_a_service_that_breaks_off_is_no_failure(service, plan):
+def test_a_service_that_breaks_off_is_no_failure(service, plan, registry):
     service.breaks_off = True
     FlinkMeasures(plan, service.master).look()
     assert service.asked == 1
     assert not cancel_jobs(plan, service.master)
-    assert metrics.REGISTRY.value(ROWS, "used") == 0
+    assert registry.value(ROWS, "used") == 0

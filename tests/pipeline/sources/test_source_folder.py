@@ -207,7 +207,7 @@ def test_what_was_read_is_in_a_checkpoint_in_time_though_nothing_follows(incomin
         assert time.monotonic() - began < 20, "the last rows are in no checkpoint"
 
     monkeypatch.setattr(local.StreamLoop, "_save", saved)
-    monkeypatch.setattr(local.HEALTH, "beat", beat)
+    monkeypatch.setattr(local.metrics, "beat", beat)
     assert run(configured(value)).exit_code == INTERRUPTED
 
 
