@@ -24,7 +24,7 @@ from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.kinds import format_duration
 from penstock.pipeline.output.files import ledger_path, make_folder, state_folder, write_json
 from penstock.pipeline.releasing.charge_table import Terms
-from penstock.pipeline.releasing.ledger import Charge, Ledger, Transaction
+from penstock.pipeline.releasing.ledger import Charge, Ledger
 from penstock.pipeline.releasing.release import ReleaseLoop
 from penstock.pipeline.windows.calendar import DAY
 from penstock.pipeline.windows.grid import period_calendar
@@ -284,7 +284,7 @@ def resume_run(plan: Plan) -> None:
         known.note(transaction.identity, resumed=True)  # the run may have been killed between its entry and the note
 
 
-def _charge_traces(plan: Plan, transaction: Transaction) -> None:
+def _charge_traces(plan: Plan, transaction: Ledger) -> None:
     """Charge a run of traces with what it promises, in all slots that it meets."""
     calendar, terms, promised = plan.grid.calendar, transaction.terms, trace_promise(plan)
     last = terms.slot((calendar.until_ms or calendar.end(1)) - 1) - terms.slot(calendar.start(1)) + 1
@@ -307,7 +307,7 @@ def _input(plan: Plan) -> str:
     return hmac.digest(key, text.encode(), "sha256").hex()[:32]
 
 
-def _notice(plan: Plan, transaction: Transaction) -> str | None:
+def _notice(plan: Plan, transaction: Ledger) -> str | None:
     """Return that other runs have charged the span of a run before."""
     begin, until = plan.grid.calendar.start(1), plan.grid.calendar.until_ms
 

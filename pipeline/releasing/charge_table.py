@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,45 +159,43 @@ class SlotArray:
 
     def add(self, first: int, last: int, amount: float) -> None:
         """Add an amount to the slots ``first`` to ``last``; those that were forgotten stay so."""
-        for number, low, high in _pieces(max(first, self._first), last):
-            if (chunk := self._chunks.get(number)) is None:
-                chunk = self._chunks[number] = np.zeros(CHUNK)
-            chunk[low:high] += amount
+        for part in self._parts(first, last):
+            part += amount
 
     def raise_to(self, first: int, last: int, amount: float) -> None:
         """Set the slots ``first`` to ``last`` to an amount wherever they are below it."""
-        self.add(first, last, 0.0)
-        for number, low, high in _pieces(max(first, self._first), last):
-            np.maximum(chunk := self._chunks[number][low:high], amount, out=chunk)
+        for part in self._parts(first, last):
+            np.maximum(part, amount, out=part)
 
     def highest(self, first: int, last: int) -> float:
         """Return the largest number of the slots ``first`` to ``last``, of which none is negative."""
-        if last - first > CHUNK * len(self._chunks):  # far more time than was charged
-            numbers = [n for n in self._chunks if first // CHUNK <= n <= last // CHUNK]
-            pieces = [
-                piece for n in numbers for piece in _pieces(max(first, n * CHUNK), min(last, (n + 1) * CHUNK - 1))
-            ]
+        numbers = range(first // CHUNK, last // CHUNK + 1)
+        if len(numbers) > len(self._chunks):
+            touched = [number for number in self._chunks if number in numbers]
         else:
-            pieces = list(_pieces(first, last))
-        found = [chunk[low:high].max() for n, low, high in pieces if (chunk := self._chunks.get(n)) is not None]
-        return float(max(found, default=0.0))
+            touched = [number for number in numbers if number in self._chunks]
+        return max((float(self._chunks[n][_within(n, first, last)].max()) for n in touched), default=0.0)
 
     def forget_before(self, slot: int) -> None:
         """Drop whole chunks before a slot."""
         self._first = max(self._first, slot // CHUNK * CHUNK)
-        for number in [number for number in self._chunks if number * CHUNK < self._first]:
-            del self._chunks[number]
+        self._chunks = {number: chunk for number, chunk in self._chunks.items() if number * CHUNK >= self._first}
+
+    def _parts(self, first: int, last: int) -> Iterator[Floats]:
+        """Yield the slots ``first`` to ``last`` chunk by chunk."""
+        first = max(first, self._first)
+        for number in range(first // CHUNK, last // CHUNK + 1):
+            if number not in self._chunks:
+                self._chunks[number] = np.zeros(CHUNK)
+            yield self._chunks[number][_within(number, first, last)]
 
 
-def _pieces(first: int, last: int) -> Iterator[tuple[int, int, int]]:
-    """Split slots by chunk: its number, and where in it they begin and end."""
-    for number in range(first // CHUNK, last // CHUNK + 1):
-        begin = number * CHUNK
-        yield number, max(first - begin, 0), min(last - begin + 1, CHUNK)
+def _within(number: int, first: int, last: int) -> slice:
+    """Return where the slots ``first`` to ``last`` are in a chunk that has some of them."""
+    return slice(max(first - number * CHUNK, 0), last - number * CHUNK + 1)
 
 
-@dataclass(frozen=True)
-class SlotCharge:
+class SlotCharge(NamedTuple):
     """Amount that was charged for some slots in a row.
 
     ``amount`` counts where all of them are in a unit, ``in_part`` where only some are: more, where contribution
@@ -214,7 +212,8 @@ class ChargeTable:
     """What every unit of a ledger has cost: one number for each, so that a check is one look-up.
 
     Units of stretches are numbered by their first slot, those of periods by period. Of landmarks, `_together` has by
-    period what all of its landmarks cost, and `_alone` by slot what any other slot of it costs beside them.
+    period what all of its landmarks cost, `_alone` by slot what any other slot costs, and `_dearest` by period the most
+    that one of these does.
 
     Notes
     -----
@@ -232,18 +231,19 @@ class ChargeTable:
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
-        self._costs, self._alone, self._together, self._dearest = SlotArray(), SlotArray(), SlotArray(), SlotArray()
+        self._costs, self._alone, self._together, self._dearest = (SlotArray() for _ in range(4))
         self._facts: dict[int, tuple[Integers, NDArray[np.bool_]]] = {}
 
     def total(self, charge: SlotCharge) -> float:
         """Return the most that a unit which the charge counts in costs with it."""
         if self.terms.kind != "landmarks":
             return max(self._costs.highest(low, high) + amount for low, high, amount in self._units(charge))
-        totals = []
-        for period, low, high, at_landmarks, amount in self._in_periods(charge):
-            beside = self._dearest.highest(period, period) if at_landmarks else self._alone.highest(low, high)
-            totals.append(self._together.highest(period, period) + beside + amount)
-        return max(totals)
+        return max(
+            self._together.highest(period, period)
+            + (self._dearest.highest(period, period) if at_landmarks else self._alone.highest(low, high))
+            + amount
+            for period, low, high, at_landmarks, amount in self._in_periods(charge)
+        )
 
     def add(self, charge: SlotCharge) -> None:
         """Add a charge to every unit that it counts in."""
@@ -266,9 +266,9 @@ class ChargeTable:
         return max(self._together.highest(n, n) + self._dearest.highest(n, n) for n in periods)
 
     def period(self, slot: int) -> int:
-        """Number of the budget period in which a slot begins; 0 where all time is one."""
-        periods, _ = self._facts_of(slot // CHUNK)
-        return int(periods[slot % CHUNK])
+        """Return the number of the budget period in which a slot begins; 0 where all time is one."""
+        periods, _ = self._facts_of(slot, slot)
+        return int(periods[0])
 
     def forget_before(self, slot: int) -> None:
         """Drop what no charge of a slot from ``slot`` on can meet."""
@@ -276,14 +276,12 @@ class ChargeTable:
         if self.terms.kind == "stretch":
             self._costs.forget_before(slot - self.terms.length)
         else:
-            period = self.period(slot)
             for array in (self._costs, self._together, self._dearest):
-                array.forget_before(period)
-        for number in [number for number in self._facts if (number + 1) * CHUNK <= slot]:
-            del self._facts[number]
+                array.forget_before(self.period(slot))
+        self._facts = {number: facts for number, facts in self._facts.items() if (number + 1) * CHUNK > slot}
 
     def _units(self, charge: SlotCharge) -> list[tuple[int, int, float]]:
-        """Units that a charge counts in, as ranges of their numbers, and what it counts for in each."""
+        """Return the units that a charge counts in, as ranges of their numbers, and what it counts for in each."""
         first, last = charge.first, charge.last
         if self.terms.kind == "period":
             low, high = self.period(first), self.period(last)
@@ -300,28 +298,24 @@ class ChargeTable:
         return [(begin, end, amount) for begin, end, amount in ranges if begin <= end]
 
     def _in_periods(self, charge: SlotCharge) -> Iterator[tuple[int, int, int, bool, float]]:
-        """Periods that a charge meets: number, first and last of its slots there, whether any is a landmark, amount."""
-        pieces = []
-        for number, low, high in _pieces(charge.first, charge.last):
-            periods, marks = self._facts_of(number)
-            cuts = [low, *(low + 1 + np.flatnonzero(np.diff(periods[low:high]))).tolist(), high]
-            for begin, end in pairwise(cuts):
-                n_marks = int(marks[begin:end].sum())
-                pieces.append((int(periods[begin]), number * CHUNK + begin, number * CHUNK + end - 1, n_marks))
-        joined: list[tuple[int, int, int, int]] = []
-        for piece in pieces:  # a period may go on in the next chunk
-            if joined and joined[-1][0] == piece[0]:
-                _, begin, _, n_marks = joined.pop()
-                piece = (piece[0], begin, piece[2], n_marks + piece[3])
-            joined.append(piece)
-        n_slots = charge.last - charge.first + 1
-        whole = n_slots == 1 or (len(joined) == 1 and joined[0][3] == n_slots)
-        amount = charge.amount if whole else charge.in_part
-        for period, begin, end, n_marks in joined:
-            yield period, begin, end, n_marks > 0, amount
+        """Yield the periods that a charge meets: number, first and last slot, whether one is a landmark, amount."""
+        periods, marks = self._facts_of(charge.first, charge.last)
+        cuts = [0, *(1 + np.flatnonzero(np.diff(periods))).tolist(), len(periods)]
+        is_held = len(periods) == 1 or (len(cuts) == 2 and marks.all())
+        for begin, end in pairwise(cuts):
+            at_landmarks = bool(marks[begin:end].any())
+            slots = charge.first + begin, charge.first + end - 1
+            yield int(periods[begin]), *slots, at_landmarks, charge.amount if is_held else charge.in_part
 
-    def _facts_of(self, number: int) -> tuple[Integers, NDArray[np.bool_]]:
-        """Budget period of each slot of a chunk, and which of them are landmarks; remembered."""
+    def _facts_of(self, first: int, last: int) -> tuple[Integers, NDArray[np.bool_]]:
+        """Return the budget period of each of some slots, and which of them are landmarks."""
+        numbers = range(first // CHUNK, last // CHUNK + 1)
+        facts = [self._facts_of_chunk(number) for number in numbers]
+        periods, marks = facts[0] if len(facts) == 1 else map(np.concatenate, zip(*facts))
+        wanted = slice(first - numbers[0] * CHUNK, last - numbers[0] * CHUNK + 1)
+        return periods[wanted], marks[wanted]
+
+    def _facts_of_chunk(self, number: int) -> tuple[Integers, NDArray[np.bool_]]:
         if (known := self._facts.get(number)) is None:
             first = number * CHUNK
             marks, periods = np.zeros(CHUNK, bool), np.zeros(CHUNK, np.int64)

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -142,10 +142,9 @@ class Head:
     def read(self) -> str | None:
         """Return the head that was kept last, empty before the first entry; None where there is no file."""
         try:
-            head = self.path.read_text(encoding="utf-8", errors="replace").strip()
+            return self.path.read_text(encoding="utf-8", errors="replace").strip().removeprefix("0" * self._LENGTH)
         except FileNotFoundError:
             return None
-        return "" if head == "0" * self._LENGTH else head
 
     def make(self) -> None:
         """Make the file, durably; one that is there stays as it is."""
@@ -226,10 +225,14 @@ class Ledger:
     def __init__(
         self, path: Path, terms: Terms | None = None, run: str = "", begin: int = 0, own_head: Path | None = None
     ) -> None:
-        self.path, self.terms, self.run, self.begin = path, terms, run, begin
+        self.path, self.run, self.begin, self._first_terms = path, run, begin, terms
         beside = path.with_name(f"{path.name}.head")
         self._heads = [Head(beside)] if own_head in (None, beside) else [Head(beside), Head(own_head)]
         self._known, self._pinned = _Knowledge(), 2**62
+        self._file: BinaryIO | None = None
+        self._offset = 0  # slot of the run's window 0
+        #: Entries of the transaction, to be appended.
+        self.new: list[dict[str, Any]] = []
 
     # Reading.
 
@@ -245,7 +248,7 @@ class Ledger:
 
     def whole(self) -> list[Entry]:
         """Return all entries; raises `DataError` also where the end is missing, by the heads that were kept."""
-        kept = self._read_heads()
+        kept = [head.read() for head in self._heads]  # before the entries, which others may add to
         entries = list(self.entries())
         self._check_heads(kept, "", entries)
         return entries
@@ -267,33 +270,123 @@ class Ledger:
                 head = _next_head(head, values)
                 if stated != head:
                     raise ValueError("the chain is broken: a line before it was changed, added or removed")
-                if end == 0:
-                    _check_version(self.path, values)
-                if "entry" not in values:
+                entry = Entry(values, head)
+                if end == 0 and (entry.kind != "ledger" or "version" not in values):
+                    raise ValueError("the first line states no version")
+                if entry.kind == "charge":
                     Posting.of(values)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 if end == 0:
-                    raise _other_version(self.path) from None
+                    text = "is no ledger of this version of penstock; name another file in output.ledger"
+                    raise DataError(f"{self.path}: {text}") from None
                 file.seek(0)
                 number = file.read(end).count(b"\n") + 1
                 raise DataError(f"{self.path}:{number}: not a ledger line ({error})") from None
+            if end == 0 and values["version"] > VERSION:
+                text = "a later version of penstock has written this ledger; use that one"
+                raise StateVersionError(f"{self.path}: {text}")
             end += len(line)
-            yield Entry(values, head), end
+            yield entry, end
 
-    # Charging.
+    # One transaction: what a run may do while no other run can charge.
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
-        """Lock and read the ledger; append, sync and unlock on exit. After an error nothing was charged."""
-        with self._locked() as file:
+    def transaction(self) -> Iterator[Ledger]:
+        """Lock and read the ledger; append, sync and unlock on exit. After an error nothing was charged.
+
+        While the block runs, `check` before a step and `charge` after it.
+        """
+        with self._locked() as self._file:
             try:
-                learned = self._learn(file)
-                transaction = Transaction(self, file)
-                yield transaction
-                self._append(file, transaction.entries, learned)
+                learned, self.new = self._learn(self._file), []
+                if self._known.terms is None:
+                    if self._first_terms is None:
+                        raise DataError(f"{self.path}: no ledger here")
+                    # Ledgers of simulations need not be told apart, and are the same bytes on every runner.
+                    identity = secrets.token_hex(8) if self.run else "simulation"
+                    terms = self._first_terms.values()
+                    self.enter({"entry": "ledger", "version": VERSION, "id": identity, "terms": terms})
+                self._offset = self.terms.slot(self.begin) - 1
+                yield self
+                self._append(self._file, learned)
             except BaseException:
                 self._known = _Knowledge()  # it may hold charges that were never written
                 raise
+            finally:
+                self._file = None
+
+    @property
+    def terms(self) -> Terms:
+        """Terms of the ledger."""
+        assert self._known.terms is not None
+        return self._known.terms
+
+    @property
+    def identity(self) -> str:
+        """What tells the ledger from any other."""
+        return self._known.identity
+
+    @property
+    def runs(self) -> Mapping[str, Mapping[str, Any]]:
+        """Entries of the runs that have begun, by run."""
+        return self._known.runs
+
+    def enter(self, values: dict[str, Any]) -> None:
+        """Append an entry."""
+        if self._file is None:
+            raise RuntimeError("entries are made in a transaction only")
+        values = json.loads(json.dumps(values))
+        self.new.append(values)
+        self._take(values)
+
+    def nonce(self, window: int) -> str:
+        """Return the nonce under which a window is stepped: that of its charge, or else the newest one of the run."""
+        slot = window + self._offset
+        known = self._known_from(slot)
+        newest = next(reversed(known.nonces), "")
+        return known.nonces.get(known.made_under.get(slot, newest), "")
+
+    def check(self, charge: Charge) -> None:
+        """Raise `LedgerExhausted` if the worst that a release can charge is not there; changes nothing.
+
+        A window that was charged before is settled, and so is one that was refused: what is decided of a window is the
+        same whenever it is repeated, whatever others have charged since.
+        """
+        posting, data = self._look_up(charge)
+        if not data:
+            self._check_fits(posting, refused=data is not None)
+
+    def charge(self, charge: Charge) -> None:
+        """Charge a window once; again for the same input is a retry, for other input an error."""
+        posting, data = self._look_up(charge)
+        if data is None:
+            self._check_fits(posting)
+            self.enter(posting.values())
+        elif data != charge.data:
+            raise DataError(
+                f"the input of window {charge.window} is not what it was when the window was released; "
+                "a run can only be continued with the input that it began with"
+            )
+
+    def _look_up(self, charge: Charge) -> tuple[Posting, str | None]:
+        """Return a charge as it would stand here, and the digest of its input if it was made before."""
+        slot = charge.window + self._offset
+        data = self._known_from(slot).digests.get((charge.part, slot))
+        return Posting(self.run, slot, _short(self.nonce(charge.at)), charge), data
+
+    def _check_fits(self, posting: Posting, refused: bool = False) -> None:
+        terms, table = self.terms, self._known.table
+        if math.isinf(terms.budget) or table is None:
+            return
+        slots = posting.on_slots(terms.measure)
+        amount = max(slots.amount, slots.in_part)
+        if not (amount or refused):
+            return
+        total = table.total(slots)
+        if refused or not total <= terms.budget * (1 + ROUNDING):  # nor where sums of huge figures are no number
+            raise LedgerExhausted(posting.charge.window, max(0.0, total - amount), amount, terms.budget)
+
+    # What a run knows of its ledger.
 
     @contextmanager
     def _locked(self) -> Iterator[BinaryIO]:
@@ -301,61 +394,55 @@ class Ledger:
         make_folder(self.path.parent)
         with open(self.path, "ab+", opener=private_opener) as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # without it a torn line might be one that another run is writing
-            if file.seek(0, os.SEEK_END):
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":
-                    file.seek(0)
-                    data = file.read()
-                    begins = data.rfind(b"\n") + 1
-                    if _is_whole(data[begins:]):
-                        file.write(b"\n")
-                        file.flush()
-                    else:
-                        file.truncate(begins)
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - 1, 0))
+            if file.read(1) not in (b"", b"\n"):
+                file.seek(0)
+                torn = file.read().rpartition(b"\n")[2]
+                if _is_whole(torn):
+                    file.write(b"\n")
+                    file.flush()
+                else:
+                    file.truncate(size - len(torn))
             yield file
 
     def _learn(self, file: BinaryIO) -> bool:
         """Read what was appended since the last read; returns whether there was anything."""
-        known, kept = self._known, self._read_heads()
+        known, kept = self._known, [head.read() for head in self._heads]
         size, before = file.seek(0, os.SEEK_END), (known.read_to, known.head)
         if size < known.read_to:
             raise DataError(f"{self.path}: is shorter than it was: it was cut, or an older copy was put in its place")
-        heads = []
+        entries = []
         for entry, known.read_to in self._lines(file, *before):
             known.head = entry.head
-            heads.append(entry)
-            self._take(entry.values, entry.kind)
-        self._check_heads(kept, before[1], heads)
+            entries.append(entry)
+            self._take(entry.values)
+        self._check_heads(kept, before[1], entries)
         if not before[0]:
-            for place in self._heads:  # from here on their absence means that they were lost
-                place.make()
+            for head in self._heads:  # from here on their absence means that they were lost
+                head.make()
         return known.read_to > before[0]
 
-    def _take(self, values: dict[str, Any], kind: str) -> None:
+    def _take(self, values: dict[str, Any]) -> None:
         """Take in one entry."""
-        known = self._known
-        if kind == "ledger":
-            _check_version(self.path, values)
-            known.identity = values["id"]
-            known.terms = Terms.of(values["terms"])
+        known, kind = self._known, values.get("entry", "charge")
+        if kind == "charge":
+            posting = Posting.of(values)
+            if known.table is not None and math.isfinite(known.table.terms.budget):
+                known.table.add(posting.on_slots(known.table.terms.measure))
+            if posting.run == self.run and posting.slot >= known.floor:
+                charge = posting.charge
+                known.digests[charge.part, posting.slot] = charge.data
+                known.made_under[posting.slot + charge.at - charge.window] = posting.nonce
+                known.latest = max(known.latest, posting.last_slot)
+                self._forget_old()
+        elif kind == "ledger":
+            known.identity, known.terms = values["id"], Terms.of(values["terms"])
             known.table = ChargeTable(known.terms)
-        elif kind == "run":
+        elif values["run"] == self.run and values.get("nonce"):
+            known.nonces[_short(values["nonce"])] = values["nonce"]
+        if kind == "run":
             known.runs[values["run"]] = values
-        if kind in ("run", "nonce") and values["run"] == self.run and values.get("nonce"):
-            known.nonces[short_name(values["nonce"])] = values["nonce"]
-        elif kind == "charge":
-            self._post(Posting.of(values))
-
-    def _post(self, posting: Posting) -> None:
-        """Take in one charge."""
-        known, charge = self._known, posting.charge
-        if known.table is not None and math.isfinite(known.table.terms.budget):
-            known.table.add(posting.on_slots(known.table.terms.measure))
-        if posting.run == self.run and posting.slot >= known.floor:
-            known.digests[charge.part, posting.slot] = charge.data
-            known.made_under[posting.slot + charge.at - charge.window] = posting.nonce
-            known.latest = max(known.latest, posting.last_slot)
-            self._forget_old()
 
     def _forget_old(self) -> None:
         """Forget charges that are far behind what the run is charging."""
@@ -368,156 +455,54 @@ class Ledger:
         known.digests = {place: data for place, data in known.digests.items() if place[1] >= known.floor}
         known.made_under = {slot: nonce for slot, nonce in known.made_under.items() if slot >= known.floor}
 
-    def remember_from(self, slot: int, file: BinaryIO) -> None:
-        """Read the ledger again where a run goes back behind what was forgotten."""
-        if slot < self._known.floor:
-            self._known, self._pinned = _Knowledge(), slot
-            self._learn(file)
-        self._pinned = 2**62 if self._known.latest < slot else min(self._pinned, slot)
+    def _known_from(self, slot: int) -> _Knowledge:
+        """Return what is known from a slot on; read again where a run goes back behind what was forgotten.
 
-    def _append(self, file: BinaryIO, entries: list[dict[str, Any]], learned: bool) -> None:
-        """Make entries durable, with one write and one sync, and then the heads."""
-        known = self._known
-        if entries:
-            lines = []
-            for values in entries:
-                known.head = _next_head(known.head, values)
-                lines.append(json.dumps({**values, "chain": known.head}) + "\n")
+        A run may go back in the middle of a block, which is not checked there.
+        """
+        assert self._file is not None, "in a transaction only"
+        if not self.new:  # those to append would be lost; whatever comes after them is remembered
+            if slot < self._known.floor:
+                self._known, self._pinned = _Knowledge(), slot
+                self._learn(self._file)
+            self._pinned = 2**62 if self._known.latest < slot else min(self._pinned, slot)
+        return self._known
+
+    def _append(self, file: BinaryIO, learned: bool) -> None:
+        """Make new entries durable, with one write and one sync, and then the heads."""
+        known, lines = self._known, []
+        for values in self.new:
+            known.head = _next_head(known.head, values)
+            lines.append(json.dumps({**values, "chain": known.head}) + "\n")
+        if lines:
             file.seek(0, os.SEEK_END)
             file.write("".join(lines).encode())
             file.flush()
-        if entries or learned:  # a release may leave on what was there: its writer may have been killed
+        if lines or learned:  # a release may leave on what was there: its writer may have been killed
             os.fsync(file.fileno())
-            for place in self._heads:
-                place.keep(known.head)
+            for head in self._heads:
+                head.keep(known.head)
         known.read_to = file.seek(0, os.SEEK_END)
 
-    def _read_heads(self) -> dict[Head, str | None]:
-        """Return the heads that were kept; to be read before the entries, which others may add to."""
-        return {place: place.read() for place in self._heads}
+    def _check_heads(self, kept: Sequence[str | None], before: str, entries: Sequence[Entry]) -> None:
+        """Raise `DataError` unless every head that was kept is that of an entry, or the one before them.
 
-    def _check_heads(self, kept: Mapping[Head, str | None], before: str, entries: Iterable[Entry]) -> None:
-        """Raise `DataError` unless every head that was kept is that of an entry, or the one before them."""
-        is_new = not before
-        unmet = set(kept.values()) - {None, "", before}
-        for entry in entries:
-            is_new = False
-            unmet.discard(entry.head)
-        for place, head in kept.items():
-            if head in unmet:
+        One that is gone was lost, but for that of a run which has not charged yet.
+        """
+        heads = {None, "", before, *(entry.head for entry in entries)}
+        for place, head in zip(self._heads, kept):
+            if head not in heads:
                 raise DataError(
                     f"{self.path}: lacks entries that it had, by the head of its chain in {place.path}: it was cut, "
                     "or an older copy was put in its place; put the latest copy back"
                 )
-            if head is None and not is_new and place.path.parent.exists():
-                self._check_lost(place)
-
-    def _check_lost(self, place: Head) -> None:
-        """Raise `DataError` for a head that is gone; a run that has not charged yet has none of its own."""
-        if place is self._heads[0] or self._known.digests:
-            raise DataError(
-                f"{place.path}: is missing, so that it is unknown whether {self.path} is whole; put it back, "
-                "or, if 'penstock ledger show' with the latest run's public manifest finds the ledger whole, "
-                "write the head that it prints into a new one"
-            )
-
-
-class Transaction:
-    """Charges of one run while no other run can charge.
-
-    `check` before a step, `charge` after it. What is charged is written when the transaction ends, unless by an error.
-    """
-
-    def __init__(self, ledger: Ledger, file: BinaryIO) -> None:
-        self._ledger, self._file = ledger, file
-        #: Entries to append.
-        self.entries: list[dict[str, Any]] = []
-        if ledger._known.terms is None:
-            if ledger.terms is None:
-                raise DataError(f"{ledger.path}: no ledger here")
-            # Ledgers of simulations need not be told apart, and are the same bytes on every runner.
-            identity = secrets.token_hex(8) if ledger.run else "simulation"
-            terms = ledger.terms.values()
-            self.enter({"entry": "ledger", "version": VERSION, "id": identity, "terms": terms})
-        self._offset = self.terms.slot(ledger.begin) - 1
-
-    @property
-    def terms(self) -> Terms:
-        """Terms of the ledger."""
-        terms = self._ledger._known.terms
-        assert terms is not None
-        return terms
-
-    @property
-    def identity(self) -> str:
-        """What tells the ledger from any other."""
-        return self._ledger._known.identity
-
-    @property
-    def runs(self) -> Mapping[str, Mapping[str, Any]]:
-        """Entries of the runs that have begun, by run."""
-        return self._ledger._known.runs
-
-    def enter(self, values: dict[str, Any]) -> None:
-        """Append an entry that is no charge."""
-        values = json.loads(json.dumps(values))
-        self.entries.append(values)
-        self._ledger._take(values, values["entry"])
-
-    def nonce(self, window: int) -> str:
-        """Return the nonce under which a window is stepped: that of its charge, or else the newest one of the run."""
-        known = self._known_from(window + self._offset)
-        newest = next(reversed(known.nonces), "")
-        return known.nonces.get(known.made_under.get(window + self._offset, newest), "")
-
-    def check(self, charge: Charge) -> None:
-        """Raise `LedgerExhausted` if the worst that a release can charge is not there; changes nothing.
-
-        A window that was charged before is settled, and so is one that was refused: what is decided of a window is the
-        same whenever it is repeated, whatever others have charged since.
-        """
-        posting = self._posting(charge)
-        data = self._known_from(posting.slot).digests.get((charge.part, posting.slot))
-        if data:
-            return
-        self._check_fits(posting, refused=data is not None)
-
-    def charge(self, charge: Charge) -> None:
-        """Charge a window once; again for the same input is a retry, for other input an error."""
-        posting = self._posting(charge)
-        data = self._known_from(posting.slot).digests.get((charge.part, posting.slot))
-        if data is not None:
-            if data != charge.data:
+            is_due = (before or entries) and (place is self._heads[0] or self._known.digests)
+            if head is None and is_due and place.path.parent.exists():
                 raise DataError(
-                    f"the input of window {charge.window} is not what it was when the window was released; "
-                    "a run can only be continued with the input that it began with"
+                    f"{place.path}: is missing, so that it is unknown whether {self.path} is whole; put it back, "
+                    "or, if 'penstock ledger show' with the latest run's public manifest finds the ledger whole, "
+                    "write the head that it prints into a new one"
                 )
-            return
-        self._check_fits(posting)
-        self.entries.append(posting.values())
-        self._ledger._post(posting)
-
-    def _known_from(self, slot: int) -> _Knowledge:
-        """What is known from a slot on: a run may go back in the middle of a block, which is not checked there."""
-        if not self.entries:  # those to append would be lost; whatever comes after them is remembered
-            self._ledger.remember_from(slot, self._file)
-        return self._ledger._known
-
-    def _posting(self, charge: Charge) -> Posting:
-        nonce = short_name(self.nonce(charge.at))
-        return Posting(self._ledger.run, charge.window + self._offset, nonce, charge)
-
-    def _check_fits(self, posting: Posting, refused: bool = False) -> None:
-        terms, table = self.terms, self._ledger._known.table
-        if math.isinf(terms.budget) or table is None:
-            return
-        slots = posting.on_slots(terms.measure)
-        amount = max(slots.amount, slots.in_part)
-        if not (amount or refused):
-            return
-        total = table.total(slots)
-        if refused or not total <= terms.budget * (1 + ROUNDING):  # nor where sums of huge figures are no number
-            raise LedgerExhausted(posting.charge.window, max(0.0, total - amount), amount, terms.budget)
 
 
 def _is_whole(line: bytes) -> bool:
@@ -530,22 +515,10 @@ def _is_whole(line: bytes) -> bool:
         return False
 
 
-def short_name(nonce: str) -> str:
+def _short(nonce: str) -> str:
     """Return how charges name a nonce."""
     return nonce[:16]
 
 
 def _next_head(head: str, values: Mapping[str, Any]) -> str:
     return hashlib.sha256((head + json.dumps(values)).encode()).hexdigest()
-
-
-def _check_version(path: Path, values: Mapping[str, Any]) -> None:
-    """Raise `DataError` for a first line without a version, `StateVersionError` for a later version."""
-    if values.get("entry") != "ledger" or "version" not in values:
-        raise _other_version(path)
-    if values["version"] > VERSION:
-        raise StateVersionError(f"{path}: a later version of penstock has written this ledger; use that one")
-
-
-def _other_version(path: Path) -> DataError:
-    return DataError(f"{path}: is no ledger of this version of penstock; name another file in output.ledger")

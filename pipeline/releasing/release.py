@@ -18,7 +18,7 @@ from penstock.mechanisms.core.plugin import BudgetExceeded
 from penstock.mechanisms.core.state import State, StateFormat, decode_state, encode_state
 from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.counting.targets import PrivateFacts
-from penstock.pipeline.releasing.ledger import Charge, Transaction
+from penstock.pipeline.releasing.ledger import Charge, Ledger
 
 FORMAT = StateFormat("release_loop")
 
@@ -81,7 +81,7 @@ class ReleaseLoop:
         return bool(self._decode(data)[2]["stopped"])
 
     def advance(
-        self, data: bytes, first: int, counts: NDArray[Any], ledger: Transaction | None = None
+        self, data: bytes, first: int, counts: NDArray[Any], ledger: Ledger | None = None
     ) -> tuple[Batch, bytes]:
         """Release consecutive windows.
 
@@ -131,7 +131,7 @@ class ReleaseLoop:
         return batch, self._encode(inner, budget, own)
 
     def _step(
-        self, window: Window, vector: NDArray[Any], inner: State, budget: State, ledger: Transaction | None
+        self, window: Window, vector: NDArray[Any], inner: State, budget: State, ledger: Ledger | None
     ) -> tuple[list[Release], State]:
         """Step the mechanism if the worst that it can charge is there; the last window brings what is still owed."""
         worst = self.mechanism.worst_charge(window, inner)

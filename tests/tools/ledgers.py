@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.releasing.charge_table import Terms
-from penstock.pipeline.releasing.ledger import Charge, Ledger, Transaction
+from penstock.pipeline.releasing.ledger import Charge, Ledger
 
 
 def ledger_of(folder: Path) -> Path:
@@ -65,9 +65,9 @@ def under_nonces_of(folder: Path) -> Iterator[None]:
         for posting in Ledger(ledger_of(folder)).postings()
         if posting.run == name and not posting.charge.part
     }
-    nonce, usual = bytes.fromhex(run["nonce"]), Transaction.nonce
+    nonce, usual = bytes.fromhex(run["nonce"]), Ledger.nonce
     with (
         patch.object(checkpoint, "nonce_of_run", lambda *_: nonce),
-        patch.object(Transaction, "nonce", lambda self, window: made.get(window) or usual(self, window)),
+        patch.object(Ledger, "nonce", lambda self, window: made.get(window) or usual(self, window)),
     ):
         yield

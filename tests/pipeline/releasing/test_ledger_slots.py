@@ -101,10 +101,10 @@ def test_every_decision_is_that_of_the_definition(kind: str, seed: int) -> None:
             one = SlotCharge(hour, last, amount, amount * rng.choice((1.0, 2.0)) if last > hour else amount)
             meets = [unit for unit in units if unit & set(range(hour, last + 1))]
             allowed = all(cost(unit, [*charges, one]) <= terms.budget for unit in meets)
-            on_grid = replace(one, first=one.first + first, last=one.last + first)
+            on_grid = one._replace(first=one.first + first, last=one.last + first)
             fits = table.total(on_grid) <= terms.budget
             # Of landmarks and one other slot together no charge of several slots is held as a whole.
-            part = [replace(c, amount=c.in_part) if _is_mixed(c, terms, begin) else c for c in [*charges, one]]
+            part = [c._replace(amount=c.in_part) if _is_mixed(c, terms, begin) else c for c in [*charges, one]]
             assert fits == all(cost(unit, part) <= terms.budget for unit in meets)
             assert not fits or allowed
             if fits:
@@ -299,7 +299,7 @@ def test_going_back_into_the_middle_of_a_block_reads_again(tmp_path: Path) -> No
                 if window == begin + 999:
                     assert nonce == ("ab" * 16 if window <= 30_000 else "cd" * 16)
                     transaction.charge(charge(begin, 1.0, data, last=window, at=window))
-            return len(transaction.entries)
+            return len(transaction.new)
 
     with ledger.transaction() as transaction:
         transaction.enter({"entry": "run", "run": "a", "nonce": "ab" * 16})

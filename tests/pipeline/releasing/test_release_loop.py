@@ -120,9 +120,10 @@ def test_uniform_never_overspends_for_any_landmarks(landmarks, epsilon, period):
 class LateLedger(Ledger):
     """Makes charges durable with those of the next batch: after their releases have left."""
 
-    def _append(self, file, entries, learned):
-        before, self.held = getattr(self, "held", []), entries
-        super()._append(file, before, learned)
+    def _append(self, file, learned):
+        before, self.held = getattr(self, "held", []), self.new
+        self.new = before
+        super()._append(file, learned)
 
 
 def test_charges_are_durable_before_their_releases_leave(small_run, monkeypatch):
