@@ -6,82 +6,18 @@ Users who are no small non-negative integers go by their number in a table of id
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.state import decode_state, encode_state
 
 Integers = NDArray[np.int64]
-
-
-def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[Integers, Integers]:
-    """Codes of users inside one block, and the table that turns a code into an identity.
-
-    ``users``: Int64 or String, no nulls; or Binary, the digests of `with_digests`. ``digest_key``: key under which
-    integer ids are replaced by digests too (deployment); None keeps integers as they are. Returns ``codes``: shape
-    (n_rows,); ``table``: shape (n_users, 1) for plain integers or (n_users, 2) for 128-bit digests: rows equal exactly
-    when users are (two of n text ids share a digest with probability below n²/2¹²⁹).
-
-    >>> codes, table = user_codes(pl.Series(["b", "a", "b"]), None)
-    >>> codes.tolist(), table.shape
-    ([0, 1, 0], (2, 2))
-    """
-    if users.dtype in (pl.String, pl.Binary):
-        run = users.rle_id().to_numpy()
-        if len(run) > 4 * (1 + run.max(initial=0)):
-            # Files of one user each, or sorted by user: only the first row of each run is looked up.
-            first = np.flatnonzero(starts_of([run]))
-            codes, table = user_codes(users.gather(first), digest_key)
-            return np.repeat(codes, np.diff(first, append=len(run))), table
-        dictionary = users.rechunk().to_arrow().dictionary_encode()
-        codes = dictionary.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        identities = dictionary.dictionary.to_pylist()
-        if users.dtype == pl.Binary:
-            return codes, np.frombuffer(b"".join(identities), "<i8").reshape(-1, 2)
-        return codes, _digests([text.encode() for text in identities], digest_key)
-    values = users.to_numpy()
-    if digest_key is None:
-        low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-        if high - low < 4 * len(values):
-            return values - low, np.arange(low, high + 1, dtype=np.int64)[:, None]
-        table, codes = np.unique(values, return_inverse=True)
-        return codes.astype(np.int64), table.astype(np.int64)[:, None]
-    table, codes = np.unique(values, return_inverse=True)
-    return codes.astype(np.int64), _digests(
-        [int(value).to_bytes(8, "little", signed=True) for value in table], digest_key
-    )
-
-
-def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:
-    """Events with digests in place of their users, 16 bytes each: `user_codes` gives the same table as for the users.
-
-    Users stay as they are without a key, and digests always.
-
-    >>> frame = pl.DataFrame({"user": ["ann", "bob", "ann"]})
-    >>> hidden = with_digests(frame, b"key")["user"]
-    >>> tables = [user_codes(users, b"key")[1] for users in (hidden, frame["user"])]
-    >>> hidden.dtype, hidden.n_unique(), np.array_equal(*tables)
-    (Binary, 2, True)
-    """
-    if digest_key is None or frame["user"].dtype == pl.Binary:
-        return frame
-    codes, table = user_codes(frame["user"], digest_key)
-    whole = table.astype("<i8").tobytes()
-    digests = pl.Series("user", [whole[i : i + 16] for i in range(0, len(whole), 16)], dtype=pl.Binary)
-    return frame.with_columns(digests.gather(codes))
-
-
-def _digests(identities: list[bytes], key: bytes | None) -> NDArray[np.int64]:
-    digest = b"".join(hashlib.blake2b(i, digest_size=16, key=key or b"").digest() for i in identities)
-    return np.frombuffer(digest, "<i8").reshape(-1, 2)
 
 
 #: A column wider than this is replaced by dense codes before packing; sorting it once is cheaper than a lexsort.
@@ -192,7 +128,7 @@ class _Packing:
 class ContributionRows:
     """Distinct contributions in columns, sorted by user, window and cell."""
 
-    user: Integers  # shape (n, 1) or (n, 2): identity, as in the tables of `user_codes`
+    user: Integers  # shape (n, 1) or (n, 2): identity, as in the tables of `users.user_codes`
     # Shape (n,): 1-based window, 0-based cell
     window: Integers
     cell: Integers
@@ -237,16 +173,15 @@ def factorize(user: Integers) -> tuple[Integers, Integers]:
         low, high = int(user.min()), int(user.max())
         if high - low < 4 * len(user):
             return np.arange(low, high + 1, dtype=np.int64)[:, None], user[:, 0] - low
-        table, code = np.unique(user[:, 0], return_inverse=True)
-        return table[:, None], code
-    some = np.unique(user[:, 0])
-    code = np.searchsorted(some, user[:, 0])
-    first = np.empty(len(some), np.int64)
-    first[code] = np.arange(len(user))  # any row of each
-    if np.array_equal(user[first, 1][code], user[:, 1]):
-        return user[first], code
-    table, code = np.unique(user, axis=0, return_inverse=True)
-    return table, code
+    order = np.argsort(user[:, 0])
+    first = starts_of([user[order, 0]])
+    each = order[np.flatnonzero(first)]
+    code = np.empty(len(user), np.int64)
+    code[order] = np.cumsum(first) - 1
+    if not np.array_equal(user[each, -1][code], user[:, -1]):  # some users agree in the first column only
+        table, code = np.unique(user, axis=0, return_inverse=True)
+        return table, code
+    return user[each], code
 
 
 def widened(user: Integers, width: int) -> Integers:
@@ -431,7 +366,7 @@ class Contributions:
 #: Before bare keys. Eight bytes, so that the keys behind it are aligned.
 _MAGIC = b"PKEYS001"
 #: Of all others.
-_FORMAT = ("memberships", 2)
+_FORMAT = ("memberships", 3)
 
 
 def decoded(data: bytes | memoryview) -> Contributions:

@@ -27,12 +27,12 @@ from penstock.pipeline.counting.contributions import (
     split_groups,
     starts_of,
     union,
-    user_codes,
     widened,
 )
 from penstock.pipeline.counting.ingest import RowCounts, located
 from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.counting.targets import no_target_cells, target_cells
+from penstock.pipeline.counting.users import user_codes
 from penstock.pipeline.sources.base import EventBlock
 
 Integers = NDArray[np.int64]

@@ -11,8 +11,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.state import State
-from penstock.pipeline.counting.contributions import with_digests
 from penstock.pipeline.counting.spec import CoreSpec
+from penstock.pipeline.counting.users import with_digests
 from penstock.pipeline.sources.base import EventBlock, MicroBatch, Reject
 
 

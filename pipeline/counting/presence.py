@@ -15,10 +15,16 @@ from penstock.accountants.core.training import Training
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
 from penstock.pipeline.counting.bounding import Bounding, CountingBounds, bound
-from penstock.pipeline.counting.contributions import ContributionRows, distinct_marked, merge, starts_of, user_codes
+from penstock.pipeline.counting.contributions import (
+    ContributionRows,
+    distinct_marked,
+    merge,
+    starts_of,
+)
 from penstock.pipeline.counting.count import contributions_of, released_memberships
 from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.counting.targets import rows_of
+from penstock.pipeline.counting.users import user_codes
 from penstock.pipeline.sources.base import EventBlock, Source
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.windows.calendar import Calendar

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from penstock.accountants.core.accountant import Accountant
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.counting.bounding import bound
 from penstock.pipeline.counting.contributions import ContributionRows, Contributions, KeyLayout
+from penstock.pipeline.counting.users import text_digest
 
 Integers = NDArray[np.int64]
 
@@ -172,8 +172,7 @@ def _identities(name: int | str) -> Iterable[tuple[int, int]]:
     text = str(name)
     if text.removeprefix("-").isdecimal() and -(2**63) <= int(text) < 2**63:
         yield int(text), 0
-    low, high = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16, key=b"").digest(), "<i8").tolist()
-    yield low, high
+    yield text_digest(text)
 
 
 def rows_of(users: Integers, named: Sequence[int | str], digest_key: bytes | None) -> tuple[int, ...]:

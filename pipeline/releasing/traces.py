@@ -22,9 +22,10 @@ from penstock.mechanisms.core.schedules import Scheduled
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.trace_goal import PlannedNoise
 from penstock.mechanisms.core.traces import PointSchedule, Traces
-from penstock.pipeline.counting.contributions import starts_of, user_codes
+from penstock.pipeline.counting.contributions import starts_of
 from penstock.pipeline.counting.ingest import RowCounts, rejected_by_reason
 from penstock.pipeline.counting.spec import CoreSpec
+from penstock.pipeline.counting.users import user_codes
 from penstock.pipeline.releasing.ledger import Charge
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.spaces.base import Space

@@ -24,7 +24,7 @@ from test_kafka_security import LATITUDE, LONGITUDE, USERS, content, make, plant
 
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.counting.contributions import user_codes
+from penstock.pipeline.counting.users import user_codes
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output.checkpoint import nonce_of_run
 

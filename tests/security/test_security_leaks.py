@@ -15,8 +15,8 @@ from ledgers import apart
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
-from penstock.pipeline.counting.contributions import user_codes
 from penstock.pipeline.counting.ingest import CELL, ingested
+from penstock.pipeline.counting.users import user_codes
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.run import run
 from penstock.pipeline.sources import stream

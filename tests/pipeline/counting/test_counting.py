@@ -19,8 +19,8 @@ from penstock.pipeline.counting.contributions import (
     merge,
     sorted_order,
     starts_of,
-    user_codes,
 )
+from penstock.pipeline.counting.users import user_codes
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(-3, 3)

@@ -1,0 +1,115 @@
+"""Users of a block: a small code for each row, and an identity for each code, an integer or a digest of 128 bits."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from penstock.mechanisms.core.samplers.siphash import keyed_digest
+from penstock.pipeline.counting.contributions import starts_of
+
+Integers = NDArray[np.int64]
+
+#: Longer texts, in bytes, are hashed one by one.
+_LONG = 128
+
+
+def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[Integers, Integers]:
+    """Codes of users inside one block, and the table that turns a code into an identity.
+
+    ``users``: Int64 or String, no nulls; or Binary, the digests of `with_digests`. ``digest_key``: key under which
+    integer ids are replaced by digests too (deployment); None keeps integers as they are. Returns ``codes``: shape
+    (n_rows,); ``table``: shape (n_users, 1) for plain integers or (n_users, 2) for 128-bit digests: rows equal exactly
+    when users are (two of n text ids share a digest with probability below n²/2¹²⁹).
+
+    >>> codes, table = user_codes(pl.Series(["b", "a", "b"]), None)
+    >>> codes.tolist(), table.shape
+    ([0, 1, 0], (2, 2))
+    """
+    if users.dtype in (pl.String, pl.Binary):
+        run = users.rle_id().to_numpy()
+        if len(run) > 4 * (1 + run.max(initial=0)):
+            # Files of one user each, or sorted by user: only the first row of each run is looked up.
+            first = np.flatnonzero(starts_of([run]))
+            codes, table = user_codes(users.gather(first), digest_key)
+            return np.repeat(codes, np.diff(first, append=len(run))), table
+        dictionary = users.rechunk().to_arrow().dictionary_encode()
+        codes = dictionary.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        begins, data = _bytes_of(dictionary.dictionary)
+        if users.dtype == pl.Binary:
+            return codes, data[begins[0] : begins[-1]].view("<i8").reshape(-1, 2)
+        return codes, _digests_of_text(begins, data, digest_key)
+    values = users.to_numpy()
+    if digest_key is None:
+        low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+        if high - low < 4 * len(values):
+            return values - low, np.arange(low, high + 1, dtype=np.int64)[:, None]
+    table, codes = np.unique(values, return_inverse=True)
+    codes, table = codes.astype(np.int64), table.astype(np.int64)
+    if digest_key is None:
+        return codes, table[:, None]
+    # No text ends like this, so that no number has the digest of a text.
+    last = np.full(len(table), 8 << 56 | 1, np.uint64)
+    return codes, _digests(digest_key, table.view(np.uint64)[None], last)
+
+
+def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:
+    """Events with digests in place of their users, 16 bytes each: `user_codes` gives the same table as for the users.
+
+    Users stay as they are without a key, and digests always.
+
+    >>> frame = pl.DataFrame({"user": ["ann", "bob", "ann"]})
+    >>> hidden = with_digests(frame, b"key")["user"]
+    >>> tables = [user_codes(users, b"key")[1] for users in (hidden, frame["user"])]
+    >>> hidden.dtype, hidden.n_unique(), np.array_equal(*tables)
+    (Binary, 2, True)
+    """
+    if digest_key is None or frame["user"].dtype == pl.Binary:
+        return frame
+    codes, table = user_codes(frame["user"], digest_key)
+    ends = pa.py_buffer(np.arange(0, 16 * len(table) + 1, 16, dtype=np.int64))
+    digests = pa.Array.from_buffers(pa.large_binary(), len(table), [None, ends, pa.py_buffer(table.astype("<i8"))])
+    return frame.with_columns(pl.Series("user", digests, dtype=pl.Binary).gather(codes))
+
+
+def text_digest(text: str, digest_key: bytes | None = None) -> tuple[int, int]:
+    """Identity of one user with a text for a name."""
+    low, high = user_codes(pl.Series([text]), digest_key)[1][0].tolist()
+    return low, high
+
+
+def _digests(key: bytes | None, words: NDArray[np.uint64], last: NDArray[np.uint64]) -> Integers:
+    """Digest of every message, shape (n, 2), under a key of its own that is made of the given one."""
+    secret = hashlib.blake2b(b"user identity", digest_size=16, key=key or b"").digest()
+    return np.ascontiguousarray(keyed_digest(secret, words, last).T).view(np.int64)
+
+
+def _bytes_of(texts: pa.Array) -> tuple[Integers, NDArray[np.uint8]]:
+    """Where each text or binary begins, and where the last one ends, in the bytes of all."""
+    whole = texts.cast(pa.large_binary())
+    _, begins, data = whole.buffers()
+    begins = np.frombuffer(begins, np.int64, len(whole) + 1, 8 * whole.offset) if len(whole) else np.zeros(1, np.int64)
+    return begins, np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
+
+
+def _digests_of_text(begins: Integers, data: NDArray[np.uint8], key: bytes | None) -> Integers:
+    """Digest of the bytes of every text."""
+    begin, length = begins[:-1], np.diff(begins)
+    eight = np.lib.stride_tricks.sliding_window_view(np.concatenate([data, np.zeros(8, np.uint8)]), 8)
+    table = np.empty((len(length), 2), np.int64)
+    n_words = length // 8
+    for n in np.unique(n_words[length <= _LONG]).tolist():
+        rows = np.flatnonzero(n_words == n)
+        words = [eight[begin[rows] + 8 * i].view("<u8")[:, 0] for i in range(n + 1)]
+        # Of the last eight bytes those that belong to the text, and its length in the highest.
+        own = (np.uint64(1) << (8 * (length[rows] % 8)).astype(np.uint64)) - np.uint64(1)
+        last = words.pop() & own | (length[rows] << 56).view(np.uint64)
+        table[rows] = _digests(key, np.array(words, np.uint64).reshape(n, len(rows)), last)
+    for row in np.flatnonzero(length > _LONG).tolist():
+        text = hashlib.blake2b(data[begin[row] : begins[row + 1]].tobytes(), digest_size=16, key=key or b"").digest()
+        table[row] = np.frombuffer(text, "<i8")
+    return table
