@@ -12,24 +12,26 @@ import os
 import platform
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import PEERS, Row, Settings, python
+from benchmarks.measure import PEERS, Case, Row, Scale, measured, python
 
-AREAS = (
-    "commands",
-    "counting",
-    "count_mechanisms",
-    "traces",
-    "temporal",
-    "reconstruction",
-    "conditional",
-    "membership",
-)
+#: Each area, a function of its cases, and the module with it.
+AREAS = {
+    "commands": "runs",
+    "counting": "runs",
+    "count_mechanisms": "mechanisms",
+    "traces": "mechanisms",
+    "noise": "mechanisms",
+    "temporal": "accounting",
+    "reconstruction": "accounting",
+    "conditional": "accounting",
+    "membership": "membership",
+}
 PACKAGES = ("apache-beam", "numpy", "scipy", "polars", "pyarrow", "duckdb", "pandas", "pipeline-dp", "scikit-learn")
 PAGE = Path("docs/performance.md")
 COLUMNS = ("what", "penstock", "peer", "ratio", "CPU s: penstock, peer", "memory MB", "target", "met")
@@ -66,28 +68,27 @@ def main() -> None:
     # An installed package has its bytecode; a checkout has none where nothing may write it (PYTHONDONTWRITEBYTECODE).
     for package in ("pipeline", "mechanisms", "accountants", "evaluation"):
         compileall.compile_dir(package, quiet=1)
-    found: list[Row] = []
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         data = None if options.data is None else Path(options.data).resolve()
-        settings = Settings(Path(folder), data, options.repeats, options.quick)
+        scale = Scale(Path(folder), data, options.repeats, options.quick)
         for area in options.areas or AREAS:
-            measure: Callable[[Settings], Iterable[Row]] = import_module(f"benchmarks.areas.{area}").rows
-            for row in measure(settings):
-                found.append(row)
-                print(_line(row), flush=True)
-            if found and not options.quick:
-                write(found, options.repeats)  # after each area: what is stopped keeps what it has measured
-    missed = [row for row in found if row.met is False]
-    print(f"{len(found)} figures, {len(missed)} targets not met")
+            cases: Callable[[Scale], Iterator[Case]] = getattr(import_module(f"benchmarks.{AREAS[area]}"), area)
+            for case in cases(scale):
+                rows += (measured_now := measured(area, case, options.repeats))
+                print(*map(_line, measured_now), sep="\n", flush=True)
+            if rows and not options.quick:
+                write(rows, options.repeats)  # after each area: what is stopped keeps what it has measured
+    print(f"{len(rows)} figures, {sum(row.met is False for row in rows)} targets not met")
 
 
-def write(found: list[Row], repeats: int) -> None:
-    """The table, and its figures as JSON; areas that were not measured now keep the figures of the last time."""
+def write(rows: list[Row], repeats: int) -> None:
+    """Write the table, and its figures as JSON; areas that were not measured now keep the figures of the last time."""
     figures = PAGE.with_suffix(".json")
     areas = json.loads(figures.read_text(encoding="utf-8"))["areas"] if figures.exists() else {}
-    on = {"machine": machine(), "versions": versions(), "repeats": repeats}
-    for area in {row.area for row in found}:
-        areas[area] = {**on, "rows": [asdict(row) for row in found if row.area == area]}
+    setting = {"machine": machine(), "versions": versions(), "repeats": repeats}
+    for area in {row.area for row in rows}:
+        areas[area] = {**setting, "rows": [asdict(row) for row in rows if row.area == area]}
     areas = {area: areas[area] for area in AREAS if area in areas}
     figures.write_text(json.dumps({"areas": areas}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     PAGE.write_text(page(areas), encoding="utf-8")
@@ -98,11 +99,11 @@ def page(areas: dict[str, dict[str, Any]]) -> str:
     text = [INTRODUCTION]
     before = ""
     for area, of in areas.items():
-        on = f"{of['machine']} {of['versions']}"
-        said = f"{'As above.' if on == before else on} Medians of {of['repeats']} runs."
+        setting = f"{of['machine']} {of['versions']}"
+        above = f"{'As above.' if setting == before else setting} Medians of {of['repeats']} runs."
         rows = _table([Row(**row) for row in of["rows"]])
-        text.append(f"## {area.replace('_', ' ').capitalize()}\n\n{said}\n\n{rows}\n")
-        before = on
+        text.append(f"## {area.replace('_', ' ').capitalize()}\n\n{above}\n\n{rows}\n")
+        before = setting
     return "\n".join(text)
 
 

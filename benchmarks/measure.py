@@ -1,25 +1,30 @@
-"""How things are measured: whole processes and single calls, ours and a peer's in turn, medians of several runs."""
+"""Cases and how they are measured: what penstock does, how large, beside which peers, and what both must agree on.
+
+A case is a call in this process or a whole program. Penstock and its peers take turns, so that whatever else the
+machine does meets all of them. Of calls the least of several runs counts, of programs the median.
+"""
 
 from __future__ import annotations
 
-import math
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 #: The Python that has the peers: penstock is measured as it is installed, without packages that it does not need.
 PEERS = os.environ.get("PENSTOCK_PEERS", sys.executable)
+#: What one second is in each unit.
+UNITS = {"s": 1.0, "ms": 1e3, "µs": 1e6}
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What to measure with.
+class Scale:
+    """Size of the benchmarks.
 
     Parameters
     ----------
@@ -40,13 +45,98 @@ class Settings:
 
     def data_set(self, name: str) -> Path | None:
         """Folder of one real data set, if it is there."""
-        found = None if self.data is None else self.data / name
-        return found if found is not None and found.is_dir() else None
+        folder = None if self.data is None else self.data / name
+        return folder if folder is not None and folder.is_dir() else None
+
+
+@dataclass(frozen=True)
+class Program:
+    """A process, measured net of another one that only starts.
+
+    Parameters
+    ----------
+    command
+        The process.
+    start
+        The one whose time is taken off; empty: nothing is.
+    """
+
+    command: Sequence[str]
+    start: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Wall seconds; of a process also its processor seconds (user and system) and its peak memory in MB."""
+
+    wall: float
+    cpu: float | None = None
+    memory: float | None = None
+
+
+Work = Callable[[], Any] | Program | Usage
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Somebody else's way to the same result.
+
+    Parameters
+    ----------
+    name
+        Whom penstock is compared with.
+    work
+        A call or a program as penstock's own, or what it was measured to take before.
+    times
+        The part of the work that it does goes so many times into the whole.
+    equal
+        Whether penstock's result and the peer's agree; None: not to be compared.
+    limit
+        Target: penstock takes at most so many times as long.
+    """
+
+    name: str
+    work: Work
+    times: float = 1.0
+    equal: Callable[[Any, Any], bool] | None = None
+    limit: float | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to measure.
+
+    Parameters
+    ----------
+    what
+        What it is and how large.
+    ours
+        Penstock's way to do it.
+    peers
+        Whom it is compared with.
+    unit
+        ``s``, ``ms`` or ``µs``, and of what: ``ms a window``.
+    number
+        How many of them the work is for: the figure is of one.
+    runs
+        Calls of which the least counts.
+    at_most, megabytes
+        Targets: in the unit; peak memory.
+    """
+
+    what: str
+    ours: Work
+    peers: Sequence[Peer] = ()
+    unit: str = "s"
+    number: float = 1.0
+    runs: int = 1
+    at_most: float | None = None
+    megabytes: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of the table.
+    """One line of the table: a case beside one of its peers.
 
     Parameters
     ----------
@@ -55,7 +145,7 @@ class Row:
     ours, unit
         Our figure; for whole runs the net time.
     whole
-        Seconds of the whole process, where ``ours`` is net of what ``penstock validate`` takes.
+        Seconds of the whole process, where ``ours`` is net of its start.
     peer, theirs
         Whom it is compared with, in the same run, and their figure.
     cpu, their_cpu
@@ -85,54 +175,105 @@ class Row:
         return None if not self.theirs else self.ours / self.theirs
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Wall and processor seconds, and peak memory in MB, of one process."""
+def measured(area: str, case: Case, repeats: int) -> list[Row]:
+    """Measure a case: a row for each peer, or one without. Raises `AssertionError` if results differ."""
+    ours, *theirs = _in_turn([case.ours, *(peer.work for peer in case.peers)], case.runs, repeats)
+    for peer, (_, _, result) in zip(case.peers, theirs):
+        if peer.equal is not None and not peer.equal(ours[2], result):
+            raise AssertionError(f"{case.what}: {peer.name} gives another result")
+    net, whole, _ = ours
+    factor = UNITS[case.unit.split()[0]] / case.number
+    alone = Row(
+        area=area,
+        what=case.what,
+        ours=factor * net.wall,
+        unit=case.unit,
+        whole=whole.wall if isinstance(case.ours, Program) and case.ours.start else None,
+        cpu=net.cpu,
+        memory=net.memory,
+    )
+    own_targets = []
+    if case.at_most is not None:
+        own_targets.append((f"at most {case.at_most:g} {case.unit}", alone.ours <= case.at_most))
+    if case.megabytes is not None:
+        own_targets.append((f"under {case.megabytes:g} MB", (whole.memory or 0.0) < case.megabytes))
+    if not case.peers:
+        return [_beside(alone, own_targets)]
+    rows: list[Row] = []
+    for peer, (their_net, _, _) in zip(case.peers, theirs):
+        theirs_wall = peer.times * their_net.wall
+        targets = [] if peer.limit is None else [(_times(peer), net.wall <= peer.limit * theirs_wall)]
+        peer_facts = {"peer": peer.name, "theirs": factor * theirs_wall, "their_cpu": their_net.cpu}
+        rows.append(_beside(alone, targets if rows else targets + own_targets, **peer_facts))
+    return rows
 
-    wall: float
-    cpu: float
-    memory: float
 
-    def __sub__(self, other: Sample) -> Sample:
-        return Sample(max(self.wall - other.wall, 1e-9), max(self.cpu - other.cpu, 1e-9), self.memory)
+def _times(peer: Peer) -> str:
+    """A peer's limit in words."""
+    assert peer.limit is not None
+    name = peer.name.partition(",")[0]
+    return f"at most {peer.limit:g} × {name}" if peer.limit >= 1 else f"at least {1 / peer.limit:g} times faster"
 
 
-def process(command: Sequence[str]) -> Sample:
-    """Run a command to its end; raises `CalledProcessError` with what it said if it fails."""
+def _beside(row: Row, targets: Sequence[tuple[str, bool]], **peer: Any) -> Row:
+    words = {"target": ", ".join(words for words, _ in targets), "met": all(met for _, met in targets)}
+    return Row(**vars(row) | (words if targets else {}) | peer)
+
+
+def _in_turn(works: Sequence[Work], runs: int, repeats: int) -> list[tuple[Usage, Usage, Any]]:
+    """Net and whole usage, and the result, of each work; all run once before any runs again."""
+    turns = [[_once(work) for work in works] for _ in range(repeats if isinstance(works[0], Program) else runs)]
+    summaries = []
+    for work, (net, whole, results) in zip(works, (zip(*of_one) for of_one in zip(*turns))):
+        middle = median if isinstance(work, Program) else least
+        summaries.append((middle(net), middle(whole), results[-1]))
+    return summaries
+
+
+def _once(work: Work) -> tuple[Usage, Usage, Any]:
+    if isinstance(work, Usage):
+        return work, work, None
+    if isinstance(work, Program):
+        whole = process(work.command)
+        return (_less(whole, process(work.start)) if work.start else whole), whole, None
+    begun = time.perf_counter()
+    result = work()
+    spent = Usage(time.perf_counter() - begun)
+    return spent, spent, result
+
+
+def _less(whole: Usage, start: Usage) -> Usage:
+    cpu = max((whole.cpu or 0.0) - (start.cpu or 0.0), 1e-9)
+    return Usage(max(whole.wall - start.wall, 1e-9), cpu, whole.memory)
+
+
+def usage(work: Work) -> Usage:
+    """Net usage of one run."""
+    return _once(work)[0]
+
+
+def process(command: Sequence[str]) -> Usage:
+    """Run a command to its end; raises `CalledProcessError` with its messages if it fails."""
     begun = time.perf_counter()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert child.stderr is not None
-    said = child.stderr.read()
+    messages = child.stderr.read()
     _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     wall = time.perf_counter() - begun
     if child.returncode:
-        raise subprocess.CalledProcessError(child.returncode, list(command), stderr=said.decode(errors="replace"))
-    return Sample(wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+        raise subprocess.CalledProcessError(child.returncode, list(command), stderr=messages.decode(errors="replace"))
+    return Usage(wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 
 
-def alternating(commands: Mapping[str, Sequence[str]], n_runs: int) -> dict[str, Sample]:
-    """Medians of every command's runs; they take turns, so that what else the machine does meets all of them."""
-    samples: dict[str, list[Sample]] = {name: [] for name in commands}
-    for _ in range(n_runs):
-        for name, command in commands.items():
-            samples[name].append(process(command))
-    return {name: median(found) for name, found in samples.items()}
-
-
-def median(samples: Sequence[Sample]) -> Sample:
+def median(usages: Sequence[Usage]) -> Usage:
     """Median of each figure."""
-    return Sample(*(statistics.median(getattr(s, name) for s in samples) for name in ("wall", "cpu", "memory")))
+    return Usage(*(statistics.median(getattr(usage, name) for usage in usages) for name in ("wall", "cpu", "memory")))
 
 
-def seconds(call: Callable[[], Any], n_runs: int = 1) -> float:
-    """Wall seconds of a call, the least of several runs: what else the machine does matters little."""
-    best = math.inf
-    for _ in range(n_runs):
-        begun = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - begun)
-    return best
+def least(usages: Sequence[Usage]) -> Usage:
+    """The shortest."""
+    return min(usages, key=lambda usage: usage.wall)
 
 
 def penstock(*words: str) -> list[str]:
@@ -145,17 +286,6 @@ def python(code: str, interpreter: str = sys.executable) -> list[str]:
     return [interpreter, "-c", code]
 
 
-def net_of_start(
-    config: Path, peers: Mapping[str, tuple[str, str]], n_runs: int, *words: str
-) -> dict[str, tuple[Sample, Sample]]:
-    """Net and whole figures of ``penstock run`` on a configuration and of peers.
-
-    Net of ``penstock validate`` of the same file, and of importing the peer. ``peers``: code, and code that imports;
-    ``words``: of the command line of the run.
-    """
-    commands = {"penstock": penstock("run", str(config), "--quiet", *words), "start": penstock("validate", str(config))}
-    for name, (code, imports) in peers.items():
-        commands |= {name: python(code, PEERS), f"{name} start": python(imports, PEERS)}
-    found = alternating(commands, n_runs)
-    net = {"penstock": (found["penstock"] - found["start"], found["penstock"])}
-    return net | {name: (found[name] - found[f"{name} start"], found[name]) for name in peers}
+def has(module: str) -> bool:
+    """Whether the Python with the peers has a module."""
+    return subprocess.run(python(f"import {module}", PEERS), capture_output=True, check=False).returncode == 0

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.measure import PEERS, python
+from benchmarks.measure import PEERS, Peer, Program, has, python
 
 
-@dataclass(frozen=True)
-class Engine:
-    """One engine: its name, its module, and a program that counts."""
-
-    name: str
-    module: str
-    code: str
-
-    @property
-    def imports(self) -> str:
-        """A program that only starts."""
-        return f"import {self.module}"
-
-    @property
-    def installed(self) -> bool:
-        """Whether it is there."""
-        return subprocess.run(python(self.imports, PEERS), capture_output=True, check=False).returncode == 0
+def engine(name: str, module: str, code: str, limit: float | None = None) -> list[Peer]:
+    """A peer that counts, net of the import of its library; none where that is not installed."""
+    work = Program(python(code, PEERS), python(f"import {module}", PEERS))
+    return [Peer(f"{name}, counting only", work, limit=limit)] if has(module) else []
 
 
 _POLARS = """
@@ -104,36 +89,36 @@ with beam.Pipeline(runner=FnApiRunner()) as pipeline:
 """
 
 
-def polars_city(path: Path, **shape: int) -> Engine:
+def polars_city(path: Path, **shape: int) -> list[Peer]:
     """Polars on a file of the made-up city."""
     scan = f'pl.scan_csv("{path}").with_columns(t=pl.col("time"))'
     if path.suffix == ".parquet":
         scan = f'pl.scan_parquet("{path}").with_columns(t=pl.col("time").dt.epoch("ms"))'
-    return Engine("polars", "polars", _POLARS.format(read=scan, **shape))
+    return engine("polars", "polars", _POLARS.format(read=scan, **shape))
 
 
-def polars_cabs(folder: Path, **shape: int) -> Engine:
+def polars_cabs(folder: Path, limit: float, **shape: int) -> list[Peer]:
     """Polars on the cab files."""
     scan = (
         f'pl.scan_csv("{folder}/new_*.txt", separator=" ", has_header=False, include_file_paths="user", '
         'new_columns=["latitude", "longitude", "occupied", "t"])'
     )
-    return Engine("polars", "polars", _POLARS.format(read=scan, **shape))
+    return engine("polars", "polars", _POLARS.format(read=scan, **shape), limit)
 
 
-def duckdb_city(path: Path, **shape: int) -> Engine:
+def duckdb_city(path: Path, limit: float | None, **shape: int) -> list[Peer]:
     """DuckDB on a file of the made-up city."""
     query = f"select *, time t from read_csv('{path}')"
     if path.suffix == ".parquet":
         query = f"select *, epoch_ms(time) t from read_parquet('{path}')"
-    return Engine("DuckDB", "duckdb", _DUCKDB.format(read=query, **shape))
+    return engine("DuckDB", "duckdb", _DUCKDB.format(read=query, **shape), limit)
 
 
-def pandas_city(path: Path, **shape: int) -> Engine:
+def pandas_city(path: Path, limit: float, **shape: int) -> list[Peer]:
     """Pandas on a Parquet file of the made-up city."""
-    return Engine("pandas", "pandas", _PANDAS.format(path=path, **shape))
+    return engine("pandas", "pandas", _PANDAS.format(path=path, **shape), limit)
 
 
-def pipeline_dp(path: Path, **shape: int) -> Engine:
+def pipeline_dp(path: Path, **shape: int) -> list[Peer]:
     """PipelineDP on a Parquet file of the made-up city."""
-    return Engine("PipelineDP", "pipeline_dp", _PIPELINE_DP.format(path=path, **shape))
+    return engine("PipelineDP", "pipeline_dp", _PIPELINE_DP.format(path=path, **shape))

@@ -27,6 +27,7 @@ import polars as pl
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.count import GroupCounts, contributions_of
+from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.runners.beam import distributed, graph
 from penstock.pipeline.runners.beam.coders import BatchCoder, encode_counts
@@ -134,7 +135,7 @@ def costs(cells: int, shards: int, n_windows: int) -> Costs:
             def one(data: list[bytes] = data, window: int = window) -> Iterator[Any]:
                 """Release one window as the graph does."""
                 for own in data:
-                    yield from release.process((graph.STREAM, own), pending, further, loop, Timer())
+                    yield from release.process((STREAM, own), pending, further, loop, Timer())
                 yield from release.fire(str(window), pending, further, loop, Timer())
 
             with patch.object(os, "fsync", wraps=os.fsync) as synced:

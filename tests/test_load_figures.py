@@ -1,22 +1,22 @@
-"""Figures that the Flink load benchmark computes from its samples."""
+"""Figures that the load benchmark computes from its looks at a run."""
 
 from typing import Any
 
 import numpy as np
 
-from benchmarks.load import flink as load
+from benchmarks import load
 
 
-def sample(at: float, rows: int, released: int, **memory: float) -> Any:
+def glance(at: float, rows: int, released: int, **memory: float) -> Any:
     processor = {("worker", 1 + (at > 2)): 10.0 + at}
-    return load.Sample(at, {"worker": at, **memory}, processor, rows, released, (1000 * released, 5))
+    return load.Glance(at, {"worker": at, **memory}, processor, rows, released, (1000 * released, 5))
 
 
 def test_throughput_leaves_out_the_start_and_what_is_gone_at_the_end() -> None:
     rows = [0, 0, 100, 300, 500, 700, 900, 1000, 1000, 0]
-    samples = [sample(at, n, 5 * (at > 7)) for at, n in enumerate(rows)]
-    # 800 were counted from the third sample to the seventh, 900 after the third one and released within six seconds.
-    assert load.events_per_second(samples) == {"events per second, counted": 200, "and released": 150}
+    glances = [glance(at, n, 5 * (at > 7)) for at, n in enumerate(rows)]
+    # 800 were counted from the third look to the seventh, 900 after the third one and released within six seconds.
+    assert load.events_per_second(glances) == {"events per second, counted": 200, "and released": 150}
 
 
 def test_delays_before_the_pause_and_after_it() -> None:

@@ -1,0 +1,182 @@
+"""Mechanisms and their noise, beside plain NumPy and OpenDP in the same run.
+
+NumPy's own generator has no key, no state and no charge.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.measure import Case, Peer, Program, Scale, penstock
+from penstock.mechanisms import get, names
+from penstock.mechanisms.adaptive_ranges import AdaptiveRanges
+from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.run import run_mechanism, run_traces
+from penstock.mechanisms.core.samplers.integers import gaussian_magnitude
+from penstock.mechanisms.core.samplers.siphash import keyed_hash
+from penstock.mechanisms.discrete_gaussian import DiscreteGaussian
+from penstock.mechanisms.filter import Filter
+from penstock.mechanisms.fpa import Fpa
+from penstock.mechanisms.kalman import Kalman
+from penstock.mechanisms.suppress_unpopular import SuppressUnpopular
+
+N_WINDOWS, N_CELLS, WEEK = 336, 1000, 168
+COUNTS = np.random.default_rng(1).poisson(20, (N_WINDOWS, N_CELLS))
+FACTS = Facts(n_cells=N_CELLS, max_cells=2, landmarks=(5, 10, 20))
+FILTERED = "discrete_gaussian, filter"
+N_USERS, N_POINTS, N_ALONE = 8000, 150_000, 200
+SOURCE = NoiseSource(NoiseKey.from_seed(7), configuration=bytes(32))
+
+
+def plain_laplace() -> NDArray[np.float64]:
+    """Each window's counts plus Laplace noise."""
+    rng = np.random.default_rng(1)
+    return np.array([window + rng.laplace(scale=2.0, size=N_CELLS) for window in COUNTS])
+
+
+def plain_fourier() -> NDArray[np.float64]:
+    """The fast transform of each block, noise on 12 complex coefficients, and back."""
+    rng, blocks = np.random.default_rng(1), []
+    for first in range(0, N_WINDOWS, WEEK):
+        spectrum = np.fft.rfft(COUNTS[first : first + WEEK], axis=0)
+        kept = np.zeros_like(spectrum)
+        shape = (12, N_CELLS)
+        kept[:12] = spectrum[:12] + rng.laplace(size=shape) + 1j * rng.laplace(size=shape)
+        blocks.append(np.fft.irfft(kept, n=WEEK, axis=0))
+    return np.concatenate(blocks)
+
+
+def count_mechanisms(scale: Scale) -> Iterator[Case]:
+    """A window of every mechanism on counts, beside plain NumPy with the same arithmetic."""
+    on_noise = ("adaptive_ranges", "fpa", "suppress_unpopular", "filter", "kalman")
+    mechanisms: dict[str, Any] = {
+        name: get(name).examples()[0] for name in names() if "counts" in get(name).stages and name not in on_noise
+    }
+    # Alone they hand on what they get: they work on noise.
+    mechanisms |= {
+        FILTERED: Chain.of([DiscreteGaussian(sigma=10.0), Filter()]),
+        "discrete_gaussian, kalman": Chain.of([DiscreteGaussian(sigma=10.0), Kalman()]),
+        "fpa, 23 of 168 coefficients": Fpa(epsilon=1.0, coefficients=23, block=WEEK),
+        "fpa, all of 168": Fpa(epsilon=1.0, coefficients=WEEK, block=WEEK),
+        "adaptive_ranges, block of 168": AdaptiveRanges(parts=4, block=WEEK),
+        "suppress_unpopular, block of 168": SuppressUnpopular(fraction=0.2, block=WEEK),
+    }
+    for name, mechanism in mechanisms.items():
+        plain = plain_fourier if name.startswith("fpa") else plain_laplace
+        yield Case(
+            f"{name}, {N_CELLS:,} cells",
+            partial(run_mechanism, mechanism, COUNTS, FACTS),
+            [Peer("plain NumPy, no key, state or charge", plain)],
+            unit="ms a window",
+            number=N_WINDOWS,
+            runs=5,
+            at_most=1 if name == FILTERED else None,
+        )
+
+
+def traces(scale: Scale) -> Iterator[Case]:
+    """Traces of a shard together, beside one user after the other, and a whole run over the taxis of T-Drive."""
+    rng = np.random.default_rng(1)
+    lengths = rng.multinomial(N_POINTS - N_USERS, np.full(N_USERS, 1 / N_USERS)) + 1
+    points = [np.array([39.9, 116.4]) + np.cumsum(rng.normal(0, 0.003, (n, 2)), axis=0) for n in lengths]
+    landmarks = [rng.random(n) < 0.3 for n in lengths]
+    users = list(range(N_USERS))
+
+    def alone(mechanism: Any) -> list[Any]:
+        """Release the traces of some users one by one."""
+        some = zip(points[:N_ALONE], landmarks, users)
+        return [run_traces(mechanism, [trace], [mask], users=[user])[0] for trace, mask, user in some]
+
+    for name in ("landmark_skip", "landmark_uniform", "landmark_adaptive", "w_event_bd"):
+        parameters: dict[str, Any] = {"epsilon": 1.0, "noise": "planar_laplace"}
+        mechanism = get(name)(**parameters | ({"w": 5} if name.startswith("w_event") else {}))
+        yield Case(
+            f"{name} on {N_POINTS:,} points of {N_USERS:,} users",
+            partial(run_traces, mechanism, points, landmarks, users=users),
+            [
+                Peer(
+                    f"the same user by user, from {N_ALONE} users",
+                    partial(alone, mechanism),
+                    N_USERS / N_ALONE,
+                    first_equal,
+                )
+            ],
+            runs=3,
+        )
+    if (taxis := scale.data_set("tdrive")) is not None:
+        config = Path(__file__).parents[1] / "configs" / "datasets" / "tdrive.yaml"
+        words = (str(config), "--set", f"source.path={taxis}", "--out", str(scale.folder / "tdrive"), "--quiet")
+        what = "landmark_adaptive on one hour of T-Drive, from its files to the report"
+        yield Case(what, Program(penstock("run", *words)))
+
+
+def first_equal(together: list[Any], alone: list[Any]) -> bool:
+    """Whether some users' traces are released with the same values as among all."""
+    return all(np.array_equal(a.values, b.values) for a, b in zip(alone, together))
+
+
+def noise(scale: Scale) -> Iterator[Case]:
+    """A keyed window of noise beside OpenDP and NumPy's generator, new tables, replicas and keyed hashes."""
+    for family in ("discrete_laplace", "discrete_gaussian"):
+        for width in (1.0, 10.0, 100.0, 1000.0, 1e5):
+            what, draw = f"{family} of scale {width:g}, {N_CELLS:,} cells", partial(draw_window, family, width)
+            yield Case(what, draw, opendp(family, width), unit="µs", runs=20)
+    for width in (1.0, 10.0, 100.0, 1000.0):
+        yield Case(f"table of a new sigma, {width:g}", partial(gaussian_table, width), unit="µs", runs=5)
+    generator = np.random.default_rng(7)
+    for family, plain in (("laplace", generator.laplace), ("gaussian", generator.normal)):
+        peer = Peer("NumPy's generator", partial(plain, scale=3.0, size=N_CELLS))
+        yield Case(f"{family}, {N_CELLS:,} cells", partial(draw_window, family, 3.0), [peer], unit="µs", runs=200)
+    for n_replicas, n_cells in ((1000, 100), (100, 1000)):
+        counts = np.zeros((n_replicas, n_cells), dtype=np.int64)
+        peer = Peer("one replica, times their number", partial(draw_step, counts[0], None), n_replicas)
+        what = f"discrete_laplace of {n_replicas:,} replicas × {n_cells:,} cells"
+        yield Case(what, partial(draw_step, counts, n_replicas), [peer], unit="µs", runs=20)
+    columns, key = np.arange(3 * 100_000).reshape(3, -1), bytes(32)
+    rows = [row.tobytes() for row in columns.T]
+    blake = Peer("hashlib.blake2b", lambda: [hashlib.blake2b(row, key=key, digest_size=8).digest() for row in rows])
+    hashes = partial(keyed_hash, key, *columns)
+    yield Case("keyed hash of 3 columns", hashes, [blake], unit="µs a row", number=len(rows), runs=5)
+
+
+def draw_window(family: str, width: float) -> NDArray[Any]:
+    """Draw the noise of one window from a keyed source."""
+    drawn: NDArray[Any] = getattr(SOURCE.at(0, 1, "step", COUNTS[0], {}), family)(width, N_CELLS)
+    return drawn
+
+
+def draw_step(counts: NDArray[np.int64], n_replicas: int | None) -> None:
+    """Draw the noise of one window, for all replicas at once."""
+    SOURCE.at(0, 1, "step", counts, {}, n_replicas).discrete_laplace(3.0, counts.shape)
+
+
+def gaussian_table(sigma: float) -> None:
+    """Make the table of discrete Gaussian noise of a scale anew."""
+    _ = gaussian_magnitude.__wrapped__(sigma).ascending
+
+
+def opendp(family: str, width: float) -> list[Peer]:
+    """OpenDP's exact sampler for as many cells; none where it is not installed."""
+    if find_spec("opendp") is None:
+        return []
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    metric, make = (
+        (dp.l1_distance(T=int), dp.m.make_laplace)
+        if family == "discrete_laplace"
+        else (dp.l2_distance(T=float), dp.m.make_gaussian)
+    )
+    draw: Callable[[list[int]], list[int]] = make(dp.vector_domain(dp.atom_domain(T=int)), metric, scale=width)
+    return [Peer("OpenDP", lambda: np.array(draw([0] * N_CELLS), dtype=np.int64))]
