@@ -52,6 +52,14 @@ class Finding:
 
 
 Rule = Callable[..., Iterator[Finding]]
+#: All rules, in the order in which findings on one line are reported.
+RULES: list[Rule] = []
+
+
+def rule(check: Rule) -> Rule:
+    """Add a rule to all that are checked."""
+    RULES.append(check)
+    return check
 
 
 def broken_rules(rules: Iterable[Rule], root: Mapping, known: dict[str, Any]) -> list[Problem]:
@@ -84,25 +92,34 @@ _FIRST_ROWS = 1_000
 
 def _calendar(source: Source, windows: Windows) -> Calendar | None:
     """Windows of a finite run whose numbering works and is not too long; None otherwise."""
-    if any(windows_can_be_numbered(source, windows)) or source.until is None:
-        return None
-    if source.from_ is None and windows.origin is None:
+    if source.until is None or any(windows_can_be_numbered(source, windows)):
         return None
     return windows.calendar(source.from_, source.until)
 
 
-def source_has_a_start(source: Source, windows: Windows) -> Iterator[Finding]:
-    """Windows are numbered from the start of the source, or from their origin."""
+@rule
+def windows_can_be_numbered(source: Source, windows: Windows) -> Iterator[Finding]:
+    """Windows are numbered from the start of the source, or their origin; a finite run has not too many."""
     if source.from_ is None and windows.origin is None:
         yield Finding(("source", "from"), None, f"{A_TIME} (the first window starts there)")
+    elif source.until is not None:
+        try:
+            n_windows = windows.calendar(source.from_, source.until).n_windows
+        except ParameterError as error:
+            yield Finding(("windows", error.field), error.value, error.expected)
+            return
+        if n_windows is not None and n_windows > MAX_WINDOWS:
+            yield Finding(("windows", "size"), windows.size, f"so long that there are at most {MAX_WINDOWS:,} windows")
 
 
+@rule
 def source_has_an_end(source: Source) -> Iterator[Finding]:
     """A source that ends needs to say where, so that no public number of windows is read from private data."""
     if source.until is None and not getattr(source, "endless", False):
         yield Finding(("source", "until"), None, f"{A_TIME} (the run ends there)")
 
 
+@rule
 def cells_can_be_listed(space: Space) -> Iterator[Finding]:
     """The list of cells fits in memory, and a file that holds it can be read."""
     n_cells = getattr(space, "rows", 1) * getattr(space, "columns", 1)
@@ -118,6 +135,7 @@ def cells_can_be_listed(space: Space) -> Iterator[Finding]:
             yield Finding(("space", key), input_paths(space)[0], f"a file that cells can be read from ({error})")
 
 
+@rule
 def places_come_from_the_source(source: Source, space: Space) -> Iterator[Finding]:
     """The input can be read, and tells what the space places events by; one small block is looked at."""
     if isinstance(source.recorded, LiveSource) or not input_paths(source):
@@ -139,43 +157,47 @@ def places_come_from_the_source(source: Source, space: Space) -> Iterator[Findin
         yield Finding(("space", "type"), "", expected)
 
 
-def windows_can_be_numbered(source: Source, windows: Windows) -> Iterator[Finding]:
-    """A finite run has a first window, and not more windows than its files can hold."""
-    if source.until is None or (source.from_ is None and windows.origin is None):
-        return
-    try:
-        n_windows = windows.calendar(source.from_, source.until).n_windows
-    except ParameterError as error:
-        yield Finding(("windows", error.field), error.value, error.expected)
-        return
-    if n_windows is not None and n_windows > MAX_WINDOWS:
-        yield Finding(("windows", "size"), windows.size, f"so long that there are at most {MAX_WINDOWS:,} windows")
-
-
-def budget_period_holds_a_window(budget_period: int | None, windows: Windows) -> Iterator[Finding]:
-    """A budget period is at least as long as a window."""
+@rule
+def times_fit_windows(budget_period: int | None, windows: Windows, output: Output, source: Source) -> Iterator[Finding]:
+    """A budget period holds a window, a span of the ledger whole ones, and a delayed release leaves before the next."""
     if budget_period is not None and budget_period < windows.size:
         yield Finding(("budget_period",), budget_period, f"at least one window ({format_duration(windows.size)})")
+    span = output.ledger_span
+    if span is not None and not windows.per_event and span % windows.size:
+        expected = f"a number of windows, such as {format_duration(-(-span // windows.size) * windows.size)}"
+        yield Finding(("output", "ledger_span"), format_duration(span), expected)
+    if output.delay and not isinstance(source, LiveSource):
+        yield Finding(("output", "delay"), format_duration(output.delay), "left out where the source is no stream")
+    elif output.delay and output.delay >= windows.size / (source.factor or 1):  # type: ignore[attr-defined]
+        expected = "shorter than from one window to the next, in the time that passes while the stream runs"
+        yield Finding(("output", "delay"), format_duration(output.delay), expected)
 
 
+@rule
 def landmark_mechanisms_have_landmarks(
     mechanism: tuple[Mechanism, ...], landmarks: Landmarks | None
 ) -> Iterator[Finding]:
     """A landmark budget is divided over landmarks."""
-    for i, one in _landmark_mechanisms(mechanism):
-        if landmarks is None:
+    for i, one in enumerate(mechanism):
+        if one.landmark_budget is not None and landmarks is None:
             expected = f"a section with windows, times or recurring (mechanism[{i}] is {MECHANISMS.name_of(type(one))})"
             yield Finding(("landmarks",), None, expected)
 
 
-def endless_landmarks_have_a_period(
+@rule
+def endless_budgets_have_a_period(
     source: Source, mechanism: tuple[Mechanism, ...], budget_period: int | None
 ) -> Iterator[Finding]:
-    """On an endless stream a landmark budget must be renewed."""
-    if getattr(source, "endless", False) and budget_period is None and any(_landmark_mechanisms(mechanism)):
+    """On an endless stream a budget is renewed, and noise for a whole period needs its number of windows."""
+    if budget_period is not None:
+        return
+    if getattr(source, "endless", False) and any(step.landmark_budget is not None for step in mechanism):
         yield Finding(("budget_period",), None, f"{A_DURATION} (the source is endless, the landmark budget is not)")
+    if source.until is None and any(map(_by_period, mechanism)):
+        yield Finding(("budget_period",), None, f"{A_DURATION}, on an endless run of a mechanism that protects periods")
 
 
+@rule
 def keys_are_read(
     mechanism: tuple[Mechanism, ...],
     accountants: tuple[Accountant, ...],
@@ -185,24 +207,20 @@ def keys_are_read(
 ) -> Iterator[Finding]:
     """A key that no step reads is refused: it would promise what is not done."""
     read = {key for step in mechanism for key in step.reads} | {key for one in accountants for key in one.reads}
+    text = "no {} here reads it (landmark_uniform does, for one); it must be left out"
     if landmarks is not None and "landmarks" not in read:
-        text = "no mechanism and no accountant here reads it (landmark_uniform does, for one); it must be left out"
-        yield Finding(("landmarks",), landmarks, text, is_whole=True)
+        yield Finding(("landmarks",), landmarks, text.format("mechanism and no accountant"), is_whole=True)
     if budget_period is not None and "budget_period" not in read and bounding.max_per_period is None:
-        text = "no mechanism, accountant or bound here reads it (landmark_uniform does, for one); it must be left out"
-        yield Finding(("budget_period",), budget_period, text, is_whole=True)
+        yield Finding(("budget_period",), budget_period, text.format("mechanism, accountant or bound"), is_whole=True)
 
 
 def unread_keys(config: Any) -> tuple[str, ...]:
     """Keys of a run's configuration that nothing in it reads."""
     names = inspect.signature(keys_are_read).parameters
-    return tuple(str(found.path[0]) for found in keys_are_read(**{name: getattr(config, name) for name in names}))
+    return tuple(str(finding.path[0]) for finding in keys_are_read(**{name: getattr(config, name) for name in names}))
 
 
-def _landmark_mechanisms(mechanism: tuple[Mechanism, ...]) -> Iterator[tuple[int, Mechanism]]:
-    return ((i, one) for i, one in enumerate(mechanism) if one.landmark_budget is not None)
-
-
+@rule
 def landmarks_are_in_the_run(landmarks: Landmarks | None, source: Source, windows: Windows) -> Iterator[Finding]:
     """Listed landmark windows and times are in the run."""
     calendar = _calendar(source, windows)
@@ -218,6 +236,7 @@ def landmarks_are_in_the_run(landmarks: Landmarks | None, source: Source, window
             yield Finding(("landmarks", "times", i), entry, f"in the run, between {begin} and {end}")
 
 
+@rule
 def sensors_are_cells(sensors: Sensors, space: Space) -> Iterator[Finding]:
     """Sensors are cells of the space, where those are known without reading data."""
     if space.derived_from_data or not (sensors.fixed or sensors.schedule) or any(cells_can_be_listed(space)):
@@ -234,13 +253,17 @@ def sensors_are_cells(sensors: Sensors, space: Space) -> Iterator[Finding]:
             yield Finding(("sensors", "schedule"), sensors.schedule, f"a schedule of cells ({error})")
 
 
-def accountants_are_different(accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
-    """Two equal accountants would write every row twice."""
+@rule
+def accountants_are_different(mode: str, accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
+    """Two equal accountants would write every row twice; a game needs members that are known, hence a simulation."""
     for i, one in enumerate(accountants):
         if one in accountants[:i]:
             yield Finding(("accountants", i, "type"), "", f"different from accountants[{accountants.index(one)}]")
+        if mode == "deployment" and one.simulation_only:
+            yield Finding(("accountants", i, "type"), "", "left out in a deployment; play the game on a simulation")
 
 
+@rule
 def accountants_can_learn(accountants: tuple[Accountant, ...], source: Source, windows: Windows) -> Iterator[Finding]:
     """A training part is a part of the run."""
     calendar = _calendar(source, windows)
@@ -254,11 +277,16 @@ def accountants_can_learn(accountants: tuple[Accountant, ...], source: Source, w
             yield Finding(("accountants", i, "type"), "", expected)
 
 
-def metrics_are_different(utility: tuple[str, ...]) -> Iterator[Finding]:
-    """A metric is asked for once."""
+@rule
+def metrics_can_be_measured(mode: str, mechanism: tuple[Mechanism, ...], utility: tuple[str, ...]) -> Iterator[Finding]:
+    """A metric is asked for once, of counts or of traces, and where the truth is kept."""
     for i, name in enumerate(utility):
         if name in utility[:i]:
             yield Finding(("utility", i), name, "listed once only")
+        if on_points(mechanism) and name != METRIC:
+            yield Finding(("utility", i), name, f"{METRIC} (mean absolute error in metres), for traces")
+    if mode == "deployment" and utility:
+        yield Finding(("utility",), utility, "left out in a deployment, which keeps no true counts")
 
 
 def without_days(source: Source, windows: Windows) -> str | None:
@@ -274,6 +302,7 @@ def without_days(source: Source, windows: Windows) -> str | None:
     return None
 
 
+@rule
 def days_have_totals(utility: tuple[str, ...], source: Source, windows: Windows) -> Iterator[Finding]:
     """Metrics of the totals of days need windows that add up to days, and a whole day."""
     daily = [i for i, name in enumerate(utility) if METRICS[name].daily]
@@ -282,6 +311,7 @@ def days_have_totals(utility: tuple[str, ...], source: Source, windows: Windows)
             yield Finding(("utility", i), utility[i], expected)
 
 
+@rule
 def output_is_not_an_input(output: Output, source: Source, space: Space, sensors: Sensors) -> Iterator[Finding]:
     """A run never writes where it reads."""
     inputs = {os.path.realpath(path) for section in (source, space, sensors) for path in input_paths(section)}
@@ -291,6 +321,7 @@ def output_is_not_an_input(output: Output, source: Source, space: Space, sensors
         yield Finding(("output", "path"), output.path, "a folder, not an existing file")
 
 
+@rule
 def outlines_can_be_drawn(output: Output, space: Space, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
     """Outlines can be read, and are on the map of the cells."""
     if output.outlines is None:
@@ -314,20 +345,10 @@ def _corners(space: Space) -> NDArray[np.float64]:
     return np.array([corner for ring in rings for corner in ring], np.float64).reshape(-1, 2)
 
 
-def delayed_releases_leave_before_the_next(output: Output, source: Source, windows: Windows) -> Iterator[Finding]:
-    """A delay is shorter than a window, so that releases leave in order; finite input has none."""
-    if not output.delay:
-        return
-    if not isinstance(source, LiveSource):
-        yield Finding(("output", "delay"), format_duration(output.delay), "left out where the source is no stream")
-    elif output.delay >= windows.size / (source.factor or 1):
-        expected = "shorter than from one window to the next, in the time that passes while the stream runs"
-        yield Finding(("output", "delay"), format_duration(output.delay), expected)
-
-
 # Rules about the steps of a release: their order, and what they need of the other sections.
 
 
+@rule
 def steps_make_sense(mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
     """Steps on events come first, one step reads true counts, and only post-processing follows."""
     if not mechanism:
@@ -336,14 +357,7 @@ def steps_make_sense(mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
         yield Finding(("mechanism", position, "type"), "", expected)
 
 
-def generalization_has_all_sensors(mechanism: tuple[Mechanism, ...], sensors: Sensors) -> Iterator[Finding]:
-    """A coarse count tells of all cells and windows that it covers."""
-    for step in mechanism:
-        if isinstance(step, Generalization) and sensors != Sensors():
-            name = MECHANISMS.name_of(type(step))
-            yield Finding(("sensors",), sensors, f"left out: with {name} each count covers several cells or windows")
-
-
+@rule
 def cells_can_be_grouped(mechanism: tuple[Mechanism, ...], space: Space) -> Iterator[Finding]:
     """Coarse cells are made of the places of the cells, or of groups that the space names."""
     for i, step in enumerate(mechanism):
@@ -356,22 +370,20 @@ def cells_can_be_grouped(mechanism: tuple[Mechanism, ...], space: Space) -> Iter
                 yield Finding(("space",), space, str(error), is_whole=True)
 
 
-def block_bounds_have_a_block(mechanism: tuple[Mechanism, ...], bounding: Bounding) -> Iterator[Finding]:
-    """A bound over a block is enforced where there are blocks only."""
-    if any(step.unit_windows > 1 for step in mechanism):
-        return
+@rule
+def bounds_are_priced(mechanism: tuple[Mechanism, ...], bounding: Bounding, sensors: Sensors) -> Iterator[Finding]:
+    """A bound over a block needs blocks, one over a period such a unit; some counts are of all sensors."""
+    for step in mechanism:
+        if isinstance(step, Generalization) and sensors != Sensors():
+            name = MECHANISMS.name_of(type(step))
+            yield Finding(("sensors",), sensors, f"left out: with {name} each count covers several cells or windows")
     for name in ("max_windows", "max_block_cells"):
-        if getattr(bounding, name) is not None:
-            yield Finding(("bounding", name), getattr(bounding, name), "left out without a mechanism over blocks (fpa)")
-
-
-def period_bounds_are_priced(
-    mechanism: tuple[Mechanism, ...], bounding: Bounding, sensors: Sensors
-) -> Iterator[Finding]:
-    """A bound on memberships of a budget period has a sensitivity where the unit of privacy is the whole period."""
+        bound = getattr(bounding, name)
+        if bound is not None and all(step.unit_windows == 1 for step in mechanism):
+            yield Finding(("bounding", name), bound, "left out without a mechanism over blocks (fpa)")
     if bounding.max_per_period is None:
         return
-    if not any(_by_period(step) for step in mechanism):
+    if not any(map(_by_period, mechanism)):
         expected = (
             "left out with units smaller than the budget period; mechanism type period_uniform protects all of it"
         )
@@ -384,12 +396,7 @@ def _by_period(step: Mechanism) -> bool:
     return step.stages != ("events",) and step.unit.kind == "period"
 
 
-def periods_are_known(mechanism: tuple[Mechanism, ...], source: Source, budget_period: int | None) -> Iterator[Finding]:
-    """Noise for a whole budget period needs its number of windows; an endless run is no period."""
-    if any(_by_period(step) for step in mechanism) and budget_period is None and source.until is None:
-        yield Finding(("budget_period",), None, f"{A_DURATION}, on an endless run of a mechanism that protects periods")
-
-
+@rule
 def noise_can_be_drawn(mechanism: tuple[Mechanism, ...], bounding: Bounding, space: Space) -> Iterator[Finding]:
     """Noise of integers has a largest scale; a schedule, which divides its budget, says so when it is rehearsed."""
     n_cells = 1 if space.derived_from_data else len(space.cells) if not any(cells_can_be_listed(space)) else 1
@@ -410,30 +417,35 @@ _SCALES: dict[str, Callable[[float, int], float]] = {
 }
 
 
-def accountants_know_linked_windows(
-    mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...]
+@rule
+def accountants_know_the_mechanism(
+    mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...], bounding: Bounding
 ) -> Iterator[Finding]:
-    """A recursion over windows needs a loss of each alone."""
+    """An accountant has theorems for counts, for traces, or for both, and not for every kind of release."""
+    route = "points" if on_points(mechanism) else "counts"
+    what = {"points": "traces, such as landmark_budget", "counts": "counts, such as composition"}[route]
     linked = next((step for step in mechanism if step.linked), None)
+    chain = Chain.of(mechanism) if mechanism and not any(misplaced(mechanism)) else None
     for i, one in enumerate(accountants):
-        if linked is not None and not one.prices_links:
+        key = ("accountants", i, "type")
+        if route not in one.stages:
+            yield Finding(key, "", f"an accountant for {what}")
+        if bounding.max_per_period is not None and not one.bounds_periods:  # what goes makes room in later windows
+            yield Finding(key, "", "composition or landmark_budget, where bounding.max_per_period is set")
+        if linked is not None and not one.prices_links:  # a recursion over windows needs a loss of each alone
             name = MECHANISMS.name_of(type(linked))
-            yield Finding(("accountants", i, "type"), "", f"left out: releases of {name} read other windows, too")
+            yield Finding(key, "", f"left out: releases of {name} read other windows, too")
+        if one.follows_groups and chain is not None and (chain.reshapes or chain.unit_windows > 1):
+            text = "left to penstock attack: it follows neither steps on events nor blocks of windows"
+            yield Finding(key, "", text)
 
 
-def accountants_know_period_bounds(bounding: Bounding, accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
-    """What goes from one window makes room in later ones: not every theorem holds then."""
-    for i, one in enumerate(accountants):
-        if bounding.max_per_period is not None and not one.bounds_periods:
-            expected = "composition or landmark_budget, where bounding.max_per_period is set"
-            yield Finding(("accountants", i, "type"), "", expected)
-
-
+@rule
 def landmark_budgets_share_a_measure(
     mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...]
 ) -> Iterator[Finding]:
     """The smallest of several budgets is the one that can be exceeded: an ε and a ρ have no order."""
-    promised = next((step.concentrated for _, step in _landmark_mechanisms(mechanism)), None)
+    promised = next((step.concentrated for step in mechanism if step.landmark_budget is not None), None)
     first: bool | None = None
     for i, one in enumerate(accountants):
         if not isinstance(one, LandmarkBudget):
@@ -443,32 +455,6 @@ def landmark_budgets_share_a_measure(
             key, value = ("rho", one.rho) if concentrated else ("budget", one.budget)
             yield Finding(("accountants", i, key), value, "in the measure of the landmark_budget before it, ε or ρ")
         first = concentrated if first is None else first
-
-
-def ledgers_name_their_source(mode: str, output: Output) -> Iterator[Finding]:
-    """Every deployment over the same events has the same name for them, hence the same ledger."""
-    if mode == "deployment" and output.ledger_source is None:
-        right = "a name for the event source, the same in all deployments over the same events"
-        yield Finding(("output", "ledger_source"), None, right)
-
-
-def ledgers_count_whole_windows(windows: Windows, output: Output) -> Iterator[Finding]:
-    """A ledger counts by window: a stretch of time is a number of them."""
-    span = output.ledger_span
-    if span is not None and not windows.per_event and span % windows.size:
-        right = f"a number of windows, such as {format_duration(-(-span // windows.size) * windows.size)}"
-        yield Finding(("output", "ledger_span"), format_duration(span), right)
-
-
-def attacks_can_follow(mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
-    """The running attack sends groups through the mechanism, window by window."""
-    if not mechanism or any(misplaced(mechanism)):
-        return
-    chain = Chain.of(mechanism)
-    for i, one in enumerate(accountants):
-        if one.follows_groups and (chain.reshapes or chain.unit_windows > 1):
-            expected = "left to penstock attack: it follows neither steps on events nor blocks of windows"
-            yield Finding(("accountants", i, "type"), "", expected)
 
 
 # Rules about traces.
@@ -482,52 +468,34 @@ def on_points(mechanism: tuple[Mechanism, ...]) -> bool:
     return any(one.on_points for one in mechanism)
 
 
-def traces_have_timestamps(mechanism: tuple[Mechanism, ...], windows: Windows) -> Iterator[Finding]:
-    """Traces are released point by point, counts window by window."""
-    if on_points(mechanism) and not windows.per_event:
+@rule
+def traces_are_no_counts(
+    mechanism: tuple[Mechanism, ...], windows: Windows, bounding: Bounding, typical_count: float | None
+) -> Iterator[Finding]:
+    """Traces are released point by point and counts window by window; events and bounds are about counts."""
+    if not on_points(mechanism):
+        if windows.per_event:
+            expected = "a mechanism on points, such as planar_laplace, since windows are timestamps"
+            yield Finding(("mechanism", len(mechanism) - 1, "type"), "", expected)
+        return
+    if not windows.per_event:
         yield Finding(("windows", "type"), "", "timestamps, since the mechanism works on points")
-    if windows.per_event and not on_points(mechanism):
-        expected = "a mechanism on points, such as planar_laplace, since windows are timestamps"
-        yield Finding(("mechanism", len(mechanism) - 1, "type"), "", expected)
+    if len(mechanism) > 1:
+        yield Finding(("mechanism", 0, "type"), "", "left out: on traces the mechanism stands alone")
+    if bounding != Bounding():
+        yield Finding(("bounding",), bounding, "left out: it bounds contributions to counts, not traces")
+    if typical_count is not None:
+        yield Finding(("typical_count",), typical_count, "left out: traces have no counts")
 
 
+@rule
 def traces_need_positions(mechanism: tuple[Mechanism, ...], space: Space) -> Iterator[Finding]:
     """A trace is made of positions."""
     if on_points(mechanism) and "latitude" not in space.reads:
         yield Finding(("space", "type"), "", "a space that reads latitude and longitude, such as grid, for traces")
 
 
-def traces_are_not_counted(
-    mechanism: tuple[Mechanism, ...], bounding: Bounding, typical_count: float | None
-) -> Iterator[Finding]:
-    """Steps on events and contribution bounds are about counts."""
-    if on_points(mechanism):
-        if len(mechanism) > 1:
-            yield Finding(("mechanism", 0, "type"), "", "left out: on traces the mechanism stands alone")
-        if bounding != Bounding():
-            yield Finding(("bounding",), bounding, "left out: it bounds contributions to counts, not traces")
-        if typical_count is not None:
-            yield Finding(("typical_count",), typical_count, "left out: traces have no counts")
-
-
-def traces_are_measured_in_metres(mechanism: tuple[Mechanism, ...], utility: tuple[str, ...]) -> Iterator[Finding]:
-    """The utility of traces is their mean absolute error."""
-    for i, name in enumerate(utility):
-        if on_points(mechanism) and name != METRIC:
-            yield Finding(("utility", i), name, f"{METRIC} (mean absolute error in metres), for traces")
-
-
-def accountants_know_the_route(
-    mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...]
-) -> Iterator[Finding]:
-    """An accountant has theorems for counts, for traces, or for both."""
-    route = "points" if on_points(mechanism) else "counts"
-    what = {"points": "traces, such as landmark_budget", "counts": "counts, such as composition"}[route]
-    for i, one in enumerate(accountants):
-        if route not in one.stages:
-            yield Finding(("accountants", i, "type"), "", f"an accountant for {what}")
-
-
+@rule
 def found_landmarks_are_on_traces(
     mode: str, mechanism: tuple[Mechanism, ...], landmarks: Landmarks | None
 ) -> Iterator[Finding]:
@@ -549,6 +517,7 @@ def found_landmarks_are_on_traces(
 # Rules about deployments: no public fact comes from private data, and no noise can be undone.
 
 
+@rule
 def key_follows_mode(mode: str, seed: int | None, noise_key: str | None) -> Iterator[Finding]:
     """A seed makes noise that anyone can undo; only a secret key protects a deployment."""
     if mode == "deployment" and seed is not None:
@@ -560,23 +529,25 @@ def key_follows_mode(mode: str, seed: int | None, noise_key: str | None) -> Iter
         yield Finding(("noise_key",), noise_key, "left out in a simulation, whose noise comes from the seed")
 
 
-def key_stays_out_of_the_output(noise_key: str | None, output: Output) -> Iterator[Finding]:
-    """What lies in the output folder may be handed on."""
-    if noise_key is None or noise_key.startswith("env:"):
-        return
-    folder = os.path.realpath(output.path)
-    if os.path.commonpath([folder, os.path.realpath(noise_key)]) == folder:
-        yield Finding(("noise_key",), noise_key, "a file outside the output folder")
+@rule
+def deployed_output_is_private(mode: str, noise_key: str | None, output: Output) -> Iterator[Finding]:
+    """What lies in the output folder may be handed on; a ledger belongs to an event source, which has one name."""
+    if mode == "deployment" and output.ledger_source is None:
+        expected = "a name for the event source, the same in all deployments over the same events"
+        yield Finding(("output", "ledger_source"), None, expected)
+    if mode == "deployment" and output.rejects == "raw":  # a rejected row names a person and a place
+        yield Finding(("output", "rejects"), "raw", "places in a deployment")
+    if noise_key is not None and not noise_key.startswith("env:"):
+        folder = os.path.realpath(output.path)
+        if os.path.commonpath([folder, os.path.realpath(noise_key)]) == folder:
+            yield Finding(("noise_key",), noise_key, "a file outside the output folder")
 
 
-def deployed_cells_are_public(mode: str, space: Space) -> Iterator[Finding]:
-    """A cell list taken from private data tells of it."""
+@rule
+def deployed_facts_are_public(mode: str, space: Space, looked_at_data: bool | None) -> Iterator[Finding]:
+    """A cell list, a box, a time range or a bound that was read off private data tells of it."""
     if mode == "deployment" and space.derived_from_data:
         yield Finding(("space",), space, "a list of places from elsewhere, not the most visited of the private data")
-
-
-def deployed_values_are_decided(mode: str, looked_at_data: bool | None) -> Iterator[Finding]:
-    """A box, a time range or a bound that was read off the data tells of it."""
     if mode == "deployment" and looked_at_data:
         expected = (
             "left out in a deployment: decide the values marked LOOKED by what is publicly known, then remove the key"
@@ -584,6 +555,7 @@ def deployed_values_are_decided(mode: str, looked_at_data: bool | None) -> Itera
         yield Finding(("looked_at_data",), True, expected)
 
 
+@rule
 def deployed_mechanisms_have_a_guarantee(
     mode: str, mechanism: tuple[Mechanism, ...], allow_no_guarantee: bool
 ) -> Iterator[Finding]:
@@ -598,108 +570,30 @@ def deployed_mechanisms_have_a_guarantee(
             yield Finding(("mechanism", i, "type"), "", expected)
 
 
-def deployed_lateness_is_the_rows_own(mode: str, source: Source, allow_no_guarantee: bool) -> Iterator[Finding]:
-    """Whether a row is late depends on when it arrived itself, never on another person's event."""
+@rule
+def deployed_rows_are_people(mode: str, source: Source, allow_no_guarantee: bool) -> Iterator[Finding]:
+    """A guarantee is for people, and whether a row is late depends on when it arrived, never on another's event."""
+    if mode != "deployment":
+        return
+    if not source.has_people:
+        yield Finding(("source", "type"), "", "a source whose rows belong to people, in a deployment")
     flaw = source.lateness_flaw if isinstance(source, LiveSource) else None
-    if mode == "deployment" and flaw is not None and not allow_no_guarantee:
+    if flaw is not None and not allow_no_guarantee:
         key, expected = flaw
         text = f"{expected}: else one person's event makes other people's rows late (or set allow_no_guarantee: true)"
         yield Finding(("source", key), getattr(source, key, None), text)
 
 
-def deployed_noise_is_exact(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
-    """Floating-point noise carries traces of the count (Mironov 2012)."""
-    for i, one in enumerate(mechanism):
+@rule
+def deployed_noise_protects(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
+    """Floating-point noise carries traces of the count (Mironov 2012); none at all releases the counts themselves."""
+    for i, one in enumerate(mechanism if mode == "deployment" else ()):
         name = MECHANISMS.name_of(type(one))
         family = getattr(one, "noise", name)
-        if mode == "deployment" and family in ("laplace", "gaussian") and "counts" in one.stages:
+        if family in ("laplace", "gaussian") and "counts" in one.stages:
             key = "type" if name == family else "noise"
             yield Finding(("mechanism", i, key), family, f"discrete_{family} in a deployment")
-
-
-def deployed_noise_is_there(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
-    """An infinite budget, or noise of size zero, releases the counts themselves."""
-    for i, one in enumerate(mechanism):
-        for name, nothing in (("epsilon", math.inf), ("rho", math.inf), ("sigma", 0)):
-            if mode == "deployment" and getattr(one, name, None) == nothing:
+        for amount, nothing in (("epsilon", math.inf), ("rho", math.inf), ("sigma", 0)):
+            if getattr(one, amount, None) == nothing:
                 expected = "finite in a deployment" if nothing else "above 0 in a deployment"
-                yield Finding(("mechanism", i, name), nothing, expected)
-
-
-def deployment_keeps_no_truth(mode: str, utility: tuple[str, ...]) -> Iterator[Finding]:
-    """Utility compares with the truth, which a deployment does not keep."""
-    if mode == "deployment" and utility:
-        yield Finding(("utility",), utility, "left out in a deployment, which keeps no true counts")
-
-
-def deployed_rejects_are_not_kept(mode: str, output: Output) -> Iterator[Finding]:
-    """A rejected row names a person and a place."""
-    if mode == "deployment" and output.rejects == "raw":
-        yield Finding(("output", "rejects"), "raw", "places in a deployment")
-
-
-def deployed_rows_are_people(mode: str, source: Source) -> Iterator[Finding]:
-    """Where a row is no person, no guarantee for people can be given."""
-    if mode == "deployment" and not source.has_people:
-        yield Finding(("source", "type"), "", "a source whose rows belong to people, in a deployment")
-
-
-def deployed_accountants_need_no_labels(mode: str, accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
-    """The membership game, for one, is played with groups whose members are known: a simulation."""
-    for i, one in enumerate(accountants):
-        if mode == "deployment" and one.simulation_only:
-            yield Finding(("accountants", i, "type"), "", "left out in a deployment; play the game on a simulation")
-
-
-#: All rules, in the order in which findings on one line are reported.
-RULES: tuple[Rule, ...] = (
-    source_has_a_start,
-    source_has_an_end,
-    cells_can_be_listed,
-    places_come_from_the_source,
-    windows_can_be_numbered,
-    budget_period_holds_a_window,
-    steps_make_sense,
-    generalization_has_all_sensors,
-    cells_can_be_grouped,
-    block_bounds_have_a_block,
-    period_bounds_are_priced,
-    periods_are_known,
-    accountants_know_period_bounds,
-    noise_can_be_drawn,
-    accountants_know_linked_windows,
-    landmark_budgets_share_a_measure,
-    ledgers_name_their_source,
-    ledgers_count_whole_windows,
-    attacks_can_follow,
-    landmark_mechanisms_have_landmarks,
-    endless_landmarks_have_a_period,
-    landmarks_are_in_the_run,
-    keys_are_read,
-    sensors_are_cells,
-    accountants_are_different,
-    accountants_can_learn,
-    metrics_are_different,
-    days_have_totals,
-    output_is_not_an_input,
-    outlines_can_be_drawn,
-    delayed_releases_leave_before_the_next,
-    traces_have_timestamps,
-    traces_need_positions,
-    traces_are_not_counted,
-    traces_are_measured_in_metres,
-    accountants_know_the_route,
-    found_landmarks_are_on_traces,
-    key_follows_mode,
-    key_stays_out_of_the_output,
-    deployed_cells_are_public,
-    deployed_values_are_decided,
-    deployed_mechanisms_have_a_guarantee,
-    deployed_lateness_is_the_rows_own,
-    deployed_noise_is_exact,
-    deployed_noise_is_there,
-    deployment_keeps_no_truth,
-    deployed_rejects_are_not_kept,
-    deployed_rows_are_people,
-    deployed_accountants_need_no_labels,
-)
+                yield Finding(("mechanism", i, amount), nothing, expected)
