@@ -29,9 +29,8 @@ from penstock.accountants.core.accountant import Accountant, AccountingFacts, Ac
 from penstock.accountants.core.trace_view import TraceView
 from penstock.accountants.gaussian_process.design import designed_covariance
 from penstock.accountants.gaussian_process.goal import smallest_sigma, worst_length_scale
-from penstock.accountants.gaussian_process.interpretation import worst_pair
 from penstock.accountants.gaussian_process.kernels import GaussianProcess, named_family
-from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
+from penstock.accountants.gaussian_process.loss import conditional_inferential_loss, worst_pair
 from penstock.accountants.gaussian_process.running import MinimumSpacing, TraceLossState, largest_losses, running_losses
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.contract import Release, Window

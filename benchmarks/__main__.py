@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import PEERS, Case, Row, Scale, measured, python
+from benchmarks.measure import PEERS, Benchmark, Row, Scale, measured, python
 
 #: Each area, a function of its cases, and the module with it.
 AREAS = {
@@ -73,7 +73,7 @@ def main() -> None:
         data = None if options.data is None else Path(options.data).resolve()
         scale = Scale(Path(folder), data, options.repeats, options.quick)
         for area in options.areas or AREAS:
-            cases: Callable[[Scale], Iterator[Case]] = getattr(import_module(f"benchmarks.{AREAS[area]}"), area)
+            cases: Callable[[Scale], Iterator[Benchmark]] = getattr(import_module(f"benchmarks.{AREAS[area]}"), area)
             for case in cases(scale):
                 rows += (measured_now := measured(area, case, options.repeats))
                 print(*map(_line, measured_now), sep="\n", flush=True)

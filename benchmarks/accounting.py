@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from benchmarks.measure import Case, Peer, Scale
+from benchmarks.measure import Benchmark, Peer, Scale
 from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
 from penstock.accountants.correlation.running import RunningTemporalLoss
@@ -79,7 +79,7 @@ def matrices(n: int) -> dict[str, Array]:
     }
 
 
-def temporal(scale: Scale) -> Iterator[Case]:
+def temporal(scale: Scale) -> Iterator[Benchmark]:
     """Leakage of a chain beside both peers, set-up of large chains, and whole streams."""
     matrix = matrices(50)["dirichlet"]
     leakage = LeakageFunction(matrix)
@@ -95,13 +95,13 @@ def temporal(scale: Scale) -> Iterator[Case]:
         times=1000 * 50 * 49 / 10,
     )
     what = "leakage of a 50 × 50 chain, one evaluation after set-up"
-    yield Case(what, lambda: [leakage(1.0) for _ in range(1000)], [published, solver], unit="µs", number=1000)
+    yield Benchmark(what, lambda: [leakage(1.0) for _ in range(1000)], [published, solver], unit="µs", number=1000)
     for n in (200,) if scale.quick else (200, 1000):
         for name, large in matrices(n).items():
-            yield Case(f"set-up, n = {n:,}, {name}", partial(LeakageFunction, large), runs=3 if n < 500 else 1)
+            yield Benchmark(f"set-up, n = {n:,}, {name}", partial(LeakageFunction, large), runs=3 if n < 500 else 1)
     long, smoothing = LeakageFunction(matrices(100)["dirichlet"]), laplacian_smoothing_matrix(2, 0.1)
     what = "100,000 releases backward, n = 100"
-    yield Case(what, lambda: temporal_privacy_loss(np.full(100_000, 0.1), backward=long))
+    yield Benchmark(what, lambda: temporal_privacy_loss(np.full(100_000, 0.1), backward=long))
     running = RunningTemporalLoss(backward=smoothing, forward=smoothing, largest_epsilon=0.1)
 
     def follow() -> None:
@@ -110,7 +110,7 @@ def temporal(scale: Scale) -> Iterator[Case]:
         for _ in range(10_000):
             state, _ = running.step(state, 0.1)
 
-    yield Case("10,000 releases, forward losses revised", follow)
+    yield Benchmark("10,000 releases, forward losses revised", follow)
 
 
 def paper_matches(prior: MarkovPrior, n_steps: int) -> Array:
@@ -129,13 +129,13 @@ def paper_matches(prior: MarkovPrior, n_steps: int) -> Array:
     return np.array(best)
 
 
-def reconstruction(scale: Scale) -> Iterator[Case]:
+def reconstruction(scale: Scale) -> Iterator[Benchmark]:
     """Single bounds, match probabilities beside the paper's recursion, and many targets."""
     rng, prior = np.random.default_rng(2), chain_prior(100, 0.1)
     sensors = [{int(cell)} for cell in rng.integers(0, 100, 10)]
     for bound in BOUNDS:
         call = partial(success_upper_bound, prior, sensors, 5, bound=bound)  # type: ignore[arg-type]
-        yield Case(f"{bound} bound, T = 10, M = 100, s = 5", call, unit="ms", runs=5)
+        yield Benchmark(f"{bound} bound, T = 10, M = 100, s = 5", call, unit="ms", runs=5)
     prior = chain_prior(101, 0.1)
     for n_steps, tolerance in ((40, 4),) if scale.quick else ((40, 4), (168, 16)):
         recursion = Peer(
@@ -144,13 +144,13 @@ def reconstruction(scale: Scale) -> Iterator[Case]:
             equal=lambda ours, theirs: np.allclose(np.exp(ours), theirs[::-1][: len(ours)], rtol=1e-8, atol=0),
         )
         sizes, sensors = f"T = {n_steps}, M = 101, s = {tolerance}", [{int(c)} for c in rng.integers(0, 101, n_steps)]
-        yield Case(f"match probabilities, {sizes}", partial(most_matches, prior, n_steps, tolerance), [recursion])
-        yield Case(f"tight bound, {sizes}", partial(success_upper_bound, prior, sensors, tolerance, bound="tight"))
+        yield Benchmark(f"match probabilities, {sizes}", partial(most_matches, prior, n_steps, tolerance), [recursion])
+        yield Benchmark(f"tight bound, {sizes}", partial(success_upper_bound, prior, sensors, tolerance, bound="tight"))
     if not scale.quick:
         yield from many_targets()
 
 
-def many_targets() -> Iterator[Case]:
+def many_targets() -> Iterator[Benchmark]:
     """A window's running figures for 1,000 dense targets, and the mean bound of 10,000 users with few places."""
     rng = np.random.default_rng(4)
     priors = tuple(MarkovPrior(np.full(101, 1 / 101), rng.dirichlet(np.full(101, 0.05), size=101)) for _ in range(1000))
@@ -181,10 +181,10 @@ def many_targets() -> Iterator[Case]:
     for index in range(1, 12):
         state = step(index, state)
     what = "running figures of 1,000 targets, M = 101, T = 10, s = 2"
-    yield Case(what, partial(step, 12, state), unit="s a window", runs=3)
+    yield Benchmark(what, partial(step, 12, state), unit="s a window", runs=3)
     training = [np.minimum(rng.zipf(1.6, size=27), 101) - 1 for _ in range(10_000)]
     observed = [{int(cell)} for cell in rng.integers(0, 100, 5)]
-    yield Case(
+    yield Benchmark(
         "tight bounds of 10,000 users with sparse priors, estimation included",
         lambda: [success_upper_bound(estimate_prior(path, 101), observed, 1, bound="tight") for path in training],
     )
@@ -201,7 +201,7 @@ def dense_inverses(times: Array, secret: NDArray[np.intp], sigma: float, length_
     return float(len(secret) * (alpha + 1.0 / sigma**2))
 
 
-def conditional(scale: Scale) -> Iterator[Case]:
+def conditional(scale: Scale) -> Iterator[Benchmark]:
     """Losses of single traces, planning, and the running account of an endless trace."""
     for n_points in (10, 50, 200, 800):
         times, secret = np.arange(float(n_points)), np.arange(0, n_points, 2)
@@ -212,7 +212,7 @@ def conditional(scale: Scale) -> Iterator[Case]:
         )
         loss = partial(conditional_inferential_loss, times, secret, 1.0, 2.0, 1.0, 2.0, nugget=1e-3)
         runs = 200 if n_points < 100 else 5
-        yield Case(f"loss of {n_points} points, every other one secret", loss, [peer], unit="ms", runs=runs)
+        yield Benchmark(f"loss of {n_points} points, every other one secret", loss, [peer], unit="ms", runs=runs)
     times, prior, block = np.arange(10.0), GaussianProcess(length_scale=2.0, nugget=1e-3), 32
     state = start_trace()
     for step in range(100):
@@ -224,4 +224,4 @@ def conditional(scale: Scale) -> Iterator[Case]:
         (f"running: one release, block of {block}", partial(add_release, state, 100.0, 1.0, prior, block), 200),
         (f"running: {block} losses and intervals", partial(running_losses, state, prior, together, 1.0, 2.0), 20),
     ):
-        yield Case(what, call, unit="ms", runs=runs)
+        yield Benchmark(what, call, unit="ms", runs=runs)

@@ -103,7 +103,7 @@ class Peer:
 
 
 @dataclass(frozen=True)
-class Case:
+class Benchmark:
     """One thing to measure.
 
     Parameters
@@ -175,7 +175,7 @@ class Row:
         return None if not self.theirs else self.ours / self.theirs
 
 
-def measured(area: str, case: Case, repeats: int) -> list[Row]:
+def measured(area: str, case: Benchmark, repeats: int) -> list[Row]:
     """Measure a case: a row for each peer, or one without. Raises `AssertionError` if results differ."""
     ours, *theirs = _in_turn([case.ours, *(peer.work for peer in case.peers)], case.runs, repeats)
     for peer, (_, _, result) in zip(case.peers, theirs):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.measure import Case, Peer, Program, Scale, penstock
+from benchmarks.measure import Benchmark, Peer, Program, Scale, penstock
 from penstock.mechanisms import get, names
 from penstock.mechanisms.adaptive_ranges import AdaptiveRanges
 from penstock.mechanisms.core.chain import Chain
@@ -57,7 +57,7 @@ def plain_fourier() -> NDArray[np.float64]:
     return np.concatenate(blocks)
 
 
-def count_mechanisms(scale: Scale) -> Iterator[Case]:
+def count_mechanisms(scale: Scale) -> Iterator[Benchmark]:
     """A window of every mechanism on counts, beside plain NumPy with the same arithmetic."""
     on_noise = ("adaptive_ranges", "fpa", "suppress_unpopular", "filter", "kalman")
     mechanisms: dict[str, Any] = {
@@ -74,7 +74,7 @@ def count_mechanisms(scale: Scale) -> Iterator[Case]:
     }
     for name, mechanism in mechanisms.items():
         plain = plain_fourier if name.startswith("fpa") else plain_laplace
-        yield Case(
+        yield Benchmark(
             f"{name}, {N_CELLS:,} cells",
             partial(run_mechanism, mechanism, COUNTS, FACTS),
             [Peer("plain NumPy, no key, state or charge", plain)],
@@ -85,7 +85,7 @@ def count_mechanisms(scale: Scale) -> Iterator[Case]:
         )
 
 
-def traces(scale: Scale) -> Iterator[Case]:
+def traces(scale: Scale) -> Iterator[Benchmark]:
     """Traces of a shard together, beside one user after the other, and a whole run over the taxis of T-Drive."""
     rng = np.random.default_rng(1)
     lengths = rng.multinomial(N_POINTS - N_USERS, np.full(N_USERS, 1 / N_USERS)) + 1
@@ -101,7 +101,7 @@ def traces(scale: Scale) -> Iterator[Case]:
     for name in ("landmark_skip", "landmark_uniform", "landmark_adaptive", "w_event_bd"):
         parameters: dict[str, Any] = {"epsilon": 1.0, "noise": "planar_laplace"}
         mechanism = get(name)(**parameters | ({"w": 5} if name.startswith("w_event") else {}))
-        yield Case(
+        yield Benchmark(
             f"{name} on {N_POINTS:,} points of {N_USERS:,} users",
             partial(run_traces, mechanism, points, landmarks, users=users),
             [
@@ -118,7 +118,7 @@ def traces(scale: Scale) -> Iterator[Case]:
         config = Path(__file__).parents[1] / "configs" / "datasets" / "tdrive.yaml"
         words = (str(config), "--set", f"source.path={taxis}", "--out", str(scale.folder / "tdrive"), "--quiet")
         what = "landmark_adaptive on one hour of T-Drive, from its files to the report"
-        yield Case(what, Program(penstock("run", *words)))
+        yield Benchmark(what, Program(penstock("run", *words)))
 
 
 def first_equal(together: list[Any], alone: list[Any]) -> bool:
@@ -126,28 +126,28 @@ def first_equal(together: list[Any], alone: list[Any]) -> bool:
     return all(np.array_equal(a.values, b.values) for a, b in zip(alone, together))
 
 
-def noise(scale: Scale) -> Iterator[Case]:
+def noise(scale: Scale) -> Iterator[Benchmark]:
     """A keyed window of noise beside OpenDP and NumPy's generator, new tables, replicas and keyed hashes."""
     for family in ("discrete_laplace", "discrete_gaussian"):
         for width in (1.0, 10.0, 100.0, 1000.0, 1e5):
             what, draw = f"{family} of scale {width:g}, {N_CELLS:,} cells", partial(draw_window, family, width)
-            yield Case(what, draw, opendp(family, width), unit="µs", runs=20)
+            yield Benchmark(what, draw, opendp(family, width), unit="µs", runs=20)
     for width in (1.0, 10.0, 100.0, 1000.0):
-        yield Case(f"table of a new sigma, {width:g}", partial(gaussian_table, width), unit="µs", runs=5)
+        yield Benchmark(f"table of a new sigma, {width:g}", partial(gaussian_table, width), unit="µs", runs=5)
     generator = np.random.default_rng(7)
     for family, plain in (("laplace", generator.laplace), ("gaussian", generator.normal)):
         peer = Peer("NumPy's generator", partial(plain, scale=3.0, size=N_CELLS))
-        yield Case(f"{family}, {N_CELLS:,} cells", partial(draw_window, family, 3.0), [peer], unit="µs", runs=200)
+        yield Benchmark(f"{family}, {N_CELLS:,} cells", partial(draw_window, family, 3.0), [peer], unit="µs", runs=200)
     for n_replicas, n_cells in ((1000, 100), (100, 1000)):
         counts = np.zeros((n_replicas, n_cells), dtype=np.int64)
         peer = Peer("one replica, times their number", partial(draw_step, counts[0], None), n_replicas)
         what = f"discrete_laplace of {n_replicas:,} replicas × {n_cells:,} cells"
-        yield Case(what, partial(draw_step, counts, n_replicas), [peer], unit="µs", runs=20)
+        yield Benchmark(what, partial(draw_step, counts, n_replicas), [peer], unit="µs", runs=20)
     columns, key = np.arange(3 * 100_000).reshape(3, -1), bytes(32)
     rows = [row.tobytes() for row in columns.T]
     blake = Peer("hashlib.blake2b", lambda: [hashlib.blake2b(row, key=key, digest_size=8).digest() for row in rows])
     hashes = partial(keyed_hash, key, *columns)
-    yield Case("keyed hash of 3 columns", hashes, [blake], unit="µs a row", number=len(rows), runs=5)
+    yield Benchmark("keyed hash of 3 columns", hashes, [blake], unit="µs a row", number=len(rows), runs=5)
 
 
 def draw_window(family: str, width: float) -> NDArray[Any]:

@@ -14,7 +14,7 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from benchmarks.measure import Case, Peer, Scale, Usage, usage
+from benchmarks.measure import Benchmark, Peer, Scale, Usage, usage
 from penstock.evaluation.attacks.challenge import standardize_in_place
 from penstock.evaluation.attacks.game import MembershipGame
 from penstock.evaluation.attacks.targets import draw_targets
@@ -45,7 +45,7 @@ def dense_attack(game: MembershipGame, target: int) -> tuple[float, Usage]:
     return float(roc_auc_score(labels[n_train:], model.decision_function(scores[n_train:]))), taken
 
 
-def membership(scale: Scale) -> Iterator[Case]:
+def membership(scale: Scale) -> Iterator[Benchmark]:
     """The whole attack on 150 people, the dense route for some of them, and all utility metrics."""
     binary = synthetic_city(0)
     targets = draw_targets(binary, 30 if scale.quick else 150, seed=0).tolist()
@@ -71,10 +71,10 @@ def membership(scale: Scale) -> Iterator[Case]:
 
     peer = Peer("scikit-learn's PCA alone on the dense matrices, from 3 people", each, len(targets), agree)
     what = f"attack on {len(targets)} people, 2,000 samples each, 100 cells × 168 windows, 600 components"
-    yield Case(what, attack, [peer])
+    yield Benchmark(what, attack, [peer])
     truth = np.tile(binary[:250].sum(axis=0), (3, 1))
     released = truth + np.random.default_rng(0).laplace(scale=5.0, size=truth.shape)
-    yield Case(
+    yield Benchmark(
         "all utility metrics on 100 cells × 504 windows",
         lambda: [metric.mean(truth, released) for metric in METRICS.values()],
     )

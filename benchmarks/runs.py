@@ -13,7 +13,7 @@ from pathlib import Path
 
 import polars as pl
 
-from benchmarks.measure import Case, Peer, Program, Scale, Usage, penstock, process, usage
+from benchmarks.measure import Benchmark, Peer, Program, Scale, Usage, penstock, process, usage
 from benchmarks.peers import duckdb_city, pandas_city, pipeline_dp, polars_cabs, polars_city
 
 CONFIGURATION = """
@@ -37,13 +37,13 @@ RELEASES_ONLY = ", truth: false, user_summaries: false, report: false"
 COLUMNS = "columns: {user: user, time: time, latitude: latitude, longitude: longitude}"
 
 
-def commands(scale: Scale) -> Iterator[Case]:
+def commands(scale: Scale) -> Iterator[Benchmark]:
     """``penstock --help``, and ``make demo`` in a new environment with a warm package cache."""
-    yield Case("`penstock --help`", Program(penstock("--help")))
+    yield Benchmark("`penstock --help`", Program(penstock("--help")))
     if not scale.quick and shutil.which("make"):
         make_demo(scale)  # warms the cache
         what = "`make demo` from nothing, package cache warm: environment, install, run (one run)"
-        yield Case(what, make_demo(scale))
+        yield Benchmark(what, make_demo(scale))
 
 
 def make_demo(scale: Scale) -> Usage:
@@ -96,7 +96,7 @@ def city_source(path: Path, n_days: int = WEEK) -> str:
     return f"{{type: {kind}, path: {path}, {times}, {COLUMNS}}}"
 
 
-def counting(scale: Scale) -> Iterator[Case]:
+def counting(scale: Scale) -> Iterator[Benchmark]:
     """Files of ten million events, the cab data, a stream, many windows, and PipelineDP on one million."""
     n_users = 6_000 if scale.quick else 60_000
     events = "1 million events" if scale.quick else "10 million events"
@@ -105,25 +105,25 @@ def counting(scale: Scale) -> Iterator[Case]:
         path, shape = city(scale, users, n_days=n_days), CITY | {"n_windows": 144 * n_days}
         what, source = f"{events} from Parquet, 1,000 cells, {144 * n_days:,} windows", city_source(path, n_days)
         engines = [*duckdb_city(path, 2.5, **shape), *polars_city(path, **shape), *pandas_city(path, 1.0, **shape)]
-        yield Case(what, run(scale, path.stem, source, "10m"), engines, megabytes=800)
+        yield Benchmark(what, run(scale, path.stem, source, "10m"), engines, megabytes=800)
         local = run(scale, path.stem, source, "10m", "--runner", "local")
-        yield Case(f"{what} --runner local", local, duckdb_city(path, 1.5, **shape))
+        yield Benchmark(f"{what} --runner local", local, duckdb_city(path, 1.5, **shape))
     text, shape = city(scale, n_users, ".csv"), CITY | {"n_windows": 144 * WEEK}
     engines = [*duckdb_city(text, None, **shape), *polars_city(text, **shape)]
     what = f"{events} from CSV, 1,000 cells, 1,008 windows"
-    yield Case(what, run(scale, f"{text.stem}_csv", city_source(text), "10m"), engines)
+    yield Benchmark(what, run(scale, f"{text.stem}_csv", city_source(text), "10m"), engines)
     if (cabs := scale.data_set("cabspotting")) is not None:
         source = f"{{type: cabspotting, path: {cabs}, from: 2008-05-19T00:00:00Z, until: 2008-06-09T00:00:00Z}}"
         what = "11 million cab positions from 537 text files, 100 cells, 504 windows"
-        yield Case(what, run(scale, "cabs", source, "1h", side=10), polars_cabs(cabs, 3.0, **CABS))
+        yield Benchmark(what, run(scale, "cabs", source, "1h", side=10), polars_cabs(cabs, 3.0, **CABS))
     yield from streaming(scale, events, n_users)
     yield from beside_pipeline_dp(scale)
 
 
-def streaming(scale: Scale, events: str, n_users: int) -> Iterator[Case]:
+def streaming(scale: Scale, events: str, n_users: int) -> Iterator[Benchmark]:
     """The unbounded run as fast as it goes, and a week of minutes with few events: schedules, books and files."""
     path = city(scale, n_users)
-    yield Case(
+    yield Benchmark(
         f"unbounded run over {events} in the order of time, 1,008 windows released one by one",
         run(scale, f"{path.stem}_stream", f"{{type: stream, speed: max, of: {city_source(path)}}}", "10m"),
         unit="µs an event",
@@ -132,7 +132,7 @@ def streaming(scale: Scale, events: str, n_users: int) -> Iterator[Case]:
     )
     days = 1 if scale.quick else WEEK
     source = f"{{type: synthetic, n_users: 100, rows: 25, columns: 40, days: {days}}}"
-    yield Case(
+    yield Benchmark(
         f"{days * 1440:,} windows, 1,000 cells: landmark_uniform, landmark_budget, all files but the report",
         run(scale, "windows", source, "1m", without=", report: false"),
         unit="ms a window",
@@ -141,7 +141,7 @@ def streaming(scale: Scale, events: str, n_users: int) -> Iterator[Case]:
     )
 
 
-def beside_pipeline_dp(scale: Scale) -> Iterator[Case]:
+def beside_pipeline_dp(scale: Scale) -> Iterator[Benchmark]:
     """Distinct users of one million events beside PipelineDP on Beam's local runner; once, since it takes minutes."""
     path = city(scale, 600 if scale.quick else 6_000)
     events = f"{'100,000' if scale.quick else '1 million'} events from Parquet, 1,000 cells, 1,008 windows"
@@ -154,4 +154,4 @@ def beside_pipeline_dp(scale: Scale) -> Iterator[Case]:
                 ("", "true counts, users' summary and report as well"),
             ):
                 ours = run(scale, path.stem, city_source(path), "10m", "--runner", runner, without=without)
-                yield Case(f"{events}, --runner {runner}: {what}", ours, [Peer(name, took, limit=1 / times)])
+                yield Benchmark(f"{events}, --runner {runner}: {what}", ours, [Peer(name, took, limit=1 / times)])

@@ -153,7 +153,7 @@ BINS = {"visit frequency": (0.0, 1e-9, 0.1, 0.3, 1.0), "spectral gap": (0.0, 0.0
 
 
 @dataclass(frozen=True)
-class People:
+class LearnedPeople:
     """Real trajectories with a prior learned from all but the last ``N_GUESSED`` windows of each.
 
     ``trajectories``: shape (n_people, n_windows), the most visited places and last "somewhere else".
@@ -185,7 +185,7 @@ def trajectories(visits: pl.DataFrame, min_windows: int) -> IntArray:
     return paths
 
 
-def learned(paths: IntArray, smoothing: float, towards: str) -> People:
+def learned(paths: IntArray, smoothing: float, towards: str) -> LearnedPeople:
     """Everybody's prior.
 
     ``smoothing`` of the transitions (the paper states none, which is 0) adds moves to any place (``uniform``) or by the
@@ -193,11 +193,11 @@ def learned(paths: IntArray, smoothing: float, towards: str) -> People:
     """
     known = paths[:, :-N_GUESSED]
     if towards == "uniform":
-        return People(paths, tuple(estimate_prior(path, N_TOP + 1, smoothing) for path in known))
+        return LearnedPeople(paths, tuple(estimate_prior(path, N_TOP + 1, smoothing) for path in known))
     often = np.stack([np.bincount(path, minlength=N_TOP + 1) for path in known]) + smoothing / (N_TOP + 1)
     shares = often / often.sum(axis=1, keepdims=True)
     priors = (estimate_prior(path, N_TOP + 1, smoothing, share) for path, share in zip(known, shares))
-    return People(paths, tuple(priors))
+    return LearnedPeople(paths, tuple(priors))
 
 
 def made_up_checkins(n_people: int, seed: int) -> pl.DataFrame:
@@ -226,7 +226,7 @@ def read_checkins(data_set: str, path: str) -> pl.DataFrame:
     return pl.concat(frames).unique(maintain_order=True).with_columns(pl.col("time").cast(pl.Datetime("ms")))
 
 
-def binned_bounds(known: People, against: str, n_draws: int, seed: int) -> Figures:
+def binned_bounds(known: LearnedPeople, against: str, n_draws: int, seed: int) -> Figures:
     """Bounds of people by range of what they are held ``against``: figures 3 and 4.
 
     ``visit frequency``: how often the one fixed sensor, at the most visited place, sees a person. ``spectral gap`` of a
@@ -250,7 +250,7 @@ def _schedules(n_draws: int, seed: int) -> list[list[set[int]]]:
     return [[{int(cell)} for cell in rng.integers(0, N_TOP, N_GUESSED)] for _ in range(n_draws)]
 
 
-def _bounds(known: People, schedules: list[list[set[int]]]) -> dict[str, NDArray[np.float64]]:
+def _bounds(known: LearnedPeople, schedules: list[list[set[int]]]) -> dict[str, NDArray[np.float64]]:
     """Two bounds of each person with one wrong guess allowed, averaged over schedules."""
     found: dict[str, list[float]] = {"paper_tight": [], "best": []}
     for prior in known.priors:
@@ -274,7 +274,7 @@ def _binned(
     return np.array(rows)
 
 
-def people_figures(known: People, place: Swept, n_draws: int, seed: int) -> Figures:
+def people_figures(known: LearnedPeople, place: Swept, n_draws: int, seed: int) -> Figures:
     """Means over people of bounds, and the share of them that attacks reconstruct: figures 6 and 8."""
     sigma = place.sigma or None
     found: Found = {}
@@ -288,7 +288,9 @@ def people_figures(known: People, place: Swept, n_draws: int, seed: int) -> Figu
     return averaged(found)
 
 
-def _mean_bounds(known: People, sensors: list[set[int]], tolerance: int, sigma: float | None) -> dict[str, float]:
+def _mean_bounds(
+    known: LearnedPeople, sensors: list[set[int]], tolerance: int, sigma: float | None
+) -> dict[str, float]:
     noise, scale = _noise(sigma or 0.0)
     sums: dict[str, float] = {}
     for prior in known.priors:
@@ -303,7 +305,7 @@ def _mean_bounds(known: People, sensors: list[set[int]], tolerance: int, sigma: 
 
 
 def _success(
-    known: People,
+    known: LearnedPeople,
     attack: Estimator,
     sensors: list[set[int]],
     tolerance: int,

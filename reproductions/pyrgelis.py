@@ -21,7 +21,7 @@ from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.sampling import Sampling
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import load
-from penstock.pipeline.experiments.attacks.membership import membership_game, targets_of
+from penstock.pipeline.experiments.games.membership import membership_game, targets_of
 from penstock.pipeline.experiments.trial import Trial
 from reproductions.exposure import (
     activity_profile,
@@ -78,7 +78,7 @@ def made_up_presence(n_people: int, seed: int) -> Binary:
     return (rng.random((n_people, ROWS * COLUMNS, HOURS)) < np.clip(busy, 0.001, 0.9)).swapaxes(1, 2)
 
 
-class Piece(NamedTuple):
+class TargetPiece(NamedTuple):
     """One unit of work of a study: the attacks on one target under a common name."""
 
     target: int
@@ -217,7 +217,7 @@ def past_game(presence: Binary, prior: str, *, groups: int, **sizes: Any) -> Mem
 
 
 @dataclass(frozen=True)
-class Exposure:
+class TargetExposure:
     """How exposed targets are, and by what."""
 
     targets: Targets  # indices of users
@@ -233,7 +233,7 @@ def study(games: Mapping[str, MembershipGame], target: int) -> dict[str, NDArray
 
     The adversary is trained in the first one.
 
-    Returns ``areas`` and ``margins`` in the order of the games, and ``loadings``, as `Exposure` has them.
+    Returns ``areas`` and ``margins`` in the order of the games, and ``loadings``, as `TargetExposure` has them.
     """
     first = next(iter(games.values()))
     adversary = first.adversary(target)
@@ -244,13 +244,13 @@ def study(games: Mapping[str, MembershipGame], target: int) -> dict[str, NDArray
     }
 
 
-def exposure_of(found: Mapping[Piece, Mapping[str, NDArray[np.float64]]], names: Sequence[str]) -> Exposure:
+def exposure_of(found: Mapping[TargetPiece, Mapping[str, NDArray[np.float64]]], names: Sequence[str]) -> TargetExposure:
     """What `study` found of every target, together; ``names``: of the games, in their order."""
     areas, margins = (
         dict(zip(names, np.array([own[key] for own in found.values()]).T)) for key in ("areas", "margins")
     )
     loadings = {piece.target: own["loadings"] for piece, own in found.items()}
-    return Exposure(np.array(list(loadings)), areas, margins, loadings)
+    return TargetExposure(np.array(list(loadings)), areas, margins, loadings)
 
 
 def _margin(game: MembershipGame, target: int, adversary: Adversary) -> float:

@@ -168,3 +168,52 @@ def _independent_eigenvalue(prior: GaussianProcess, noise: Array, secret: Indice
         return 1.0 / float(variances[secret].min())
     unrelated = (prior.variance + prior.nugget) * np.eye(len(noise))
     return largest_eigenvalue(loss_matrix(conditional_response(unrelated, secret), noise))
+
+
+def worst_pair(
+    times: ArrayLike,
+    secret: ArrayLike,
+    sigma: ArrayLike | None,
+    length_scale: float,
+    radius: float = 1.0,
+    order: float = 2.0,
+    kernel: str = "rbf",
+    variance: float = 1.0,
+    period: float | None = None,
+    noise_covariance: ArrayLike | None = None,
+    *,
+    nugget: float = 0.0,
+) -> Array:
+    """Direction from the truth to the hypothesis that attains `conditional_inferential_loss`.
+
+    Parameters
+    ----------
+    times, secret, sigma, length_scale, radius, order, kernel, variance, period, noise_covariance, nugget
+        As in `conditional_inferential_loss`. The direction does not depend on radius and order, which are checked only.
+
+    Returns
+    -------
+    array
+        Unit vector over the secret points in order of their index, its largest entry positive: shape (n_secret,).
+        O(n³).
+
+    Raises
+    ------
+    ParameterError
+        As `conditional_inferential_loss`.
+
+    Examples
+    --------
+    Three points in a row: shifting the outer two together says most about the middle one.
+
+    >>> worst_pair([0.0, 1.0, 2.0], [0, 2], 1.0, 1.0).round(4)
+    array([0.7071, 0.7071])
+    """
+    points = checked_times(times)
+    indices = secret_indices(secret, len(points))
+    prior = GaussianProcess(kernel=kernel, length_scale=length_scale, variance=variance, period=period, nugget=nugget)
+    loss_per_eigenvalue(len(indices), radius, order)
+    noise = noise_matrix(len(points), sigma, noise_covariance)
+    vector: Array = linalg.eigh(loss_matrix(conditional_response(prior.covariance(points), indices), noise))[1][:, -1]
+    direction: Array = vector * np.sign(vector[np.argmax(np.abs(vector))])
+    return direction

@@ -13,7 +13,7 @@ from penstock.accountants.core.accountant import AccountRow, Rows
 from penstock.accountants.inference.horizon import GenieAhead, genie_ahead, horizon_bounds
 from penstock.accountants.inference.places import PlannedWindows, PriorPlaces, Reading
 from penstock.accountants.inference.targets import KnownTargets, TargetPriors
-from penstock.accountants.markov import FloatArray, IntArray, MarkovPrior, spectral_gap
+from penstock.accountants.markov import FloatArray, IntArray, spectral_gap
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.state import State, nested, part
 
@@ -59,6 +59,7 @@ def observe(targets: TargetPriors, state: State, log_likelihood: FloatArray) -> 
 
     Examples
     --------
+    >>> from penstock.accountants.markov import MarkovPrior
     >>> targets = TargetPriors.of([MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])])
     >>> state = start_beliefs(targets, horizon=2)
     >>> state = observe(targets, state, targets.log_likelihood({1}, np.array([1])))
@@ -92,18 +93,6 @@ def predict(targets: TargetPriors, state: State) -> FloatArray:
     return targets.forward(np.asarray(state["belief"])[-1][:, None, :])[:, 0]
 
 
-def coming_prior(targets: TargetPriors, state: State, target: int) -> MarkovPrior:
-    """Prior of one target for the coming windows, on all locations, to bound what they can tell."""
-    known = np.flatnonzero(targets.locations[target] >= 0)
-    where = targets.locations[target, known]
-    initial = np.zeros(targets.n_locations)
-    initial[where] = predict(targets, state)[target, known]
-    matrix = np.eye(targets.n_locations)
-    own = targets.transition[target if len(targets.transition) > 1 else 0]
-    matrix[np.ix_(where, where)] = own[np.ix_(known, known)]
-    return MarkovPrior(initial, matrix)
-
-
 def realised_risk(targets: TargetPriors, state: State, tolerance: int) -> dict[str, FloatArray]:
     """What every adversary can now get right about the last T locations, given the releases made.
 
@@ -115,6 +104,7 @@ def realised_risk(targets: TargetPriors, state: State, tolerance: int) -> dict[s
 
     Examples
     --------
+    >>> from penstock.accountants.markov import MarkovPrior
     >>> targets = TargetPriors.of([MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])])
     >>> state = start_beliefs(targets, horizon=2)
     >>> for place in (0, 1):                       # not seen by sensor 1, then seen by it

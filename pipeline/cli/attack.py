@@ -16,7 +16,7 @@ from penstock.pipeline.cli.command import Command, add_configuration, print_json
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.run import RunConfig
-    from penstock.pipeline.experiments.attacks.membership import AttackOutcome
+    from penstock.pipeline.experiments.games.membership import AttackOutcome
 
 ATTACKS = ("membership", "reconstruction", "recovery")
 #: Time that attacks on membership take at most where no number of targets is asked for.
@@ -140,10 +140,10 @@ def _attack(
     """Outcomes by attack, and the reason for each attack that does not apply and was not asked for."""
     from penstock.evaluation.attacks.parameters import Game, ReconstructionGame, RecoveryGame
     from penstock.mechanisms.core.plugin import PenstockError
-    from penstock.pipeline.experiments.attacks.measures import check_recoverable
-    from penstock.pipeline.experiments.attacks.membership import attack
-    from penstock.pipeline.experiments.attacks.reconstruction import prepare_reconstruction, reconstruct
-    from penstock.pipeline.experiments.attacks.recovery import recovery
+    from penstock.pipeline.experiments.games.measures import check_recoverable
+    from penstock.pipeline.experiments.games.membership import attack
+    from penstock.pipeline.experiments.games.reconstruction import prepare_reconstruction, reconstruct
+    from penstock.pipeline.experiments.games.recovery import recovery
 
     kinds: dict[str, Any] = {"membership": Game, "reconstruction": ReconstructionGame, "recovery": RecoveryGame}
     games = {name: _game(kind, arguments) for name, kind in kinds.items()}
@@ -219,7 +219,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.atomic import write_json
     from penstock.pipeline.config.run import load
-    from penstock.pipeline.experiments.attacks.audit import audit
+    from penstock.pipeline.experiments.games.audit import audit
 
     out = Path(arguments.out) if arguments.out else None
     if out is not None and out.is_dir():

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from penstock.pipeline.experiments.choose import Asked, Choice
-    from penstock.pipeline.experiments.load import Experiment
+    from penstock.pipeline.experiments.load import Sweep
 
 #: Candidates that the summary shows.
 MOST_SHOWN = 12
@@ -82,7 +82,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     total = 0
     with progress_bar("trials", enabled=not quiet, piped=not sys.stderr.isatty()) as show:
 
-        def begun(grid: str, experiment: Experiment) -> None:
+        def begun(grid: str, experiment: Sweep) -> None:
             """Print how many runs a grid takes, and how long."""
             nonlocal total
             if not (quiet or total):

@@ -31,7 +31,7 @@ from penstock.pipeline.counting.bounding import most_for_noise, most_for_share
 from penstock.pipeline.counting.count import released_memberships
 from penstock.pipeline.counting.presence import read_memberships
 from penstock.pipeline.experiments.config import Choose
-from penstock.pipeline.experiments.load import Experiment, loads_experiment
+from penstock.pipeline.experiments.load import Sweep, loads_experiment
 from penstock.pipeline.experiments.measures import measure
 from penstock.pipeline.experiments.runner import ExperimentResult, run_experiment
 from penstock.pipeline.spaces.grid import Grid
@@ -56,7 +56,7 @@ ORDERED = 0.05
 
 
 @dataclass(frozen=True)
-class Purpose:
+class ReleasePurpose:
     """What a release is for: the measure that ranks settings, and the limits that hold unless others are given."""
 
     prefer: str
@@ -66,10 +66,10 @@ class Purpose:
 
 #: By what ``--for`` calls them. Errors are shares of the mean, which say the same on every grid.
 PURPOSES = {
-    "windows": Purpose("relative_mae", at_least={"skill": NEARER}),
+    "windows": ReleasePurpose("relative_mae", at_least={"skill": NEARER}),
     # Zeros name the first cells as the busiest, which they are where cells are listed by size: yet they rank none.
-    "places": Purpose("hotspot_f1", at_least={"kendall_tau": ORDERED}),
-    "days": Purpose("daily_relative_mae", at_most={"daily_relative_mae": 1 - NEARER}),
+    "places": ReleasePurpose("hotspot_f1", at_least={"kendall_tau": ORDERED}),
+    "days": ReleasePurpose("daily_relative_mae", at_most={"daily_relative_mae": 1 - NEARER}),
 }
 MEASURES = ("relative_mae", "mae", "skill", "pearson", "coverage", "hotspot_f1", "kendall_tau", "daily_relative_mae")
 QUESTION = (
@@ -224,7 +224,7 @@ def grids(config: RunConfig, n: int) -> Iterator[dict[str, int]]:
             yield {"space.rows": rows, "space.columns": columns}
 
 
-def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, changes: dict[str, int]) -> Experiment:
+def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, changes: dict[str, int]) -> Sweep:
     """The candidates over one grid, as an experiment."""
     config = load(path, overrides)
     if config.mode == "deployment":
@@ -252,7 +252,7 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, chan
     if config.bounding.max_per_period is not None:
         set_first["bounding.max_per_period"] = None
 
-    def of(variants: dict[str, dict[str, Any]]) -> Experiment:
+    def of(variants: dict[str, dict[str, Any]]) -> Sweep:
         """The experiment over some variants."""
         budget = f"ε = {asked.epsilon:g}" + (f" (δ = {asked.delta:g})" if asked.delta else "")
         stretch = "a calendar day" if w is None else f"any {w} successive windows"
@@ -325,7 +325,7 @@ def choose(
     folder: str | Path | None = None,
     overrides: Iterable[str] = (),
     n_jobs: int = 1,
-    begun: Callable[[str, Experiment], None] = lambda grid, experiment: None,
+    begun: Callable[[str, Sweep], None] = lambda grid, experiment: None,
     listener: Callable[[int, int, int], None] = lambda done, failed, n_read: None,
 ) -> Choice:
     """Rank all candidates on the data of a configuration, and write the best as a configuration.

@@ -8,12 +8,12 @@ from typing import Any, Literal
 from penstock.evaluation.attacks.parameters import Game
 from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
 from penstock.pipeline.config.yaml import Mapping, Problem, locate
-from penstock.pipeline.experiments.attacks.measures import RECOVERY, attack_and_figure, plays_membership
+from penstock.pipeline.experiments.games.measures import RECOVERY, attack_and_figure, plays_membership
 from penstock.pipeline.experiments.measures import measure
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure(Checked):
+class FigureSpec(Checked):
     """One picture of the results.
 
     Parameters
@@ -144,7 +144,7 @@ class ExperimentConfig(ExperimentHeader):
     measures: tuple[str, ...] = parameter(doc="what is kept: metrics, accountant/name, or module:function")
     attack: Game | None = parameter(None, doc="game of the measures attack/…; unset: its defaults")
     labels: dict[str, str] = parameter(factory=dict, doc="what figures and tables call measures and what varies")
-    figures: tuple[Figure, ...] = parameter((), doc="pictures of the results; they need the extra penstock[plot]")
+    figures: tuple[FigureSpec, ...] = parameter((), doc="pictures of the results; they need the extra penstock[plot]")
     expected: tuple[Expectation, ...] = parameter((), doc="what is expected, and by whom")
     choose: Choose | None = parameter(None, doc="advice: limits, and what is best within them")
     confidence: float = parameter(0.95, above=0, below=1, doc="level of intervals over seeds")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from penstock.pipeline.experiments.config import ExperimentConfig, Figure
+from penstock.pipeline.experiments.config import ExperimentConfig, FigureSpec
 from penstock.pipeline.experiments.results import matching, wide_summary
 from penstock.pipeline.output import files
 
@@ -50,7 +50,7 @@ def write_figures(
     return written
 
 
-def _data(figure: Figure, results: pl.DataFrame, summary: pl.DataFrame) -> pl.DataFrame:
+def _data(figure: FigureSpec, results: pl.DataFrame, summary: pl.DataFrame) -> pl.DataFrame:
     """Data of a figure: every seed's value for a box plot, else means and intervals."""
     if figure.type == "box":
         return results.filter(pl.col("measure") == figure.y).drop("mean", "low", "high", *PROVENANCE)
@@ -58,7 +58,7 @@ def _data(figure: Figure, results: pl.DataFrame, summary: pl.DataFrame) -> pl.Da
 
 
 def draw(
-    figure: Figure,
+    figure: FigureSpec,
     config: ExperimentConfig,
     results: pl.DataFrame,
     summary: pl.DataFrame,
@@ -117,7 +117,9 @@ def _axis_label(name: str, config: ExperimentConfig, summary: pl.DataFrame) -> s
     return config.label(name) + unit
 
 
-def _groups(figure: Figure, config: ExperimentConfig, frame: pl.DataFrame) -> list[tuple[dict[str, Any], pl.DataFrame]]:
+def _groups(
+    figure: FigureSpec, config: ExperimentConfig, frame: pl.DataFrame
+) -> list[tuple[dict[str, Any], pl.DataFrame]]:
     """Label, colour and marker of each group in the order of the grid, and its rows."""
     values = [None] if figure.by is None else frame[figure.by].unique(maintain_order=True).to_list()
     groups = []
@@ -130,7 +132,9 @@ def _groups(figure: Figure, config: ExperimentConfig, frame: pl.DataFrame) -> li
     return groups
 
 
-def _line(axes: Any, figure: Figure, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame) -> None:
+def _line(
+    axes: Any, figure: FigureSpec, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame
+) -> None:
     """Means with intervals; the horizontal axis keeps the order of the grid where it shows words."""
     frame = summary.filter(pl.col("measure") == figure.y)
     for style, group in _groups(figure, config, frame):
@@ -142,7 +146,9 @@ def _line(axes: Any, figure: Figure, config: ExperimentConfig, results: pl.DataF
     _legend(axes, figure)
 
 
-def _scatter(axes: Any, figure: Figure, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame) -> None:
+def _scatter(
+    axes: Any, figure: FigureSpec, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame
+) -> None:
     """One point a setting, with intervals both ways."""
     wide = wide_summary(summary, (figure.x, figure.y))
     for style, group in _groups(figure, config, wide):
@@ -155,7 +161,7 @@ def _scatter(axes: Any, figure: Figure, config: ExperimentConfig, results: pl.Da
     _legend(axes, figure)
 
 
-def _box(axes: Any, figure: Figure, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame) -> None:
+def _box(axes: Any, figure: FigureSpec, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame) -> None:
     """Spread over seeds: quartiles, whiskers of 1.5 interquartile ranges, points beyond."""
     frame = results.filter(pl.col("measure") == figure.y)
     places = frame[figure.x].unique(maintain_order=True).to_list()
@@ -185,7 +191,7 @@ def draw_frontier(config: ExperimentConfig, summary: pl.DataFrame, table: pl.Dat
         return None
     by = "variant" if "variant" in table.columns else None
     x, y = pair[1], pair[0]
-    figure = Figure(file="frontier.svg", type="scatter", x=x, y=y, by=by, title="Every setting, and the limits")
+    figure = FigureSpec(file="frontier.svg", type="scatter", x=x, y=y, by=by, title="Every setting, and the limits")
 
     def limits(axes: Any) -> None:
         """Lines at the limits, and rings around the settings that keep all of them."""
@@ -200,7 +206,7 @@ def draw_frontier(config: ExperimentConfig, summary: pl.DataFrame, table: pl.Dat
     return "figures/frontier.svg"
 
 
-def _legend(axes: Any, figure: Figure) -> None:
+def _legend(axes: Any, figure: FigureSpec) -> None:
     if figure.by is not None:
         # Beside the axes: a legend inside hides points.
         axes.figure.legend(*axes.get_legend_handles_labels(), fontsize=8, frameon=False, loc="outside right upper")

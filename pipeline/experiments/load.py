@@ -33,9 +33,9 @@ from penstock.pipeline.config.yaml import (
     shown,
     write,
 )
-from penstock.pipeline.experiments.attacks.measures import RECOVERY, check_recoverable
 from penstock.pipeline.experiments.config import ExperimentConfig, wrong_names
-from penstock.pipeline.experiments.measures import Measure, measure
+from penstock.pipeline.experiments.games.measures import RECOVERY, check_recoverable
+from penstock.pipeline.experiments.measures import TrialMeasure, measure
 
 BASE = "base"
 #: Sections of an experiment that define what varies.
@@ -86,12 +86,12 @@ class Axis:
     settings: tuple[Setting, ...]
 
 
-class Grid:
+class ParameterGrid:
     """The axes in an experiment's ``set``, ``variants`` and ``grid``; ``problems`` collects every error.
 
     >>> from penstock.pipeline.config.yaml import parse
     >>> root, _ = parse("grid: {a: [1, 2], b.c: [x, y]}", "e.yaml")
-    >>> grid = Grid(root)
+    >>> grid = ParameterGrid(root)
     >>> [tuple(setting.values.values()) for setting in grid.settings()][:3], grid.columns
     ([(1, 'x'), (1, 'y'), (2, 'x')], ('a', 'b.c'))
     """
@@ -197,7 +197,7 @@ def raise_all(problems: list[Problem]) -> None:
         raise ConfigError(tuple(dict.fromkeys(map(str, in_order))))
 
 
-def spell_out(root: Mapping, config: ExperimentConfig, grid: Grid, folder: Path | None) -> tuple[Planned, ...]:
+def spell_out(root: Mapping, config: ExperimentConfig, grid: ParameterGrid, folder: Path | None) -> tuple[Planned, ...]:
     """One trial with a checked configuration for every setting and seed."""
     base = root.items[BASE]
     problems: list[Problem] = []
@@ -264,7 +264,7 @@ def _never_read(base: Node, settings: list[Setting], configs: list[RunConfig]) -
     ]
 
 
-def _cannot_run(root: Mapping, config: RunConfig, measures: list[Measure]) -> list[Problem]:
+def _cannot_run(root: Mapping, config: RunConfig, measures: list[TrialMeasure]) -> list[Problem]:
     """Why a valid configuration cannot be a trial."""
     problems = []
     base = root.items[BASE]
@@ -290,7 +290,7 @@ def _cannot_run(root: Mapping, config: RunConfig, measures: list[Measure]) -> li
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Sweep:
     """A loaded sweep with all its trials."""
 
     config: ExperimentConfig
@@ -303,7 +303,7 @@ class Experiment:
     reduced: bool = False
 
 
-def load_experiment(path: str | Path, overrides: Iterable[str] = (), reduced: bool = False) -> Experiment:
+def load_experiment(path: str | Path, overrides: Iterable[str] = (), reduced: bool = False) -> Sweep:
     """Load an experiment file.
 
     Parameters
@@ -355,7 +355,7 @@ def loads_experiment(
     folder: Path | None = None,
     overrides: Iterable[str] = (),
     reduced: bool = False,
-) -> Experiment:
+) -> Sweep:
     """Load an experiment from YAML text; the arguments are those of `load_experiment`.
 
     >>> loads_experiment("name: x\\nmeasures: [mea]\\ngrid: {a: 3}", "e.yaml")
@@ -376,7 +376,7 @@ def loads_experiment(
     known = (BASE, REDUCED, *SECTIONS)
     values = builder.values(root, ExperimentConfig, (), known)
     config = builder.construct(root, ExperimentConfig, values, ())
-    grid = Grid(root)
+    grid = ParameterGrid(root)
     problems += builder.problems + grid.problems
     if config is not FAILED:
         problems += wrong_names(root, config, grid.columns)
@@ -384,7 +384,7 @@ def loads_experiment(
     trials = spell_out(root, config, grid, base_folder)
     if any(map(_changes_the_setting, overrides)):  # the file's words would be about other data
         config, written = replace(config, setting=None, conclusion=None), written | {"setting": CHANGED}
-    return Experiment(config, grid.columns, trials, written, reduced)
+    return Sweep(config, grid.columns, trials, written, reduced)
 
 
 #: What stands in place of the file's words about its conditions where others were set.

@@ -27,7 +27,7 @@ from penstock.mechanisms.core.plugin import DataError, ParameterError, nearest
 from penstock.mechanisms.core.schedules import DELTA, BudgetSchedule
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.experiments.attacks.measures import (
+from penstock.pipeline.experiments.games.measures import (
     GAIN,
     RECOVERY,
     RECOVERY_FIGURES,
@@ -48,7 +48,7 @@ SUMMARIES: dict[str, Callable[[NDArray[np.float64]], float]] = {
 
 
 @dataclass(frozen=True)
-class Measure:
+class TrialMeasure:
     """One number of a finished trial."""
 
     name: str  # its name in the experiment's file
@@ -162,24 +162,24 @@ def _called(function: Callable[[Trial], Any], trial: Trial) -> float:
     return float(function(trial))
 
 
-def _of_metric(name: str, compute: Callable[[Metric, Trial], float], metric: Metric) -> Measure:
+def _of_metric(name: str, compute: Callable[[Metric, Trial], float], metric: Metric) -> TrialMeasure:
     better = metric.higher_is_better
-    return Measure(name, partial(compute, metric), metric.unit, better, limits=metric.bounds, daily=metric.daily)
+    return TrialMeasure(name, partial(compute, metric), metric.unit, better, limits=metric.bounds, daily=metric.daily)
 
 
 #: Measures by short name; others are ``epsilon_in_N``, ``accountant/name`` or ``module:function``.
-MEASURES: dict[str, Measure] = {
+MEASURES: dict[str, TrialMeasure] = {
     one.name: one
     for one in (
         *(_of_metric(name, _utility, metric) for name, metric in METRICS.items()),
         *(_of_metric(f"guess_{name}", _utility_of_guess, metric) for name, metric in METRICS.items()),
-        *(Measure(f"share_{action}", partial(_share, action), limits=SHARE) for action in ACTIONS),
-        Measure("coverage", partial(_of_intervals, "coverage"), limits=SHARE),
-        Measure("interval_width", partial(_of_intervals, "interval_width"), "people", higher_is_better=False),
-        Measure("interval_score", partial(_of_intervals, "interval_score"), "people", higher_is_better=False),
-        Measure("share_landmarks", _share_of_landmarks, limits=SHARE),
-        Measure("epsilon_stated", _epsilon_stated, "nats", higher_is_better=False),
-        Measure("epsilon_sum", _epsilon, "nats", higher_is_better=False),
+        *(TrialMeasure(f"share_{action}", partial(_share, action), limits=SHARE) for action in ACTIONS),
+        TrialMeasure("coverage", partial(_of_intervals, "coverage"), limits=SHARE),
+        TrialMeasure("interval_width", partial(_of_intervals, "interval_width"), "people", higher_is_better=False),
+        TrialMeasure("interval_score", partial(_of_intervals, "interval_score"), "people", higher_is_better=False),
+        TrialMeasure("share_landmarks", _share_of_landmarks, limits=SHARE),
+        TrialMeasure("epsilon_stated", _epsilon_stated, "nats", higher_is_better=False),
+        TrialMeasure("epsilon_sum", _epsilon, "nats", higher_is_better=False),
     )
 }
 
@@ -187,7 +187,7 @@ _SPENT_IN = re.compile(r"epsilon_in_([1-9]\d{0,6})")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
-def measure(text: str) -> Measure:
+def measure(text: str) -> TrialMeasure:
     """The measure of a given name.
 
     Parameters
@@ -215,18 +215,18 @@ def measure(text: str) -> Measure:
     if text in MEASURES:
         return MEASURES[text]
     if spent_in := _SPENT_IN.fullmatch(text):
-        return Measure(text, partial(_epsilon_in, int(spent_in[1])), "nats", higher_is_better=False)
+        return TrialMeasure(text, partial(_epsilon_in, int(spent_in[1])), "nats", higher_is_better=False)
     if text.startswith("attack/"):
         attack, figure = attack_and_figure(text)
         if attack == RECOVERY:
             unit, safer = RECOVERY_FIGURES[figure], {"baseline": None, "distance": True}.get(figure, False)
             limits = SHARE if figure in ("accuracy", "baseline") else None
-            return Measure(text, partial(_recovered, figure), unit, higher_is_better=safer, limits=limits)
-        return Measure(text, partial(_attacked, attack, figure), "", higher_is_better=figure == GAIN, limits=SHARE)
+            return TrialMeasure(text, partial(_recovered, figure), unit, higher_is_better=safer, limits=limits)
+        return TrialMeasure(text, partial(_attacked, attack, figure), "", higher_is_better=figure == GAIN, limits=SHARE)
     if "/" in text:
         return _account(text)
     if _FUNCTION.fullmatch(text):
-        return Measure(text, partial(_called, _function(text)))
+        return TrialMeasure(text, partial(_called, _function(text)))
     near = nearest(text, MEASURES)
     hint = f" (did you mean {near!r}?)" if near else ""
     right = (
@@ -246,7 +246,7 @@ def _function(text: str) -> Callable[[Trial], Any]:
     return found
 
 
-def _account(text: str) -> Measure:
+def _account(text: str) -> TrialMeasure:
     accountant, name, *summary = text.split("/")
     if accountant not in ACCOUNTANTS.names():
         right = f"accountant/name, the accountant out of {', '.join(ACCOUNTANTS.names())}"
@@ -254,10 +254,10 @@ def _account(text: str) -> Measure:
     if not name or len(summary) > 1 or (summary and summary[0] not in SUMMARIES):
         raise ParameterError("measures", text, "accountant/name or accountant/name/max (or min, mean)")
     compute = partial(_figure, accountant, name, summary[0] if summary else None)
-    return Measure(text, compute, None, accountant=accountant)
+    return TrialMeasure(text, compute, None, accountant=accountant)
 
 
-def unit_of(one: Measure, trial: Trial) -> str:
+def unit_of(one: TrialMeasure, trial: Trial) -> str:
     """Unit of a measure, where necessary that of the account rows."""
     if one.name == "mae" and trial.view == "points":
         return "metres"

@@ -33,7 +33,7 @@ def digest_of(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Records:
+class RecordFolder:
     """Records of pieces in a folder, each in a file named by the digest of what decides it."""
 
     folder: Path
@@ -80,7 +80,7 @@ def run_pieces(
     pieces: Sequence[Piece], folder: Path, n_jobs: int, listener: Listener, plugins: Sequence[str] = ()
 ) -> Made:
     """Make every piece without a record; one that fails affects no other, and another call resumes."""
-    kept, made = Records(folder), Made()
+    kept, made = RecordFolder(folder), Made()
     for number, piece in enumerate(pieces):
         if (record := kept.read(piece.decides)) is not None:
             made.records[number] = record
@@ -100,7 +100,7 @@ def run_pieces(
     return made
 
 
-def _make(piece: Piece, kept: Records) -> None:
+def _make(piece: Piece, kept: RecordFolder) -> None:
     with threadpool_limits(1):  # results must not depend on the number of processors
         record = piece.function(*piece.arguments)
     kept.write(piece.decides, record)

@@ -18,14 +18,14 @@ from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.rules import unread_keys
 from penstock.pipeline.experiments.config import Choose, Expectation, ExperimentConfig
-from penstock.pipeline.experiments.load import Experiment
+from penstock.pipeline.experiments.load import Sweep
 from penstock.pipeline.experiments.measures import LIMITS, measure
 from penstock.pipeline.output import files
 from penstock.pipeline.reporting.summary import as_yaml
 
 
 def write_tables(
-    experiment: Experiment, records: Mapping[int, Mapping[str, Any]], folder: Path
+    experiment: Sweep, records: Mapping[int, Mapping[str, Any]], folder: Path
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Write ``results.parquet``, ``summary.parquet`` and ``summary.csv``.
 
@@ -47,7 +47,7 @@ def write_tables(
     return results, summary
 
 
-def _results(experiment: Experiment, records: Mapping[int, Mapping[str, Any]]) -> pl.DataFrame:
+def _results(experiment: Sweep, records: Mapping[int, Mapping[str, Any]]) -> pl.DataFrame:
     columns: dict[str, list[Any]] = {name: [] for name in experiment.columns}
     own = ("seed", "measure", "value", "unit", "configuration", "inputs", "people", "versions")
     columns |= {name: [] for name in own}
@@ -296,7 +296,7 @@ BEST_HEADER = """\
 """
 
 
-def write_choice(experiment: Experiment, summary: pl.DataFrame, folder: Path) -> tuple[dict[str, Any], pl.DataFrame]:
+def write_choice(experiment: Sweep, summary: pl.DataFrame, folder: Path) -> tuple[dict[str, Any], pl.DataFrame]:
     """Write ``frontier.parquet``, ``frontier.csv`` and, if a setting keeps all limits, ``best.yaml``.
 
     Returns the choice for the manifest, and every setting as `frontier` marks it.
@@ -438,7 +438,7 @@ def best_in_words(best: dict[str, Any]) -> str:
     )
 
 
-def _write_best(experiment: Experiment, best: dict[str, Any], path: Path) -> None:
+def _write_best(experiment: Sweep, best: dict[str, Any], path: Path) -> None:
     trial = next(
         trial
         for trial in experiment.trials

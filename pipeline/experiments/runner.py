@@ -17,9 +17,9 @@ from penstock.pipeline.config.canonical import content_digest, resolved
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments import figures, results
 from penstock.pipeline.experiments.config import ExperimentConfig, ExperimentHeader
-from penstock.pipeline.experiments.load import Experiment, Planned
+from penstock.pipeline.experiments.load import Planned, Sweep
 from penstock.pipeline.experiments.measures import trial_record
-from penstock.pipeline.experiments.pieces import Made, Piece, Record, Records, digest_of, run_pieces
+from penstock.pipeline.experiments.pieces import Made, Piece, Record, RecordFolder, digest_of, run_pieces
 from penstock.pipeline.experiments.trial import People, read_people, reading_config, write_people
 from penstock.pipeline.output import files
 from penstock.pipeline.output.manifest import UNFIT, made_by, versions
@@ -33,7 +33,7 @@ PEOPLE = "people"
 Listener = Callable[[int, int, int], None]
 
 
-def run_trials(experiment: Experiment, folder: Path, n_jobs: int, listener: Listener) -> Made:
+def run_trials(experiment: Sweep, folder: Path, n_jobs: int, listener: Listener) -> Made:
     """Run every trial without a result, over people that are read once for all trials that share them.
 
     Results and people are kept in ``folder``, under the digest of everything that decides them, so that another call
@@ -51,7 +51,7 @@ def run_trials(experiment: Experiment, folder: Path, n_jobs: int, listener: List
         provenance = {"people": name, "inputs": digest_of(content)}
         arguments = (trial.config, path, config.measures, config.group_size, config.played, provenance)
         trials.append((name, Piece(trial_decides(trial, config, content), run_one, arguments)))
-    kept = Records(folder / RECORDS)
+    kept = RecordFolder(folder / RECORDS)
     done = [kept.read(piece.decides) is not None for _, piece in trials]
     listener(sum(done), 0, 0)
     wanted = list(dict.fromkeys(name for (name, _), is_done in zip(trials, done) if not is_done))
@@ -78,7 +78,7 @@ def run_trials(experiment: Experiment, folder: Path, n_jobs: int, listener: List
     return Made({able[number]: record for number, record in made.records.items()}, failed, made.n_resumed)
 
 
-def _plugins(experiment: Experiment) -> list[str]:
+def _plugins(experiment: Sweep) -> list[str]:
     return sorted({name for trial in experiment.trials for name in trial.config.plugins})
 
 
@@ -140,7 +140,7 @@ class ExperimentResult:
 
 
 def run_experiment(
-    experiment: Experiment,
+    experiment: Sweep,
     folder: str | Path | None = None,
     n_jobs: int | None = None,
     listener: Listener = lambda done, failed, n_read: None,
@@ -199,7 +199,7 @@ def finish(folder: Path, manifest: dict[str, Any]) -> ExperimentResult:
     return ExperimentResult(1 if manifest["failed"] else 0, folder, manifest)
 
 
-def _write(experiment: Experiment, folder: Path, ended: Made) -> dict[str, Any]:
+def _write(experiment: Sweep, folder: Path, ended: Made) -> dict[str, Any]:
     """Write tables, figures, claims and advice of the finished trials; return the manifest."""
     config = experiment.config
     table, summary = results.write_tables(experiment, ended.records, folder)

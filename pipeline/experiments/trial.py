@@ -26,7 +26,7 @@ from penstock.pipeline.counting.contributions import ContributionRows, Contribut
 from penstock.pipeline.counting.count import contributions_of, count_group, released_counts
 from penstock.pipeline.counting.presence import read_memberships
 from penstock.pipeline.counting.targets import PrivateFacts, no_target_cells
-from penstock.pipeline.experiments.attacks.measures import Attacked, recovered
+from penstock.pipeline.experiments.games.measures import Attacked, recovered
 from penstock.pipeline.experiments.pieces import Record
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import PART_ROWS
@@ -92,14 +92,14 @@ def read_people(path: Path, on_points: bool) -> People:
 
 
 @dataclass(frozen=True)
-class Counts:
+class TrialCounts:
     """Distinct users before and after contribution bounding, shape (n_windows, n_cells)."""
 
     truth: NDArray[np.int64]
     bounded: NDArray[np.int64]
 
 
-def counts_of(plan: Plan, people: ContributionRows, group_size: int | None = None) -> Counts:
+def counts_of(plan: Plan, people: ContributionRows, group_size: int | None = None) -> TrialCounts:
     """Count everybody, or a random group: drawn by the seed of the run, uniformly among all users."""
     if group_size is not None:
         users, number = np.unique(people.user, axis=0, return_inverse=True)
@@ -111,7 +111,7 @@ def counts_of(plan: Plan, people: ContributionRows, group_size: int | None = Non
     shape = plan.grid.n_windows, plan.grid.n_cells
     place = (people.window - 1) * plan.grid.n_cells + people.cell
     truth = np.bincount(place, minlength=np.prod(shape)).reshape(shape)
-    return Counts(truth, released_counts(people, 1, plan.grid.n_windows, plan))
+    return TrialCounts(truth, released_counts(people, 1, plan.grid.n_windows, plan))
 
 
 def release(plan: Plan, bounded: NDArray[np.int64]) -> Iterator[Batch]:

@@ -14,7 +14,7 @@ from reproductions.pyrgelis import (
     WEEK,
     Binary,
     CabStudy,
-    Piece,
+    TargetPiece,
     comparison_table,
     past_game,
     subset_game,
@@ -34,12 +34,12 @@ class AttackComparison(CabStudy):
     past_group_size: int = parameter(500, doc="people in an aggregate, where the past is known", at_least=1)
     past_groups: int = parameter(800, doc="groups whose past is known", at_least=2)
 
-    def pieces(self, presence: Binary) -> tuple[Piece, ...]:
+    def pieces(self, presence: Binary) -> tuple[TargetPiece, ...]:
         """Every target with every prior and attack before the next."""
         names = [f"{prior} {attack}" for prior in PRIORS for attack in CLASSIFIERS]
-        return tuple(Piece(int(target), name) for target in self.chosen(presence[:, :WEEK]) for name in names)
+        return tuple(TargetPiece(int(target), name) for target in self.chosen(presence[:, :WEEK]) for name in names)
 
-    def measure(self, presence: Binary, piece: Piece) -> Figures:
+    def measure(self, presence: Binary, piece: TargetPiece) -> Figures:
         """Area under the curve of one target, prior and attack."""
         prior, _, attack = piece.name.partition(" ")
         sizes = {"n_components": self.components, "seed": self.seed}
@@ -50,7 +50,7 @@ class AttackComparison(CabStudy):
             game = past_game(presence, prior, group_size=self.past_group_size, groups=self.past_groups, **sizes)
         return {"area": np.array([game.attack(piece.target, attack=attack).auc])}
 
-    def tables(self, presence: Binary, found: Mapping[Piece, Figures]) -> Tables:
+    def tables(self, presence: Binary, found: Mapping[TargetPiece, Figures]) -> Tables:
         """Mean and deciles of the areas: one table for known locations, one for the known past."""
         areas: dict[str, list[float]] = {}
         for piece, figures in found.items():

@@ -10,16 +10,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from penstock.accountants.gaussian_process.interpretation import worst_hypothesis, worst_pair
-from penstock.accountants.gaussian_process.kernels import Array, GaussianProcess
-from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
+from penstock.accountants.gaussian_process.kernels import Array, GaussianProcess, secret_indices
+from penstock.accountants.gaussian_process.loss import (
+    conditional_inferential_loss,
+    conditional_response,
+    worst_pair,
+)
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from reproductions.study import Figures, Study, Tables
 
 NOISE_VARIANCES = (0.1, 0.15, 0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 
 
-class Piece(NamedTuple):
+class Half(NamedTuple):
     """Half of the figure."""
 
     name: str
@@ -40,11 +43,11 @@ class ConditionalTrace(Study):
     length_scale: float = parameter(2.0, doc="length scale of the worst hypothesis", above=0)
     sigma: float = parameter(1.0, doc="standard deviation of the noise that it is chosen for", above=0)
 
-    def pieces(self, data: None) -> tuple[Piece, ...]:
+    def pieces(self, data: None) -> tuple[Half, ...]:
         """Two."""
-        return Piece("losses"), Piece("hypotheses")
+        return Half("losses"), Half("hypotheses")
 
-    def measure(self, data: None, piece: Piece) -> Figures:
+    def measure(self, data: None, piece: Half) -> Figures:
         """Columns of one table."""
         times = tuple(range(self.points))
         secret = times[::2]
@@ -61,15 +64,15 @@ class ConditionalTrace(Study):
         columns = {"time": times, "is_secret": is_secret, "trace": trace, "truth": truth, "hypothesis": hypothesis}
         return {name: np.asarray(column, np.float64) for name, column in columns.items()}
 
-    def tables(self, data: None, found: Mapping[Piece, Figures]) -> Tables:
+    def tables(self, data: None, found: Mapping[Half, Figures]) -> Tables:
         """``conditional_losses`` by noise variance and length scale; ``conditional_hypotheses``, a row a point.
 
         The latter has the ``trace``, drawn from the prior, and the expected positions ``truth`` given its secret points
         and ``hypothesis`` given points at most radius 1 from them in the mean square.
         """
-        points = pl.DataFrame(found[Piece("hypotheses")])
+        points = pl.DataFrame(found[Half("hypotheses")])
         return {
-            "conditional_losses": pl.DataFrame(found[Piece("losses")]),
+            "conditional_losses": pl.DataFrame(found[Half("losses")]),
             "conditional_hypotheses": points.with_columns(
                 pl.col("time").cast(pl.Int64), pl.col("is_secret").cast(pl.Boolean)
             ),
@@ -112,3 +115,31 @@ def loss_table(
         "independent_loss": losses[:, 1],
         "ratio": losses[:, 0] / losses[:, 1],
     }
+
+
+def worst_hypothesis(
+    times: ArrayLike, trace: ArrayLike, secret: ArrayLike, direction: ArrayLike, radius: float, model: GaussianProcess
+) -> tuple[Array, Array]:
+    """A trace as the prior completes it from its true secret points, and from the worst hypothesis about them.
+
+    Where the two differ is what the public points give away (the paper's figure 2b).
+
+    `times`, `trace`: times and positions on one axis, shape (n,). `direction`: from `worst_pair`, shape (n_secret,).
+    `radius`: largest distance at one point; the hypothesis is radius·sqrt(n_secret) away in all.
+
+    Returns truth, hypothesis: expected traces, shape (n,): at secret points the two values, elsewhere the conditional
+    means.
+
+    Examples
+    --------
+    >>> model = GaussianProcess(length_scale=1.0)
+    >>> truth, hypothesis = worst_hypothesis([0.0, 1.0], [0.0, 0.0], [0], [1.0], 2.0, model)
+    >>> (hypothesis - truth).round(4)
+    array([2.    , 1.2131])
+    """
+    points, positions = np.asarray(times, dtype=np.float64), np.asarray(trace, dtype=np.float64)
+    indices = secret_indices(secret, len(points))
+    shift = np.asarray(direction, dtype=np.float64) * radius * np.sqrt(len(indices))
+    mean = conditional_response(model.covariance(points), indices).mean
+    truth = mean @ positions[indices]
+    return truth, truth + mean @ shift

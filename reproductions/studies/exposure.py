@@ -10,7 +10,7 @@ from reproductions.pyrgelis import (
     WEEK,
     Binary,
     CabStudy,
-    Piece,
+    TargetPiece,
     activity_table,
     comparison_table,
     exposure_of,
@@ -35,17 +35,17 @@ class Exposure(CabStudy):
     group_size: int = parameter(100, doc="people in an aggregate", at_least=1)
     known: float = parameter(0.2, doc="share of the people whose locations are known", above=0, below=1)
 
-    def pieces(self, presence: Binary) -> tuple[Piece, ...]:
+    def pieces(self, presence: Binary) -> tuple[TargetPiece, ...]:
         """One a target."""
-        return tuple(Piece(int(target), NAME) for target in self.chosen(presence[:, :WEEK]))
+        return tuple(TargetPiece(int(target), NAME) for target in self.chosen(presence[:, :WEEK]))
 
-    def measure(self, presence: Binary, piece: Piece) -> Figures:
+    def measure(self, presence: Binary, piece: TargetPiece) -> Figures:
         """Area and margin of the attack on one target, and what the components load."""
         own = {"group_size": self.group_size, "known": self.known, "n_samples": self.samples}
         game = subset_game(presence, **own, n_components=self.components, seed=self.seed)
         return study({NAME: game}, piece.target)
 
-    def tables(self, presence: Binary, found: Mapping[Piece, Figures]) -> Tables:
+    def tables(self, presence: Binary, found: Mapping[TargetPiece, Figures]) -> Tables:
         """Exposure, and where, when and by which features the most exposed tenth differs from the least."""
         week, exposure = presence[:, :WEEK], exposure_of(found, (NAME,))
         targets = exposure.targets

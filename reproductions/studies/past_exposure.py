@@ -11,7 +11,7 @@ from reproductions.pyrgelis import (
     WEEK,
     Binary,
     CabStudy,
-    Piece,
+    TargetPiece,
     comparison_table,
     exposure_of,
     extremes,
@@ -32,17 +32,17 @@ class PastExposure(CabStudy):
     group_size: int = parameter(500, doc="people in an aggregate", at_least=1)
     groups: int = parameter(800, doc="groups whose past is known", at_least=2)
 
-    def pieces(self, presence: Binary) -> tuple[Piece, ...]:
+    def pieces(self, presence: Binary) -> tuple[TargetPiece, ...]:
         """One a target: one training serves both priors."""
-        return tuple(Piece(int(target), "past") for target in self.chosen(presence))
+        return tuple(TargetPiece(int(target), "past") for target in self.chosen(presence))
 
-    def measure(self, presence: Binary, piece: Piece) -> Figures:
+    def measure(self, presence: Binary, piece: TargetPiece) -> Figures:
         """Areas and margins of the attacks on one target, and what the components load."""
         sizes = {"group_size": self.group_size, "groups": self.groups, "n_components": self.components}
         games = {prior: past_game(presence, prior, **sizes, seed=self.seed) for prior in PAST_PRIORS}
         return study(games, piece.target)
 
-    def tables(self, presence: Binary, found: Mapping[Piece, Figures]) -> Tables:
+    def tables(self, presence: Binary, found: Mapping[TargetPiece, Figures]) -> Tables:
         """How exposed people are; where, when and by what, with different groups."""
         exposure, prior = exposure_of(found, PAST_PRIORS), "different_groups"
         most, least = extremes(exposure.targets, exposure.areas[prior], exposure.margins[prior])

@@ -30,7 +30,7 @@ from reproductions.study import Figures, Study, Tables
 RANGE = ("from", "to", "n", "q25", "median", "q75", "rank_correlation")
 
 
-class Piece(NamedTuple):
+class SmoothingPiece(NamedTuple):
     """One place of a sweep, or all people by range, with priors smoothed in one way."""
 
     smoothing: float
@@ -66,7 +66,7 @@ class ReconstructionCheckins(Study):
         visits = read_checkins(self.data_set, self.path) if self.path else made_up_checkins(self.people, self.seed)
         return trajectories(visits, self.min_windows)
 
-    def pieces(self, data: IntArray) -> tuple[Piece, ...]:
+    def pieces(self, data: IntArray) -> tuple[SmoothingPiece, ...]:
         """For every smoothing the ranges of figures 3 and 4 and the sweeps of figures 6 and 8."""
         sweeps = [
             *(Swept(against, 0.0, 0, N_GUESSED, 1, 0.0) for against in BINS),
@@ -74,16 +74,16 @@ class ReconstructionCheckins(Study):
             *(Swept("sigma", sigma, 0, N_GUESSED, 1, sigma) for sigma in (0.0, *self.sigmas)),
         ]
         smoothings = [*((weight, "uniform") for weight in self.uniform), *((weight, "own") for weight in self.own)]
-        return tuple(Piece(*smoothing, place) for smoothing in smoothings for place in sweeps)
+        return tuple(SmoothingPiece(*smoothing, place) for smoothing in smoothings for place in sweeps)
 
-    def measure(self, data: IntArray, piece: Piece) -> Figures:
+    def measure(self, data: IntArray, piece: SmoothingPiece) -> Figures:
         """Bounds of people by range, or mean bounds and attacks at one place of a sweep."""
         known = learned(data, piece.smoothing, piece.towards)
         if piece.place.sweep in BINS:
             return binned_bounds(known, piece.place.sweep, self.draws, self.seed)
         return people_figures(known, piece.place, self.draws, self.seed)
 
-    def tables(self, data: IntArray, found: Mapping[Piece, Figures]) -> Tables:
+    def tables(self, data: IntArray, found: Mapping[SmoothingPiece, Figures]) -> Tables:
         """The sweeps, how far each bound is above the best attack, and the ranges, with the figure that shows them."""
         swept, ranges = [], []
         for piece, figures in found.items():

@@ -6,7 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from reproductions.studies.conditional_trace import loss_table
+from penstock.accountants.gaussian_process.kernels import GaussianProcess
+from penstock.accountants.gaussian_process.loss import worst_pair
+from reproductions.studies.conditional_trace import loss_table, worst_hypothesis
 from reproductions.study import STUDIES
 
 TIMES, SECRET = tuple(range(10)), (0, 2, 4, 6, 8)
@@ -48,6 +50,19 @@ def test_under_the_worst_hypothesis_the_secret_points_are_a_radius_away():
     assert (secret["truth"] == secret["trace"]).all()
     apart = (secret["hypothesis"] - secret["truth"]).to_numpy()
     assert np.sqrt((apart**2).mean()) == pytest.approx(1.0)
+
+
+def test_the_worst_hypothesis_moves_the_rest_by_the_conditional_mean():
+    times, secret = np.arange(4.0), [0, 2]
+    direction = worst_pair(times, secret, 1.0, 1.2)
+    model = GaussianProcess(length_scale=1.2)
+    truth, hypothesis = worst_hypothesis(times, [0.0, 1.0, 2.0, 3.0], secret, direction, 0.5, model)
+    prior = np.exp(-(np.subtract.outer(times, times) ** 2) / (2 * 1.2**2))
+    a = prior[np.ix_([1, 3], secret)] @ np.linalg.inv(prior[np.ix_(secret, secret)])
+    assert truth[secret] == pytest.approx([0.0, 2.0])
+    assert truth[[1, 3]] == pytest.approx(a @ [0.0, 2.0])
+    assert (hypothesis - truth)[secret] == pytest.approx(0.5 * np.sqrt(2) * direction)
+    assert (hypothesis - truth)[[1, 3]] == pytest.approx(a @ (0.5 * np.sqrt(2) * direction))
 
 
 def test_figure_2_of_the_paper():

@@ -17,7 +17,7 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.experiments.trial import read_people, reading_config, run_trial, write_people
 from reproductions.pyrgelis import (
     GAIN,
-    Piece,
+    TargetPiece,
     cab_presence,
     exposure_of,
     importance_table,
@@ -80,7 +80,7 @@ def test_the_gain_is_of_sampling_drawn_anew(tmp_path):
 def test_loadings_and_importance(binary):
     day = binary[:, :24, :10]
     game = MembershipGame(day, group_size=12, observation=24, inference=24, n_samples=60, seed=1)
-    found = exposure_of({Piece(target, "a"): study({"subset": game}, target) for target in (0, 1)}, ("subset",))
+    found = exposure_of({TargetPiece(target, "a"): study({"subset": game}, target) for target in (0, 1)}, ("subset",))
     table_of_loadings = loadings_table(found.loadings, day, {"all": np.array([0, 1]), "one": np.array([1])})
     assert len(table_of_loadings) == 200
     assert table_of_loadings.group_by("targets").agg(pl.col("loading").max())["loading"].to_list() == [1.0, 1.0]

@@ -19,7 +19,7 @@ from penstock.pipeline.experiments.load import load_experiment
 from reproductions import run as module
 from reproductions.__main__ import main
 from reproductions.page import experiments_page
-from reproductions.pyrgelis import WEEK, CabStudy, Piece
+from reproductions.pyrgelis import WEEK, CabStudy, TargetPiece
 from reproductions.run import StudyRun
 from reproductions.saved import HERE, save
 from reproductions.study import STUDIES
@@ -220,7 +220,7 @@ def test_pieces_are_told_apart_by_what_decides_them(name):
     study = STUDIES.get(name)(targets=3, people=24)
     pieces = study.pieces(study.data())
     assert len(set(pieces)) == len(pieces) >= 3
-    assert all(isinstance(piece, Piece) for piece in pieces)
+    assert all(isinstance(piece, TargetPiece) for piece in pieces)
     assert not set(study.decides) & {"path", "targets"}
     assert {"seed", "components", "people"} <= set(study.decides)
     assert np.array_equal(study.data(), study.data())

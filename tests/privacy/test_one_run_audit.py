@@ -19,7 +19,7 @@ from penstock.mechanisms.discrete_laplace import DiscreteLaplace
 from penstock.pipeline import DONE, WRONG_USE
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.experiments.attacks.audit import audit
+from penstock.pipeline.experiments.games.audit import audit
 
 NO_LANDMARKS = {"landmarks": None, "accountants": []}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from penstock.pipeline.experiments.load import Experiment, loads_experiment
+from penstock.pipeline.experiments.load import Sweep, loads_experiment
 
 BASE = """\
 name: small
@@ -34,11 +34,11 @@ seeds: 2
 """
 
 
-def experiment_in(folder: Path) -> Callable[..., Experiment]:
+def experiment_in(folder: Path) -> Callable[..., Sweep]:
     """Loads experiment texts whose base is ``base.yaml`` in a folder."""
     (folder / "base.yaml").write_text(BASE)
 
-    def load(text: str = GRID, *overrides: str) -> Experiment:
+    def load(text: str = GRID, *overrides: str) -> Sweep:
         return loads_experiment(text, "e.yaml", folder, overrides)
 
     return load

@@ -12,7 +12,6 @@ from penstock.accountants.conditional_inferential import ConditionalInferential
 from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.core.trace_view import TraceView
 from penstock.accountants.gaussian_process.goal import planned_deviations, planned_sigma
-from penstock.accountants.gaussian_process.interpretation import posterior
 from penstock.accountants.gaussian_process.kernels import GaussianProcess, named_family
 from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
 from penstock.mechanisms import get
@@ -57,8 +56,9 @@ def test_a_trace_within_the_block_has_the_loss_of_the_whole_trace(secrets):
         losses, independent = zip(*(exact(times[:n], secret) for secret in family))
         assert rows_of(rows, "loss")[n - 1] == pytest.approx(max(losses), rel=1e-6)
         assert rows_of(rows, "independent_loss")[n - 1] == pytest.approx(max(independent), rel=1e-6)
-    model = GaussianProcess(**PRIOR)
-    assert rows_of(rows, "interval")[-1] == pytest.approx(posterior(times, times, SIGMA, model)[1][-1], rel=1e-6)
+    prior = GaussianProcess(**PRIOR).covariance(times)
+    posterior = prior - prior @ np.linalg.inv(prior + SIGMA**2 * np.eye(9)) @ prior
+    assert rows_of(rows, "interval")[-1] == pytest.approx(2 * np.sqrt(posterior[-1, -1]), rel=1e-6)
 
 
 def test_a_short_block_never_understates():

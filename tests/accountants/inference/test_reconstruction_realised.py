@@ -9,7 +9,7 @@ from test_reconstruction_oracle import Enumeration, random_prior, random_sensors
 from penstock.accountants.inference.estimators import attack_success
 from penstock.accountants.inference.horizon import horizon_bounds
 from penstock.accountants.inference.information import information_bound
-from penstock.accountants.inference.running import coming_prior, observe, predict, realised_risk, start_beliefs
+from penstock.accountants.inference.running import observe, predict, realised_risk, start_beliefs
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.success_prior import max_ball_probability
 from penstock.accountants.inference.targets import TargetPriors
@@ -89,7 +89,7 @@ def test_what_comes_next_starts_from_what_was_told() -> None:
     targets = TargetPriors.of([prior])
     state = observe(targets, start_beliefs(targets, 3), targets.log_likelihood({4}, np.array([4])))
     assert predict(targets, state)[0] == pytest.approx(prior.transition[4])
-    coming = coming_prior(targets, state, 0)
+    coming = MarkovPrior(predict(targets, state)[0], prior.transition)
     rate, low, _ = attack_success("prior", coming, [set()] * 10, 5, 2000, np.random.default_rng(6))
     assert rate > 0.9
     assert success_upper_bound(prior, [set()] * 10, 5) < 0.11

@@ -19,7 +19,7 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.presence import Presence, read_presence
-from penstock.pipeline.experiments.attacks.membership import SCHEMA, attack, targets_of
+from penstock.pipeline.experiments.games.membership import SCHEMA, attack, targets_of
 from penstock.pipeline.output import manifest
 from penstock.pipeline.run import run
 
@@ -202,7 +202,7 @@ def test_periods_are_checked(periods, tmp_path):
 
 def test_released_aggregates_must_fit_before_anything_is_read(tmp_path, noisy, monkeypatch):
     monkeypatch.setattr(
-        "penstock.pipeline.experiments.attacks.membership.read_presence", lambda *a: pytest.fail("the source was read")
+        "penstock.pipeline.experiments.games.membership.read_presence", lambda *a: pytest.fail("the source was read")
     )
     game = Game(targets=3, samples=3_000_000)  # of 24 windows and 9 cells
     with pytest.raises(ParameterError, match=r"samples: 3000000 .* at most 2314814 .* 24 windows of 9 cells"):

@@ -16,15 +16,15 @@ from penstock.evaluation.attacks.recovery import trajectory_recovery
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.counting.presence import read_presence
-from penstock.pipeline.experiments.attacks import measures as attack_measures
-from penstock.pipeline.experiments.attacks.measures import (
+from penstock.pipeline.experiments.games import measures as attack_measures
+from penstock.pipeline.experiments.games.measures import (
     RECOVERY_FIGURES,
     Attacked,
     positions_of,
     recovered,
     recovery_figure,
 )
-from penstock.pipeline.experiments.attacks.membership import membership_game, targets_of
+from penstock.pipeline.experiments.games.membership import membership_game, targets_of
 from penstock.pipeline.experiments.measures import measure
 from penstock.pipeline.experiments.runner import run_experiment
 

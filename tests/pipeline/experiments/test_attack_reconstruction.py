@@ -30,7 +30,7 @@ from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.cli.data import learn_to_file
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.experiments.attacks.reconstruction import (
+from penstock.pipeline.experiments.games.reconstruction import (
     SCHEMA,
     planned_segments,
     prepare_reconstruction,
@@ -242,7 +242,7 @@ def test_places_of_several_cells_are_not_looked_at():
 
 
 def test_the_first_release_is_that_of_the_run(tmp_path, monkeypatch):
-    import penstock.pipeline.experiments.attacks.reconstruction as module
+    import penstock.pipeline.experiments.games.reconstruction as module
 
     seen = []
     monkeypatch.setattr(module, "observe", lambda *a: seen.append(a) or observe(*a))
@@ -324,7 +324,7 @@ def test_an_interrupted_attack_goes_on(whole, tmp_path, monkeypatch, stop, n_job
         reconstruct(config, SMALL, folder=tmp_path, n_jobs=n_jobs, listener=interrupt)
     made, attacked = [], []
     monkeypatch.setattr(
-        "penstock.pipeline.experiments.attacks.reconstruction.decode_trajectories",
+        "penstock.pipeline.experiments.games.reconstruction.decode_trajectories",
         lambda *a: attacked.append(a) or decode_trajectories(*a),
     )
     outcome = reconstruct(config, SMALL, folder=tmp_path, listener=lambda *progress: made.append(progress))

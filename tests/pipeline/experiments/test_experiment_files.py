@@ -9,7 +9,7 @@ import pytest
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config.yaml import parse
 from penstock.pipeline.experiments.config import Choose
-from penstock.pipeline.experiments.load import Grid, loads_experiment
+from penstock.pipeline.experiments.load import ParameterGrid, loads_experiment
 from penstock.pipeline.experiments.measures import measure
 
 BASE = """\
@@ -172,7 +172,7 @@ def test_a_base_that_is_not_there(load):
 
 def test_too_many_cells_are_refused_before_they_are_made():
     many = list(range(1000))
-    grid = Grid(parse(f"grid: {{a: {many}, b: {many}}}", "e.yaml")[0])
+    grid = ParameterGrid(parse(f"grid: {{a: {many}, b: {many}}}", "e.yaml")[0])
     assert "1,000,000 settings; there must be at most 100,000" in str(grid.problems[0])
 
 

@@ -17,8 +17,8 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.presence import read_presence
-from penstock.pipeline.experiments.attacks.measures import knowledge
-from penstock.pipeline.experiments.attacks.recovery import recovery
+from penstock.pipeline.experiments.games.measures import knowledge
+from penstock.pipeline.experiments.games.recovery import recovery
 from penstock.pipeline.run import run
 
 ONE = "mechanism: {type: discrete_laplace, epsilon: 2.0}\nbounding: {max_cells: 1}\n"

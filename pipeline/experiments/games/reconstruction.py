@@ -37,14 +37,14 @@ from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import Presence, read_presence
 from penstock.pipeline.counting.spec import STREAM
-from penstock.pipeline.experiments.attacks.membership import (
+from penstock.pipeline.experiments.games.membership import (
     AttackOutcome,
     Listener,
     counts_plan,
     game_name,
     write_table,
 )
-from penstock.pipeline.experiments.pieces import Records
+from penstock.pipeline.experiments.pieces import RecordFolder
 from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import versions
 
@@ -257,7 +257,7 @@ def reconstruct(
         seed=config.seed or 0,
     )
     folder = Path(folder or config.output.path)
-    name, kept = _name(config, game, settings, presence), Records(folder / "operator" / "attack")
+    name, kept = _name(config, game, settings, presence), RecordFolder(folder / "operator" / "attack")
     found = {
         number: row for number, target in enumerate(targets) if (row := kept.read([name, int(target)])) is not None
     }

@@ -17,8 +17,8 @@ from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import read_presence
-from penstock.pipeline.experiments.attacks.measures import check_recoverable, knowledge, positions_of
-from penstock.pipeline.experiments.attacks.membership import AttackOutcome, Begun, Listener, counts_plan
+from penstock.pipeline.experiments.games.measures import check_recoverable, knowledge, positions_of
+from penstock.pipeline.experiments.games.membership import AttackOutcome, Begun, Listener, counts_plan
 from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import versions
 

@@ -27,7 +27,7 @@ from penstock.pipeline.config.canonical import content_digest, digest, resolved
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import Presence, read_presence
-from penstock.pipeline.experiments.pieces import Record, Records
+from penstock.pipeline.experiments.pieces import Record, RecordFolder
 from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import made_by, versions
 
@@ -120,7 +120,7 @@ def attack(
     presence = read_presence(plan, max(observation[1], inference[1]))
     game = game.settled(*presence.raw.shape)
     folder = Path(folder or config.output.path)
-    name, kept = game_name(config, asdict(game), presence), Records(folder / "operator" / "attack")
+    name, kept = game_name(config, asdict(game), presence), RecordFolder(folder / "operator" / "attack")
     mobility = mobility_groups(presence.raw)
     # One of each mobility group in turn, so that those that are done first are a sample too.
     targets = targets_of(presence, game, config.seed or 0)

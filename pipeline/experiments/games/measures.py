@@ -22,7 +22,7 @@ from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import Presence, read_memberships, read_presence
-from penstock.pipeline.experiments.attacks.membership import membership_game, targets_of
+from penstock.pipeline.experiments.games.membership import membership_game, targets_of
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.windows.calendar import DAY, wall_time
 
