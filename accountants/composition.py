@@ -17,9 +17,8 @@ from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.events import Block, Event
 from penstock.mechanisms.core.plugin import ParameterError, parameter
-from penstock.mechanisms.core.schedules import WEventSchedule
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.correlated import Correlated
+from penstock.mechanisms.core.unit import PERIOD
 from penstock.mechanisms.temporal_generalization import TemporalGeneralization
 
 ODOMETER = "; amounts follow earlier outputs: the loss along the outputs of this run, not a bound fixed in advance"
@@ -84,7 +83,7 @@ class Composition(Accountant):
             # One event of a window may be replaced by another one, even where a user counts in a single cell.
             "replaces": facts.max_cells == 1 < facts.n_cells,
             "replaces_in_blocks": facts.replaces_in_blocks,
-            "adaptive": bool(facts.mechanism and facts.mechanism.adaptive),
+            "adaptive": bool(facts.mechanism and facts.mechanism.guarantee.adaptive),
             "filtered": _filtered(facts, w),
         }
         return model, {
@@ -228,13 +227,12 @@ def _filtered(facts: AccountingFacts, w: int | None) -> dict[str, float]:
     one, coarse = facts.mechanism, any(isinstance(step, TemporalGeneralization) for step in facts.steps)
     if one is None or coarse:
         return {}
-    if isinstance(one, Correlated):
-        return {"w_event": one.promised} if w is not None and w <= one.w else {}
-    if not (one.adaptive and one.concentrated):
+    promised = one.guarantee
+    if promised.amount is None or not (promised.concentrated and (promised.adaptive or promised.linked)):
         return {}
-    if isinstance(one, WEventSchedule):
-        return {"w_event": one.budget} if w is not None and w <= one.w else {}
-    return {} if one.period_budget is None else {"period": one.period_budget}
+    if promised.unit.kind == "stretch":
+        return {"w_event": promised.amount} if w is not None and w <= promised.unit.length else {}
+    return {"period": promised.amount} if promised.unit == PERIOD else {}
 
 
 def _unit(level: str, w: int | None = None) -> str:

@@ -128,7 +128,7 @@ class ConditionalInferential(TracePrior, Accountant):
         """Account every user's trace by itself."""
         sigma = np.where(view.action == "published", view.scale, np.inf)
         # Where earlier releases decide what follows, or a look at the points does, releases are not jointly Gaussian.
-        if view.noise != "planar_gaussian" or view.mechanism.adaptive:
+        if view.noise != "planar_gaussian" or view.mechanism.guarantee.adaptive:
             sigma = np.where(np.isfinite(sigma), 0.0, sigma)
         seconds, cuts = view.times / 1000, view.starts[1:]
         rows: Rows = []

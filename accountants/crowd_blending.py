@@ -109,7 +109,7 @@ class CrowdBlending(Accountant):
 
     def start(self, facts: AccountingFacts) -> tuple[Mapping[str, Any], State]:
         """Work out the figures of one window."""
-        crowd = facts.mechanism.crowd if facts.mechanism else None
+        crowd = facts.mechanism.guarantee.crowd if facts.mechanism else None
         model: dict[str, Any] = {"crowd": crowd, "amplified": None}
         sampling = next((step for step in facts.steps if isinstance(step, Sampling)), None)
         n_counts = min(facts.max_cells, facts.n_cells)

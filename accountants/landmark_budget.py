@@ -17,14 +17,15 @@ from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import Mechanism, Release, Window
 from penstock.mechanisms.core.events import Block, Event
+from penstock.mechanisms.core.guarantee import DELTA
 from penstock.mechanisms.core.plugin import (
     BudgetExceeded,
     ParameterError,
     check_one_of,
     parameter,
 )
-from penstock.mechanisms.core.schedules import DELTA
 from penstock.mechanisms.core.state import State
+from penstock.mechanisms.core.unit import LANDMARKS
 
 __all__ = ["LandmarkBudget", "landmark_allocation", "landmark_loss"]
 
@@ -162,8 +163,9 @@ class LandmarkBudget(Accountant):
             return Budget(float(self.budget or self.rho or 0.0), self.rho is not None, delta)
         if mechanism is None:
             return Budget(np.inf)
-        promised = mechanism.landmark_budget
-        return Budget(np.inf if promised is None else float(promised), mechanism.concentrated, delta)
+        promised = mechanism.guarantee
+        amount = promised.amount_of(LANDMARKS)
+        return Budget(np.inf if amount is None else float(amount), promised.concentrated, delta)
 
     def check(self, window: Window, charge: tuple[Event, ...], model: Budget, state: State) -> None:
         """Raise `BudgetExceeded` if ``charge`` in this window would overspend the period; changes nothing."""
@@ -221,7 +223,7 @@ class LandmarkBudget(Accountant):
         if is_bounded:
             figures["budget_left"] = (np.maximum(model.amount - spent, 0.0), model.unit)
         # Where amounts follow earlier releases, only a budget that was set beforehand has an ε.
-        if model.concentrated and (is_bounded or not view.mechanism.adaptive):
+        if model.concentrated and (is_bounded or not view.mechanism.guarantee.adaptive):
             promised = np.full_like(spent, model.amount) if is_bounded else spent
             epsilon = np.array([epsilon_of(float(rho), model.delta) for rho in promised])
             figures["period_epsilon"] = (epsilon, f"nats at delta {model.delta:g}")

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.concentrated import epsilon_of, rho_of
-from penstock.mechanisms.core.contract import (
-    ADD_REMOVE,
-    Facts,
-    Guarantee,
-    Mechanism,
-    Release,
-    Window,
-)
+from penstock.mechanisms.core.concentrated import rho_of
+from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
 from penstock.mechanisms.core.events import Event, Linked
+from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.sensitivity import Sensitivity
@@ -84,15 +78,6 @@ class Correlated(Mechanism):
     w: int = parameter(1, doc="length of the protected stretch", at_least=1, unit="windows")
     band: int = parameter(24, doc="windows that one noisy number mixes", at_least=1, at_most=1000, unit="windows")
     noise: str = parameter("discrete_gaussian", doc="noise family", choices=families("counts", "rho"))
-    may_be_sampled: ClassVar[bool] = False
-    independent: ClassVar[bool] = False
-    linked: ClassVar[bool] = True
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit="all of one user's bounded contributions within any w successive windows",
-        neighbours=ADD_REMOVE,
-        statement="ρ-zero-concentrated differential privacy",
-        theorem="Bun and Steinke 2016, proposition 1.6, on the sensitivity of the strategy matrix",
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,14 +96,18 @@ class Correlated(Mechanism):
         )
 
     @property
-    def concentrated(self) -> bool:
-        """Budgets are in ρ."""
-        return True
-
-    @property
-    def unit(self) -> Unit:
-        """Any w successive windows."""
-        return Unit.stretch(self.w)
+    def guarantee(self) -> Guarantee:
+        """ρ of any w successive windows."""
+        return Guarantee(
+            unit=Unit.stretch(self.w),
+            measure="rho",
+            amount=self.promised,
+            delta=self.delta,
+            theorem="Bun and Steinke 2016, proposition 1.6, on the sensitivity of the strategy matrix",
+            linked=True,
+            may_be_sampled=False,
+            independent=False,
+        )
 
     @property
     def promised(self) -> float:
@@ -132,13 +121,6 @@ class Correlated(Mechanism):
         """ρ of w successive windows as sums of charges have it: what is promised, or more."""
         entries = strategy(self.band)
         return float(self.promised * self.w * entries.sum() ** 2 / squared_sensitivity(entries, self.w))
-
-    @property
-    def stated_guarantee(self) -> Guarantee:
-        """With the figures."""
-        delta = self.delta or 1e-6
-        figure = f"ρ = {self.promised:.4g}, hence ε = {epsilon_of(self.promised, delta):.4g} at δ = {delta:g}"
-        return replace(self.guarantee, statement=f"{self.guarantee.statement} ({figure})")
 
     def start(self, facts: Facts) -> State:
         """Nothing counted, nothing released; what a unit of noise does to later releases."""

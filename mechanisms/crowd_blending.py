@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Guarantee, Mechanism, Release, Window
+from penstock.mechanisms.core.contract import Mechanism, Release, Window
 from penstock.mechanisms.core.events import Event, Exact
+from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise_family import families
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.perturb_small import PerturbSmall
-from penstock.mechanisms.suppress_small import CROWD_NEIGHBOURS, CROWD_THEOREM, CROWD_UNIT, SuppressSmall
+from penstock.mechanisms.suppress_small import SuppressSmall
 
 if TYPE_CHECKING:
     from penstock.mechanisms.core.draws import Noise
@@ -51,9 +52,6 @@ class CrowdBlending(Mechanism):
         None, doc="budget of the noise on smaller counts; unset: they are suppressed", above=0, unit="nats"
     )
     noise: str = parameter("discrete_laplace", doc="noise family", choices=families("counts", "epsilon"))
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit=CROWD_UNIT, neighbours=CROWD_NEIGHBOURS, statement="none", theorem=CROWD_THEOREM
-    )
 
     @classmethod
     def examples(cls) -> tuple[CrowdBlending, ...]:
@@ -68,9 +66,9 @@ class CrowdBlending(Mechanism):
         return PerturbSmall(threshold=self.threshold, epsilon=self.epsilon, noise=self.noise)
 
     @property
-    def crowd(self) -> tuple[int, float]:
+    def guarantee(self) -> Guarantee:
         """That of the mechanism behind the name."""
-        return self.form.crowd
+        return self.form.guarantee
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish one window."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.mechanisms.core.contract import ADD_REMOVE, ONE_WINDOW, Guarantee
 from penstock.mechanisms.gaussian import Gaussian
 
 
@@ -39,9 +38,4 @@ class DiscreteGaussian(Gaussian):
     """
 
     law: ClassVar[str] = "discrete_gaussian"
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit=ONE_WINDOW,
-        neighbours=ADD_REMOVE,
-        statement="ρ-zero-concentrated differential privacy per window",
-        theorem="Canonne, Kamath, Steinke 2020, theorem 4",
-    )
+    theorem: ClassVar[str] = "Canonne, Kamath, Steinke 2020, theorem 4"

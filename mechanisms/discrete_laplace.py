@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.mechanisms.core.contract import Guarantee
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.laplace import Laplace
 
@@ -38,6 +37,4 @@ class DiscreteLaplace(Laplace):
     """
 
     noise: str = parameter("discrete_laplace", doc="noise family", choices=("discrete_laplace",))
-    guarantee: ClassVar[Guarantee] = replace(
-        Laplace.guarantee, theorem="Ghosh, Roughgarden, Sundararajan 2009, the geometric mechanism"
-    )
+    theorem: ClassVar[str] = "Ghosh, Roughgarden, Sundararajan 2009, the geometric mechanism"

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Facts, Guarantee, Window
+from penstock.mechanisms.core.contract import Facts, Window
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.portable import exp
 from penstock.mechanisms.core.schedules import PeriodSchedule, Step
@@ -64,12 +64,7 @@ class Fast(PeriodSchedule):
     adaptive: ClassVar[bool] = True
     first: ClassVar[dict[str, Any]] = {"published": 0, "due": 0, "interval": 1.0, "surprises": np.zeros(MEMORY)}
     per_period: ClassVar[tuple[str, ...]] = ("published",)
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit=PeriodSchedule.guarantee.unit,
-        neighbours=PeriodSchedule.guarantee.neighbours,
-        statement=PeriodSchedule.guarantee.statement,
-        theorem="Fan and Xiong 2014, theorem 3 (sequential composition)",
-    )
+    theorem: ClassVar[str] = "Fan and Xiong 2014, theorem 3"
 
     def windows_together(self, window: Window) -> int:
         """Those of all publications of a period."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Facts, Guarantee, Release, Transformation
+from penstock.mechanisms.core.contract import Facts, Release, Transformation
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.portable import exp, expm1, millionths
 from penstock.mechanisms.core.state import State
@@ -85,9 +85,6 @@ class Filter(Transformation):
     slots: int = parameter(24, doc="times of day that have a mean of their own", at_least=1, at_most=96)
     reads_noise: ClassVar[bool] = True
     version: ClassVar[int] = 2
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit="that of the step before it", neighbours="those of the step before it", statement="none", theorem="none"
-    )
 
     def start(self, facts: Facts) -> State:
         """Nothing seen yet."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
-from penstock.mechanisms.core.contract import Guarantee
 from penstock.mechanisms.core.fourier import Calibration, FourierMechanism
+from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.unit import Unit
 
 FAMILIES = ("laplace", "gaussian", "discrete_laplace", "discrete_gaussian")
 
@@ -56,12 +56,6 @@ class Fpa(FourierMechanism):
     coefficients: int = parameter(doc="coefficients that are kept", at_least=1)
     block: int = parameter(doc="windows of a block", at_least=1)
     noise: str = parameter("laplace", doc="noise family", choices=FAMILIES)
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit="all of one user's events in one block of windows",
-        neighbours="add or remove the unit",
-        statement="ε-differential privacy, or ρ-zero-concentrated differential privacy, per block",
-        theorem="Rastogi and Nath 2010, theorem 4.1, with the bounded sensitivity of a real transform",
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,6 +73,16 @@ class Fpa(FourierMechanism):
         return (
             *(cls(epsilon=1.0, coefficients=3, block=5, noise=family) for family in ("laplace", "discrete_laplace")),
             *(cls(rho=0.5, coefficients=5, block=5, noise=family) for family in ("gaussian", "discrete_gaussian")),
+        )
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """ε or ρ of each block."""
+        return Guarantee(
+            unit=Unit.block(self.block),
+            measure="epsilon" if self.rho is None else "rho",
+            amount=self.epsilon or self.rho,
+            theorem="Rastogi and Nath 2010, theorem 4.1, with the bounded sensitivity of a real transform",
         )
 
     @property

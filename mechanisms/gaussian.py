@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from penstock.mechanisms.core.contract import ADD_REMOVE, ONE_WINDOW, Guarantee, Window
+from penstock.mechanisms.core.contract import Window
+from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily
 from penstock.mechanisms.core.plugin import check_one_of, parameter
 from penstock.mechanisms.core.schedules import Scheduled
@@ -45,12 +46,7 @@ class Gaussian(Scheduled):
     rho: float | None = parameter(None, doc="zCDP budget of each window", above=0)
     sigma: float | None = parameter(None, doc="standard deviation, instead of rho", at_least=0)
     law: ClassVar[str] = "gaussian"
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit=ONE_WINDOW,
-        neighbours=ADD_REMOVE,
-        statement="ρ-zero-concentrated differential privacy per window",
-        theorem="Bun and Steinke 2016, proposition 1.6",
-    )
+    theorem: ClassVar[str] = "Bun and Steinke 2016, proposition 1.6"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,6 +66,11 @@ class Gaussian(Scheduled):
     def budget(self) -> float:
         """ρ of each window; infinite where σ is stated, whatever that costs."""
         return float("inf") if self.rho is None else self.rho
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """ρ of each window; where σ is stated it follows from the bounds of the run."""
+        return replace(super().guarantee, amount=self.rho)
 
     def amount(self, window: Window, state: State) -> Any:
         """The whole budget, always."""

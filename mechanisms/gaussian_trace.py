@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from penstock.mechanisms.core.contract import Guarantee, Window
+from penstock.mechanisms.core.contract import Window
+from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.schedules import Offer, Scheduled
@@ -29,9 +30,10 @@ class GaussianTrace(Scheduled):
     radius
         How far apart the two hypotheses about a secret point may be, in metres; 1 if unset.
 
-    **Privacy.** Alone, a point has a Rényi loss of order λ of λ·radius²/(2σ²) (ρ-zCDP with ρ = radius²/(2σ²)). With a
-    goal, every chosen secret of every trace has at most the goal's loss, whatever the times of its points, against an
-    adversary who knows that each axis is a Gaussian process with the given kernel and any one length scale up to the
+    **Privacy.** Alone, a point has a Rényi loss of order λ of λ·radius²/(2σ²) (ρ-zCDP with ρ = radius²/(2σ²); Bun and
+    Steinke 2016, proposition 1.6). With a goal, every chosen secret of every trace has at most the goal's loss,
+    whatever the times of its points, against an adversary who knows that each axis is a Gaussian process with the
+    given kernel and any one length scale up to the
     given one. What no noise can keep to the goal is refused: all points of a trace in which secret points follow from
     each other to machine precision, and points beyond the goal's ``n_points``. Unit: the secret points of one user;
     neighbours differ in their positions. Meehan and Chaudhuri 2021.
@@ -52,12 +54,7 @@ class GaussianTrace(Scheduled):
     sigma: float | PlannedNoise = parameter(doc="standard deviation on each axis in metres, or a conditional_goal")
     radius: float | None = parameter(None, doc="distance of the two hypotheses about a secret point; unset: 1", above=0)
     stages: ClassVar[tuple[str, ...]] = ("points",)
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit="the secret points of one user's trace",
-        neighbours="two hypotheses at most `radius` metres apart at each secret point; times of points are public",
-        statement="Rényi-indistinguishability of each point; with a goal, conditional inferential privacy of secrets",
-        theorem="Meehan and Chaudhuri 2021, theorem 3.1; Bun and Steinke 2016, proposition 1.6",
-    )
+    theorem: ClassVar[str] = "Bun and Steinke 2016, proposition 1.6"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,6 +73,14 @@ class GaussianTrace(Scheduled):
     def deviation(self) -> float | None:
         """σ in metres where it is the same for every trace; None with a goal."""
         return None if isinstance(self.sigma, PlannedNoise) else self.sigma
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """ρ of each point, or the loss that secret points keep to."""
+        if isinstance(self.sigma, PlannedNoise):
+            goal, theorem = self.sigma.conditional_goal.goal, "Meehan and Chaudhuri 2021, theorem 3.1"
+            return replace(super().guarantee, amount=None, goal=goal, theorem=theorem)
+        return replace(super().guarantee, amount=self.metres**2 / (2 * self.sigma**2) if self.sigma else math.inf)
 
     @property
     def family(self) -> NoiseFamily:

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import (
-    ADD_REMOVE,
-    ONE_WINDOW,
-    Facts,
-    Guarantee,
-    Mechanism,
-    Release,
-    Window,
-)
+from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
 from penstock.mechanisms.core.events import Event
+from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES
 from penstock.mechanisms.core.plugin import check_one_of, parameter
 from penstock.mechanisms.core.sensitivity import Sensitivity
@@ -69,17 +62,16 @@ class Hierarchy(Mechanism):
     noise: str = parameter(
         "discrete_gaussian", doc="noise family at every node", choices=("discrete_gaussian", "gaussian")
     )
-    may_be_sampled: ClassVar[bool] = False
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit=ONE_WINDOW,
-        neighbours=ADD_REMOVE,
-        statement="ρ-zero-concentrated differential privacy per window",
-        theorem="Bun and Steinke 2016, proposition 1.6",
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_one_of({"rho": self.rho, "sigma": self.sigma})
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """ρ of each window, all levels of the tree together."""
+        theorem = "Bun and Steinke 2016, proposition 1.6"
+        return Guarantee(measure="rho", amount=self.rho, theorem=theorem, may_be_sampled=False)
 
     @classmethod
     def examples(cls) -> tuple[Hierarchy, ...]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Facts, Guarantee, Release, Transformation
+from penstock.mechanisms.core.contract import Facts, Release, Transformation
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.filter import noise_variance
@@ -47,9 +47,6 @@ class Kalman(Transformation):
         100.0, doc="variance of the change of a count from one window to the next", at_least=0
     )
     reads_noise: ClassVar[bool] = True
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit="that of the step before it", neighbours="those of the step before it", statement="none", theorem="none"
-    )
 
     def start(self, facts: Facts) -> State:
         """Nothing seen yet: no estimate, of infinite variance."""

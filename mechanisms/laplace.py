@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from penstock.mechanisms.core.contract import ADD_REMOVE, ONE_WINDOW, Guarantee, Window
+from penstock.mechanisms.core.contract import Window
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.schedules import Scheduled
@@ -41,12 +41,7 @@ class Laplace(Scheduled):
 
     epsilon: float = parameter(doc="budget of each window", above=0, unit="nats")
     noise: str = parameter("laplace", doc="noise family", choices=("laplace",))
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit=ONE_WINDOW,
-        neighbours=ADD_REMOVE,
-        statement="ε-differential privacy per window",
-        theorem="Dwork, McSherry, Nissim, Smith 2006, theorem 1",
-    )
+    theorem: ClassVar[str] = "Dwork, McSherry, Nissim, Smith 2006, theorem 1"
 
     @property
     def family(self) -> NoiseFamily:

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import (
-    ADD_REMOVE,
-    Facts,
-    Guarantee,
-    Mechanism,
-    Release,
-    Window,
-    active_l1,
-)
+from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window, active_l1
 from penstock.mechanisms.core.events import Event, Linked
+from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.sensitivity import Sensitivity
@@ -87,14 +80,6 @@ class Pegasus(Mechanism):
     smoothing: str = parameter(
         "none", doc="what is released of the noisy counts that are alike", choices=("none", "median", "mean")
     )
-    may_be_sampled: ClassVar[bool] = False
-    linked: ClassVar[bool] = True
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit="all of one user's bounded contributions within any w successive windows",
-        neighbours=ADD_REMOVE,
-        statement="ε-differential privacy",
-        theorem="Chen, Machanavajjhala, Hay, Miklau 2017, theorems 3 and 5",
-    )
 
     @classmethod
     def examples(cls) -> tuple[Pegasus, ...]:
@@ -107,9 +92,16 @@ class Pegasus(Mechanism):
         return self.smoothing == "none"
 
     @property
-    def unit(self) -> Unit:
-        """Any w successive windows."""
-        return Unit.stretch(self.w)
+    def guarantee(self) -> Guarantee:
+        """ε of any w successive windows."""
+        return Guarantee(
+            unit=Unit.stretch(self.w),
+            measure="epsilon",
+            amount=self.epsilon,
+            theorem="Chen, Machanavajjhala, Hay, Miklau 2017, theorems 3 and 5",
+            linked=True,
+            may_be_sampled=False,
+        )
 
     @property
     def budget(self) -> float:

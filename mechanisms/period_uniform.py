@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from penstock.mechanisms.core.contract import Guarantee, Window
+from penstock.mechanisms.core.contract import Window
 from penstock.mechanisms.core.schedules import PeriodSchedule
 from penstock.mechanisms.core.state import State
 
@@ -43,13 +43,6 @@ class PeriodUniform(PeriodSchedule):
     >>> releases[4].scale, releases[4].charge
     (2.0, (Covered(first=4),))
     """
-
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit=PeriodSchedule.guarantee.unit,
-        neighbours=PeriodSchedule.guarantee.neighbours,
-        statement=PeriodSchedule.guarantee.statement,
-        theorem="Dwork, McSherry, Nissim, Smith 2006, theorem 1, on all windows of the period",
-    )
 
     def amount(self, window: Window, state: State) -> Any:
         """The whole budget: noise is for all windows together."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Guarantee, Mechanism, Release, Window
+from penstock.mechanisms.core.contract import Mechanism, Release, Window
 from penstock.mechanisms.core.events import Event, Exact
+from penstock.mechanisms.core.guarantee import CROWD_THEOREM, Guarantee
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.suppress_small import CROWD_NEIGHBOURS, CROWD_THEOREM, CROWD_UNIT
 
 if TYPE_CHECKING:
     from penstock.mechanisms.core.draws import Noise
@@ -52,9 +52,6 @@ class PerturbSmall(Mechanism):
     threshold: int = parameter(doc="smallest count that is shown without noise", at_least=1)
     epsilon: float = parameter(doc="budget of the noise on each smaller count", above=0, unit="nats")
     noise: str = parameter("discrete_laplace", doc="noise family", choices=families("counts", "epsilon"))
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit=CROWD_UNIT, neighbours=CROWD_NEIGHBOURS, statement="none", theorem=CROWD_THEOREM
-    )
 
     @classmethod
     def examples(cls) -> tuple[PerturbSmall, ...]:
@@ -62,9 +59,9 @@ class PerturbSmall(Mechanism):
         return tuple(cls(threshold=5_000, epsilon=1.0, noise=family) for family in families("counts", "epsilon"))
 
     @property
-    def crowd(self) -> tuple[int, float]:
+    def guarantee(self) -> Guarantee:
         """What does not come from a whole crowd is hidden by noise."""
-        return self.threshold, self.epsilon
+        return Guarantee(crowd=(self.threshold, self.epsilon), theorem=CROWD_THEOREM)
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish one window."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from penstock.mechanisms.core.contract import Guarantee, Window
+from penstock.mechanisms.core.contract import Window
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.schedules import Scheduled
@@ -46,12 +46,7 @@ class PlanarLaplace(Scheduled):
     )
     radius: float | None = parameter(None, doc="distance of two points that epsilon is about; unset: 1", above=0)
     stages: ClassVar[tuple[str, ...]] = ("points",)
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit="one point of one user",
-        neighbours="two positions at most `radius` metres apart; the times of the points are public",
-        statement="ε-geo-indistinguishability within `radius` metres, for each point",
-        theorem="Andrés, Bordenabe, Chatzikokolakis, Palamidessi 2013, section 4.1",
-    )
+    theorem: ClassVar[str] = "Andrés, Bordenabe, Chatzikokolakis, Palamidessi 2013, section 4.1"
 
     @property
     def family(self) -> NoiseFamily:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import Facts, Window
+from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise_family import families
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.portable import log
@@ -69,8 +70,12 @@ class RescueDp(WEventSchedule):
     noise: str = parameter("discrete_laplace", doc="noise family", choices=families("counts"))
     stages: ClassVar[tuple[str, ...]] = ("counts",)
     adaptive: ClassVar[bool] = True
-    may_be_sampled: ClassVar[bool] = False
     first: ClassVar[dict[str, Any]] = {"due": 0, "interval": 1.0, "changes": np.full(MEMORY, np.nan)}
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """That of the schedule; a membership is in sums of groups, whose sizes follow earlier releases."""
+        return replace(super().guarantee, may_be_sampled=False)
 
     @classmethod
     def examples(cls) -> tuple[RescueDp, ...]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Guarantee, Mechanism, Window
+from penstock.mechanisms.core.contract import Mechanism, Window
 from penstock.mechanisms.core.events import FREE, Block, Event, Exact, Sampled
 from penstock.mechanisms.core.plugin import parameter
 
@@ -49,12 +49,6 @@ class Sampling(Mechanism):
         "membership", doc="what is kept or dropped as one", choices=UNITS
     )
     stages: ClassVar[tuple[str, ...]] = ("events",)
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit="one membership, or one user's contributions to one window or block",
-        neighbours="add or remove the unit",
-        statement="none",
-        theorem="Li, Qardaji, Su 2012, sampling amplifies what follows",
-    )
 
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]

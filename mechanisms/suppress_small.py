@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Guarantee, Transformation
+from penstock.mechanisms.core.contract import Transformation
+from penstock.mechanisms.core.guarantee import CROWD_THEOREM, Guarantee
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.state import State
-
-CROWD_UNIT = "one user who is in a single count"
-CROWD_NEIGHBOURS = "the user is left out, where the crowd does not hide them already"
-CROWD_THEOREM = "Gehrke, Hay, Lui, Pass 2012, crowd-blending privacy, which is no differential privacy"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +40,11 @@ class SuppressSmall(Transformation):
     """
 
     threshold: int = parameter(doc="smallest count that is shown", at_least=1)
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit=CROWD_UNIT, neighbours=CROWD_NEIGHBOURS, statement="none", theorem=CROWD_THEOREM
-    )
 
     @property
-    def crowd(self) -> tuple[int, float]:
+    def guarantee(self) -> Guarantee:
         """What is shown comes from a whole crowd; the rest is not shown."""
-        return self.threshold, 0.0
+        return Guarantee(crowd=(self.threshold, 0.0), theorem=CROWD_THEOREM)
 
     def transform(self, values: NDArray[np.float64], state: State) -> tuple[NDArray[np.float64], State]:
         """Zeros for what is below the threshold."""

@@ -16,10 +16,11 @@ from penstock.accountants.inference.observation import ADDITIVE, check_likelihoo
 from penstock.accountants.markov import FloatArray, IntArray
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.contract import Facts, Generalization, Mechanism, Release, Window
+from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.schedules import WEventSchedule
 from penstock.mechanisms.core.state import State, nested, part
+from penstock.mechanisms.core.unit import LANDMARKS
 
 WindowsOf = Callable[[int, int], Sequence[Window]]
 
@@ -195,7 +196,7 @@ class ReleaseForecast:
     @property
     def is_planned(self) -> bool:
         """Whether the mechanism's amounts can be written down beforehand."""
-        return self.windows is not None and self.mechanism is not None and not self.mechanism.adaptive
+        return self.windows is not None and self.mechanism is not None and not self.mechanism.guarantee.adaptive
 
     @property
     def mechanism(self) -> Mechanism | None:
@@ -282,17 +283,18 @@ class ReleaseForecast:
     def _over_all_paths(self, windows: Sequence[Window]) -> tuple[str | None, FloatArray | None]:
         """The largest ε on any path: ε in every w windows, or ε at every regular window of a landmark budget."""
         mechanism, charge = self.mechanism, np.zeros(self.horizon)
-        if mechanism is not None and mechanism.concentrated:
+        promised = mechanism.guarantee if mechanism is not None else Guarantee()
+        if promised.amount is None or promised.concentrated or promised.linked:
             return None, None  # of ρ the cost of a sum may be less than the sum of the costs
-        if isinstance(mechanism, WEventSchedule):
-            charge[:: mechanism.w] = mechanism.budget
-        elif mechanism is not None and mechanism.landmark_budget is not None and windows:
+        if promised.unit.kind == "stretch":
+            charge[:: promised.unit.length] = promised.amount
+        elif promised.unit == LANDMARKS and windows:
             # Σ over landmarks and any one other is at most ε; the cost of a sum is no less than the sum of the costs.
             regular = np.array([not window.landmark for window in windows])
             period = np.array([window.period for window in windows])
             for number in np.unique(period):
                 own = np.flatnonzero(period == number)
-                charge[own[regular[own]] if regular[own].any() else own[:1]] = mechanism.landmark_budget
+                charge[own[regular[own]] if regular[own].any() else own[:1]] = promised.amount
         else:
             return None, None
         return ("pure_dp", charge) if np.isfinite(charge).all() else (None, None)

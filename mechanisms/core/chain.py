@@ -20,8 +20,10 @@ from penstock.mechanisms.core.contract import (
     Window,
 )
 from penstock.mechanisms.core.events import FREE, Block, Event
+from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.state import State, nested, part
+from penstock.mechanisms.core.unit import Unit
 from penstock.mechanisms.raw import Raw
 from penstock.mechanisms.sampling import Sampling
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
@@ -92,17 +94,20 @@ class Chain(Mechanism):
     @property
     def unit_windows(self) -> int:
         """Windows over which users are bounded together: those of a block, or of a longer window."""
-        return max(self.together, self.reader.unit_windows)
+        return max(self.together, self.reader.unit.n_bounded)
 
     @property
-    def landmark_budget(self) -> float | None:
-        """The budget of the reading step."""
-        return self.reader.landmark_budget
-
-    @property
-    def concentrated(self) -> bool:
-        """Whether the reading step's budget is in ρ."""
-        return self.reader.concentrated
+    def guarantee(self) -> Guarantee:
+        """That of the reading step, about windows before they are counted as longer ones."""
+        promised, length = self.reader.guarantee, self.reader.unit.length
+        if self.together == 1 or promised.unit.kind not in ("window", "stretch"):
+            return promised
+        if length == 1:
+            return replace(promised, unit=Unit.block(self.together))
+        # No stretch of so many windows meets more than w of the longer ones. Where it holds only a part of one, other
+        # events of the person may be counted in its place, at the price of a replacement.
+        unit = Unit.stretch((length - 1) * self.together + 1)
+        return replace(promised, unit=unit, amount=None if promised.amount is None else 2 * promised.amount)
 
     @property
     def simple(self) -> bool:
@@ -253,11 +258,11 @@ def misplaced(steps: Sequence[Mechanism]) -> Iterator[tuple[int, str]]:
             yield from ((position, right) for right in _cannot_read(step, steps[:position]))
         elif isinstance(step, Transformation) and step.reads_noise and steps[position - 1] is not reader:
             yield position, f"directly after {_name(reader)}: it has to know the noise of what it reads"
-        elif isinstance(step, Transformation) and step.reads_noise and reader.unit_windows > 1:
+        elif isinstance(step, Transformation) and step.reads_noise and reader.unit.n_bounded > 1:
             yield position, f"left out: the noise of {_name(reader)} is that of a block, not of single counts"
         elif isinstance(step, Transformation) and step.reads_noise and getattr(reader, "smoothing", "none") != "none":
             yield position, f"left out, or with smoothing: none before it: {_name(reader)} releases smoothed counts"
-        elif isinstance(step, Transformation) and step.reads_noise and not reader.independent:
+        elif isinstance(step, Transformation) and step.reads_noise and not reader.guarantee.independent:
             yield position, f"left out: the noise of {_name(reader)} is not independent from window to window"
         elif not isinstance(step, Transformation):
             yield (
@@ -273,7 +278,7 @@ def _cannot_read(reader: Mechanism, before: Sequence[Mechanism]) -> Iterator[str
     longer = any(isinstance(step, TemporalGeneralization) for step in before)
     if longer and (isinstance(getattr(reader, "block", None), int) or reader.unit.has_periods):
         yield "a mechanism of single windows after temporal_generalization (or set windows.size to the longer window)"
-    if not reader.may_be_sampled and any(isinstance(step, Sampling) for step in before):
+    if not reader.guarantee.may_be_sampled and any(isinstance(step, Sampling) for step in before):
         yield "without sampling before it: one membership is in several of its counts, and nothing is claimed for that"
 
 

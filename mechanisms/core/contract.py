@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.events import Block, Event, Exact, Repeated
+from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, examples_of, parameter
 from penstock.mechanisms.core.sensitivity import Bounds
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.core.unit import WINDOW, Unit
+from penstock.mechanisms.core.unit import Unit
 
 if TYPE_CHECKING:
     from penstock.mechanisms.core.draws import Noise
@@ -305,38 +306,6 @@ class PointRelease:
     repeats: Integers
 
 
-@dataclass(frozen=True)
-class Guarantee:
-    """Privacy guarantee of a mechanism in words.
-
-    Parameters
-    ----------
-    unit
-        The unit of privacy.
-    neighbours
-        Which two inputs are compared.
-    statement
-        The guarantee; "none" where there is none.
-    theorem
-        Where it is proved: authors, year, theorem.
-    """
-
-    unit: str
-    neighbours: str
-    statement: str
-    theorem: str
-
-    @property
-    def exists(self) -> bool:
-        """Whether anything is promised at all."""
-        return self.statement != "none"
-
-
-ONE_WINDOW = "all of one user's events in one window"
-ADD_REMOVE = "add or remove the unit"
-NO_GUARANTEE = Guarantee(unit=ONE_WINDOW, neighbours=ADD_REMOVE, statement="none", theorem="none")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Mechanism(Checked, ABC):
     """Base of every mechanism: a frozen dataclass of parameters whose methods are pure functions.
@@ -351,20 +320,16 @@ class Mechanism(Checked, ABC):
 
     stages: ClassVar[tuple[str, ...]] = ("counts",)
     version: ClassVar[int] = 1
-    guarantee: ClassVar[Guarantee] = NO_GUARANTEE
-    #: Whether amounts spent depend on earlier outputs, so that no accounting may assume them fixed in advance.
-    adaptive: ClassVar[bool] = False
-    #: Whether memberships may be sampled before: each is in one count, so that its loss is that of a sampled event.
-    may_be_sampled: ClassVar[bool] = True
-    #: Whether the noise of different windows is independent, as steps that weigh it against predictions take it to be.
-    independent: ClassVar[bool] = True
-    #: Whether its charges link windows (`events.Linked`): then a window's loss is not that of its release alone.
-    linked: ClassVar[bool] = False
 
     @property
-    def stated_guarantee(self) -> Guarantee:
-        """The guarantee with these parameters: that of the class, unless one of them takes it away."""
-        return self.guarantee
+    def unit(self) -> Unit:
+        """What the guarantee protects together."""
+        return self.guarantee.unit
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised with these parameters; the base: nothing."""
+        return Guarantee()
 
     def start(self, facts: Facts) -> State:
         """State before the first window."""
@@ -413,11 +378,6 @@ class Mechanism(Checked, ABC):
         raise NotImplementedError(f"{type(self).__name__} does not work on events")
 
     @property
-    def unit(self) -> Unit:
-        """What its guarantee protects together: a block where it has blocks; the base: one window."""
-        return WINDOW if self.unit_windows == 1 else Unit.block(self.unit_windows)
-
-    @property
     def on_points(self) -> bool:
         """Whether it releases points of traces; otherwise counts."""
         return self.stages == ("points",)
@@ -426,41 +386,6 @@ class Mechanism(Checked, ABC):
     def releases_single_counts(self) -> bool:
         """Whether a published value is its own cell's count with noise; otherwise its likelihood is not the noise's."""
         return True
-
-    @property
-    def unit_windows(self) -> int:
-        """Windows over which contribution bounding must bound one user: those of a block; the base: one."""
-        return 1
-
-    @property
-    def landmark_budget(self) -> float | None:
-        """What all landmarks of a budget period and any one other window cost together; None: no such promise.
-
-        In ε, or in ρ where the mechanism is `concentrated`.
-        """
-        return None
-
-    @property
-    def concentrated(self) -> bool:
-        """Whether its budgets are in ρ of zero-concentrated differential privacy; the base: in ε."""
-        return False
-
-    @property
-    def period_budget(self) -> float | None:
-        """ε, or with Gaussian noise ρ, of everything in a budget period; None: no such promise."""
-        return None
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Keys of a run, of ``landmarks`` and ``budget_period``, that releases depend on; the base: as budgets need."""
-        if self.on_points or self.landmark_budget is not None:
-            return ("landmarks", "budget_period")
-        return () if self.period_budget is None else ("budget_period",)
-
-    @property
-    def crowd(self) -> tuple[int, float] | None:
-        """k and ε of the crowd that a user in one count blends with (Gehrke et al. 2012); None: no such promise."""
-        return None
 
     @classmethod
     def examples(cls) -> tuple[Mechanism, ...]:

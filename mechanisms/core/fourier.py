@@ -111,11 +111,6 @@ class FourierMechanism(BlockMechanism):
     def calibration(self) -> Calibration:
         """Transform and noise of a block."""
 
-    @property
-    def unit_windows(self) -> int:
-        """Users are bounded over the block."""
-        return self.length
-
     def empty(self, facts: Facts) -> State:
         """No coefficient yet; the bounds C, W and U."""
         windows = min(facts.max_windows or self.length, self.length)

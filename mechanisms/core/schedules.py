@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.concentrated import epsilon_of, rho_of
+from penstock.mechanisms.core.concentrated import rho_of
 from penstock.mechanisms.core.contract import (
-    ADD_REMOVE,
     Facts,
-    Guarantee,
     Mask,
     Mechanism,
     PointRelease,
@@ -23,6 +21,7 @@ from penstock.mechanisms.core.contract import (
 from penstock.mechanisms.core.draws import LARGEST_SCALE
 from penstock.mechanisms.core.events import Block, Covered, Event, Repeated
 from penstock.mechanisms.core.geometry import distance
+from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily, families
 from penstock.mechanisms.core.plugin import ParameterError, examples_of, parameter, parameters_of
 from penstock.mechanisms.core.sensitivity import Bounds, Sensitivity
@@ -35,11 +34,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
+COMPOSITION = "Bun and Steinke 2016, lemma 2.3"
 RENYI_FILTER = "Feldman and Zrnic 2021, Rényi filter, for amounts that follow earlier releases"
-
-#: δ at which a budget in ρ alone is said as (ε, δ).
-DELTA = 1e-6
-POSITIONS = "the positions may differ, the times at which there are points may not; landmarks are public"
 
 #: Names of the noise families that work on traces: one divides ε, the other ρ.
 PLANAR, PLANAR_GAUSSIAN = families("points")
@@ -49,27 +45,6 @@ ONE_POINT = {
     PLANAR: "with planar Laplace noise (Andrés et al. 2013, sections 3.2 and 4.1)",
     PLANAR_GAUSSIAN: "with planar Gaussian noise (Bun and Steinke 2016, lemma 2.4)",
 }
-
-LANDMARK_TRACES = Guarantee(
-    unit="one user's positions at all landmarks of a budget period and at any one other timestamp",
-    neighbours=f"two traces at most `radius` metres apart at each of these timestamps; {POSITIONS}",
-    statement="ε-indistinguishability within `radius` metres, per user and budget period",
-    theorem=f"Katsomallos et al. 2022 {ONE_POINT[PLANAR]}",
-)
-
-W_EVENT_TRACES = Guarantee(
-    unit="one user's positions at any w successive timestamps",
-    neighbours="two traces at most `radius` metres apart at each of them; the times of the points are public",
-    statement="ε-indistinguishability within `radius` metres, for any w successive points of a user",
-    theorem=f"Kellaris et al. 2014, theorem 3, {ONE_POINT[PLANAR]}",
-)
-
-LANDMARK_GUARANTEE = Guarantee(
-    unit="one user's bounded contributions in all landmark windows of a budget period and in any one other window",
-    neighbours="add or remove the unit; landmarks are public",
-    statement="ε-differential privacy per budget period",
-    theorem="Katsomallos, Tzompanaki, Kotzinos 2022, landmark privacy (sequential composition)",
-)
 
 
 class Counts:
@@ -141,6 +116,10 @@ class Scheduled(Mechanism):
     answers; amounts and state have one entry for each replica of counts, or each user of traces.
     """
 
+    #: Where it is proved that the amounts of a unit stay within the budget.
+    theorem: ClassVar[str] = "sequential composition, Dwork and Roth 2014, theorem 3.16"
+    #: Whether amounts depend on earlier outputs.
+    adaptive: ClassVar[bool] = False
     #: State of one row before the first window, and the part of it that begins anew with a budget period.
     first: ClassVar[dict[str, Any]] = {}
     per_period: ClassVar[tuple[str, ...]] = ()
@@ -192,6 +171,23 @@ class Scheduled(Mechanism):
         return {}
 
     # What it is made of.
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The budget, for each unit."""
+        theorem = self.theorem
+        if self.unit != WINDOW:
+            theorem += f", {ONE_POINT[self.family.name]}" if self.on_points else ""
+            if self.concentrated:
+                theorem += f"; amounts of ρ add: {RENYI_FILTER if self.adaptive else COMPOSITION}"
+        return Guarantee(
+            unit=self.unit,
+            measure=self.family.measure,
+            amount=self.budget,
+            theorem=theorem,
+            radius=self.metres if self.on_points else None,
+            adaptive=self.adaptive,
+        )
 
     @property
     def on_points(self) -> bool:
@@ -436,25 +432,9 @@ class BudgetSchedule(Scheduled):
         return self.epsilon if self.delta is None else rho_of(self.epsilon, self.delta)
 
     @property
-    def plain_guarantee(self) -> Guarantee:
-        """The guarantee with pure noise."""
-        return self.guarantee
-
-    @property
-    def stated_guarantee(self) -> Guarantee:
-        """That of Gaussian noise is in ρ, hence in (ε, δ)."""
-        stated = self.plain_guarantee
-        if not self.concentrated:
-            return stated
-        delta = self.delta or DELTA
-        figure = f"ρ = {self.budget:.4g}, hence ε = {epsilon_of(self.budget, delta):.4g} at δ = {delta:g}"
-        theorem = RENYI_FILTER if self.adaptive else "Bun and Steinke 2016, lemma 2.3"
-        proved = stated.theorem.replace(ONE_POINT[PLANAR], ONE_POINT[PLANAR_GAUSSIAN])
-        return replace(
-            stated,
-            statement=stated.statement.replace("ε-", "ρ-zero-concentrated ") + f" ({figure})",
-            theorem=f"{proved}; amounts of ρ add: {theorem}",
-        )
+    def guarantee(self) -> Guarantee:
+        """The budget, stated at δ."""
+        return replace(super().guarantee, delta=self.delta)
 
     @classmethod
     def examples(cls) -> tuple[Mechanism, ...]:
@@ -478,22 +458,12 @@ class PeriodSchedule(BudgetSchedule):
         As in `BudgetSchedule`. The budget is that of a budget period, or of a whole run without periods.
     """
 
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit="all of one user's bounded contributions in a budget period",
-        neighbours=ADD_REMOVE,
-        statement="ε-differential privacy per budget period",
-        theorem="Dwork, McSherry, Nissim, Smith 2006, theorem 1",
-    )
+    theorem: ClassVar[str] = "Dwork, McSherry, Nissim, Smith 2006, theorem 1, on all windows of the period"
 
     @property
     def unit(self) -> Unit:
         """Everything in a budget period."""
         return PERIOD
-
-    @property
-    def period_budget(self) -> float:
-        """The whole budget, in every budget period."""
-        return self.budget
 
     def windows_together(self, window: Window) -> int:
         """Windows of a period that are published, at most."""
@@ -531,8 +501,6 @@ class TraceSchedule(BudgetSchedule):
         above=0,
     )
     stages: ClassVar[tuple[str, ...]] = ("counts", "points")
-    #: What is promised on traces, where that differs from the promise on counts.
-    point_guarantee: ClassVar[Guarantee]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -544,18 +512,12 @@ class TraceSchedule(BudgetSchedule):
         """The radius, or its default."""
         return 1.0 if self.radius is None else self.radius
 
-    @property
-    def plain_guarantee(self) -> Guarantee:
-        """That of points, where it works on them."""
-        return self.point_guarantee if self.on_points else self.guarantee
-
 
 @dataclass(frozen=True, kw_only=True)
 class LandmarkSchedule(TraceSchedule):
     """Base of landmark mechanisms: counts the landmarks of a period and refuses those over the declared maximum."""
 
-    guarantee: ClassVar[Guarantee] = LANDMARK_GUARANTEE
-    point_guarantee: ClassVar[Guarantee] = LANDMARK_TRACES
+    theorem: ClassVar[str] = "Katsomallos, Tzompanaki, Kotzinos 2022, landmark privacy"
     first: ClassVar[dict[str, Any]] = {"landmarks_seen": 0}
     per_period: ClassVar[tuple[str, ...]] = ("landmarks_seen",)
 
@@ -563,11 +525,6 @@ class LandmarkSchedule(TraceSchedule):
     def unit(self) -> Unit:
         """All landmarks of a period and any other window."""
         return LANDMARKS
-
-    @property
-    def landmark_budget(self) -> float:
-        """The whole budget, in every budget period."""
-        return self.budget
 
     def refused(self, window: Window, state: State) -> Any:
         """Landmarks beyond the declared maximum of their period."""
@@ -600,12 +557,7 @@ class WEventSchedule(BudgetSchedule):
     """
 
     w: int = parameter(doc="length of the protected stretch", at_least=1, unit="windows")
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit="all of one user's bounded contributions within any w successive windows",
-        neighbours=ADD_REMOVE,
-        statement="w-event ε-differential privacy",
-        theorem="Kellaris, Papadopoulos, Xiao, Papadias 2014, theorem 3",
-    )
+    theorem: ClassVar[str] = "Kellaris, Papadopoulos, Xiao, Papadias 2014, theorem 3"
 
     @property
     def unit(self) -> Unit:
@@ -616,8 +568,6 @@ class WEventSchedule(BudgetSchedule):
 @dataclass(frozen=True, kw_only=True)
 class WEventTraceSchedule(TraceSchedule, WEventSchedule):
     """Base of w-event mechanisms on counts and on traces; the parameters are those of both bases."""
-
-    point_guarantee: ClassVar[Guarantee] = W_EVENT_TRACES
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ Amounts = NDArray[np.float64]
 Slots = NDArray[np.int64]
 
 #: Kinds of units; ``length`` belongs to the last two.
-WINDOW_KINDS = ("window", "landmarks", "period")
+WINDOW_KINDS = ("window", "landmarks", "period", "run")
 LENGTH_KINDS = ("stretch", "block")
 
 
@@ -27,7 +27,7 @@ class Unit:
     kind
         ``window``: one window. ``stretch``: any ``length`` successive windows. ``landmarks``: all landmark windows of a
         budget period and any one other window of it. ``period``: a whole budget period. ``block``: ``length`` windows,
-        counted from window 1, that are released together.
+        counted from window 1, that are released together. ``run``: all windows.
     length
         Windows of a stretch or of a block; 1 for the others.
 
@@ -68,6 +68,16 @@ class Unit:
 
     def __str__(self) -> str:
         return f"{self.kind}({self.length})" if self.kind in LENGTH_KINDS else self.kind
+
+    @property
+    def n_bounded(self) -> int:
+        """Windows over which contribution bounding must bound a person: those of a block, else 1."""
+        return self.length if self.kind == "block" else 1
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Keys of a run, of ``landmarks`` and ``budget_period``, that decide what is in a unit."""
+        return {"landmarks": ("landmarks", "budget_period"), "period": ("budget_period",)}.get(self.kind, ())
 
     @property
     def has_landmarks(self) -> bool:
@@ -135,7 +145,8 @@ class Unit:
         if self.kind == "block":
             number = np.arange(n_windows) // self.length
         else:
-            number = np.zeros(n_windows, np.int64) if period is None else np.asarray(period, np.int64)
+            is_whole = period is None or self.kind == "run"
+            number = np.zeros(n_windows, np.int64) if is_whole else np.asarray(period, np.int64)
             number = number - number[0]
         if self.kind != "landmarks":
             return _of_groups(number, amounts, partly, begins, ends)
@@ -192,3 +203,4 @@ def _of_landmarks(
 WINDOW = Unit()
 LANDMARKS = Unit("landmarks")
 PERIOD = Unit("period")
+RUN = Unit("run")

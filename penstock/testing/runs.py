@@ -16,6 +16,7 @@ from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import step_through
 from penstock.mechanisms.core.state import State
+from penstock.mechanisms.core.unit import PERIOD
 
 SOURCE = NoiseSource(NoiseKey.from_seed(11), configuration=b"conformance")
 Counts = NDArray[np.int64]
@@ -49,7 +50,7 @@ def worlds(subject: Subject) -> Iterator[tuple[Facts, list[Window]]]:
     """Public facts and windows: one period; too many landmarks; bounded periods; sensors that come and go."""
     yield (facts := facts_for()), facts.windows()
     yield (facts := facts_for(budget_period=6, max_landmarks=1)), facts.windows()
-    if subject.mechanism.period_budget is not None:
+    if subject.mechanism.unit == PERIOD:
         yield (facts := facts_for(budget_period=6, max_per_period=5)), facts.windows()
     if getattr(subject.mechanism, "reshapes", False):
         return  # where people are generalized all sensors are active

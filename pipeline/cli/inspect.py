@@ -32,8 +32,8 @@ def entries(kind: str) -> list[dict[str, Any]]:
         plugin = registry.get(name)
         entry: dict[str, Any] = {"name": name, "promise": _first_line(plugin)}
         if kind == "mechanisms":
-            guarantee = plugin.guarantee
-            entry |= {"guarantee": guarantee.statement, "unit": guarantee.unit, "theorem": guarantee.theorem}
+            words = plugin.examples()[0].guarantee.in_general
+            entry |= {"guarantee": words.statement, "unit": words.unit, "theorem": words.theorem}
         entry["parameters"] = {p.key or n: p.doc for n, p in parameters_of(plugin).items()}
         found.append(entry)
     return found

@@ -99,7 +99,7 @@ def outline(
         source=source,
         grid=grid,
         space=space,
-        bounds=CountingBounds.of(config.bounding, n_cells, chain.reader.unit_windows),
+        bounds=CountingBounds.of(config.bounding, n_cells, chain.reader.unit.n_bounded),
         batching=Batching.of(grid.calendar.n_windows, n_cells, chain.unit_windows, streaming, shards),
         keys=RunKeys(key, digest(config)),
         steps=config.mechanism,

@@ -20,6 +20,7 @@ from penstock.mechanisms.core.chain import Chain, misplaced
 from penstock.mechanisms.core.contract import MECHANISMS, Generalization, Mechanism
 from penstock.mechanisms.core.draws import LARGEST_SCALE
 from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.mechanisms.core.unit import LANDMARKS, PERIOD
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.config.build import fields_of, input_paths
 from penstock.pipeline.config.kinds import A_DURATION, A_TIME, format_duration
@@ -179,7 +180,7 @@ def landmark_mechanisms_have_landmarks(
 ) -> Iterator[Finding]:
     """A landmark budget is divided over landmarks."""
     for i, one in enumerate(mechanism):
-        if one.landmark_budget is not None and landmarks is None:
+        if one.guarantee.unit == LANDMARKS and landmarks is None:
             expected = f"a section with windows, times or recurring (mechanism[{i}] is {MECHANISMS.name_of(type(one))})"
             yield Finding(("landmarks",), None, expected)
 
@@ -191,7 +192,7 @@ def endless_budgets_have_a_period(
     """On an endless stream a budget is renewed, and noise for a whole period needs its number of windows."""
     if budget_period is not None:
         return
-    if getattr(source, "endless", False) and any(step.landmark_budget is not None for step in mechanism):
+    if getattr(source, "endless", False) and any(step.guarantee.unit == LANDMARKS for step in mechanism):
         yield Finding(("budget_period",), None, f"{A_DURATION} (the source is endless, the landmark budget is not)")
     if source.until is None and any(map(_by_period, mechanism)):
         yield Finding(("budget_period",), None, f"{A_DURATION}, on an endless run of a mechanism that protects periods")
@@ -206,7 +207,9 @@ def keys_are_read(
     budget_period: int | None,
 ) -> Iterator[Finding]:
     """A key that no step reads is refused: it would promise what is not done."""
-    read = {key for step in mechanism for key in step.reads} | {key for one in accountants for key in one.reads}
+    read = {key for one in accountants for key in one.reads}
+    read |= {key for step in mechanism for key in step.guarantee.unit.reads}
+    read |= {"landmarks", "budget_period"} if on_points(mechanism) else set()
     text = "no {} here reads it (landmark_uniform does, for one); it must be left out"
     if landmarks is not None and "landmarks" not in read:
         yield Finding(("landmarks",), landmarks, text.format("mechanism and no accountant"), is_whole=True)
@@ -379,7 +382,7 @@ def bounds_are_priced(mechanism: tuple[Mechanism, ...], bounding: Bounding, sens
             yield Finding(("sensors",), sensors, f"left out: with {name} each count covers several cells or windows")
     for name in ("max_windows", "max_block_cells"):
         bound = getattr(bounding, name)
-        if bound is not None and all(step.unit_windows == 1 for step in mechanism):
+        if bound is not None and all(step.guarantee.unit.n_bounded == 1 for step in mechanism):
             yield Finding(("bounding", name), bound, "left out without a mechanism over blocks (fpa)")
     if bounding.max_per_period is None:
         return
@@ -393,7 +396,7 @@ def bounds_are_priced(mechanism: tuple[Mechanism, ...], bounding: Bounding, sens
 
 
 def _by_period(step: Mechanism) -> bool:
-    return step.stages != ("events",) and step.unit.kind == "period"
+    return step.guarantee.unit == PERIOD
 
 
 @rule
@@ -424,7 +427,7 @@ def accountants_know_the_mechanism(
     """An accountant has theorems for counts, for traces, or for both, and not for every kind of release."""
     route = "points" if on_points(mechanism) else "counts"
     what = {"points": "traces, such as landmark_budget", "counts": "counts, such as composition"}[route]
-    linked = next((step for step in mechanism if step.linked), None)
+    linked = next((step for step in mechanism if step.guarantee.linked), None)
     chain = Chain.of(mechanism) if mechanism and not any(misplaced(mechanism)) else None
     for i, one in enumerate(accountants):
         key = ("accountants", i, "type")
@@ -445,7 +448,7 @@ def landmark_budgets_share_a_measure(
     mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...]
 ) -> Iterator[Finding]:
     """The smallest of several budgets is the one that can be exceeded: an ε and a ρ have no order."""
-    promised = next((step.concentrated for step in mechanism if step.landmark_budget is not None), None)
+    promised = next((step.guarantee.concentrated for step in mechanism if step.guarantee.unit == LANDMARKS), None)
     first: bool | None = None
     for i, one in enumerate(accountants):
         if not isinstance(one, LandmarkBudget):
@@ -565,7 +568,9 @@ def deployed_mechanisms_have_a_guarantee(
     """
     on_counts = [i for i, one in enumerate(mechanism) if one.stages != ("events",)]
     for i in on_counts[:1] or range(len(mechanism))[-1:]:
-        if mode == "deployment" and not allow_no_guarantee and not mechanism[i].stated_guarantee.exists:
+        promised = mechanism[i].guarantee
+        is_promise = promised.exists or promised.amount == math.inf  # that it is infinite is said below
+        if mode == "deployment" and not allow_no_guarantee and not is_promise:
             expected = "a mechanism with a guarantee in a deployment (or set allow_no_guarantee: true)"
             yield Finding(("mechanism", i, "type"), "", expected)
 

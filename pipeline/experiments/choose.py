@@ -170,6 +170,7 @@ def candidates(w: int | None, asked: Asked, bounds: Iterable[int] = ()) -> dict[
         has_the_unit = "w" in declared if w is not None else issubclass(kind, OF_A_PERIOD)
         if not (has_the_unit and {"epsilon", "noise"} <= declared.keys()):
             continue
+        is_independent = kind.examples()[0].guarantee.independent
         stretch = {"w": w} if w is not None else {}
         for noise, budget in noises.items():
             if budget["noise"] not in (declared["noise"].choices or ()):
@@ -178,7 +179,7 @@ def candidates(w: int | None, asked: Asked, bounds: Iterable[int] = ()) -> dict[
             for n in (None, *(bounds if w is None else ())):
                 # Of a bounded period no further bound on its windows makes the noise any smaller.
                 bound = {} if n is None else {"bounding.max_per_period": n, "bounding.max_cells": None}
-                forms = [PUBLISHED_WITH.get(name, ({}, None)), *([({}, "filter")] if kind.independent else [])]
+                forms = [PUBLISHED_WITH.get(name, ({}, None)), *([({}, "filter")] if is_independent else [])]
                 for own, after in forms:
                     title = ", ".join(filter(None, (name, noise, f"n = {n}" if n else None, *own.values(), after)))
                     found[title] = bound | {"mechanism": [step | own, *([{"type": after}] if after else [])]}

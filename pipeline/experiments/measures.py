@@ -23,8 +23,9 @@ from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.geometry import distance
+from penstock.mechanisms.core.guarantee import DELTA
 from penstock.mechanisms.core.plugin import DataError, ParameterError, nearest
-from penstock.mechanisms.core.schedules import DELTA, BudgetSchedule
+from penstock.mechanisms.core.schedules import BudgetSchedule
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments.games.measures import (

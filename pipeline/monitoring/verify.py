@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import DataError, PenstockError, RowEquationError
+from penstock.mechanisms.core.unit import LANDMARKS
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.plan import make_plan, outline
 from penstock.pipeline.config.run import RunConfig, loads
@@ -183,7 +184,7 @@ def _covers(charged: float, epsilon: float) -> bool:
 
 
 def _budget(points: pl.DataFrame, plan: Plan) -> Check:
-    budget = plan.traces.mechanism.landmark_budget
+    budget = plan.traces.mechanism.guarantee.amount_of(LANDMARKS)
     if budget is None:
         return Check("budget", True, "the mechanism promises no landmark budget")
     names, times = points["pseudonym"], points["time"].to_numpy()

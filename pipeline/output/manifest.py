@@ -18,6 +18,7 @@ import polars as pl
 
 from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.mechanisms.core.contract import Mechanism
+from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise_keys import BEGINNING
 from penstock.mechanisms.core.plugin import RowEquationError
 from penstock.pipeline.config.canonical import digest, resolved
@@ -26,6 +27,7 @@ from penstock.pipeline.config.sections import SINKS
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.output import files, tables
 from penstock.pipeline.output.files import keeps_truth, ledger_path, merge, parts_folder
+from penstock.pipeline.output.registration import promise
 from penstock.pipeline.output.utility_summary import losses, shared_rows
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.traces import area_of
@@ -79,17 +81,33 @@ def lateness_in_words(source: Source) -> str:
     return "shared: the latest event moves the clock, so that one person's event can make other people's rows late"
 
 
-def guarantee_in_words(mechanism: Mechanism, source: Source) -> dict[str, str]:
-    """Guarantee of one mechanism in words; none where a row's lateness is not its own."""
-    guarantee, lateness = mechanism.stated_guarantee, lateness_in_words(source)
-    statement = guarantee.statement if guarantee.exists else "none: the mechanism has no privacy guarantee"
+def guarantee_in_words(mechanism: Mechanism, promised: Guarantee, source: Source) -> dict[str, Any]:
+    """Guarantee of one mechanism in words and as a figure; none where a row's lateness is not its own.
+
+    ``measure`` and ``amount`` are ``epsilon`` or ``rho`` and how much; null where no such figure is promised.
+    """
+    words, lateness = promised.words, lateness_in_words(source)
+    statement = words.statement if promised.exists else "none: the mechanism has no privacy guarantee"
+    is_shared = lateness.startswith("shared")
+    is_priced = promised.exists and promised.amount is not None and not is_shared
     return {
         "mechanism": type(mechanism).__module__.rpartition(".")[2],
-        "guarantee": f"none: lateness is {lateness}" if lateness.startswith("shared") else statement,
-        "unit": guarantee.unit,
-        "neighbours": guarantee.neighbours,
-        "theorem": guarantee.theorem,
+        "guarantee": f"none: lateness is {lateness}" if is_shared else statement,
+        "measure": promised.measure if is_priced else None,
+        "amount": promised.amount if is_priced else None,
+        "unit": words.unit,
+        "neighbours": words.neighbours,
+        "theorem": words.theorem,
     }
+
+
+def _guarantees(plan: Plan) -> list[dict[str, Any]]:
+    """Guarantees of all steps; that of the step which reads what people do is the promise of the run."""
+    reader = plan.traces.mechanism if plan.on_points else plan.chain.reader
+    return [
+        guarantee_in_words(step, promise(plan) if step is reader else step.guarantee, plan.config.source)
+        for step in plan.config.mechanism
+    ]
 
 
 def ledger_head(plan: Plan) -> dict[str, Any]:
@@ -139,7 +157,7 @@ def public_manifest(
         "configuration": config,
         "configuration_digest": digest(plan.config).hex(),
         "versions": versions(),
-        "guarantee": [guarantee_in_words(m, plan.config.source) for m in plan.config.mechanism],
+        "guarantee": _guarantees(plan),
         "lateness": lateness_in_words(plan.config.source),
         "distinct_people": plan.config.source.has_people,
         "accounts": [dict(books) for books in accounts if books["public"]],

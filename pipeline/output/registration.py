@@ -18,7 +18,9 @@ import numpy as np
 
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
 from penstock.mechanisms.core.events import Block, Event
+from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.mechanisms.core.unit import LANDMARKS, PERIOD, RUN, WINDOW
 from penstock.pipeline.atomic import private_opener
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.kinds import format_duration
@@ -63,23 +65,23 @@ def terms_of(plan: Plan) -> Terms:
 
 def _of_traces(plan: Plan) -> dict[str, Any]:
     mechanism = plan.traces.mechanism
-    guarantee, w, has_periods = mechanism.stated_guarantee, getattr(mechanism, "w", None), mechanism.landmark_budget
-    period = plan.config.budget_period if has_periods is not None else None
-    length = (format_duration(period) if period else "all time") if has_periods is not None else None
-    sizes = "".join(f" ({name} = {size})" for name, size in (("w", w), ("period", length)) if size)
+    guarantee = mechanism.guarantee
+    period = plan.config.budget_period if guarantee.unit == LANDMARKS else None
+    length = format_duration(period) if period else "all time"
+    size = f" (period = {length})" if guarantee.unit == LANDMARKS else ""
     promised = trace_promise(plan)
     return {
         "step": TRACE_STEP,
         "anchor": 0,
-        "measure": "runs" if math.isinf(promised) else "rho" if mechanism.concentrated else "epsilon",
+        "measure": "runs" if math.isinf(promised) else guarantee.measure,
         "budget": 1.0 if math.isinf(promised) else promised,
         # Any two points of a user may be successive ones of w, however long there is none in between.
-        "kind": "stretch" if w is None and has_periods is None else "period",
+        "kind": "stretch" if guarantee.unit == WINDOW else "period",
         "period": period,
         "period_begin": plan.grid.calendar.start(1),
         "period_zone": plan.config.windows.time_zone,
-        "adjacency": guarantee.neighbours,
-        "traces": f"traces: {guarantee.unit}{sizes}, of positions {mechanism.metres:g} m apart",
+        "adjacency": guarantee.words.neighbours,
+        "traces": f"traces: {guarantee.words.unit}{size}, of positions {mechanism.metres:g} m apart",
     }
 
 
@@ -104,27 +106,42 @@ def _of_counts(plan: Plan) -> dict[str, Any]:
         "period_begin": calendar.start(1),
         "period_zone": plan.config.windows.time_zone,
     }
-    guard, w = ReleaseLoop(plan).model, getattr(reader, "w", None)
-    measure = "rho" if getattr(reader, "concentrated", False) else "epsilon"
+    guard, promised = ReleaseLoop(plan).model, reader.guarantee
+    measure, amount = promised.measure or "epsilon", math.inf if promised.amount is None else promised.amount
     if np.isfinite(guard.amount):
         unit = {"kind": "landmarks", **periods, **_landmarks(plan)}
         measure, budget = "rho" if guard.concentrated else "epsilon", guard.amount
-    elif reader.period_budget is not None:
-        unit, budget = {"kind": "period", **periods}, reader.period_budget
-    elif w is not None:
-        # No stretch of so many windows meets more than w of the longer ones that are counted as one.
-        unit, budget = {"length": (w - 1) * together + 1}, float(getattr(reader, "budget", math.inf))
+    elif promised.unit == PERIOD:
+        unit, budget = {"kind": "period", **periods}, amount
+    elif promised.unit == RUN:
+        unit, budget = {"kind": "period", **periods, "period": None}, amount
+    elif promised.unit.kind == "stretch":
+        # No stretch of so many windows meets more than w of the longer ones that are counted as one. What linked
+        # windows cost together is charged window by window, which may add up to more than is promised.
+        budget = float(getattr(reader, "budget", amount))
+        unit = {"length": (promised.unit.length - 1) * together + 1}
     else:
         worst = _worst(plan)
         epsilon, rho = pure_epsilon(worst), concentrated_rho(worst)
         measure = "rho" if np.isinf(epsilon) else "epsilon"
         is_part = _charges_blocks(plan) and plan.bounds_span_windows  # one window is a part of its block
         unit, budget = {}, max(Charge(1, 1, epsilon, rho, 1, "", is_part).amounts(measure))
-    if together > 1 and (w is not None or reader.period_budget is not None):
+    if together > 1 and promised.unit.kind in ("stretch", "period"):
         budget *= 2  # parts of longer windows count as replacements
     if (span := plan.config.output.ledger_span) is not None:
         unit = {"kind": "stretch", "length": span // calendar.step}
     return {**grid, **unit, "measure": measure, "budget": float(budget)}
+
+
+def promise(plan: Plan) -> Guarantee:
+    """Return what a run promises; noise of a stated size is priced under the bounds of the run."""
+    if plan.on_points:
+        return plan.traces.mechanism.guarantee
+    promised = plan.chain.guarantee
+    if promised.measure is None or promised.amount is not None:
+        return promised
+    price = concentrated_rho if promised.concentrated else pure_epsilon
+    return replace(promised, amount=price(_worst(plan)))
 
 
 def _worst(plan: Plan) -> tuple[Event, ...]:

@@ -334,7 +334,7 @@ def unbounded_in_words(config: RunConfig) -> str | None:
     bounding = config.bounding
     if bounding.max_cells is not None or bounding.max_per_period is not None or plan.grid.n_cells == 1:
         return None
-    if not any(step.stated_guarantee.exists for step in config.mechanism):
+    if not any(step.guarantee.exists for step in config.mechanism):
         return None
     return UNBOUNDED.format(n_cells=plan.grid.n_cells)
 

@@ -16,6 +16,7 @@ from penstock.mechanisms.core.events import Block, Event, Repeated
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.plugin import BudgetExceeded
 from penstock.mechanisms.core.state import State, StateFormat, decode_state, encode_state
+from penstock.mechanisms.core.unit import LANDMARKS
 from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.counting.targets import PrivateFacts
 from penstock.pipeline.releasing.ledger import Charge, Ledger
@@ -54,7 +55,7 @@ class ReleaseLoop:
         self.ledger_key = plan.keys.ledger
         self.name = MECHANISMS.name_of(type(self.mechanism))
         guards = [a for a in plan.accountants if isinstance(a, LandmarkBudget)]
-        if not guards and self.mechanism.landmark_budget is not None:
+        if not guards and self.mechanism.guarantee.amount_of(LANDMARKS) is not None:
             guards = [LandmarkBudget()]
         budgets = [guard.start(plan.accounting_facts())[0] for guard in guards]
         # Where several keep a budget, the smallest is the one that can be exceeded.

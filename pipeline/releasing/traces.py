@@ -22,6 +22,7 @@ from penstock.mechanisms.core.schedules import Scheduled
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.trace_goal import PlannedNoise
 from penstock.mechanisms.core.traces import PointSchedule, Traces
+from penstock.mechanisms.core.unit import LANDMARKS
 from penstock.pipeline.counting.contributions import starts_of
 from penstock.pipeline.counting.ingest import RowCounts, rejected_by_reason
 from penstock.pipeline.counting.spec import CoreSpec
@@ -305,7 +306,7 @@ def planned_noise(mechanism: Scheduled, traces: Traces) -> NDArray[np.float64] |
 
 def check_budget(seen: TraceView, mechanism: Scheduled) -> None:
     """Raise `BudgetExceeded` if any user's sum over L ∪ {t} passes the mechanism's budget in any budget period."""
-    budget = mechanism.landmark_budget
+    budget = mechanism.guarantee.amount_of(LANDMARKS)
     if budget is None:
         return
     users, sums = seen.landmark_sums(mechanism.concentrated)

@@ -17,7 +17,7 @@ from penstock.pipeline.reporting.accounts import treatment
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.experiment import is_experiment
 from penstock.pipeline.reporting.markup import definitions, document, number, plural, table
-from penstock.pipeline.reporting.summary import HOPELESS, odds, promises, released, stated, with_values
+from penstock.pipeline.reporting.summary import HOPELESS, odds, promises, pure_epsilon, released, with_values
 
 STATEMENT = "data_protection.html"
 STYLES = ("page.css", "statement.css")
@@ -94,8 +94,8 @@ def _first_lines(run: Run) -> list[tuple[str, str]]:
         )
         lines.append(("No guarantee. ", text))
     for step in kept:
-        statement, epsilon = stated(step, run.configuration)
-        text = f"Noise hides {with_values(step['unit'], run.configuration)}, and nothing larger ({statement})."
+        epsilon = pure_epsilon(step)
+        text = f"Noise hides {step['unit']}, and nothing larger ({step['guarantee']})."
         if epsilon is not None and epsilon >= HOPELESS:
             text += f" With so large an ε it promises next to nothing: {number(epsilon)} nats."
         lines.append(("A limited promise. ", text))
@@ -107,22 +107,21 @@ def _because(run: Run) -> str:
     return f"; lateness is {lateness}" if lateness.startswith("shared") else ""
 
 
-def _promise(step: dict[str, str], configuration: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
+def _promise(step: dict[str, Any], configuration: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
     """The mechanism of a step with a guarantee, and what it promises."""
-    said = {key: with_values(text, configuration) for key, text in step.items()}
-    statement, epsilon = stated(step, configuration)
+    epsilon = pure_epsilon(step)
     rows = [
-        ("What is hidden (unit of privacy)", said["unit"]),
-        ("What is compared (neighbours)", f"{said['neighbours']}: the release is about as likely with it as without"),
-        ("How well (guarantee)", statement),
+        ("What is hidden (unit of privacy)", step["unit"]),
+        ("What is compared (neighbours)", f"{step['neighbours']}: the release is about as likely with it as without"),
+        ("How well (guarantee)", step["guarantee"]),
     ]
     if epsilon is not None:
-        rows.append(("In other words", odds(epsilon, configuration)))
+        rows.append(("In other words", odds(epsilon)))
     rows += [
-        ("Why it holds (theorem)", said["theorem"]),
-        ("What does it (mechanism in force)", f"{said['mechanism']}{_settings(said['mechanism'], configuration)}"),
+        ("Why it holds (theorem)", step["theorem"]),
+        ("What does it (mechanism in force)", f"{step['mechanism']}{_settings(step['mechanism'], configuration)}"),
     ]
-    return said["mechanism"], rows
+    return step["mechanism"], rows
 
 
 def _settings(mechanism: str, configuration: dict[str, Any]) -> str:

@@ -143,7 +143,7 @@ def _traces(run: Run) -> str | None:
     )
 
 
-def promises(guarantee: dict[str, str]) -> bool:
+def promises(guarantee: dict[str, Any]) -> bool:
     """Whether a mechanism of the public manifest has a guarantee of its own."""
     return not guarantee["guarantee"].startswith("none")
 
@@ -151,7 +151,7 @@ def promises(guarantee: dict[str, str]) -> bool:
 def _guarantees(run: Run) -> list[Markup]:
     """A paragraph for each step with a guarantee; other steps of a chain neither add to it nor break it."""
     steps = run.public["guarantee"]
-    found = [_safe_for(step, run.configuration) for step in steps if promises(step)]
+    found = [_safe_for(step) for step in steps if promises(step)]
     others = ", ".join(step["mechanism"] for step in steps if not promises(step))
     if found and others:
         found.append(element("p", f"Further steps, without a promise of their own: {others}."))
@@ -166,30 +166,21 @@ def _guarantees(run: Run) -> list[Markup]:
     return found
 
 
-def _safe_for(guarantee: dict[str, str], configuration: dict[str, Any]) -> Markup:
-    statement, epsilon = stated(guarantee, configuration)
-    guarantee = {key: with_values(text, configuration) for key, text in guarantee.items()}
-    bounded = "" if epsilon is None else f" {odds(epsilon, configuration)}"
+def _safe_for(guarantee: dict[str, Any]) -> Markup:
+    epsilon = pure_epsilon(guarantee)
+    bounded = "" if epsilon is None else f" {odds(epsilon)}"
     return element(
         "p",
-        element("strong", f"{statement}. "),
+        element("strong", f"{guarantee['guarantee']}. "),
         f"Protected is {guarantee['unit']}.{bounded} Neighbours: {guarantee['neighbours']}. "
         f"Mechanism: {guarantee['mechanism']}. Proof: {guarantee['theorem']}.",
     )
 
 
-def stated(guarantee: dict[str, str], configuration: dict[str, Any]) -> tuple[str, float | None]:
-    """A guarantee with its parameters, and its ε in nats where it is pure."""
-    statement = with_values(guarantee["guarantee"], configuration)
-    name = guarantee["mechanism"]
-    section: dict[str, Any] = next((own for own in configuration["mechanism"] if own["type"] == name), {})
-    amount = _epsilon(section)
-    if amount is not None and "ε-differential privacy" in statement and "δ" not in statement:
-        w = f" and w = {section['w']:,} windows" if isinstance(section.get("w"), int) else ""
-        return f"{statement}, with ε = {number(amount)} nats{w}", amount
-    if isinstance(section.get("rho"), int | float):
-        return f"{statement}, with ρ = {number(section['rho'])}", None
-    return statement, None
+def pure_epsilon(guarantee: dict[str, Any]) -> float | None:
+    """ε in nats of a guarantee of the public manifest, where it is that of pure differential privacy."""
+    is_pure = guarantee.get("measure") == "epsilon" and "indistinguishability" not in guarantee["guarantee"]
+    return float(guarantee["amount"]) if is_pure else None
 
 
 def with_values(text: str, configuration: dict[str, Any]) -> str:
@@ -205,7 +196,7 @@ def _plain(value: Any) -> str:
     return number(value, 12) if isinstance(value, float) else str(value)
 
 
-def odds(epsilon: float, configuration: dict[str, Any]) -> str:
+def odds(epsilon: float) -> str:
     """Meaning of an ε for an adversary who sees all releases, and what it leaves open."""
     if epsilon >= HOPELESS:
         return "So large an ε promises next to nothing."
@@ -214,11 +205,6 @@ def odds(epsilon: float, configuration: dict[str, Any]) -> str:
         f"data change by a factor of at most {number(math.exp(epsilon), 3)}. Someone who knows instead how visits "
         "depend on one another can learn more."
     )
-
-
-def _epsilon(section: dict[str, Any]) -> float | None:
-    value = section.get("epsilon")
-    return float(value) if isinstance(value, int | float) and value > 0 else None
 
 
 def _costs(run: Run) -> list[Headline]:

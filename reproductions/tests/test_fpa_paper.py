@@ -65,7 +65,7 @@ def test_it_is_priced_at_what_it_is_worth():
     assert worth(MANY | {"transform": "unnormalised"}, facts) == pytest.approx(worth(MANY, facts) * np.sqrt(168))
     assert worth(MANY | {"measured_sensitivity": 3.0}, facts) == np.inf
     assert worth(MANY | {"inverse": "one_sided"}, facts) == worth(MANY, facts), "an inverse reads the release alone"
-    assert not FpaPaper(**MANY).stated_guarantee.exists
+    assert not FpaPaper(**MANY).guarantee.exists
 
 
 def test_many_cells_make_it_worth_less():

@@ -21,7 +21,11 @@ CASES = [
     for check in checks_for(example)
 ]
 
-COARSE = ("cells_have_noise_of_their_own", "a_changed_count_draws_independent_noise")
+COARSE = (
+    "cells_have_noise_of_their_own",
+    "a_changed_count_draws_independent_noise",
+    "decisions_read_releases_alone",
+)
 
 
 def chains():

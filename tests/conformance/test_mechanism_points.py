@@ -16,6 +16,7 @@ from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import release_traces, run_traces
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.mechanisms.core.traces import PointSchedule, traces_of
+from penstock.mechanisms.core.unit import LANDMARKS
 from penstock.mechanisms.landmark_adaptive import LandmarkAdaptive
 from penstock.mechanisms.landmark_uniform import LandmarkUniform
 from penstock.mechanisms.planar_laplace import PlanarLaplace
@@ -250,10 +251,10 @@ def test_gaussian_noise_has_the_size_that_its_share_of_the_budget_asks_for(mecha
 def test_a_budget_in_epsilon_and_delta_is_the_largest_rho_that_keeps_to_both():
     mechanism = get("landmark_uniform")(epsilon=2.0, delta=1e-6, noise="planar_gaussian", radius=RADIUS)
     assert mechanism.budget == pytest.approx(0.0884, rel=1e-2)
-    assert mechanism.landmark_budget == mechanism.budget
-    assert "ρ-zero-concentrated indistinguishability" in mechanism.stated_guarantee.statement
-    assert "ε = 2 at δ = 1e-06" in mechanism.stated_guarantee.statement
-    assert "planar Gaussian" in mechanism.stated_guarantee.theorem
+    assert mechanism.guarantee.amount_of(LANDMARKS) == mechanism.budget
+    assert "ρ-zero-concentrated indistinguishability" in mechanism.guarantee.words.statement
+    assert "ε = 2 at δ = 1e-06" in mechanism.guarantee.words.statement
+    assert "planar Gaussian" in mechanism.guarantee.theorem
     for wrong in ({"epsilon": 2.0}, {"rho": 0.1, "delta": 1e-6}, {"rho": 0.1, "epsilon": 1.0}, {}):
         with pytest.raises(ParameterError):
             get("landmark_uniform")(**wrong, noise="planar_gaussian")

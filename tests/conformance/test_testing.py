@@ -18,8 +18,9 @@ SOUND = '''
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.mechanisms.core.contract import ADD_REMOVE, ONE_WINDOW, Guarantee, Mechanism, Release
+from penstock.mechanisms.core.contract import Mechanism, Release
 from penstock.mechanisms.core.events import Additive
+from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.plugin import parameter
 
 
@@ -32,9 +33,10 @@ class NAME(Mechanism):
     """
 
     epsilon: float = parameter(doc="budget of one window", above=0)
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit=ONE_WINDOW, neighbours=ADD_REMOVE, statement="e-DP", theorem="Dwork and Roth 2014, theorem 3.6"
-    )
+
+    @property
+    def guarantee(self):
+        return Guarantee(measure="epsilon", amount=self.epsilon, theorem="Dwork and Roth 2014, theorem 3.6")
 
     def start(self, facts):
         return {"sensitivity": facts.constant(float(facts.sensitivity))}

@@ -215,9 +215,10 @@ def _steps(random_: random.Random, n_windows: int, landmarks: bool, deployed: bo
     kind = mechanisms.get(reader["type"])
     if longer and reader["type"] == "fpa":
         before = [step for step in before if step["type"] != "temporal_generalization"]
-    if not kind.may_be_sampled:
+    promised = kind.examples()[0].guarantee
+    if not promised.may_be_sampled:
         before = [step for step in before if step["type"] != "sampling"]
-    weighed = kind.independent and reader["type"] != "fpa"  # else no count has noise of its own to be weighed by
+    weighed = promised.independent and reader["type"] != "fpa"  # else no count has noise of its own to be weighed by
     after = [step for step in AFTER if weighed or step["type"] not in ("filter", "kalman")]
     return [*before, reader, *([] if deployed or random_.random() < 0.7 else random_.sample(after, 1))]
 

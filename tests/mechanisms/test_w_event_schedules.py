@@ -42,7 +42,7 @@ def stretches(epsilons, w):
 
 def spent(mechanism, counts, noise=None):
     """Cost of every window, in the unit of the mechanism's budget."""
-    price = concentrated_rho if mechanism.concentrated else pure_epsilon
+    price = concentrated_rho if mechanism.guarantee.concentrated else pure_epsilon
     facts = Facts(n_cells=counts.shape[1], n_windows=len(counts))
     if noise is None:
         return np.array([price(r.charge) for r in run_mechanism(mechanism, counts, facts, seed=6)])
@@ -198,8 +198,8 @@ def test_what_an_adaptive_schedule_in_rho_promises_is_the_budget_bounded_beforeh
     assert rows["w_event_epsilon_rdp"].value == pytest.approx(2.0)
     assert rows["w_event_rho"].value == pytest.approx(rho_of(2.0, 1e-6))
     assert "Feldman, Zrnic 2021" in rows["w_event_rho"].adjacency
-    assert "Feldman and Zrnic 2021" in mechanism.stated_guarantee.theorem
-    assert "ε = 2 at δ = 1e-06" in mechanism.stated_guarantee.statement
+    assert "Feldman and Zrnic 2021" in mechanism.guarantee.theorem
+    assert "ε = 2 at δ = 1e-06" in mechanism.guarantee.words.statement
     longer = Composition(delta=1e-6, w=4)
     assert "w_event_rho" not in {row.name for row in longer.finish(*longer.start(facts))}
 

@@ -66,7 +66,7 @@ def unit_of(mechanism):
     """Windows in which the protected user may differ, 0-based."""
     if mechanism.unit == PERIOD:
         return list(range(N_WINDOWS))
-    if mechanism.landmark_budget is not None:
+    if mechanism.unit.has_landmarks:
         return [*(i - 1 for i in LANDMARKS), 2]
     return [1, 2, 3] if hasattr(mechanism, "w") else [2]
 
@@ -74,8 +74,9 @@ def unit_of(mechanism):
 def per_window(name, statement):
     """Whether a mechanism promises this about counts of single windows."""
     plugin = mechanisms.get(name)
-    single = "block" not in parameters_of(plugin)
-    return single and plugin.independent and "counts" in plugin.stages and statement in plugin.guarantee.statement
+    single, promised = "block" not in parameters_of(plugin), plugin.examples()[0].guarantee
+    is_stated = statement in promised.in_general.statement
+    return single and promised.independent and "counts" in plugin.stages and is_stated
 
 
 PURE = [name for name in mechanisms.names() if per_window(name, "ε-differential")]

@@ -10,10 +10,11 @@ import numpy as np
 
 from penstock.accountants.landmark_budget import LandmarkBudget
 from penstock.mechanisms.core.chain import Chain
-from penstock.mechanisms.core.contract import Guarantee, Mechanism
+from penstock.mechanisms.core.contract import Mechanism
 from penstock.mechanisms.core.draws import Noise
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.plugin import UnsupportedEvent
+from penstock.mechanisms.core.unit import WINDOW
 from penstock.mechanisms.discrete_laplace import DiscreteLaplace
 from penstock.mechanisms.landmark_adaptive import LandmarkAdaptive
 from penstock.mechanisms.landmark_uniform import LandmarkUniform
@@ -159,7 +160,6 @@ class KeepsEverySecond(Mechanism):
     """
 
     stages: ClassVar[tuple[str, ...]] = ("events",)
-    guarantee: ClassVar[Guarantee] = Guarantee(unit="", neighbours="", statement="none", theorem="none")
 
     def keep(self, users, cells, window, hashes):
         return np.arange(len(users)) % 2 == 0
@@ -256,7 +256,7 @@ CHAINED = (DiscreteLaplace(epsilon=1.0), SuppressSmall(threshold=5))
 
 
 class ReadsLandmarksUnsaid(LandmarkUniform):
-    reads = ()
+    unit = WINDOW
 
 
 def _mutant(broken, *caught_by, **parameters):

@@ -16,7 +16,7 @@ from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import MECHANISMS, Mechanism, Transformation
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
-from penstock.mechanisms.core.schedules import BudgetSchedule, WEventSchedule
+from penstock.mechanisms.core.unit import LANDMARKS, PERIOD
 from penstock.pipeline.config.plan import Plan, make_plan, outline
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import read_memberships
@@ -164,7 +164,7 @@ def _auditable(config: RunConfig) -> RunConfig:
         right = "left out: people are planted in counts, whom this bound would not have left there"
         raise ParameterError("bounding.max_per_period", config.bounding.max_per_period, right)
     kept = tuple(step for number, step in enumerate(steps) if number == 0 or not isinstance(step, Transformation))
-    if not any(step.stated_guarantee.exists for step in kept):
+    if not any(step.guarantee.exists for step in kept):
         raise ParameterError("mechanism", MECHANISMS.name_of(type(kept[0])), "one with a guarantee, to be held against")
     return replace(config, mechanism=kept)
 
@@ -216,17 +216,17 @@ def _stretches(plan: Plan, n_windows: int, length: int | None) -> Iterator[NDArr
     """Windows that one person is in, for each stretch of the run that people are planted in."""
     reader = plan.chain.reader
     windows = plan.grid.windows(1, n_windows)
-    if length is None and (reader.landmark_budget is not None or _by_period(reader)):
+    if length is None and (reader.unit == LANDMARKS or _by_period(reader)):
         for period in sorted({window.period for window in windows}):
             its = [window for window in windows if window.period == period]
-            if reader.landmark_budget is None:
+            if reader.unit != LANDMARKS:
                 yield np.array([window.index for window in its])
                 continue
             # Neighbours of landmark privacy differ in all landmarks and in one other window.
             regular = [window.index for window in its if not window.landmark][:1]
             yield np.array(sorted([window.index for window in its if window.landmark] + regular))
         return
-    length = length or (reader.w if isinstance(reader, WEventSchedule) else reader.unit_windows)
+    length = length or (reader.unit.length)
     if length > n_windows:
         raise ParameterError("windows", length, f"at most the {n_windows} windows of the run")
     most = plan.facts().max_windows or length
@@ -236,14 +236,14 @@ def _stretches(plan: Plan, n_windows: int, length: int | None) -> Iterator[NDArr
 
 def _by_period(reader: Mechanism) -> bool:
     """Whether the only promise is that of a budget period: the schedule chooses when it spends."""
-    return isinstance(reader, BudgetSchedule) and reader.adaptive and not isinstance(reader, WEventSchedule)
+    return reader.guarantee.adaptive and reader.unit in (LANDMARKS, PERIOD)
 
 
 def _budget(plan: Plan, length: int | None) -> tuple[float, bool]:
     """What an adaptive schedule may spend on a stretch, whatever it did spend, and whether that is ρ; else 0."""
-    reader = plan.chain.reader
-    if isinstance(reader, BudgetSchedule) and reader.adaptive and length is None:
-        return reader.budget, reader.concentrated
+    promised = plan.chain.guarantee
+    if promised.adaptive and promised.amount is not None and length is None:
+        return promised.amount, promised.concentrated
     return 0.0, False
 
 
@@ -252,5 +252,5 @@ def _unit(plan: Plan, stretches: Sequence[NDArray[np.int64]], n_own: int) -> str
     longest = max(len(stretch) for stretch in stretches)
     windows = "one window" if longest == 1 else f"{longest} windows"
     cells = "one cell" if n_own == 1 else f"{n_own} cells"
-    landmarks = plan.chain.reader.landmark_budget is not None and longest > 1
+    landmarks = plan.chain.reader.unit == LANDMARKS and longest > 1
     return f"one person in {cells} of {windows}" + " (the landmarks of a period and one other)" * landmarks

@@ -253,7 +253,7 @@ def reconstruct(
         tolerance=settings.tolerance,
         simulated=game.simulated,
         n_samples=game.bound_samples,
-        adaptive=plan.chain.reader.adaptive,
+        adaptive=plan.chain.reader.guarantee.adaptive,
         seed=config.seed or 0,
     )
     folder = Path(folder or config.output.path)

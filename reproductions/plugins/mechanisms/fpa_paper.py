@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core import events
-from penstock.mechanisms.core.contract import Guarantee
 from penstock.mechanisms.core.fourier import Bounds, Calibration, FourierMechanism, Matrix, frozen, l1_sensitivity
+from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.state import State
+from penstock.mechanisms.core.unit import Unit
 
 if TYPE_CHECKING:
     from penstock.mechanisms.core.draws import Noise
@@ -66,12 +67,6 @@ class FpaPaper(FourierMechanism):
     measured_sensitivity: float | None = parameter(None, doc="L2 sensitivity measured from the data", above=0)
     inverse: str = parameter("whole", doc="what becomes of the conjugate half", choices=("whole", "one_sided"))
     most: int | None = parameter(None, doc="counts are rounded and held in [0, most]", at_least=0)
-    guarantee: ClassVar[Guarantee] = Guarantee(
-        unit="all of one user's events in one block of windows",
-        neighbours="add or remove the unit",
-        statement="none",
-        theorem="Rastogi and Nath 2010, theorem 4.1, whose sensitivity is that of one series",
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,6 +78,12 @@ class FpaPaper(FourierMechanism):
         """Both transforms, and a sensitivity as measured."""
         common: dict[str, Any] = {"epsilon": 1.0, "coefficients": 2, "block": 5}
         return cls(**common), cls(**common, transform="unnormalised"), cls(**common, measured_sensitivity=1.5)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """None; users are bounded over a block."""
+        theorem = "Rastogi and Nath 2010, theorem 4.1, whose sensitivity is that of one series"
+        return Guarantee(unit=Unit.block(self.block), theorem=theorem)
 
     @property
     def length(self) -> int:

@@ -298,7 +298,7 @@ def test_what_follows_or_merges_counts_goes_by_raw_counts():
         reading, active = Releasing(noise, steps).reading(release, np.full(3, 5.0))
         assert reading.noise == known
         assert active.all()
-    assert mechanisms.get("raw")().adaptive is False
+    assert mechanisms.get("raw")().guarantee.adaptive is False
 
 
 def test_a_decision_that_read_the_counts_is_no_repetition():

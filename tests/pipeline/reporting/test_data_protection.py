@@ -46,7 +46,7 @@ def test_a_deployment_says_what_it_promises_to_whom_and_at_what_loss(deployed):
     assert "A limited promise." in text[:400]
     assert "A simulation" not in text
     for fact in (
-        "all of one user's bounded contributions in a budget period",
+        "all of one user's events in a budget period",
         "ε-differential privacy per budget period, with ε = 1 nats",
         "change by a factor of at most 2.72",
         "Dwork, McSherry, Nissim, Smith 2006",
@@ -125,7 +125,7 @@ def test_a_lateness_that_others_decide_leaves_no_guarantee(tmp_path):
 
 def test_a_chain_an_unbounded_person_trips_and_an_epsilon_that_promises_nothing(tmp_path):
     step = {"mechanism": "laplace", "guarantee": "ε-differential privacy per window", "unit": "all of it"}
-    step |= {"neighbours": "add or remove it", "theorem": "a proof"}
+    step |= {"neighbours": "add or remove it", "theorem": "a proof", "measure": "epsilon", "amount": 60.0}
     after = {"mechanism": "filter", "guarantee": "none: the mechanism has no privacy guarantee"}
     after |= {"unit": "-", "neighbours": "-", "theorem": "-"}
     public = {"guarantee": [step, after], "sensitivity": {"max_cells": 4}, "distinct_people": False}

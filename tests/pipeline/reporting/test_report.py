@@ -17,7 +17,9 @@ import pytest
 import yaml
 from report_runs import account, experiment_folder, run_folder, trace_folder
 
+from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.plugin import DataError
+from penstock.mechanisms.core.unit import Unit
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.output.tables import RELEASES, TRUTH
 from penstock.pipeline.reporting.accounts import figures
@@ -316,27 +318,30 @@ def test_a_reduced_experiment_says_so(tmp_path):
     assert "Note: reduced size." in warnings_of(page(experiment_folder(tmp_path, reduced=True)))
 
 
-def words_of(folder: Path, guarantee: str, mechanism: dict[str, Any], **sections: Any) -> str:
-    told = {"mechanism": mechanism["type"], "guarantee": guarantee, "unit": "u", "neighbours": "n", "theorem": "t"}
+def words_of(folder: Path, promised: Guarantee) -> str:
+    words = promised.words
+    step = {"mechanism": "laplace", "guarantee": words.statement, "unit": words.unit, "neighbours": words.neighbours}
+    step |= {"theorem": "t", "measure": promised.measure, "amount": promised.amount}
     folder.mkdir()
-    return Text(
-        page(run_folder(folder, public={"guarantee": [told]}, configuration={"mechanism": [mechanism], **sections}))
-    ).text
+    return Text(page(run_folder(folder, public={"guarantee": [step]}))).text
 
 
 def test_an_epsilon_is_never_said_to_be_worth_more_than_it_is(tmp_path):
-    pure = "ε-differential privacy per window"
-    plain = words_of(tmp_path / "plain", pure, {"type": "laplace", "epsilon": 1.0})
+    plain = words_of(tmp_path / "plain", Guarantee(measure="epsilon", amount=1.0))
     assert "knows all other data, the odds that this was in the data change by a factor of at most 2.72." in plain
     assert "can learn more" in plain
-    large = words_of(tmp_path / "large", pure, {"type": "laplace", "epsilon": 60.0})
+    large = words_of(tmp_path / "large", Guarantee(measure="epsilon", amount=60.0))
     assert "with ε = 60 nats" in large
     assert "promises next to nothing" in large
     assert "factor" not in large.partition("in plain words")[0]
-    several = words_of(tmp_path / "w", "w-event " + pure, {"type": "w_event_uniform", "epsilon": 1.0, "w": 24})
-    assert "with ε = 1 nats and w = 24 windows" in several
-    gaussian = words_of(tmp_path / "rho", "ρ-zero-concentrated", {"type": "gaussian", "rho": 0.1})
-    assert "with ρ = 0.1" in gaussian
+    several = words_of(tmp_path / "w", Guarantee(unit=Unit.stretch(24), measure="epsilon", amount=1.0))
+    assert "with ε = 1 nats. Protected is all of one user's events in any 24 successive windows." in several
+    gaussian = words_of(tmp_path / "rho", Guarantee(measure="rho", amount=0.1, delta=1e-5))
+    assert "with ρ = 0.1, hence ε = 1.914 at δ = 1e-05" in gaussian
+    assert "factor" not in gaussian.partition("in plain words")[0]
+    positions = words_of(tmp_path / "traces", Guarantee(measure="epsilon", amount=1.0, radius=50.0))
+    assert "ε-geo-indistinguishability within 50 metres, for each point, with ε = 1 nats." in positions
+    assert "factor" not in positions.partition("in plain words")[0]
 
 
 def warnings_of(text: str) -> str:
@@ -501,19 +506,6 @@ def test_a_run_that_releases_traces_shows_them(tmp_path, monkeypatch):
     monkeypatch.setattr("penstock.pipeline.reporting.page.MOST_POINTS", 2)
     thinned = data(page(tmp_path))["traces"]
     assert unpack(thinned["truth"]).reshape(4, 2)[:, 1].tolist() == [1, 3, 4, 6]
-
-
-def test_a_guarantee_shows_the_values_of_its_parameters(tmp_path):
-    step = {
-        "mechanism": "laplace",
-        "guarantee": "ε within `radius` metres",
-        "unit": "u",
-        "neighbours": "n",
-        "theorem": "t",
-    }
-    mechanism = [{"type": "laplace", "epsilon": 1.0, "radius": 50.0}]
-    text = page(run_folder(tmp_path, public={"guarantee": [step]}, configuration={"mechanism": mechanism}))
-    assert "ε within 50 metres." in Text(text).text
 
 
 def test_an_experiment_has_a_page_too(tmp_path, capsys):

@@ -1,0 +1,174 @@
+"""Guarantees: what a mechanism promises with its parameters, in figures and in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock.mechanisms.core.concentrated import epsilon_of
+from penstock.mechanisms.core.unit import LANDMARKS, WINDOW, Unit
+
+#: δ at which a budget in ρ alone is stated as (ε, δ).
+DELTA = 1e-6
+
+EPSILON, RHO = "epsilon", "rho"
+#: Of the positions of traces, which are no more than a distance apart.
+TIMES = "the times of the points are public"
+#: Who is protected by crowds, from whom, and by which theorem.
+CROWD_UNIT = "one user who is in a single count"
+CROWD_NEIGHBOURS = "the user is left out, where the crowd does not hide them already"
+CROWD_THEOREM = "Gehrke, Hay, Lui, Pass 2012, crowd-blending privacy, which is no differential privacy"
+
+
+class Words(NamedTuple):
+    """A guarantee in words: its statement, its unit of privacy, its neighbours and its theorem."""
+
+    statement: str
+    unit: str
+    neighbours: str
+    theorem: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """What a mechanism promises.
+
+    Parameters
+    ----------
+    unit
+        The unit of privacy: what of one user is protected together.
+    measure
+        ``epsilon``, or ``rho`` of zero-concentrated differential privacy; None: no differential privacy is promised.
+    amount
+        ε or ρ of a unit; None where it follows from the bounds of the run (noise of a stated size).
+    delta
+        δ at which a ρ is stated as (ε, δ); None: `DELTA`.
+    theorem
+        Where it is proved: authors, year, theorem.
+    radius
+        On traces: distance in metres of the positions that neighbours differ in. None: counts, where neighbours differ
+        by all of a unit (add or remove).
+    goal
+        On traces: conditional inferential loss that secret points keep to, in place of an amount.
+    crowd
+        k and ε of the crowd that a user in one count blends with (Gehrke et al. 2012); None: no such promise.
+    adaptive
+        Amounts that are spent depend on earlier outputs, so that no accounting may take them for fixed in advance.
+    linked
+        Charges link windows (`events.Linked`): the loss of a window is not that of its release alone.
+    may_be_sampled
+        Each membership is in one noisy number, so that sampling memberships before makes it a sampled event.
+    independent
+        The noise of different windows is independent, as steps that weigh it against predictions take it to be.
+
+    Examples
+    --------
+    >>> promised = Guarantee(unit=Unit.stretch(4), measure="epsilon", amount=1.0, theorem="Kellaris 2014")
+    >>> promised.words.statement, promised.words.unit
+    ('w-event ε-differential privacy, with ε = 1 nats', "all of one user's events in any 4 successive windows")
+    >>> promised.in_general.unit
+    "all of one user's events in any w successive windows"
+    """
+
+    unit: Unit = WINDOW
+    measure: str | None = None
+    amount: float | None = None
+    delta: float | None = None
+    theorem: str = "none"
+    radius: float | None = None
+    goal: float | None = None
+    crowd: tuple[int, float] | None = None
+    adaptive: bool = False
+    linked: bool = False
+    may_be_sampled: bool = True
+    independent: bool = True
+
+    @property
+    def exists(self) -> bool:
+        """Whether any privacy is promised whatever an adversary knows: an infinite amount is no promise."""
+        return self.goal is not None or (self.measure is not None and self.amount != np.inf)
+
+    @property
+    def concentrated(self) -> bool:
+        """Whether the amount is in ρ."""
+        return self.measure == RHO
+
+    def amount_of(self, unit: Unit) -> float | None:
+        """Return the amount if it is that of a given unit, else None."""
+        return self.amount if self.unit == unit and self.measure is not None else None
+
+    @property
+    def words(self) -> Words:
+        """The guarantee with its figures."""
+        sizes = str(self.unit.length), "" if self.radius is None else f"{self.radius:,g}"
+        figure = self._figure() if self.exists else ""
+        return self._said(*sizes, f", with {figure}" if figure else "")
+
+    @property
+    def in_general(self) -> Words:
+        """The guarantee whatever the parameters: letters in place of figures."""
+        return self._said("w" if self.unit.kind == "stretch" else "", "`radius`", "")
+
+    def _figure(self) -> str:
+        if self.goal is not None:
+            return f"a loss of at most {self.goal:g}"
+        if self.amount is None:
+            return ""
+        if not self.concentrated:
+            return f"ε = {self.amount:.4g} nats"
+        delta = self.delta or DELTA
+        return f"ρ = {self.amount:.4g}, hence ε = {epsilon_of(self.amount, delta):.4g} at δ = {delta:g}"
+
+    def _said(self, length: str, metres: str, figure: str) -> Words:
+        if self.crowd is not None:
+            return Words("none", CROWD_UNIT, CROWD_NEIGHBOURS, self.theorem)
+        if self.goal is None and self.measure is None:
+            return Words("none", "none", "none", self.theorem)
+        if self.radius is not None:
+            statement, unit, neighbours = self._of_traces(length, metres)
+        else:
+            statement, unit = self._of_counts(length)
+            neighbours = "add or remove the unit" + ("; landmarks are public" if self.unit == LANDMARKS else "")
+        return Words(statement + figure if self.exists else "none", unit, neighbours, self.theorem)
+
+    def _of_counts(self, length: str) -> tuple[str, str]:
+        """Statement and unit on counts."""
+        law = "ρ-zero-concentrated differential privacy" if self.concentrated else "ε-differential privacy"
+        windows = f"{length} windows" if length else "windows"
+        return {
+            "window": (f"{law} per window", "all of one user's events in one window"),
+            "stretch": (f"w-event {law}", f"all of one user's events in any {length} successive windows"),
+            "block": (f"{law} per block", f"all of one user's events in one block of {windows}"),
+            "run": (f"user-level {law}", "all of one user's events in all windows"),
+            "period": (f"{law} per budget period", "all of one user's events in a budget period"),
+            "landmarks": (
+                f"{law} per budget period",
+                "all of one user's events in the landmark windows of a budget period and in any one other window",
+            ),
+        }[self.unit.kind]
+
+    def _of_traces(self, length: str, metres: str) -> tuple[str, str, str]:
+        """Statement, unit and neighbours on traces."""
+        if self.goal is not None:
+            return (
+                "conditional inferential privacy of secret points",
+                "the secret points of one user's trace",
+                f"two hypotheses at most {metres} metres apart at each secret point; {TIMES}",
+            )
+        within = f"indistinguishability within {metres} metres"
+        law = f"ρ-zero-concentrated {within}" if self.concentrated else f"ε-{within}"
+        if self.unit == WINDOW:
+            geo = law if self.concentrated else f"ε-geo-{within}"
+            return (
+                f"{geo}, for each point",
+                "one point of one user",
+                f"two positions at most {metres} metres apart; {TIMES}",
+            )
+        apart = f"two traces at most {metres} metres apart at each of these points; {TIMES}"
+        if self.unit == LANDMARKS:
+            unit = "one user's positions at all landmarks of a budget period and at any one other point"
+            return f"{law}, per user and budget period", unit, f"{apart}, and so are landmarks"
+        unit = f"one user's positions at any {length} successive points"
+        return f"{law}, for any {length} successive points of a user", unit, apart

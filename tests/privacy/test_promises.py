@@ -1,0 +1,190 @@
+"""What every configuration in the repository promises in words, held against what its releases are charged."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import yaml
+from checkout import ROOT
+
+from penstock.accountants.composition import Composition
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.accountants.landmark_budget import LandmarkBudget
+from penstock.mechanisms.core.concentrated import epsilon_of
+from penstock.mechanisms.core.events import Block
+from penstock.mechanisms.core.guarantee import DELTA
+from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.run import run_mechanism, run_traces
+from penstock.pipeline.config.plan import outline
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.output.manifest import public_manifest
+from penstock.pipeline.output.registration import promise
+
+GRID = {"type": "grid", "south": 37.74, "north": 37.82, "west": -122.47, "east": -122.37, "rows": 2, "columns": 3}
+CITY = {
+    "space": GRID,
+    "source": {"type": "synthetic", "seed": 1, "n_users": 5, "from": "2024-01-01T00:00:00Z"},
+}
+LONGER = {"type": "temporal_generalization", "windows": 4}
+BOOKS = [{"type": "composition"}, {"type": "landmark_budget"}]
+#: What no configuration in the repository does.
+FURTHER = {
+    "a stated size": {"mechanism": {"type": "discrete_gaussian", "sigma": 4.0}, "bounding": {"max_cells": 3}},
+    "a tree": {"mechanism": {"type": "hierarchy", "sigma": 4.0, "fan_out": 2}, "bounding": {"max_cells": 3}},
+    "longer windows": {"mechanism": [LONGER, {"type": "laplace", "epsilon": 1}]},
+    "stretches of longer windows": {
+        "mechanism": [
+            {"type": "temporal_generalization", "windows": 4},
+            {"type": "w_event_uniform", "epsilon": 1, "w": 3},
+        ]
+    },
+    "blocks": {"mechanism": {"type": "fpa", "epsilon": 1, "block": 12, "coefficients": 3}},
+    "a period": {
+        "mechanism": {"type": "period_uniform", "rho": 0.5, "noise": "discrete_gaussian"},
+        "bounding": {"max_per_period": 5},
+        "budget_period": "1d",
+    },
+    "links": {"mechanism": {"type": "correlated", "rho": 0.5, "w": 4}},
+    "groups of windows": {"mechanism": {"type": "pegasus", "epsilon": 1.0, "w": 4}},
+    "sampling": {"mechanism": [{"type": "sampling", "rate": 0.5}, {"type": "laplace", "epsilon": 1}]},
+    "no limit": {"mechanism": {"type": "laplace", "epsilon": float("inf")}},
+    "points": {"mechanism": {"type": "planar_laplace", "epsilon": 1, "radius": 50}, "windows": {"type": "timestamps"}},
+    "points of a stretch": {
+        "mechanism": {"type": "w_event_bd", "epsilon": 2, "w": 4, "radius": 50, "noise": "planar_laplace"},
+        "windows": {"type": "timestamps"},
+    },
+}
+
+
+def merged(base, changes):
+    """A section with the keys of another, of which some have dots."""
+    for key, value in changes.items():
+        head, _, rest = key.partition(".")
+        base = base | {head: merged(base.get(head) or {}, {rest: value}) if rest else value}
+    return base
+
+
+def configurations():
+    """Every run that a file under configs/ describes, as plain values."""
+    for path in sorted((ROOT / "configs").rglob("*.yaml")):
+        given = yaml.safe_load(path.read_text(encoding="utf-8"))
+        base = given.get("base", given)
+        if isinstance(base, str):
+            base = yaml.safe_load((path.parent / base).read_text(encoding="utf-8"))
+        base = merged(base, given.get("set") or {})
+        for name, changes in (given.get("variants") or {"": {}}).items():
+            yield f"{path.stem} {name}".strip(), merged(base, changes or {})
+
+
+def planned(values):
+    """The plan of a configuration on a small city for sixty windows, hence without a data set."""
+    values = {key: value for key, value in values.items() if key not in ("accountants", "utility", "output")}
+    begin = (values.get("source") or {}).get("from") or CITY["source"]["from"]
+    windows = values.get("windows") or {"type": "fixed", "size": "1h"}
+    days = {"7d": 420, "1d": 60}.get(windows.get("size"), 3)
+    until = np.datetime64(str(begin).replace("+00:00", "").rstrip("Z")) + np.timedelta64(days, "D")
+    city = CITY | {"source": CITY["source"] | {"from": begin, "until": f"{until}Z"}}
+    read = {"accountants": BOOKS} if {"landmarks", "budget_period"} & values.keys() and "size" in windows else {}
+    run = {"name": "promised", "mode": "simulation", "seed": 1, "windows": windows, "output": {"path": "x"}}
+    return outline(loads(yaml.safe_dump(run | values | city | read)), NoiseKey.from_seed(1))
+
+
+def cost_of_counts(plan, promised):
+    """What the releases of a run charge its dearest unit."""
+    calendar = plan.grid.calendar
+    counts = np.random.default_rng(1).poisson(9, (calendar.n_windows, plan.grid.n_cells))
+    windows = plan.grid.windows(1, calendar.n_windows)
+    facts, price = plan.facts(), concentrated_rho if promised.concentrated else pure_epsilon
+    charged = []  # price, first and last window, 0-based
+    for release in run_mechanism(plan.mechanism, counts, facts, windows=windows):
+        for event in release.charge:
+            first, last = (event.first, event.last) if isinstance(event, Block) else (release.window, release.window)
+            charged.append((price((event,)), first - 1, min(last, len(windows)) - 1))
+    amounts, first, last = (np.array(column) for column in zip(*charged))
+    # A part of what is counted together may give way to another part: a replacement.
+    part = amounts * (2 if plan.chain.together > 1 or plan.bounds_span_windows else 1)
+    facts = {"landmark": [window.landmark for window in windows], "period": [window.period for window in windows]}
+    return promised.unit.cost(amounts, **facts, first=first, last=last, part=part)
+
+
+def cost_of_points(plan, promised):
+    """The same of a trace that has landmarks."""
+    landmarks = np.arange(40) % 7 == 0
+    tracks = [np.tile([39.9, 116.4], (40, 1)) + 0.01 * np.arange(40)[:, None]] * 5
+    released = run_traces(plan.traces.mechanism, tracks, [landmarks] * 5, seed=1)
+    return max(promised.unit.cost(getattr(one, promised.measure), landmark=landmarks) for one in released)
+
+
+def figures_in(statement):
+    """ρ, ε and δ as a statement has them."""
+    found = re.findall(r"(ρ|ε|δ) = ([0-9.e+-]+)", statement)
+    return {name: float(figure.rstrip(".")) for name, figure in found}
+
+
+CONFIGURATIONS = dict(configurations()) | FURTHER
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_what_is_promised_in_words_is_what_is_charged(name):
+    plan = planned(CONFIGURATIONS[name])
+    promised, told = promise(plan), public_manifest(plan)["guarantee"]
+    [stated] = [step for step in told if not step["guarantee"].startswith("none")] or [None]
+    if stated is None:
+        assert not promised.exists
+        return
+    if promised.goal is not None:  # planned and priced for each trace: tests/accountants/gaussian_process
+        assert f"a loss of at most {promised.goal:g}" in stated["guarantee"]
+        return
+    figures = figures_in(stated["guarantee"])
+    assert stated["amount"] == promised.amount
+    if promised.concentrated:
+        assert figures["ρ"] == pytest.approx(promised.amount, rel=1e-3)
+        assert figures["ε"] == pytest.approx(epsilon_of(promised.amount, promised.delta or DELTA), rel=1e-3)
+        assert figures["δ"] == (promised.delta or DELTA)
+    else:
+        assert figures["ε"] == pytest.approx(promised.amount, rel=1e-3)
+    assert str(promised.unit.length) in stated["unit"] or promised.unit.length == 1
+    cost = cost_of_points(plan, promised) if plan.on_points else cost_of_counts(plan, promised)
+    if promised.linked:  # sums of linked charges are no smaller than what is promised
+        assert cost >= promised.amount * (1 - 1e-9)
+    elif promised.adaptive or plan.chain.sampling or plan.chain.temporal:
+        assert 0 < cost <= promised.amount * (1 + 1e-9)
+    else:
+        assert cost == pytest.approx(promised.amount, rel=1e-9)
+    if not plan.on_points:
+        check_accountants(plan, promised)
+
+
+def check_accountants(plan, promised):
+    """Figures of the accountants for the same unit are no larger than what is promised."""
+    facts = plan.accounting_facts()
+    calendar, length = plan.grid.calendar, promised.unit.length
+    counts = np.random.default_rng(1).poisson(9, (calendar.n_windows, plan.grid.n_cells))
+    windows = plan.grid.windows(1, calendar.n_windows)
+    releases = run_mechanism(plan.mechanism, counts, plan.facts(), windows=windows)
+    if promised.unit.kind == "landmarks":
+        accountant, name, most = LandmarkBudget(), "period_loss", promised.amount
+    elif promised.unit.kind in ("stretch", "period") and not promised.linked and length > 1:
+        accountant = Composition(w=length, delta=promised.delta or DELTA)
+        name, most = "w_event_epsilon", promised.amount
+        if promised.concentrated:  # at the orders that the accountant knows
+            name, most = "w_event_epsilon_rdp", 1.001 * epsilon_of(promised.amount, promised.delta or DELTA)
+    else:
+        return
+    model, state = accountant.start(facts)
+    rows = []
+    for release, window in zip(releases, windows):
+        more, state = accountant.charge(release, window, {}, model, state)
+        rows += more
+    rows += accountant.finish(model, state)
+    figures = [row.value for row in rows if row.name == name]
+    assert 0 < max(figures) <= most * (1 + 1e-9)
+
+
+def test_a_promise_that_is_too_small_would_be_seen():
+    plan = planned(FURTHER["stretches of longer windows"])
+    promised = replace(promise(plan), amount=plan.chain.reader.guarantee.amount)
+    assert cost_of_counts(plan, promised) > promised.amount
