@@ -68,7 +68,7 @@ def convert(source: Source, out: str | os.PathLike[str]) -> ConvertSummary:
     from penstock.mechanisms.core.plugin import DataError
 
     path = os.fspath(out)
-    counts = _Counts()
+    counts = _ReadTotals()
     rejects_path = path + ".rejects.jsonl"
     writer: pq.ParquetWriter | None = None
     with _replacing(rejects_path, "w") as rejects, _replacing(path, "wb") as events, ExitStack() as stack:
@@ -108,7 +108,7 @@ def generate(out: str | os.PathLike[str], **parameters: Any) -> ConvertSummary:
     return convert(Synthetic(**parameters), out)
 
 
-class _Counts:
+class _ReadTotals:
     """Running totals over blocks."""
 
     def __init__(self) -> None:

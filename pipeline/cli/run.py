@@ -17,7 +17,7 @@ from penstock.pipeline.cli.command import Command, add_configuration, add_quiet,
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.run import RunConfig
-    from penstock.pipeline.monitoring.metrics import Registry
+    from penstock.pipeline.monitoring.metrics import RunMetrics
     from penstock.pipeline.reporting.result import Result
 
 
@@ -44,11 +44,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _execute(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.config.run import load
     from penstock.pipeline.monitoring.logs import logging_to
-    from penstock.pipeline.monitoring.metrics import Health, Registry, listening
+    from penstock.pipeline.monitoring.metrics import Health, RunMetrics, listening
 
     config = load(arguments.config, arguments.set)
     quiet = arguments.quiet or arguments.json or arguments.log
-    registry, health = Registry(), Health()
+    registry, health = RunMetrics(), Health()
     with ExitStack() as services:
         services.enter_context(listening(registry, health))
         services.enter_context(logging_to(style=arguments.log, deployment=config.mode == "deployment"))
@@ -76,7 +76,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def show_progress(registry: Registry, enabled: bool) -> Iterator[None]:
+def show_progress(registry: RunMetrics, enabled: bool) -> Iterator[None]:
     """Show the progress of a run on standard error while the block runs."""
     if not enabled:
         yield
@@ -91,11 +91,11 @@ def show_progress(registry: Registry, enabled: bool) -> Iterator[None]:
         yield
 
 
-def progress_line(registry: Registry, seconds: float) -> str:
+def progress_line(registry: RunMetrics, seconds: float) -> str:
     """Progress of a run in one line.
 
-    >>> from penstock.pipeline.monitoring.metrics import ROWS, Registry
-    >>> registry = Registry()
+    >>> from penstock.pipeline.monitoring.metrics import ROWS, RunMetrics
+    >>> registry = RunMetrics()
     >>> registry.record(ROWS, 3000, "used")
     >>> progress_line(registry, 2.0)
     '3,000 events read · 0 windows released · 1,500 events/s'

@@ -22,7 +22,7 @@ from penstock.mechanisms.core.plugin import (
     UnknownPlugin,
 )
 from penstock.pipeline.config import yaml
-from penstock.pipeline.config.kinds import Wrong, kind_of
+from penstock.pipeline.config.kinds import WrongValue, kind_of
 from penstock.pipeline.config.removed import replaced_plugin, replacement
 from penstock.pipeline.config.sections import UNIONS, add_folder
 from penstock.pipeline.config.yaml import (
@@ -152,7 +152,7 @@ def _phrase(hint: Any, declared: Parameter, unions: dict[type, Registry[Any]]) -
 
 
 def scalar(node: Node, hint: Any, declared: Parameter, folder: Path | None) -> Any:
-    """Read a single value as a type; raises `Wrong`.
+    """Read a single value as a type; raises `WrongValue`.
 
     ``hint`` is the type: bool, int, float, str, `pathlib.Path`, a Literal or Any. The ``kind`` of ``declared`` says how
     durations, times, paths and metrics are read. Paths are looked for in the working directory, then in ``folder``.
@@ -163,11 +163,11 @@ def scalar(node: Node, hint: Any, declared: Parameter, folder: Path | None) -> A
     5400000
     """
     if not isinstance(node, Scalar) or node.value is None:
-        raise Wrong
+        raise WrongValue
     if typing.get_origin(hint) is Literal:
         choices = [choice for choice in typing.get_args(hint) if choice == node.value]
         if not choices or type(choices[0]) is not type(node.value):
-            raise Wrong
+            raise WrongValue
         return choices[0]
     kind = kind_of(hint, declared)
     value: Any = kind.read(node.value, folder) if kind else node.value
@@ -351,7 +351,7 @@ class Builder:
             return self.dictionary(node, hint, declared, path)
         try:
             return scalar(node, hint, declared, self.folder)
-        except Wrong as wrong:
+        except WrongValue as wrong:
             return self.refuse(node, path, wrong.expected or expected(hint, declared, self.unions))
 
     def list(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:

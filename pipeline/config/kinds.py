@@ -114,7 +114,7 @@ def parse_time(text: str) -> int:
 # Reading of a value that YAML has parsed.
 
 
-class Wrong(Exception):
+class WrongValue(Exception):
     """A value cannot be read as its kind; ``expected`` says more than the phrase of the kind."""
 
     def __init__(self, expected: str | None = None) -> None:
@@ -124,15 +124,15 @@ class Wrong(Exception):
 
 def _boolean(value: Any, folder: Path | None) -> bool:
     if not isinstance(value, bool):
-        raise Wrong
+        raise WrongValue
     return value
 
 
 def _integer(value: Any, folder: Path | None) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
-        raise Wrong
+        raise WrongValue
     if abs(value) >= 2**63:
-        raise Wrong("a whole number that fits in 64 bits")
+        raise WrongValue("a whole number that fits in 64 bits")
     return int(value)
 
 
@@ -140,13 +140,13 @@ def _number(value: Any, folder: Path | None) -> float:
     if value in ("inf", "-inf"):
         return float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Wrong
+        raise WrongValue
     return float(value)
 
 
 def _text(value: Any, folder: Path | None) -> str:
     if not isinstance(value, str):
-        raise Wrong("text (in quotes if it looks like something else)")
+        raise WrongValue("text (in quotes if it looks like something else)")
     return value
 
 
@@ -162,17 +162,19 @@ def _time(value: Any, folder: Path | None) -> int:
 
 def _parsed(value: Any, parse: Callable[[str], int]) -> int:
     if not isinstance(value, str):
-        raise Wrong
+        raise WrongValue
     try:
         return parse(value)
     except ValueError as error:
-        raise Wrong(None if str(error) in (A_DURATION, A_TIME) else str(error)) from None
+        raise WrongValue(None if str(error) in (A_DURATION, A_TIME) else str(error)) from None
 
 
 def _input(value: Any, folder: Path | None) -> str:
     path = find(_text(value, folder), folder)
     if path is None:
-        raise Wrong("an existing file or folder (looked for from the working directory and beside the configuration)")
+        raise WrongValue(
+            "an existing file or folder (looked for from the working directory and beside the configuration)"
+        )
     return path
 
 
@@ -181,14 +183,14 @@ def _key(value: Any, folder: Path | None) -> str:
     if not text.startswith("env:"):
         return _input(text, folder)
     if not os.environ.get(text.removeprefix("env:")):
-        raise Wrong("the name of an environment variable that is set")
+        raise WrongValue("the name of an environment variable that is set")
     return text
 
 
 def _metric(value: Any, folder: Path | None) -> str:
     if value not in METRICS:
         near = nearest(str(value), METRICS)
-        raise Wrong(f"one of {', '.join(METRICS)} (did you mean {near!r}?)" if near else None)
+        raise WrongValue(f"one of {', '.join(METRICS)} (did you mean {near!r}?)" if near else None)
     return _text(value, folder)
 
 
@@ -199,7 +201,7 @@ def _metric(value: Any, folder: Path | None) -> str:
 class Kind:
     """One kind of single values.
 
-    ``read``: a value that YAML has parsed, and the configuration's folder, to the program's value; raises `Wrong`.
+    ``read``: a value that YAML has parsed, and the configuration's folder, to the program's value; raises `WrongValue`.
     ``phrase``: what completes "must be …" for a declaration. ``schema``: JSON Schema of a declaration. ``show``: a
     value as people write it.
     """

@@ -160,7 +160,7 @@ def parse(text: str, name: str) -> tuple[Node | None, list[Problem]]:
     """
     if len(text) > MAX_CHARACTERS:
         return None, [Problem(Place(name), (), f"is larger than {MAX_CHARACTERS:,} characters; is it a configuration?")]
-    reader = _Reader(text, name)
+    reader = _NodeReader(text, name)
     try:
         root = reader.document()
     except _Stop as stop:
@@ -195,7 +195,7 @@ class _Stop(Exception):
         self.problem = Problem(place, path, text)
 
 
-class _Reader:
+class _NodeReader:
     """Parser events to nodes; aliases are copied, so that the limits hold for the expanded document."""
 
     def __init__(self, text: str, name: str) -> None:

@@ -34,7 +34,7 @@ PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
-class Measure:
+class MetricDefinition:
     """Definition of one metric."""
 
     name: str  # in Prometheus, after penstock_
@@ -53,33 +53,35 @@ class Measure:
 
 _MILLION = 1_000_000
 _OUTCOMES = ("used", "late", "out_of_area", "out_of_time", "rejected")
-ROWS = Measure(
+ROWS = MetricDefinition(
     "rows_total", "counter", "Rows read, by what became of them.", False, "rows", label="fate", values=_OUTCOMES
 )
-POINTS = Measure("points_total", "counter", "Points of traces released.", False, "points")
-WINDOWS = Measure(
+POINTS = MetricDefinition("points_total", "counter", "Points of traces released.", False, "points")
+WINDOWS = MetricDefinition(
     "windows_total", "counter", "Windows released, by action.", True, "windows", label="action", values=ACTIONS
 )
-EPSILON = Measure(
+EPSILON = MetricDefinition(
     "epsilon_total", "counter", "Sum of the ε of this process's releases.", True, "epsilon_millionths", _MILLION
 )
-BUDGET_LEFT = Measure(
+BUDGET_LEFT = MetricDefinition(
     "budget_left", "gauge", "ε that the current budget period has left.", True, "budget_left_millionths", _MILLION
 )
-LAST_WINDOW = Measure("last_window", "gauge", "Number of the latest window released.", True, "last_window")
+LAST_WINDOW = MetricDefinition("last_window", "gauge", "Number of the latest window released.", True, "last_window")
 _END = "last_window_end_seconds"
-LAST_WINDOW_END = Measure(_END, "gauge", "End of the latest window released, in seconds since 1970.", True, _END)
-LATEST_EVENT = Measure(
+LAST_WINDOW_END = MetricDefinition(
+    _END, "gauge", "End of the latest window released, in seconds since 1970.", True, _END
+)
+LATEST_EVENT = MetricDefinition(
     "latest_event_seconds",
     "gauge",
     "Clock of a local stream: its latest arrival or event, in seconds since 1970.",
     False,
 )
-WATERMARK = Measure(
+WATERMARK = MetricDefinition(
     "watermark_seconds", "gauge", "Watermark of a local stream, in seconds since 1970: windows end by it.", False
 )
-DUE = Measure("windows_due", "gauge", "Windows of a local stream that are final and not released yet.", False)
-RELEASE_DELAY = Measure(
+DUE = MetricDefinition("windows_due", "gauge", "Windows of a local stream that are final and not released yet.", False)
+RELEASE_DELAY = MetricDefinition(
     "release_delay_seconds",
     "histogram",
     "Time from a window being final to its release being written; streams only.",
@@ -87,11 +89,13 @@ RELEASE_DELAY = Measure(
     "release_delay_milliseconds",
     1000,
 )
-CHECKPOINT = Measure(
+CHECKPOINT = MetricDefinition(
     "last_checkpoint_seconds", "gauge", "When a stream was last written down, in seconds since 1970.", False
 )
-CHECKPOINT_BYTES = Measure("checkpoint_bytes", "gauge", "Size of the latest checkpoint: what open windows take.", False)
-PERIODS_CLOSED = Measure(
+CHECKPOINT_BYTES = MetricDefinition(
+    "checkpoint_bytes", "gauge", "Size of the latest checkpoint: what open windows take.", False
+)
+PERIODS_CLOSED = MetricDefinition(
     "periods_closed_total",
     "counter",
     "Budget periods that a shard of users no longer counts in: an engine went back behind a release.",
@@ -110,10 +114,10 @@ class Listener:
     As with handlers of `logging`, the code that is measured knows no listener, and runs in workers that have none.
     """
 
-    def record(self, measure: Measure, amount: float, value: str = "") -> None:
+    def record(self, measure: MetricDefinition, amount: float, value: str = "") -> None:
         """Take an increase of a counter, the level of a gauge or an observation of a histogram."""
 
-    def take_over(self, measure: Measure, level: float, value: str = "") -> None:
+    def take_over(self, measure: MetricDefinition, level: float, value: str = "") -> None:
         """Take the level of a counter or gauge that is kept elsewhere, by the workers of a cluster."""
 
     def enter(self, state: str) -> None:
@@ -144,12 +148,12 @@ def add_listener(listener: Listener) -> None:
         _LISTENERS.append(listener)
 
 
-class Registry(Listener):
+class RunMetrics(Listener):
     """Metrics of a run in two registries of Prometheus: ``everything`` and ``public``.
 
     A metric is registered with its first value, so that a gauge is absent until it is set; counters begin at 0.
 
-    >>> registry = Registry()
+    >>> registry = RunMetrics()
     >>> registry.record(WINDOWS, 2, "published")
     >>> registry.value(WINDOWS, "published")
     2.0
@@ -158,12 +162,12 @@ class Registry(Listener):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.everything, self.public = CollectorRegistry(), CollectorRegistry()
-        self._metrics: dict[Measure, Counter | Gauge | Histogram] = {}
+        self._metrics: dict[MetricDefinition, Counter | Gauge | Histogram] = {}
         for measure in MEASURES:
             if measure.kind == "counter":
                 self._metric(measure)
 
-    def record(self, measure: Measure, amount: float, value: str = "") -> None:
+    def record(self, measure: MetricDefinition, amount: float, value: str = "") -> None:
         """Increase a counter, set a gauge, or add an observation to a histogram."""
         metric = self._metric(measure, value)
         if measure.kind == "counter":
@@ -173,7 +177,7 @@ class Registry(Listener):
         else:
             metric.observe(amount)
 
-    def take_over(self, measure: Measure, level: float, value: str = "") -> None:
+    def take_over(self, measure: MetricDefinition, level: float, value: str = "") -> None:
         """Set a gauge, or a counter to what the workers of a cluster have counted."""
         if measure.kind == "counter":
             before = self.value(measure, value) or 0.0
@@ -183,16 +187,16 @@ class Registry(Listener):
             level -= before
         self.record(measure, level, value)
 
-    def value(self, measure: Measure, value: str = "") -> float | None:
+    def value(self, measure: MetricDefinition, value: str = "") -> float | None:
         """Return one value of a counter or gauge; None before the first."""
         labels = {measure.label: value} if measure.label else {}
         return self.everything.get_sample_value(f"penstock_{measure.name}", labels)
 
-    def total(self, measure: Measure) -> float:
+    def total(self, measure: MetricDefinition) -> float:
         """Return the sum over all values of the label."""
         return sum(self.value(measure, value) or 0.0 for value in measure.values or ("",))
 
-    def _metric(self, measure: Measure, value: str = "") -> Any:
+    def _metric(self, measure: MetricDefinition, value: str = "") -> Any:
         """Return the counter, gauge or histogram of a measure, for one value of its label."""
         with self._lock:
             metric = self._metrics.get(measure)
@@ -204,7 +208,7 @@ class Registry(Listener):
         return metric.labels(value) if value else metric
 
 
-def _new(measure: Measure) -> Counter | Gauge | Histogram:
+def _new(measure: MetricDefinition) -> Counter | Gauge | Histogram:
     """Make a metric in no registry, at 0 for every value of its label."""
     name, labels = f"penstock_{measure.name}", [measure.label] if measure.label else []
     if measure.kind == "histogram":
@@ -255,13 +259,13 @@ class Health(Listener):
 # What a run tells.
 
 
-def record(measure: Measure, amount: float, value: str = "") -> None:
+def record(measure: MetricDefinition, amount: float, value: str = "") -> None:
     """Tell all listeners of a measure."""
     for listener in _LISTENERS:
         listener.record(measure, amount, value)
 
 
-def take_over(measure: Measure, level: float, value: str = "") -> None:
+def take_over(measure: MetricDefinition, level: float, value: str = "") -> None:
     """Tell all listeners what the workers of a cluster have counted."""
     for listener in _LISTENERS:
         listener.take_over(measure, level, value)

@@ -17,7 +17,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import disable_created_metrics, make_wsgi_app
 
 from penstock.mechanisms.core.plugin import ParameterError
-from penstock.pipeline.monitoring.metrics import Health, Registry
+from penstock.pipeline.monitoring.metrics import Health, RunMetrics
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -125,7 +125,7 @@ def health_pages(health: Health) -> Pages:
 
 
 @contextmanager
-def serve_metrics(registry: Registry, health: Health, port: int, address: str = LOOPBACK) -> Iterator[str]:
+def serve_metrics(registry: RunMetrics, health: Health, port: int, address: str = LOOPBACK) -> Iterator[str]:
     """Serve ``/metrics`` and ``/healthz`` while the block runs, and yield the server's address.
 
     Beyond the loopback interface only public measures are served: row counts and delays follow the private data, second

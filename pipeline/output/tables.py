@@ -93,7 +93,7 @@ def releases_table(
     release is available that long after its window ends, unless it says when.
     """
     n_cells = len(cells)
-    rows = _Rows.of([r.active for r in releases], n_cells)
+    rows = _RowsOfWindows.of([r.active for r in releases], n_cells)
     names, codes = np.unique([r.noise for r in releases], return_inverse=True)
     actions, action_codes = np.unique([str(r.action) for r in releases], return_inverse=True)
     repeats = rows.spread([-1 if r.repeats is None else int(r.repeats) for r in releases])
@@ -114,7 +114,7 @@ def releases_table(
     return pa.table([columns[name] for name in RELEASES.names], schema=RELEASES)
 
 
-def _optional(rows: _Rows, values: Sequence[NDArray[np.float64] | None]) -> pa.Array:
+def _optional(rows: _RowsOfWindows, values: Sequence[NDArray[np.float64] | None]) -> pa.Array:
     """One vector per window, with nulls where there is none."""
     if all(value is None for value in values):
         return pa.nulls(len(rows.cells()), pa.float64())
@@ -139,7 +139,7 @@ def truth_table(
     counts: NDArray[Any], bounded: NDArray[Any], windows: Sequence[Window], cells: Sequence[str], stream: str
 ) -> pa.Table:
     """One row per cell and window: distinct users before and after bounding, arrays of shape (n_windows, n_cells)."""
-    rows = _Rows.of([None] * len(windows), len(cells))
+    rows = _RowsOfWindows.of([None] * len(windows), len(cells))
     columns = _window_columns(windows, cells, stream, rows)
     columns |= {"count": counts.ravel(), "bounded": bounded.ravel()}
     return pa.table([pa.array(columns[f.name]).cast(f.type) for f in TRUTH], schema=TRUTH)
@@ -178,7 +178,7 @@ def accounts_table(rows: Sequence[AccountRow], accountant: str, stream: str) -> 
     return pa.table(whose | dict(zip(names, columns)), schema=ACCOUNTS)
 
 
-class _Rows(NamedTuple):
+class _RowsOfWindows(NamedTuple):
     """Which cells of which windows have a row, shape (n_windows, n_cells); None: all of them."""
 
     n_windows: int
@@ -186,7 +186,7 @@ class _Rows(NamedTuple):
     active: NDArray[np.bool_] | None
 
     @classmethod
-    def of(cls, masks: Sequence[NDArray[np.bool_] | None], n_cells: int) -> _Rows:
+    def of(cls, masks: Sequence[NDArray[np.bool_] | None], n_cells: int) -> _RowsOfWindows:
         """Rows of windows with these active cells each, None for all."""
         if all(mask is None or mask.all() for mask in masks):
             return cls(len(masks), n_cells, None)
@@ -213,7 +213,9 @@ class _Rows(NamedTuple):
         return whole.ravel() if self.active is None else whole[self.active]
 
 
-def _window_columns(windows: Sequence[Window], cells: Sequence[str], stream: str, rows: _Rows) -> dict[str, Any]:
+def _window_columns(
+    windows: Sequence[Window], cells: Sequence[str], stream: str, rows: _RowsOfWindows
+) -> dict[str, Any]:
     cell = rows.cells()
     return {
         "stream": _dictionary(np.zeros(len(cell), np.int32), [stream]),

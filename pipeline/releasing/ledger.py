@@ -108,7 +108,7 @@ class Posting(NamedTuple):
         return cls(values["run"], values["slot"], values["nonce"], charge)
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """One line of a ledger: what it says, and the head of the chain that it makes."""
 
     values: dict[str, Any]
@@ -236,7 +236,7 @@ class Ledger:
 
     # Reading.
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[LedgerEntry]:
         """Yield all entries from the first; raises `DataError` where the chain is broken."""
         if self.path.exists():
             with self.path.open("rb") as file:
@@ -246,7 +246,7 @@ class Ledger:
         """Yield all charges from the first."""
         return (Posting.of(entry.values) for entry in self.entries() if entry.kind == "charge")
 
-    def whole(self) -> list[Entry]:
+    def whole(self) -> list[LedgerEntry]:
         """Return all entries; raises `DataError` also where the end is missing, by the heads that were kept."""
         kept = [head.read() for head in self._heads]  # before the entries, which others may add to
         entries = list(self.entries())
@@ -257,7 +257,7 @@ class Ledger:
         """Return the head of the chain after every entry; one that was written down elsewhere must be among them."""
         return [entry.head for entry in self.entries()]
 
-    def _lines(self, file: BinaryIO, start: int, head: str) -> Iterator[tuple[Entry, int]]:
+    def _lines(self, file: BinaryIO, start: int, head: str) -> Iterator[tuple[LedgerEntry, int]]:
         """Yield entries from a byte on, where the chain has a head, and the byte after each."""
         file.seek(start)
         end = start
@@ -270,7 +270,7 @@ class Ledger:
                 head = _next_head(head, values)
                 if stated != head:
                     raise ValueError("the chain is broken: a line before it was changed, added or removed")
-                entry = Entry(values, head)
+                entry = LedgerEntry(values, head)
                 if end == 0 and (entry.kind != "ledger" or "version" not in values):
                     raise ValueError("the first line states no version")
                 if entry.kind == "charge":
@@ -484,7 +484,7 @@ class Ledger:
                 head.keep(known.head)
         known.read_to = file.seek(0, os.SEEK_END)
 
-    def _check_heads(self, kept: Sequence[str | None], before: str, entries: Sequence[Entry]) -> None:
+    def _check_heads(self, kept: Sequence[str | None], before: str, entries: Sequence[LedgerEntry]) -> None:
         """Raise `DataError` unless every head that was kept is that of an entry, or the one before them.
 
         One that is gone was lost, but for that of a run which has not charged yet.

@@ -241,7 +241,7 @@ def smallest_is_worst(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Figure:
+class AccountFigure:
     """One name of one accountant over a whole run; accountant, name, unit and adjacency as in its rows."""
 
     accountant: str
@@ -261,7 +261,7 @@ class Figure:
     high: float | None
 
 
-def figures(rows: pl.DataFrame) -> list[Figure]:
+def figures(rows: pl.DataFrame) -> list[AccountFigure]:
     """One figure for each accountant and name, in the order in which the accountant writes them."""
     found = []
     for (_, accountant, name), group in rows.group_by("side", "accountant", "name", maintain_order=True):
@@ -280,7 +280,7 @@ def figures(rows: pl.DataFrame) -> list[Figure]:
         ends = group["high"].cast(pl.Float64).to_numpy()[known]
         ends = ends[~np.isnan(ends)]
         found.append(
-            Figure(
+            AccountFigure(
                 accountant=str(accountant),
                 name=str(name),
                 unit=worst["unit"],

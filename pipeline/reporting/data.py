@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.output.utility_summary import counted, half_width, losses, shared_rows
-from penstock.pipeline.reporting.accounts import Figure, figures
+from penstock.pipeline.reporting.accounts import AccountFigure, figures
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ class Run:
         return self.read("public/releases", shared_rows)
 
     @cached_property
-    def counts(self) -> Counts | None:
+    def counts(self) -> ShownCounts | None:
         """Released and true counts; None before the first release."""
         if self.releases is None or self.releases.is_empty():
             return None
@@ -119,7 +119,7 @@ class Run:
         return rows.sort("is_final", maintain_order=True).unique(key, keep="last", maintain_order=True).collect()
 
     @cached_property
-    def figures(self) -> list[Figure]:
+    def figures(self) -> list[AccountFigure]:
         """One figure for each accountant and name."""
         return figures(self.accounts)
 
@@ -189,7 +189,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Counts:
+class ShownCounts:
     """Counts of a run, as far as the page shows them."""
 
     #: One row a window shown, in order: window, start and end (ms), landmark, action (position in `ACTIONS`), epsilon.
@@ -211,7 +211,7 @@ class Counts:
         return sorted(((action, n) for action, n in counted if n), key=lambda pair: -pair[1])
 
 
-def _released(rows: pl.LazyFrame, windows: pl.DataFrame) -> Counts:
+def _released(rows: pl.LazyFrame, windows: pl.DataFrame) -> ShownCounts:
     """Counts without the truth; memory is bounded by what the page shows, not by the length of the table."""
     shown = windows.tail(MOST_WINDOWS)
     # In the order in which cells first come up.
@@ -222,7 +222,7 @@ def _released(rows: pl.LazyFrame, windows: pl.DataFrame) -> Counts:
     names = tuple(busiest["cell"].cast(pl.String))
     columns = pl.col("value").alias("released"), half_width().alias("margin")
     matrices = _matrices(rows, shown["window"], names, *columns)
-    return Counts(shown, names, len(windows), len(cells), **matrices)
+    return ShownCounts(shown, names, len(windows), len(cells), **matrices)
 
 
 def _windows(releases: pl.DataFrame) -> pl.DataFrame:

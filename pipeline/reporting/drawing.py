@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.output.maps import CELLS, read_cells, read_outlines, rings_of
 from penstock.pipeline.output.utility_summary import ends
-from penstock.pipeline.reporting.data import Counts, Run
+from penstock.pipeline.reporting.data import Run, ShownCounts
 from penstock.pipeline.sources.reading.services import MissingLibrary
 
 if TYPE_CHECKING:
@@ -197,14 +197,14 @@ def _signed_square(values: Any) -> Any:
     return np.sign(values) * np.square(values)
 
 
-def _counts(run: Run) -> Counts:
+def _counts(run: Run) -> ShownCounts:
     counts = run.counts
     if counts is None:
         raise DataError(f"{run.folder}: there are no released counts to draw")
     return counts
 
 
-def _cell(counts: Counts, cell: str | None) -> int:
+def _cell(counts: ShownCounts, cell: str | None) -> int:
     if cell is None:
         return int(np.argmax(np.nansum(counts.released, axis=0)))
     if cell not in counts.cells:

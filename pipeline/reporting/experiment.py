@@ -43,7 +43,7 @@ def is_experiment(folder: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class Experiment:
+class ExperimentFolder:
     """One experiment folder; its files are read on first use."""
 
     folder: Path
@@ -244,7 +244,7 @@ def frame_table(frame: pl.DataFrame, caption: str) -> Markup:
     return table(frame.columns, [list(map(_cell, row)) for row in frame.iter_rows()], caption)
 
 
-def choice_section(experiment: Experiment) -> Markup | None:
+def choice_section(experiment: ExperimentFolder) -> Markup | None:
     """Limits, best setting, frontier and table; None for an experiment without a choice."""
     choice = experiment.manifest.get("choice")
     if not choice:
@@ -257,7 +257,7 @@ def choice_section(experiment: Experiment) -> Markup | None:
     return join(*parts)
 
 
-def _found(experiment: Experiment, choice: dict[str, Any]) -> str:
+def _found(experiment: ExperimentFolder, choice: dict[str, Any]) -> str:
     limits = "; ".join(f"{experiment.label(name)} {words} {number(limit)}" for name, words, limit in experiment.limits)
     table = experiment.frontier
     has_intervals = table is not None and any(table[n].count() for n in table.columns if n.startswith("low "))
@@ -270,7 +270,7 @@ def _found(experiment: Experiment, choice: dict[str, Any]) -> str:
     return f"{kept}{told} Nothing can be advised: ask for less, or spend more."
 
 
-def _binding(experiment: Experiment, choice: dict[str, Any]) -> str:
+def _binding(experiment: ExperimentFolder, choice: dict[str, Any]) -> str:
     """The limit that decides, the setting that it keeps out, and the nearest one that keeps it."""
     found = choice.get("binding")
     if not found:
@@ -286,7 +286,7 @@ def _binding(experiment: Experiment, choice: dict[str, Any]) -> str:
     return f" What binds is the limit on {experiment.label(name)}: {out} {told(found['setting'])}{keeping}."
 
 
-def _best(experiment: Experiment, choice: dict[str, Any]) -> Markup | None:
+def _best(experiment: ExperimentFolder, choice: dict[str, Any]) -> Markup | None:
     """The best setting, its figures against their limits, and its configuration to run."""
     best = choice.get("best")
     if not best:
@@ -306,7 +306,7 @@ def _best(experiment: Experiment, choice: dict[str, Any]) -> Markup | None:
     return join(title, headlines("Best setting", numbers) if numbers else None, configuration)
 
 
-def _shown(experiment: Experiment, table: pl.DataFrame) -> pl.DataFrame:
+def _shown(experiment: ExperimentFolder, table: pl.DataFrame) -> pl.DataFrame:
     """Names as people read them; intervals are in the CSV of the chart."""
     marks = [name for name in ("best", "allowed", "frontier") if name in table.columns]
     means = [name for name in table.columns if name.startswith("mean ")]
@@ -319,7 +319,7 @@ def _shown(experiment: Experiment, table: pl.DataFrame) -> pl.DataFrame:
     return table.select(*varied, *marks, *means).rename(names)
 
 
-def frontier(experiment: Experiment) -> dict[str, Any] | None:
+def frontier(experiment: ExperimentFolder) -> dict[str, Any] | None:
     """Chart of the frontier: every setting by its limited measures."""
     table, choice = experiment.frontier, experiment.manifest.get("choice")
     if table is None or not choice:

@@ -17,8 +17,8 @@ from penstock.pipeline.config.build import input_paths, read_plugin
 from penstock.pipeline.output import files
 from penstock.pipeline.output.maps import geometries, read_cells, read_outlines, rings_of
 from penstock.pipeline.reporting.accounts import charts, metric_words, smallest_is_worst, treatment
-from penstock.pipeline.reporting.data import Counts, Run
-from penstock.pipeline.reporting.experiment import Experiment, choice_section, frontier, is_experiment
+from penstock.pipeline.reporting.data import Run, ShownCounts
+from penstock.pipeline.reporting.experiment import ExperimentFolder, choice_section, frontier, is_experiment
 from penstock.pipeline.reporting.glossary import words
 from penstock.pipeline.reporting.markup import (
     content_hash,
@@ -112,7 +112,7 @@ def _run_json(run: Run) -> dict[str, Any]:
     }
 
 
-def _counts_json(counts: Counts) -> dict[str, Any]:
+def _counts_json(counts: ShownCounts) -> dict[str, Any]:
     times = {name: pack(counts.windows[name], exact=True) for name in ("start", "end")}
     others = {name: pack(counts.windows[name]) for name in ("window", "landmark", "action", "epsilon")}
     margin = counts.margin
@@ -125,7 +125,7 @@ def _counts_json(counts: Counts) -> dict[str, Any]:
     return times | others | {"actions": ACTIONS, "cells": counts.cells} | matrices
 
 
-def _utility_charts(run: Run, utility: pl.DataFrame, counts: Counts) -> list[dict[str, Any]]:
+def _utility_charts(run: Run, utility: pl.DataFrame, counts: ShownCounts) -> list[dict[str, Any]]:
     """A chart for each metric that has a figure per window."""
     made = []
     windows = counts.windows["window"]
@@ -139,7 +139,7 @@ def _utility_charts(run: Run, utility: pl.DataFrame, counts: Counts) -> list[dic
     return made
 
 
-def _cell_metrics(utility: pl.DataFrame, counts: Counts) -> list[dict[str, Any]]:
+def _cell_metrics(utility: pl.DataFrame, counts: ShownCounts) -> list[dict[str, Any]]:
     """Metrics that have a figure per cell, in the order of the cells shown."""
     found = []
     rows = utility.filter(pl.col("scope").str.starts_with("cell:"))
@@ -263,7 +263,7 @@ def _costs_by_person(accounts: pl.DataFrame, people: pl.Series) -> dict[str, dic
 
 def experiment_page(folder: Path) -> str:
     """The page of an experiment."""
-    experiment = Experiment(folder)
+    experiment = ExperimentFolder(folder)
     name = str(experiment.manifest["name"])
     first = experiment.verdict(), as_html(experiment.warnings())
     sections = [

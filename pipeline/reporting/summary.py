@@ -16,7 +16,7 @@ from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.pipeline.counting.input_check import lost
 from penstock.pipeline.output.utility_summary import UNBOUNDED, beats, counted, in_words, losses_in_words, zone_in_words
-from penstock.pipeline.reporting.accounts import Figure, metric_words, smallest_is_worst, treatment
+from penstock.pipeline.reporting.accounts import AccountFigure, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.markup import (
     Cell,
@@ -208,7 +208,7 @@ def odds(epsilon: float) -> str:
 
 
 def _costs(run: Run) -> list[Headline]:
-    by_accountant: dict[str, list[Figure]] = {}
+    by_accountant: dict[str, list[AccountFigure]] = {}
     for figure in run.figures:
         by_accountant.setdefault(figure.accountant, []).append(figure)
     found = []
@@ -228,7 +228,7 @@ def _costs(run: Run) -> list[Headline]:
 ONE_OF_THEM = " Also if one event alone goes: the bound may then keep another cell, and two counts change."
 
 
-def _headline(figure: Figure, run: Run, baseline: float | None) -> Headline:
+def _headline(figure: AccountFigure, run: Run, baseline: float | None) -> Headline:
     worst = "" if figure.window is None else ", worst"
     # Adversaries of `KNOWN` are those of counts; the rows of traces name their neighbours.
     adversary = "" if run.traces is not None else treatment(figure.accountant).adversary

@@ -16,7 +16,7 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.utils.timestamp import Timestamp
 
-from penstock.pipeline.monitoring.metrics import Listener, Measure, add_listener
+from penstock.pipeline.monitoring.metrics import Listener, MetricDefinition, add_listener
 from penstock.pipeline.monitoring.redaction import redact
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.failure import is_lasting, note_failure
@@ -174,14 +174,14 @@ def typed(collection: Any, kind: Any) -> Any:
 class BeamMetrics(Listener):
     """Beam's own metrics, which its runner collects from all workers."""
 
-    def record(self, measure: Measure, amount: float, value: str = "") -> None:
+    def record(self, measure: MetricDefinition, amount: float, value: str = "") -> None:
         """Report a measure to Beam, in whole units."""
         if measure.beam is not None:
             _updater(measure, value)(round(amount * measure.per_unit))
 
 
 @cache
-def _updater(measure: Measure, value: str) -> Callable[[int], None]:
+def _updater(measure: MetricDefinition, value: str) -> Callable[[int], None]:
     """The method of Beam's metric that takes a number."""
     name = measure.beam_name(value)
     updater: Callable[[int], None]

@@ -22,7 +22,7 @@ import grpc
 
 from penstock.mechanisms.core.plugin import DataError, StateVersionError
 from penstock.pipeline.monitoring import logs, metrics
-from penstock.pipeline.monitoring.metrics import MEASURES, Measure
+from penstock.pipeline.monitoring.metrics import MEASURES, MetricDefinition
 from penstock.pipeline.output import files
 from penstock.pipeline.runners.beam.graph import GRAPH
 from penstock.pipeline.runners.flink import jars
@@ -331,7 +331,7 @@ def _name(identifier: str) -> str:
     return identifier.partition(_MARK)[2]
 
 
-def _beam_names() -> Iterator[tuple[str, tuple[Measure, str]]]:
+def _beam_names() -> Iterator[tuple[str, tuple[MetricDefinition, str]]]:
     for measure in MEASURES:
         if measure.beam is not None and measure.kind != "histogram":
             for value in measure.values or ("",):

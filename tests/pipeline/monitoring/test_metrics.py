@@ -27,7 +27,7 @@ from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.monitoring import logs, metrics
-from penstock.pipeline.monitoring.metrics import MEASURES, ROWS, WINDOWS, Health, Registry, listening, running
+from penstock.pipeline.monitoring.metrics import MEASURES, ROWS, WINDOWS, Health, RunMetrics, listening, running
 from penstock.pipeline.monitoring.server import health_pages, serve, serve_metrics
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -54,13 +54,13 @@ def samples(text: str) -> dict[tuple[str, str], float]:
 
 
 @pytest.fixture
-def registry() -> Iterator[Registry]:
+def registry() -> Iterator[RunMetrics]:
     """The metrics of the runs of a test."""
-    with listening(registry := Registry()):
+    with listening(registry := RunMetrics()):
         yield registry
 
 
-def exposition(registry: Registry, with_operator: bool) -> str:
+def exposition(registry: RunMetrics, with_operator: bool) -> str:
     """Text of metrics, as they are served."""
     disable_created_metrics()
     return generate_latest(registry.everything if with_operator else registry.public).decode()
@@ -109,7 +109,7 @@ def test_a_stream_measures_delays_and_checkpoints(small_run):
     bounds = {"from": "2024-01-01T00:00:00Z", "until": "2024-01-01T06:00:00Z"}
     first = small_run(events(500, seed=1))
     source["path"] = str(first.folder.parent / "events.csv")
-    with listening(registry := Registry()):
+    with listening(registry := RunMetrics()):
         result = small_run(source["path"], "stream", source={"type": "stream", "of": source | bounds})
     found = samples(exposition(registry, with_operator=True))
     assert found["penstock_rows_total", "used"] == result.manifest["rows"]["used"]
@@ -124,17 +124,17 @@ def test_a_stream_measures_delays_and_checkpoints(small_run):
 
 
 def test_who_listens_hears_of_the_runs_of_its_block_only(small_run):
-    with listening(first := Registry()):
+    with listening(first := RunMetrics()):
         small_run(events(100, seed=1))
-    with listening(second := Registry()):
+    with listening(second := RunMetrics()):
         small_run(events(50, seed=2))
     assert (first.total(ROWS), second.total(ROWS)) == (101, 51)
 
 
 def test_public_measures_do_not_depend_on_the_data(small_run):
-    with listening(one := Registry()):
+    with listening(one := RunMetrics()):
         small_run(events(500, seed=1))
-    with listening(other := Registry()):
+    with listening(other := RunMetrics()):
         small_run(events(90, seed=2))
     public = exposition(one, with_operator=False)
     assert exposition(other, with_operator=False) == public
@@ -180,14 +180,14 @@ def test_beyond_this_machine_only_public_measures_are_served(small_run, registry
 def test_wrong_addresses_are_explained(port, address):
     with (
         pytest.raises(ParameterError, match=r"a port from 0 to 65535|an IP address"),
-        serve_metrics(Registry(), Health(), port, address),
+        serve_metrics(RunMetrics(), Health(), port, address),
     ):
         pass
 
 
 def test_a_taken_port_is_a_message(tmp_path, capsys):
     config = endless(tmp_path)
-    with serve_metrics(Registry(), Health(), 0) as address:
+    with serve_metrics(RunMetrics(), Health(), 0) as address:
         assert main(["run", str(config), "--metrics-port", address.rpartition(":")[2], "--quiet"]) == 1
     assert "Address already in use" in capsys.readouterr().err
 
@@ -324,7 +324,7 @@ def test_a_deployment_tells_no_identity(tmp_path, capsys):
         "output": {"path": str(tmp_path / "out"), "ledger_source": "events"},
     }
     (tmp_path / "deployed.yaml").write_text(json.dumps(config))
-    with listening(registry := Registry()), serve_metrics(registry, Health(), 0) as address:
+    with listening(registry := RunMetrics()), serve_metrics(registry, Health(), 0) as address:
         assert main(["run", str(tmp_path / "deployed.yaml"), "--log", "json"]) == 0
         told = get(f"{address}/metrics") + get(f"{address}/healthz")
     shown = capsys.readouterr()

@@ -25,7 +25,7 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.count import GroupCounts
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.counting.spec import STREAM
-from penstock.pipeline.monitoring.metrics import PERIODS_CLOSED, Registry, listening
+from penstock.pipeline.monitoring.metrics import PERIODS_CLOSED, RunMetrics, listening
 from penstock.pipeline.output.files import ledger_path, parts_folder
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
 from penstock.pipeline.runners.beam import IN_PROCESS, distributed, graph
@@ -276,7 +276,7 @@ def test_a_bound_on_a_period_holds_when_a_stream_goes_back_and_other_rows_are_in
         return [decode_counts(path.read_bytes())[0].bounded[0].tolist() for path in paths]
 
     ann, bob = [("ann", 0, "a")], [("bob", 0, "b")]
-    with listening(registry := Registry()):
+    with listening(registry := RunMetrics()):
         assert released(ann) == [[1, 0]]
         # The same rows again, and more: nothing is lost.
         assert released(ann, [("ann", 1, "a"), ("bob", 1, "b")]) == [[1, 0], [0, 1]]

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from penstock.pipeline.monitoring.metrics import EPSILON, LAST_WINDOW, ROWS, WINDOWS, Registry, listening
+from penstock.pipeline.monitoring.metrics import EPSILON, LAST_WINDOW, ROWS, WINDOWS, RunMetrics, listening
 from penstock.pipeline.runners.flink import jobs
 from penstock.pipeline.runners.flink.jobs import FlinkMeasures, cancel_jobs, checkpoints_folder
 
@@ -66,8 +66,8 @@ def plan(tmp_path) -> SimpleNamespace:
 
 
 @pytest.fixture
-def registry() -> Iterator[Registry]:
-    with listening(registry := Registry()):
+def registry() -> Iterator[RunMetrics]:
+    with listening(registry := RunMetrics()):
         yield registry
 
 
