@@ -184,10 +184,10 @@ def _check_input(plan: Plan) -> None:
     """
     if not is_recorded(plan.config.source):
         return
-    found, sample = input_check.first_use(_recorded(plan), plan)
-    if found.used:
+    rows, sample = input_check.first_use(_recorded(plan), plan)
+    if rows.used:
         return
-    why = input_check.why_unused(outcome.as_equation(found), sample, plan)
+    why = input_check.why_unused(outcome.as_equation(rows), sample, plan)
     if plan.config.allow_empty:
         logs.caution(f"nothing of the input can be used, and empty counts are released. {why}")
         return
@@ -212,13 +212,13 @@ def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None
 def _make_ready(plan: Plan, how: Any) -> dict[str, Any] | None:
     """Make the folder ready; the operator's manifest if a run that is to be continued had finished already."""
     if plan.resumed:
-        found: dict[str, Any] | None = how.prepare(plan)
+        manifest: dict[str, Any] | None = how.prepare(plan)
         if open_to_others := files.readable_by_others(plan.folder):
             logs.caution(
                 f"{len(open_to_others):,} files and folders can be opened by others than their owner, such as "
                 f"{open_to_others[0]}; chmod -R go= {plan.folder / 'operator'}"
             )
-        return found
+        return manifest
     _clear(plan)
     if notice := checkpoint.begin(plan):
         logs.caution(notice)

@@ -170,8 +170,8 @@ def _attack(
     }
     outcomes: dict[str, AttackOutcome] = {}
     for name in wanted:
-        told = {} if quiet or name not in begun else {"begun": begun[name]}
-        outcomes[name] = play[name](config, games[name], folder=arguments.out, listener=listener(), **told)
+        begun_option = {} if quiet or name not in begun else {"begun": begun[name]}
+        outcomes[name] = play[name](config, games[name], folder=arguments.out, listener=listener(), **begun_option)
     return outcomes, left_out
 
 
@@ -188,11 +188,11 @@ def _game(kind: Any, arguments: argparse.Namespace) -> Any:
 
 def _figures(outcomes: dict[str, AttackOutcome], left_out: dict[str, str]) -> dict[str, Any]:
     """The JSON output: membership at the top level, the others under their names, and attacks left out."""
-    found = {
+    figures = {
         name: {"folder": str(outcome.folder), "resumed": outcome.n_resumed, **outcome.summary}
         for name, outcome in outcomes.items()
     }
-    return found.pop("membership", {}) | found | {"left_out": left_out}
+    return figures.pop("membership", {}) | figures | {"left_out": left_out}
 
 
 ATTACK = Command(
@@ -224,7 +224,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     out = Path(arguments.out) if arguments.out else None
     if out is not None and out.is_dir():
         raise ParameterError("--out", arguments.out, "a file, not a folder")
-    found = audit(
+    verdict = audit(
         load(arguments.config, arguments.set),
         windows=arguments.windows,
         n_runs=arguments.runs,
@@ -234,12 +234,12 @@ def _audit(arguments: argparse.Namespace) -> int:
         on_data=False if arguments.without_data else None,
     )
     if out is not None:
-        write_json(out, found.as_dict())
+        write_json(out, verdict.as_dict())
     if arguments.json:
-        print_json(found.as_dict())
+        print_json(verdict.as_dict())
     else:
-        print(found.as_text())
-    return FAILED if found.convicted else DONE
+        print(verdict.as_text())
+    return FAILED if verdict.convicted else DONE
 
 
 AUDIT = Command(

@@ -95,52 +95,52 @@ def _execute(arguments: argparse.Namespace) -> int:
             """Show progress, with the failures."""
             show(done + failed, total, f"{failed} failed" if failed else "")
 
-        found = choose(arguments.config, asked, arguments.out, arguments.set, n_jobs, begun, listener)
+        choice = choose(arguments.config, asked, arguments.out, arguments.set, n_jobs, begun, listener)
     if arguments.json:
-        print_json({"folder": str(found.folder), "grids": found.tried, "failed": found.failed, **found.choice})
+        print_json({"folder": str(choice.folder), "grids": choice.tried, "failed": choice.failed, **choice.choice})
     elif not arguments.quiet:
-        print("\n".join(summary(found, asked)))
-    return FAILED if found.failed or not found.choice else DONE
+        print("\n".join(summary(choice, asked)))
+    return FAILED if choice.failed or not choice.choice else DONE
 
 
 def _limits(option: str, texts: Sequence[str]) -> dict[str, float]:
     """Limits of ``measure=number`` texts."""
     from penstock.mechanisms.core.plugin import ParameterError
 
-    found = {}
+    limits = {}
     for text in texts:
         name, _, value = text.partition("=")
         try:
-            found[name] = float(value)
+            limits[name] = float(value)
         except ValueError:
             raise ParameterError(option, text, "a measure and a number, such as relative_mae=0.3") from None
-    return found
+    return limits
 
 
-def summary(found: Choice, asked: Asked) -> list[str]:
+def summary(chosen: Choice, asked: Asked) -> list[str]:
     """The ranking, the limit that binds, and what was written."""
     from penstock.pipeline.experiments.results import best_in_words
 
-    choice, table = found.choice, found.ranking
+    choice, table = chosen.choice, chosen.ranking
     if not choice:
         return ["nothing could be tried: every trial failed"]
     means = [name for name in table.columns if name.startswith("mean ")]
     lines = [
-        f"grid {found.tried[-1]}"
-        + (f" (nothing kept the limits on: {', '.join(found.tried[:-1])})" if found.tried[1:] else "")
+        f"grid {chosen.tried[-1]}"
+        + (f" (nothing kept the limits on: {', '.join(chosen.tried[:-1])})" if chosen.tried[1:] else "")
     ]
     lines.append(f"{'candidate':44}" + "".join(f"{name.removeprefix('mean '):>20}" for name in means) + "  limits")
     for row in table.head(MOST_SHOWN).iter_rows(named=True):
         shown = "".join(f"{row[name]:>20.4g}" for name in means)
         lines.append(f"{row['variant']:44}{shown}  {'kept' if row['allowed'] else 'missed'}")
     if len(table) > MOST_SHOWN:
-        lines.append(f"… and {len(table) - MOST_SHOWN} more, in {found.report}")
+        lines.append(f"… and {len(table) - MOST_SHOWN} more, in {chosen.report}")
     limits = ", ".join(_limit(name, asked.limits) for names in asked.limits.values() for name in names)
     lines.append(f"limits    {limits}" + (", of the whole interval over seeds" if asked.n_seeds > 1 else ""))
     if binding := choice["binding"]:
         lines.append(in_words(binding, choice))
     if choice["best"]:
-        lines.append(f"best      {choice['best']['values']['variant']}: {found.folder / 'best.yaml'}")
+        lines.append(f"best      {choice['best']['values']['variant']}: {chosen.folder / 'best.yaml'}")
         lines.append(f"          {best_in_words(choice['best'])}")
         if choice["best"]["values"]["variant"] in _useless(table):
             lines.append("CAUTION   the best is no nearer to the counts than zeros are: publish nothing, or spend more")
@@ -165,14 +165,14 @@ def in_words(binding: dict[str, Any], choice: dict[str, Any]) -> str:
     """The limit that binds, with the setting that it keeps out and the nearest one that keeps it."""
     name, limit = binding["limit"], _limit(binding["limit"], choice)
 
-    def told(row: dict[str, Any]) -> str:
+    def setting_in_words(row: dict[str, Any]) -> str:
         """A setting with its figure."""
         return f"{row['variant']} ({name} {row[f'mean {name}']:.4g})"
 
     keeping = binding["keeping"]
-    nearest = f"; the nearest that keeps it is {told(keeping)}" if keeping else "; nothing keeps it"
+    nearest = f"; the nearest that keeps it is {setting_in_words(keeping)}" if keeping else "; nothing keeps it"
     out = "is better and misses it" if choice["best"] else "is nearest to all limits, and misses it"
-    return f"binding   {limit}: {told(binding['setting'])} {out}{nearest}"
+    return f"binding   {limit}: {setting_in_words(binding['setting'])} {out}{nearest}"
 
 
 CHOOSE = Command(

@@ -238,8 +238,8 @@ def _learn(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.config.run import load
 
     config = load(arguments.config, arguments.set)
-    found = learn_to_file(config, arguments.out, arguments.windows, arguments.smoothing, arguments.unseen)
-    print_figures(found, arguments.json)
+    learned = learn_to_file(config, arguments.out, arguments.windows, arguments.smoothing, arguments.unseen)
+    print_figures(learned, arguments.json)
     return DONE
 
 
@@ -262,11 +262,11 @@ def _init(arguments: argparse.Namespace) -> int:
 
     if len(arguments.path) > 1:
         raise ParameterError("FILE.csv", arguments.path, "one file, or for several a folder or a pattern in quotes")
-    out, found = write_draft(arguments.path[0], arguments.out, arguments.time_zone)
+    out, draft = write_draft(arguments.path[0], arguments.out, arguments.time_zone)
     if arguments.json:
-        print_json({"file": str(out), "notes": found.notes})
+        print_json({"file": str(out), "notes": draft.notes})
     else:
-        print(*found.notes, f"wrote {out}; now look at it, then: penstock run {out}", sep="\n")
+        print(*draft.notes, f"wrote {out}; now look at it, then: penstock run {out}", sep="\n")
     return DONE
 
 

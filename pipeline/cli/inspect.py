@@ -27,7 +27,7 @@ def entries(kind: str) -> list[dict[str, Any]]:
     from penstock.mechanisms.core.plugin import parameters_of
 
     registry = _registry(kind)
-    found = []
+    plugins = []
     for name in registry.names():
         plugin = registry.get(name)
         entry: dict[str, Any] = {"name": name, "promise": _first_line(plugin)}
@@ -35,8 +35,8 @@ def entries(kind: str) -> list[dict[str, Any]]:
             words = plugin.examples()[0].guarantee.in_general
             entry |= {"guarantee": words.statement, "unit": words.unit, "theorem": words.theorem}
         entry["parameters"] = {p.key or n: p.doc for n, p in parameters_of(plugin).items()}
-        found.append(entry)
-    return found
+        plugins.append(entry)
+    return plugins
 
 
 def text(kind: str) -> str:

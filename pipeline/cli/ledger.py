@@ -98,8 +98,8 @@ def _by_period(terms: Terms, postings: Sequence[Posting]) -> Iterator[dict[str, 
     for posting in postings:
         slots = posting.on_slots(terms.measure)
         table.add(slots)
-        own = table.period(posting.slot) if terms.kind != "stretch" else terms.start(posting.slot) // DAY
-        grouped.setdefault(own, []).append(posting)
+        number = table.period(posting.slot) if terms.kind != "stretch" else terms.start(posting.slot) // DAY
+        grouped.setdefault(number, []).append(posting)
     for _, group in sorted(grouped.items()):
         spent = max(table.spent(posting.slot, posting.last_slot) for posting in group)
         total = sum(posting.charge.amounts(terms.measure)[0] for posting in group)

@@ -105,23 +105,23 @@ def progress_line(registry: RunMetrics, seconds: float) -> str:
     events, windows = registry.total(ROWS), registry.total(WINDOWS)
     points = registry.total(POINTS)
     released = f"{points:,.0f} points released" if points else f"{windows:,.0f} windows released"
-    said = [f"{events:,.0f} events read", released, f"{events / max(seconds, 1e-9):,.0f} events/s"]
+    parts = [f"{events:,.0f} events read", released, f"{events / max(seconds, 1e-9):,.0f} events/s"]
     if (latest := registry.value(LATEST_EVENT)) is not None:
-        said.append(f"at {datetime.fromtimestamp(latest, UTC):%Y-%m-%d %H:%M}")
+        parts.append(f"at {datetime.fromtimestamp(latest, UTC):%Y-%m-%d %H:%M}")
     if (left := registry.value(BUDGET_LEFT)) is not None:
-        said.append(f"ε {left:.3g} left")
-    return " · ".join(said)
+        parts.append(f"ε {left:.3g} left")
+    return " · ".join(parts)
 
 
 def expectations(config: RunConfig) -> list[str]:
     """What to expect of a run, from public facts, before it begins."""
     from penstock.pipeline.output.utility_summary import expected_in_words, unbounded_in_words
 
-    said = [
+    lines = [
         ("expect", expected_in_words(config)),
         ("CAUTION", unbounded_in_words(config)),
     ]
-    return [f"{name:<9} {words}" for name, words in said if words]
+    return [f"{name:<9} {words}" for name, words in lines if words]
 
 
 def summary(result: Result) -> str:

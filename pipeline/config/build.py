@@ -69,13 +69,13 @@ def fields_of(cls: type) -> tuple[Field, ...]:
     if cls in _KNOWN:
         return _KNOWN[cls]
     hints = typing.get_type_hints(cls)
-    found = []
+    keys = []
     for field in dataclasses.fields(cls):
         declared = field.metadata.get("parameter")
         if declared is not None:
             default = field.default_factory() if field.default_factory is not MISSING else field.default
-            found.append(Field(field.name, declared.key or field.name, hints[field.name], declared, default))
-    return _KNOWN.setdefault(cls, tuple(found))
+            keys.append(Field(field.name, declared.key or field.name, hints[field.name], declared, default))
+    return _KNOWN.setdefault(cls, tuple(keys))
 
 
 _KNOWN: dict[type, tuple[Field, ...]] = {}
@@ -109,15 +109,15 @@ def is_tuple(hint: Any) -> bool:
 
 def input_paths(section: Any) -> list[str]:
     """Every input path that a section and its sub-sections name, in order of declaration."""
-    found: list[str] = []
+    paths: list[str] = []
     for field in fields_of(type(section)):
         value = getattr(section, field.name)
         for entry in value if isinstance(value, tuple) else (value,):
             if is_section(type(entry)):
-                found += input_paths(entry)
+                paths += input_paths(entry)
             elif field.declared.kind == "path" and entry is not None:
-                found.append(str(entry))
-    return found
+                paths.append(str(entry))
+    return paths
 
 
 def expected(hint: Any, declared: Parameter, unions: dict[type, Registry[Any]]) -> str:
@@ -387,20 +387,20 @@ class Builder:
 def _refused(node: Mapping, cls: type, error: ParameterError, path: yaml.Path) -> Problem:
     """What a dataclass refused, on the line of the field (or the entry of its list) that it names."""
     steps: yaml.Path = tuple(error.field.split("."))
-    place, found = locate(node, steps)
-    if isinstance(found, Sequence):  # name the entry, not the list
-        for i, item in enumerate(found.items):
+    place, refused = locate(node, steps)
+    if isinstance(refused, Sequence):  # name the entry, not the list
+        for i, item in enumerate(refused.items):
             if plain(item) == error.value:
-                steps, place, found = (*steps, i), item.place, item
+                steps, place, refused = (*steps, i), item.place, item
                 break
-    elif isinstance(found, Mapping) and error.value in found.keys:
+    elif isinstance(refused, Mapping) and error.value in refused.keys:
         text = f"unknown key; it must be {error.expected}"
-        return Problem(found.keys[error.value], (*path, *steps, error.value), text)
-    if found is None and steps[0] not in {field.key for field in fields_of(cls)}:
-        steps, place, found = (), node.place, node  # about the section as a whole
-    if found is None and error.value is None:
+        return Problem(refused.keys[error.value], (*path, *steps, error.value), text)
+    if refused is None and steps[0] not in {field.key for field in fields_of(cls)}:
+        steps, place, refused = (), node.place, node  # about the section as a whole
+    if refused is None and error.value is None:
         return Problem(place, (*path, *steps), f"missing; it must be {error.expected}")
-    value = shown(found) if found is not None else repr(error.value)
+    value = shown(refused) if refused is not None else repr(error.value)
     return Problem(place, (*path, *steps), f"{value} is not allowed; it must be {error.expected}")
 
 

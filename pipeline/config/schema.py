@@ -53,13 +53,13 @@ def reference_markdown() -> str:
 
 def _inside(cls: type) -> dict[type, str]:
     """Sections inside a section, however deep, and their keys; those of a list too."""
-    found: dict[type, str] = {}
+    sections: dict[type, str] = {}
     for field in fields_of(cls):
         for hint in alternatives(field.hint):
             member = typing.get_args(hint)[0] if is_tuple(hint) else hint
             if is_section(member) and member not in UNIONS:
-                found |= {member: field.key} | _inside(member)
-    return found
+                sections |= {member: field.key} | _inside(member)
+    return sections
 
 
 def _summary(cls: type) -> str:
@@ -70,20 +70,20 @@ def _summary(cls: type) -> str:
 def _shared(plugins: Iterable[type]) -> dict[str, str]:
     """Rows by key that several plug-ins have alike; of one key that which most have."""
     counted = Counter((field.key, _row(field)) for plugin in plugins for field in fields_of(plugin))
-    found: dict[str, str] = {}
+    common: dict[str, str] = {}
     for (key, row), n in counted.most_common():
         if n >= _SHARED_BY:
-            found.setdefault(key, row)
-    return found if len(found) > 1 else {}
+            common.setdefault(key, row)
+    return common if len(common) > 1 else {}
 
 
 def _plugin_table(plugin: type, shared: dict[str, str], kind: str) -> str:
     """Keys of a plug-in; those that several types have by name only."""
     rows = {field.key: _row(field) for field in fields_of(plugin)}
-    own = {key: row for key, row in rows.items() if shared.get(key) != row}
-    elsewhere = ", ".join(f"`{key}`" for key in rows if key not in own)
+    particular = {key: row for key, row in rows.items() if shared.get(key) != row}
+    elsewhere = ", ".join(f"`{key}`" for key in rows if key not in particular)
     also = f"[Of several types](#{kind}-keys-of-several-types): {elsewhere}.\n" if elsewhere else ""
-    table = _HEADER + "".join(own.values()) if own else ""
+    table = _HEADER + "".join(particular.values()) if particular else ""
     return "\n".join(filter(None, (also, table))) or "No keys.\n"
 
 

@@ -210,7 +210,7 @@ class Output(Checked):
             raise ParameterError("ledger_source", self.ledger_source, "letters, digits, '.', '_' and '-' only")
         if self.ledger_span is not None and self.ledger_budget is None:
             raise ParameterError("ledger_budget", None, "given with ledger_span: what a person's events in it may cost")
-        own = os.path.realpath(self.path)
+        target = os.path.realpath(self.path)
         store = self.store.path if self.store is not None else "://"
-        if "://" not in store and os.path.commonpath([own, os.path.realpath(store)]) == own:
+        if "://" not in store and os.path.commonpath([target, os.path.realpath(store)]) == target:
             raise ParameterError("store.path", store, "a folder outside output.path")

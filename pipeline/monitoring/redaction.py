@@ -35,9 +35,9 @@ def redact_errors(deployment: bool) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if (told := redact(error)) is error:
+        if (redacted := redact(error)) is error:
             raise
-        raise told from None
+        raise redacted from None
 
 
 class DiskError(PenstockError):
@@ -63,15 +63,15 @@ def explained() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if (told := _of_disk(error)) is None:
+        if (explanation := _of_disk(error)) is None:
             raise
-        raise told from error
+        raise explanation from error
 
 
 def _of_disk(error: OSError) -> DiskError | None:
     """The error of a file system that takes nothing more; None for every other error."""
-    said = _NUMBER.search(str(error))  # what others have raised again, or say in Rust, has its number in words only
-    number = error.errno or (int(said[1]) if said else 0)
+    match = _NUMBER.search(str(error))  # what others have raised again, or say in Rust, has its number in words only
+    number = error.errno or (int(match[1]) if match else 0)
     if number not in _DISK:
         return None
     return DiskError(
@@ -92,8 +92,8 @@ def redact(error: Exception) -> Exception:
     """
     if isinstance(error, (PenstockError, BrokenPipeError)):
         return error
-    if isinstance(error, OSError) and (told := _of_disk(error)) is not None:
-        return told
+    if isinstance(error, OSError) and (redacted := _of_disk(error)) is not None:
+        return redacted
     if isinstance(error, OSError) and error.errno:
         what = f"{place_of(error)}: {os.strerror(error.errno)}"
         return UnforeseenError(f"{what}; a deployment does not tell which file, since it may be named after a person")

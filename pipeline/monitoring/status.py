@@ -70,8 +70,8 @@ def of_folder(folder: Path) -> Status:
 
 def _read(path: Path) -> dict[str, Any]:
     """A JSON file; nothing where there is none."""
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found
+    values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return values
 
 
 def _of_releases(path: Path) -> tuple[int | None, float | None]:

@@ -71,8 +71,8 @@ def _rows(manifest: dict[str, Any]) -> Check:
 
 
 def _schema(folder: Path, name: str, schema: pa.Schema) -> Check:
-    found = pq.read_schema(folder / "public" / f"{name}.parquet").names
-    return Check(f"columns of {name}.parquet", found == schema.names, ", ".join(found))
+    names = pq.read_schema(folder / "public" / f"{name}.parquet").names
+    return Check(f"columns of {name}.parquet", names == schema.names, ", ".join(names))
 
 
 def _releases(folder: Path, manifest: dict[str, Any]) -> list[Check]:
@@ -155,8 +155,8 @@ def _ledger(
         for windows, epsilon in owed
         if not _covers(sum(charged.get(window, 0.0) for window in windows), epsilon)
     ]
-    found = detail.format(len(charged))
-    return Check("ledger", not short, found + (f"; charged too little: {short[:5]}" if short else ""))
+    text = detail.format(len(charged))
+    return Check("ledger", not short, text + (f"; charged too little: {short[:5]}" if short else ""))
 
 
 def _ledger_path(folder: Path, manifest: dict[str, Any]) -> Path:
@@ -175,8 +175,8 @@ def _chain(folder: Path, manifest: dict[str, Any], public: dict[str, Any]) -> Ch
     if public.get("ledger_head", head) != head:
         return Check("ledger chain", False, "the heads in the two manifests differ")
     there = head in heads or (not heads and not head)
-    found = f"{len(heads):,} entries" + ("" if there else "; the head at the end of the run is not among them")
-    return Check("ledger chain", there, found)
+    text = f"{len(heads):,} entries" + ("" if there else "; the head at the end of the run is not among them")
+    return Check("ledger chain", there, text)
 
 
 def _covers(charged: float, epsilon: float) -> bool:
@@ -222,9 +222,9 @@ def _config(manifest: dict[str, Any]) -> RunConfig:
 
 def _inputs(manifest: dict[str, Any]) -> Check:
     try:
-        found = input_digests(_config(manifest))
+        digests = input_digests(_config(manifest))
     except PenstockError as error:
         return Check("input digests", True, f"not checked: {error}")
-    changed = [name for name, value in manifest["inputs"].items() if found.get(name) != value]
-    detail = f"{len(found)} inputs" + (f"; changed: {changed[:5]}" if changed else "")
+    changed = [name for name, value in manifest["inputs"].items() if digests.get(name) != value]
+    detail = f"{len(digests)} inputs" + (f"; changed: {changed[:5]}" if changed else "")
     return Check("input digests", not changed, detail)

@@ -226,28 +226,28 @@ def check_same(plan: Plan) -> None:
 
     Raises `StateVersionError` where another version would have made other traces of the same rows.
     """
-    if not (found := _read_mark(plan.folder)):
+    if not (begun := _read_mark(plan.folder)):
         raise ConfigError((f"--resume: {plan.folder} holds no run to continue; leave --resume out to start one",))
-    if "configuration" not in found or (plan.config.mode == "deployment" and not found.get("nonce")):
+    if "configuration" not in begun or (plan.config.mode == "deployment" and not begun.get("nonce")):
         raise StateVersionError(
             f"--resume: an earlier version of penstock began the run in {plan.folder}; finish it with that version, or "
             "start again in another folder"
         )
-    if found["run"] != run_digest(plan) and (keys := differing_keys(found["configuration"], _identity(plan))):
+    if begun["run"] != run_digest(plan) and (keys := differing_keys(begun["configuration"], _identity(plan))):
         where = f"{', '.join(keys[:8])}{', …' if len(keys) > 8 else ''}"
         text = f"has another configuration ({where}); continue it with the one it began with"
         raise ConfigError((f"--resume: the run in {plan.folder} {text}",))
-    if plan.on_points and found.get("traces", 1) != traces.VERSION:
+    if plan.on_points and begun.get("traces", 1) != traces.VERSION:
         raise StateVersionError(
             f"--resume: another version of penstock began the run in {plan.folder} and finds other points in the same "
             "rows; finish it with that version, or start it again without --resume"
         )
-    if reason := key_mismatch(plan, found["key"]):
+    if reason := key_mismatch(plan, begun["key"]):
         raise ConfigError((f"--resume: the run in {plan.folder} {reason}",))
     if plan.keys.run_id:
         _check_entered(plan)
-    if list(plan.keys.noise_key.fingerprints) != found["key"]:
-        _replace(_mark(plan), _encoded(found | {"key": list(plan.keys.noise_key.fingerprints)}))
+    if list(plan.keys.noise_key.fingerprints) != begun["key"]:
+        _replace(_mark(plan), _encoded(begun | {"key": list(plan.keys.noise_key.fingerprints)}))
 
 
 def _mark(plan: Plan) -> Path:
@@ -257,8 +257,8 @@ def _mark(plan: Plan) -> Path:
 def _read_mark(folder: Path) -> dict[str, Any]:
     """What the mark of a folder says; nothing where it holds no run."""
     path = folder / "operator" / MARK
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found
+    mark: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return mark
 
 
 # Continue a run that was killed or interrupted, in the folder that it left.
@@ -280,8 +280,8 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
     check_same(plan)
     for temporary in plan.folder.rglob(".*.tmp"):
         temporary.unlink()
-    if (found := finished(plan)) is not None:
-        return found
+    if (manifest := finished(plan)) is not None:
+        return manifest
     registration.resume_run(plan)
     if plan.streaming:
         go_back(plan)
@@ -298,8 +298,8 @@ def finished(plan: Plan) -> dict[str, Any] | None:
     manifest = plan.folder / "operator" / "manifest.json"
     if not manifest.exists():
         return None
-    found: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
-    return found if found["exit"]["code"] in _FINISHED else None
+    values: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
+    return values if values["exit"]["code"] in _FINISHED else None
 
 
 def go_back(plan: Plan) -> None:
@@ -326,12 +326,12 @@ def _accounted(plan: Plan, saved: State | None) -> dict[tuple[int, int], int]:
     """
     if saved is not None:
         ReleaseLoop(plan).released(saved["release"].tobytes())
-    found = {}
-    for number, (accountant, own) in enumerate(zip(plan.accountants, plan.shards)):
-        for shard in range(len(own)):
-            found[number, shard] = 0
+    accounted = {}
+    for number, (accountant, shards) in enumerate(zip(plan.accountants, plan.shards)):
+        for shard in range(len(shards)):
+            accounted[number, shard] = 0
             if saved is not None:
                 flat = account.FORMAT.decode(saved[account_key(number, shard)].tobytes())
                 books_of(accountant, flat)
-                found[number, shard] = int(flat["accounted"])
-    return found
+                accounted[number, shard] = int(flat["accounted"])
+    return accounted

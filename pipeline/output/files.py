@@ -58,10 +58,10 @@ def holder_of(folder: Path) -> str | None:
     Takes no lock, so that a run which begins just now is not kept out.
     """
     try:
-        said = (folder / LOCK).read_text(encoding="utf-8").strip()
+        holder = (folder / LOCK).read_text(encoding="utf-8").strip()
     except FileNotFoundError:
         return None
-    process, _, host = said.removeprefix("process ").partition(" on ")
+    process, _, host = holder.removeprefix("process ").partition(" on ")
     if host == socket.gethostname() and process.isdigit():
         try:
             os.kill(int(process), 0)
@@ -69,7 +69,7 @@ def holder_of(folder: Path) -> str | None:
             return None
         except PermissionError:
             pass  # it is there, and belongs to another user
-    return said or None
+    return holder or None
 
 
 def _locked(path: Path) -> TextIO:
@@ -207,8 +207,8 @@ PART_ROWS = 500_000
 def readable_by_others(folder: Path) -> list[Path]:
     """Return what of the operator's folder, itself included, others than its owner could open."""
     operator = folder / PRIVATE
-    found = [operator, *sorted(operator.rglob("*"))] if operator.is_dir() else []
-    return [path for path in found if path.exists() and path.stat().st_mode & 0o077]
+    paths = [operator, *sorted(operator.rglob("*"))] if operator.is_dir() else []
+    return [path for path in paths if path.exists() and path.stat().st_mode & 0o077]
 
 
 #: Outputs that may leave the operator.

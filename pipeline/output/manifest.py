@@ -47,13 +47,13 @@ UNFIT = "This is a simulation: its seed undoes the noise. Its outputs are unfit 
 @cache
 def versions() -> dict[str, str]:
     """Versions of the platform and of all packages that can affect a result."""
-    found = {"python": platform.python_version(), "machine": platform.machine()}
+    installed = {"python": platform.python_version(), "machine": platform.machine()}
     for package in ("penstock", *PACKAGES):
         try:
-            found[package] = metadata.version(package)
+            installed[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 @cache
@@ -116,13 +116,13 @@ def ledger_head(plan: Plan) -> dict[str, Any]:
     With ``others``: whether other ledgers over the same event source are known.
     """
     entries = list(Ledger(ledger_path(plan)).entries())
-    own = (e.values for e in entries if e.kind == "run" and e.values["run"] == plan.keys.run_id)
+    runs = (e.values for e in entries if e.kind == "run" and e.values["run"] == plan.keys.run_id)
     return {
         "path": os.path.abspath(ledger_path(plan)),
         "head": entries[-1].head if entries else "",
         "entries": len(entries),
         "run": plan.keys.run_id,
-        "others": any(values["others"] for values in own),
+        "others": any(values["others"] for values in runs),
     }
 
 
@@ -149,7 +149,7 @@ def public_manifest(
     for sink in SINKS:
         config["output"].pop(sink, None)
     # The others' books are the operator's, and their settings may name people.
-    config["accountants"] = [own for own, a in zip(config["accountants"], plan.config.accountants) if a.public]
+    config["accountants"] = [section for section, a in zip(config["accountants"], plan.config.accountants) if a.public]
     manifest = {
         "name": plan.config.name,
         "mode": plan.config.mode,
@@ -239,13 +239,13 @@ def user_summaries(plan: Plan) -> dict[str, Any] | None:
     if not plan.summarises_users:
         return None
     names = ("points", "landmarks") if plan.on_points else ("cells", "windows")
-    found: dict[str, list[int]] = {name: [] for name in names}
+    counts: dict[str, list[int]] = {name: [] for name in names}
     for path in sorted(parts_folder(plan, "users").glob("*.json")):
         for name, values in json.loads(path.read_text(encoding="utf-8")).items():
-            found[name] += values
+            counts[name] += values
     shown = {"windows": "active_windows"}
-    spreads = {f"{shown.get(name, name)}_per_user": _spread(values) for name, values in found.items()}
-    return {"users": len(found[names[0]]), **spreads}
+    spreads = {f"{shown.get(name, name)}_per_user": _spread(values) for name, values in counts.items()}
+    return {"users": len(counts[names[0]]), **spreads}
 
 
 def _spread(values: list[int]) -> dict[str, float]:
@@ -371,7 +371,7 @@ def key_mismatch(plan: Plan, begun_with: Sequence[str]) -> str | None:
 
 def _last_charged(plan: Plan) -> int | None:
     """Last instant that a run has been charged for; the noise of a block is that of its last window."""
-    postings = [own for own in Ledger(ledger_path(plan)).postings() if own.run == plan.keys.run_id]
+    postings = [one for one in Ledger(ledger_path(plan)).postings() if one.run == plan.keys.run_id]
     if not postings:
         return None
     if plan.on_points:

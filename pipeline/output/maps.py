@@ -102,8 +102,8 @@ def _polygons(geometry: dict[str, Any]) -> list[list[list[list[float]]]]:
 
 def write_cells(folder: Path, space: Space) -> None:
     """Write ``public/cells.geojson`` into the folder of a run, where its cells have a place on a map."""
-    if (found := cells_geojson(space)) is not None:
-        files.write_text(folder / "public" / CELLS, json.dumps(found, ensure_ascii=False) + "\n")
+    if (geojson := cells_geojson(space)) is not None:
+        files.write_text(folder / "public" / CELLS, json.dumps(geojson, ensure_ascii=False) + "\n")
 
 
 # Outlines of the operator's own file as the background of maps: cut to the cells, simplified, and published.
@@ -229,9 +229,9 @@ Geometries = dict[str, dict[str, Any] | None]
 
 def _geometries(folder: Path, form: str) -> Geometries:
     """Geometry by cell; empty where the run has none and the format can do without."""
-    found = read_cells(folder)
-    if found is not None:
-        return found
+    cells = read_cells(folder)
+    if cells is not None:
+        return cells
     if form != "csv":
         text = "the cells of this run have no place on a map, or a version without this file made it"
         raise DataError(f"{folder / 'public' / CELLS}: no such file: {text}; --format csv does without")

@@ -172,39 +172,39 @@ def _landmarks(plan: Plan) -> dict[str, Any]:
 
 def check_terms(terms: Terms, plan: Plan) -> None:
     """Raise `ConfigError` if a ledger is about another source, grid or measure than a run, or another stated unit."""
-    own, output, path = terms_of(plan), plan.config.output, ledger_path(plan)
+    needed, output, path = terms_of(plan), plan.config.output, ledger_path(plan)
     stated = "leave the configuration's out, or " + ANOTHER
     differences: list[tuple[str, Any, Any, str]] = [
-        ("event source", terms.source, own.source, "output.ledger_source names it"),
-        ("unit", terms.unit, own.unit, "counts and traces need a ledger each; " + ANOTHER)
-        if terms.traces or own.traces
-        else ("windows", _grid(terms), _grid(own), ANOTHER),
-        ("measure", terms.measure, own.measure, ANOTHER),
+        ("event source", terms.source, needed.source, "output.ledger_source names it"),
+        ("unit", terms.unit, needed.unit, "counts and traces need a ledger each; " + ANOTHER)
+        if terms.traces or needed.traces
+        else ("windows", _grid(terms), _grid(needed), ANOTHER),
+        ("measure", terms.measure, needed.measure, ANOTHER),
     ]
-    if own.traces:
-        differences.append(("budget period", _periods(terms), _periods(own), ANOTHER))
+    if needed.traces:
+        differences.append(("budget period", _periods(terms), _periods(needed), ANOTHER))
     if output.ledger_budget is not None:
         differences.append(("budget", terms.budget, output.ledger_budget, stated))
     if output.ledger_span is not None:
-        differences.append(("span", (terms.kind, terms.length), (own.kind, own.length), stated))
+        differences.append(("span", (terms.kind, terms.length), (needed.kind, needed.length), stated))
     for name, there, here, hint in differences:
         if there != here:
             text = f"output.ledger: {path} has another {name} ({there}) than this run ({here}); {hint}"
             raise ConfigError((text,))
-    if (window := _missing_landmark(terms, own, plan)) is not None:
+    if (window := _missing_landmark(terms, needed, plan)) is not None:
         text = f"landmarks: window {window} is one of this run, and not of {path}, whose first run has stated them"
         raise ConfigError((f"{text}; state what is a landmark on every day as recurring, or {ANOTHER}",))
 
 
-def _missing_landmark(terms: Terms, own: Terms, plan: Plan) -> int | None:
+def _missing_landmark(terms: Terms, needed: Terms, plan: Plan) -> int | None:
     """First window that is a landmark of the run but not of its ledger, which would count it as any other one."""
-    if {terms.kind, own.kind} != {"landmarks"}:
+    if {terms.kind, needed.kind} != {"landmarks"}:
         return None
     calendar = plan.grid.calendar
-    first, n_windows = own.slot(calendar.start(1)), calendar.n_windows
+    first, n_windows = needed.slot(calendar.start(1)), calendar.n_windows
     if n_windows is None:  # what recurs does so by the week, and the clocks change within a year
-        n_windows = min(-(-366 * DAY // own.step), MOST_WINDOWS)
-    stated, known = (one.landmarks.mask(one.calendar, first, first + n_windows - 1) for one in (own, terms))
+        n_windows = min(-(-366 * DAY // needed.step), MOST_WINDOWS)
+    stated, known = (one.landmarks.mask(one.calendar, first, first + n_windows - 1) for one in (needed, terms))
     missing = stated & ~known
     return int(np.argmax(missing)) + 1 if missing.any() else None
 

@@ -48,7 +48,7 @@ def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
     Returns for the operator's manifest: ``utility``, the whole-run value of every metric; of counts `worth`, and
     `quiet_by_day` where the time zone is in doubt.
     """
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     if plan.on_points:
         scores = _trace_scores(plan.folder)
     else:
@@ -58,17 +58,17 @@ def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
             starts = plan.grid.calendar.starts(1, int(windows[-1]))[windows - 1]
             against_prior, more = _prior_scores(plan, truth, released, active, windows, starts)
             scores += more
-            found["worth"] = (
+            results["worth"] = (
                 utility_summary(truth, released) | against_prior | interval_coverage(truth, released, deviation)
             )
             if (hour := quiet_by_day(truth, starts, plan.config.windows.time_zone)) is not None:
-                found["quiet_by_day"] = {"hour": hour, "time_zone": plan.config.windows.time_zone}
+                results["quiet_by_day"] = {"hour": hour, "time_zone": plan.config.windows.time_zone}
     if not plan.config.utility:
-        return found
+        return results
     columns = zip(*scores) if scores else ([] for _ in _Score._fields)
     with files.whole(plan.folder / "operator" / "utility.parquet") as temporary:
         pq.write_table(pa.table(dict(zip(_Score._fields, columns)), schema=UTILITY), temporary)
-    return found | {"utility": {score.metric: score.value for score in scores if score.scope == "run"}}
+    return results | {"utility": {score.metric: score.value for score in scores if score.scope == "run"}}
 
 
 def _count_scores(
@@ -115,13 +115,13 @@ def _prior_scores(
     else:
         return {}, []
     truth, released, prior = truth[later], released[later], prior[later]
-    found = about | {"error_of_prior": float(np.abs(truth - prior).mean())}
+    scores = about | {"error_of_prior": float(np.abs(truth - prior).mean())}
     if n_training:
-        found["training_windows"] = n_training
-        found["error_after_training"] = float(np.abs(truth - released).mean())
+        scores["training_windows"] = n_training
+        scores["error_after_training"] = float(np.abs(truth - released).mean())
     values = skills(truth, released, prior)
     by_cell = [_Score("skill_prior", f"cell:{cell}", None, float(v)) for cell, v in zip(plan.space.cells, values)]
-    return found, [_Score("skill_prior", "run", None, float(values.mean())), *by_cell]
+    return scores, [_Score("skill_prior", "run", None, float(values.mean())), *by_cell]
 
 
 def _learned(plan: Plan) -> Learned | None:
@@ -203,14 +203,14 @@ def _trace_scores(folder: Path) -> list[_Score]:
     true = pl.read_parquet(folder / "operator" / "truth.parquet")
     apart = distance(*(frame.select("latitude", "longitude").to_numpy() for frame in (released, true)))
     errors = released.select(pl.col("pseudonym").cast(pl.String), "landmark", pl.Series("error", apart))
-    found = {"run": _mean(errors)}
+    scores = {"run": _mean(errors)}
     for scope, is_landmark in (("landmarks", True), ("regular", False)):
         part = errors.filter(pl.col("landmark") == is_landmark)
         if len(part):
-            found[scope] = _mean(part)
+            scores[scope] = _mean(part)
     per_user = errors.group_by("pseudonym", maintain_order=True).agg(pl.col("error").mean())
-    found |= {f"user:{name}": error for name, error in per_user.iter_rows()}
-    return [_Score(METRIC, scope, None, value) for scope, value in found.items()]
+    scores |= {f"user:{name}": error for name, error in per_user.iter_rows()}
+    return [_Score(METRIC, scope, None, value) for scope, value in scores.items()]
 
 
 def _mean(frame: pl.DataFrame) -> float:

@@ -180,18 +180,18 @@ def counted(manifest: Mapping[str, Any]) -> str:
     return "people" if manifest.get("distinct_people", True) else "trips"
 
 
-def beats(found: Mapping[str, Any]) -> bool:
+def beats(summary: Mapping[str, Any]) -> bool:
     """Whether a release is nearer to the truth than all releases that cost nothing."""
-    return bool(found["error"] < min(found["error_of_zeros"], found["error_of_last"])) and not _is_usual(found)
+    return bool(summary["error"] < min(summary["error_of_zeros"], summary["error_of_last"])) and not _is_usual(summary)
 
 
-def _is_usual(found: Mapping[str, Any]) -> bool:
+def _is_usual(summary: Mapping[str, Any]) -> bool:
     """Whether what is expected without any release is at least as near, in the windows that it was not learned from."""
-    error = found.get("error_after_training", found["error"])
-    return bool(error > 0 and error >= found.get("error_of_prior", math.inf))
+    error = summary.get("error_after_training", summary["error"])
+    return bool(error > 0 and error >= summary.get("error_of_prior", math.inf))
 
 
-def in_words(found: Mapping[str, Any], what: str = "people") -> str:
+def in_words(summary: Mapping[str, Any], what: str = "people") -> str:
     """The result of `utility_summary` as a verdict on counts of people, or of something else.
 
     With ``error_of_prior``, and where it was learned from ``training_windows`` of the run, ``error_after_training`` of
@@ -206,28 +206,28 @@ def in_words(found: Mapping[str, Any], what: str = "people") -> str:
     >>> in_words({"mean_count": 40.0, "error": 4.0, "error_of_zeros": 40.0, "error_of_last": 8.1} | learned)[108:]
     'the prior by 5 (after its training on 48 windows, the release by 3).'
     """
-    error, mean, zeros, last = (found[name] for name in ("error", "mean_count", "error_of_zeros", "error_of_last"))
-    said = f"Wrong by {_short(error)} {what} on average where {_short(mean)} are counted"
+    error, mean, zeros, last = (summary[name] for name in ("error", "mean_count", "error_of_zeros", "error_of_last"))
+    text = f"Wrong by {_short(error)} {what} on average where {_short(mean)} are counted"
     if error > 0 and error >= zeros:
-        return f"{said}: worse than publishing nothing, since zeros are nearer."
+        return f"{text}: worse than publishing nothing, since zeros are nearer."
     share = f" ({error / mean:.0%})".replace("%", " %") if mean else ""
     if error > 0 and error >= last:
-        return f"{said}{share}: no better than the last release shown again, which is wrong by {_short(last)}."
-    prior = _short(found["error_of_prior"]) if "error_of_prior" in found else ""
-    if prior and "training_windows" in found:
-        after = _short(found["error_after_training"])
-        prior = f"{prior} (after its training on {found['training_windows']:,.0f} windows, the release by {after})"
-    elif prior and found.get("prior_overlap", 0) is None:
+        return f"{text}{share}: no better than the last release shown again, which is wrong by {_short(last)}."
+    prior = _short(summary["error_of_prior"]) if "error_of_prior" in summary else ""
+    if prior and "training_windows" in summary:
+        after = _short(summary["error_after_training"])
+        prior = f"{prior} (after its training on {summary['training_windows']:,.0f} windows, the release by {after})"
+    elif prior and summary.get("prior_overlap", 0) is None:
         prior += " (its file does not say when it was learned: perhaps from these windows)"
-    elif prior and found.get("prior_overlap"):
-        prior += f" (learned from the times of {found['prior_overlap']:,.0f} of these windows, which it may know)"
-    if _is_usual(found):
-        return f"{said}{share}: no better than the prior, which is wrong by {prior}."
+    elif prior and summary.get("prior_overlap"):
+        prior += f" (learned from the times of {summary['prior_overlap']:,.0f} of these windows, which it may know)"
+    if _is_usual(summary):
+        return f"{text}{share}: no better than the prior, which is wrong by {prior}."
     prior = f", the prior by {prior}" if prior else ""
-    held = f"{found['coverage']:.0%}".replace("%", " %") if "coverage" in found else ""
+    held = f"{summary['coverage']:.0%}".replace("%", " %") if "coverage" in summary else ""
     intervals = f" The stated 95 % intervals hold {held} of the counts." if held else ""
     beside = f"zeros by {_short(zeros)}, the last release shown again by {_short(last)}{prior}"
-    return f"{said}{share}; {beside}.{intervals}"
+    return f"{text}{share}; {beside}.{intervals}"
 
 
 # Whether days look as days do.
@@ -309,17 +309,17 @@ def expected_noise(config: RunConfig) -> tuple[float, float] | None:
 
 def expected_in_words(config: RunConfig) -> str | None:
     """What to expect of a configuration, in a sentence; None where nothing can be said beforehand."""
-    found = expected_noise(config)
-    if found is None:
+    noise = expected_noise(config)
+    if noise is None:
         return None
-    mean, most = found
-    said = (
+    mean, most = noise
+    text = (
         f"Noise will make a count wrong by about {_short(mean)} people on average, and by up to {_short(most)} in 95 % "
         "of cases"
     )
     if (typical := config.typical_count) is None:
-        return f"{said}: counts that are not well above that are lost in it (typical_count sets yours beside it)."
-    given = f"{said}; {_short(typical)} are typical (typical_count)"
+        return f"{text}: counts that are not well above that are lost in it (typical_count sets yours beside it)."
+    given = f"{text}; {_short(typical)} are typical (typical_count)"
     later = any(isinstance(step, Transformation) or not step.releases_single_counts for step in config.mechanism)
     if mean < typical:
         return f"{given}: by {100 * mean / typical:.0f} % of a count{', before it is smoothed' if later else ''}."
@@ -366,8 +366,8 @@ def shared_rows(releases: pl.LazyFrame) -> pl.DataFrame:
     n_rows = table.select(pl.len()).collect().item()
     stretches = (table.slice(start, ROW_GROUP) for start in range(0, max(n_rows, 1), ROW_GROUP))
     # A filtered frame keeps the memory of all its rows. A release that goes on in the next stretch is first in both.
-    found = pl.concat([first_rows(rows).collect().shrink_to_fit() for rows in stretches])
-    return first_rows(found.lazy()).collect()
+    shared = pl.concat([first_rows(rows).collect().shrink_to_fit() for rows in stretches])
+    return first_rows(shared.lazy()).collect()
 
 
 def losses(
@@ -428,8 +428,8 @@ def losses(
     for name in {"day", "run"} & set(memberships):
         # Every membership costs the same under the narrowest noise. What a day leaves moves up behind it, so that its
         # own charges are no bound; those of the run are.
-        own = (memberships[name] * one / memberships["window"] for one in of_release)
-        figures[name] = tuple(map(min, own, of_run))
+        factors = (memberships[name] * one / memberships["window"] for one in of_release)
+        figures[name] = tuple(map(min, factors, of_run))
     if all(math.isfinite(epsilon) for epsilon, _ in figures.values()):
         return {name: epsilon for name, (epsilon, _) in figures.items()}
     return {name: epsilon_of(rho, DELTA) for name, (_, rho) in figures.items()} | {"delta": DELTA}
@@ -439,7 +439,7 @@ def _date(time: pl.Expr, time_zone: str) -> pl.Expr:
     return time.dt.convert_time_zone(time_zone).dt.date()
 
 
-def losses_in_words(found: Mapping[str, float]) -> str:
+def losses_in_words(loss: Mapping[str, float]) -> str:
     """The result of `losses` as a sentence.
 
     >>> losses_in_words({"release": 0.4, "day": 2.0, "run": 14.0})
@@ -447,10 +447,10 @@ def losses_in_words(found: Mapping[str, float]) -> str:
     >>> losses_in_words({"release": math.inf, "day": math.inf, "run": math.inf})
     'What one person loses has no bound: not by one release, not by a day, not by the whole run.'
     """
-    if math.isinf(found["release"]):
+    if math.isinf(loss["release"]):
         return "What one person loses has no bound: not by one release, not by a day, not by the whole run."
-    delta = f" at δ = {found['delta']:g}" if "delta" in found else ""
+    delta = f" at δ = {loss['delta']:g}" if "delta" in loss else ""
     return (
-        f"One person loses at most ε = {_short(found['release'])} by one release, {_short(found['day'])} by a day, "
-        f"{_short(found['run'])} by the whole run (nats{delta}, sums of the charges)."
+        f"One person loses at most ε = {_short(loss['release'])} by one release, {_short(loss['day'])} by a day, "
+        f"{_short(loss['run'])} by the whole run (nats{delta}, sums of the charges)."
     )

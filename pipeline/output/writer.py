@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 def sinks_of(plan: Plan) -> list[Sink]:
     """The sinks that the configuration of a run names."""
-    output, found = plan.config.output, list[Sink]()
+    output, sinks = plan.config.output, list[Sink]()
     if output.kafka is not None:
-        found.append(Publisher(output.kafka))
+        sinks.append(Publisher(output.kafka))
     if output.store is not None:
-        found.append(Store(plan, output.store))
+        sinks.append(Store(plan, output.store))
     if output.pubsub is not None:
-        found.append(PubSub(output.pubsub))
-    return found
+        sinks.append(PubSub(output.pubsub))
+    return sinks
 
 
 class RunWriter:
@@ -117,8 +117,8 @@ class RunWriter:
     def summary(self, number: int, figures: Mapping[str, Any]) -> None:
         """Replace the summary of the accountant at a place."""
         accountant = self.plan.accountants[number]
-        own = {"accountant": ACCOUNTANTS.name_of(type(accountant)), "public": accountant.public, **figures}
-        files.write_json(parts_folder(self.plan, "summaries") / f"{number:03d}.json", own)
+        line = {"accountant": ACCOUNTANTS.name_of(type(accountant)), "public": accountant.public, **figures}
+        files.write_json(parts_folder(self.plan, "summaries") / f"{number:03d}.json", line)
 
     def row_counts(self, name: str, counts: RowCounts) -> None:
         """Replace the row counts of one piece of the input, or of all of it."""

@@ -79,14 +79,14 @@ class AccountLoop:
 
     def _encode(self, state: State, accounted: int, finished: bool, known: PrivateFacts) -> bytes:
         encoded = encode_state(self.name, self.accountant.version, state)
-        own = {
+        flat = {
             "accounted": np.asarray(accounted),
             "finished": np.asarray(finished),
             "first": np.asarray(known.first),
             "counts": known.counts,
             "sightings": known.target_cells,
         }
-        return FORMAT.encode(own | {"state": np.frombuffer(encoded, np.uint8)})
+        return FORMAT.encode(flat | {"state": np.frombuffer(encoded, np.uint8)})
 
 
 def books_of(accountant: Accountant, flat: State) -> State:

@@ -65,13 +65,13 @@ class ReleaseLoop:
     def start(self) -> bytes:
         """State before the first window."""
         budget = self.guard.start(self.plan.accounting_facts())[1] if self.guard else {}
-        own: State = {
+        shown: State = {
             "released": np.asarray(0),
             "stopped": np.asarray(False),
             "shown": np.zeros(self.plan.grid.n_cells),
             "shown_window": np.asarray(0),
         }
-        return self._encode(self.mechanism.start(self.plan.facts()), budget, own)
+        return self._encode(self.mechanism.start(self.plan.facts()), budget, shown)
 
     def released(self, data: bytes) -> int:
         """Last window that has been released: later arrivals for it or before it are no longer counted."""
@@ -90,46 +90,46 @@ class ReleaseLoop:
         and begin with window ``first``, which follows the last one released. ``ledger``: where every step is checked
         before it is made and charged after it; None: nowhere.
         """
-        inner, budget, own = self._decode(data)
-        if first != int(own["released"]) + 1:
-            raise ValueError(f"window {first} does not follow window {int(own['released'])}")
+        inner, budget, shown = self._decode(data)
+        if first != int(shown["released"]) + 1:
+            raise ValueError(f"window {first} does not follow window {int(shown['released'])}")
         releases: list[Release] = []
         charges: list[Charge] = []
         stopped, left = None, None
         for window, vector in zip(self.plan.grid.windows(first, first + len(counts) - 1), counts):
-            if bool(own["stopped"]):
+            if bool(shown["stopped"]):
                 break
             before = inner
             try:
                 made, inner = self._step(window, vector, inner, budget, ledger)
             except BudgetExceeded as error:
                 if self.plan.on_exhausted != "repeat":
-                    own, stopped = own | {"stopped": np.asarray(True)}, str(error)
+                    shown, stopped = shown | {"stopped": np.asarray(True)}, str(error)
                     break
-                made, vector = [self._refuse(window, own)], vector[:0]
+                made, vector = [self._refuse(window, shown)], vector[:0]
             due = self._charges(made, window, vector, before)
             try:
                 for charge in due:
                     if ledger is not None:
                         ledger.charge(charge)
             except BudgetExceeded as error:  # another run has charged since the block began
-                own, stopped = own | {"stopped": np.asarray(True)}, str(error)
+                shown, stopped = shown | {"stopped": np.asarray(True)}, str(error)
                 break
             charges += due
             for release in made:
-                its = (
+                is_landmark = (
                     window
                     if release.window == window.index
                     else self.plan.grid.windows(release.window, release.window)[0]
                 )
                 if self.guard:
-                    rows, budget = self.guard.charge(release, its, {}, self.model, budget)
+                    rows, budget = self.guard.charge(release, is_landmark, {}, self.model, budget)
                     left = next((row.value for row in rows if row.name == "budget_left"), None)
-                own = own | self._shown(release, own)
+                shown = shown | self._shown(release, shown)
             releases += [self._on_time(release) for release in made]
-            own = own | {"released": np.asarray(window.index)}
+            shown = shown | {"released": np.asarray(window.index)}
         batch = Batch(tuple(releases), tuple(charges), stopped, budget_left=left)
-        return batch, self._encode(inner, budget, own)
+        return batch, self._encode(inner, budget, shown)
 
     def _step(
         self, window: Window, vector: NDArray[Any], inner: State, budget: State, ledger: Ledger | None
@@ -164,9 +164,9 @@ class ReleaseLoop:
         length = self.plan.chain.unit_windows
         return (window.index - 1) // length * length + 1
 
-    def _refuse(self, window: Window, own: State) -> Release:
-        shown = int(own["shown_window"])
-        values = np.asarray(own["shown"], np.float64)
+    def _refuse(self, window: Window, last_shown: State) -> Release:
+        shown = int(last_shown["shown_window"])
+        values = np.asarray(last_shown["shown"], np.float64)
         return Release(
             window=window.index,
             values=values if window.active is None else np.where(window.active, values, np.nan),
@@ -178,10 +178,10 @@ class ReleaseLoop:
         )
 
     @staticmethod
-    def _shown(release: Release, own: State) -> State:
+    def _shown(release: Release, shown: State) -> State:
         if release.action != "published":
             return {}
-        values = release.values if release.active is None else np.where(release.active, release.values, own["shown"])
+        values = release.values if release.active is None else np.where(release.active, release.values, shown["shown"])
         return {"shown": values, "shown_window": np.asarray(release.window)}
 
     def _on_time(self, release: Release) -> Release:
@@ -224,9 +224,9 @@ class ReleaseLoop:
         epsilon, rho = pure_epsilon(events), concentrated_rho(events)
         return Charge(first, last, epsilon, rho, window.index, replaced=self.plan.bounds_span_windows)
 
-    def _encode(self, inner: State, budget: State, own: State) -> bytes:
+    def _encode(self, inner: State, budget: State, shown: State) -> bytes:
         mechanism = encode_state(self.name, self.mechanism.version, inner)
-        flat = {f"budget.{k}": np.asarray(v) for k, v in budget.items()} | {f"loop.{k}": v for k, v in own.items()}
+        flat = {f"budget.{k}": np.asarray(v) for k, v in budget.items()} | {f"loop.{k}": v for k, v in shown.items()}
         return FORMAT.encode(flat | {"mechanism": np.frombuffer(mechanism, np.uint8)})
 
     def _decode(self, data: bytes) -> tuple[State, State, State]:

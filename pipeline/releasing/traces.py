@@ -114,7 +114,7 @@ class Area:
 @lru_cache(maxsize=16)
 def area_of(space: Space) -> Area:
     """The circle around a space."""
-    corners = [found for cell in space.geometry() if len(found := corners_of(cell))]
+    corners = [outline for cell in space.geometry() if len(outline := corners_of(cell))]
     if not corners:
         return Area((0.0, 0.0), np.inf)
     west, south = np.min([corner.min(axis=0) for corner in corners], axis=0)
@@ -155,8 +155,8 @@ def _split(frame: Any, points: Points, plan: CoreSpec) -> Iterator[tuple[int, St
     shard = ((users[:, 0] >> np.uint64(32)) * np.uint64(plan.batching.n_shards)) >> np.uint64(32)
     times = frame["time"].to_numpy()
     for number in np.unique(shard).tolist():
-        own = shard == number
-        yield int(number), {"user": users[own], "time": times[own], "point": points[own]}
+        in_shard = shard == number
+        yield int(number), {"user": users[in_shard], "time": times[in_shard], "point": points[in_shard]}
 
 
 def gather(pieces: Sequence[State], plan: CoreSpec) -> Traces:
@@ -200,10 +200,10 @@ def _apart(times: Integers, starts: Integers, gap: int) -> Integers:
     """
     kept: list[int] = []
     for first, last in zip(starts.tolist(), np.append(starts[1:], len(times)).tolist()):
-        own, point = times[first:last], 0
-        while point < len(own):
+        moments, point = times[first:last], 0
+        while point < len(moments):
             kept.append(first + point)
-            point = int(np.searchsorted(own, own[point] + gap))
+            point = int(np.searchsorted(moments, moments[point] + gap))
     return np.asarray(kept, np.int64)
 
 

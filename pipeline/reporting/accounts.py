@@ -263,7 +263,7 @@ class AccountFigure:
 
 def figures(rows: pl.DataFrame) -> list[AccountFigure]:
     """One figure for each accountant and name, in the order in which the accountant writes them."""
-    found = []
+    totals = []
     for (_, accountant, name), group in rows.group_by("side", "accountant", "name", maintain_order=True):
         windows, values = (group[column].to_numpy() for column in ("window", "value"))  # NaN where there is none
         whole = np.isnan(windows)
@@ -279,7 +279,7 @@ def figures(rows: pl.DataFrame) -> list[AccountFigure]:
         worst = group.row(at, named=True)
         ends = group["high"].cast(pl.Float64).to_numpy()[known]
         ends = ends[~np.isnan(ends)]
-        found.append(
+        totals.append(
             AccountFigure(
                 accountant=str(accountant),
                 name=str(name),
@@ -293,7 +293,7 @@ def figures(rows: pl.DataFrame) -> list[AccountFigure]:
                 high=worst["high"] if is_least else max(ends.tolist(), default=None),
             )
         )
-    return sorted(found, key=lambda f: treatment(f.accountant).order)
+    return sorted(totals, key=lambda f: treatment(f.accountant).order)
 
 
 def charts(rows: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
@@ -308,8 +308,8 @@ def charts(rows: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
         panels: dict[tuple[str, str], list[tuple[str, pl.DataFrame]]] = {}
         for (name, unit), named in group.group_by("name", "unit", maintain_order=True):
             panels.setdefault(known.panel(str(name), str(unit)), []).append((str(name), named))
-        own = whole.filter(pl.col("accountant") == accountant)
-        made += [_chart(known, title, panel, own, windows) for (title, _), panel in panels.items()]
+        of_accountant = whole.filter(pl.col("accountant") == accountant)
+        made += [_chart(known, title, panel, of_accountant, windows) for (title, _), panel in panels.items()]
     made.sort(key=lambda chart: chart["order"])
     for before, chart in pairwise(made):
         # One note for all panels of an accountant.
@@ -364,21 +364,21 @@ def _lines(known: Treatment, name: str, named: pl.DataFrame, windows: pl.Series)
     subjects = _subjects(named)
     several = len({stream for stream, _ in subjects}) > 1
     if len(subjects) > MOST_LINES:
-        found = named.group_by("window").agg(
+        grouped = named.group_by("window").agg(
             [pl.col("value").quantile(q, "linear").alias(f"q{i}") for i, q in enumerate(QUANTILES)]
         )
-        columns = {f"q{i}": _along(found, f"q{i}", windows) for i in range(len(QUANTILES))}
+        columns = {f"q{i}": _along(grouped, f"q{i}", windows) for i in range(len(QUANTILES))}
         label = f"{known.label(name)} · median of {len(subjects):,}"
         return [base | {"label": label, "value": columns["q2"], "quantiles": columns}]
     lines = []
     for stream, subject in subjects:
-        own = named
+        rows = named
         if len(subjects) > 1:
-            own = named.filter((pl.col("stream") == stream) & (pl.col("subject") == subject))
+            rows = named.filter((pl.col("stream") == stream) & (pl.col("subject") == subject))
         words = [known.label(name), *([stream] if several else []), *([subject] if len(subjects) > 1 else [])]
-        line = base | {"label": " · ".join(words), "value": _along(own, "value", windows)}
-        if own["high"].null_count() < len(own):
-            line |= {side: _along(own, side, windows) for side in ("low", "high")}
+        line = base | {"label": " · ".join(words), "value": _along(rows, "value", windows)}
+        if rows["high"].null_count() < len(rows):
+            line |= {side: _along(rows, side, windows) for side in ("low", "high")}
         lines.append(line)
     return lines
 

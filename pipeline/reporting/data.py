@@ -110,12 +110,12 @@ class Run:
     def accounts(self) -> pl.DataFrame:
         """Account rows of both sides; of several rows for one figure the last, a final row before provisional ones."""
         sides = {side: self.table(f"{side}/accounts") for side in ("public", "operator")}
-        found = [rows.with_columns(side=pl.lit(side)) for side, rows in sides.items() if rows is not None]
-        found = [rows for rows in found if not rows.is_empty()]
-        if not found:
+        tables = [rows.with_columns(side=pl.lit(side)) for side, rows in sides.items() if rows is not None]
+        tables = [rows for rows in tables if not rows.is_empty()]
+        if not tables:
             return pl.DataFrame(schema=dict.fromkeys(("accountant", "name", "unit", "side"), pl.String))
         key = ["side", "stream", "accountant", "subject", "window", "name"]
-        rows = pl.concat(found).lazy().with_columns(is_final=pl.col("status") == "final")
+        rows = pl.concat(tables).lazy().with_columns(is_final=pl.col("status") == "final")
         return rows.sort("is_final", maintain_order=True).unique(key, keep="last", maintain_order=True).collect()
 
     @cached_property
@@ -126,8 +126,8 @@ class Run:
     @cached_property
     def losses(self) -> dict[str, float] | None:
         """What one person can lose at most, as the operator's manifest says it where there is one; None: no release."""
-        if found := (self.operator or {}).get("loss"):
-            return dict(found)
+        if loss := (self.operator or {}).get("loss"):
+            return dict(loss)
         rows = self.traces if self.releases is None else self.releases
         return None if rows is None else losses(rows.lazy(), self.time_zone, self.public.get("sensitivity"))
 
@@ -247,8 +247,8 @@ def _matrices(
 ) -> dict[str, NDArray[np.float64]]:
     """Some columns by window and cell, NaN where there is no row."""
     wanted = pl.col("window").is_in(windows.implode()) & pl.col("cell").is_in(cells)
-    found = rows.filter(wanted).select(pl.col("cell").cast(pl.Enum(cells)).to_physical(), "window", *columns)
-    table = found.collect(engine="streaming")
+    places = rows.filter(wanted).select(pl.col("cell").cast(pl.Enum(cells)).to_physical(), "window", *columns)
+    table = places.collect(engine="streaming")
     at = windows.search_sorted(table["window"]).to_numpy(), table["cell"].to_numpy()
     matrices = {}
     for name in table.columns[2:]:

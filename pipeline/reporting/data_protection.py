@@ -125,7 +125,7 @@ def _promise(step: dict[str, Any], configuration: dict[str, Any]) -> tuple[str, 
 
 
 def _settings(mechanism: str, configuration: dict[str, Any]) -> str:
-    section: dict[str, Any] = next((own for own in configuration["mechanism"] if own["type"] == mechanism), {})
+    section: dict[str, Any] = next((step for step in configuration["mechanism"] if step["type"] == mechanism), {})
     named = ", ".join(f"{key} {value}" for key, value in section.items() if key != "type" and value is not None)
     return f" ({named})" if named else ""
 
@@ -240,9 +240,9 @@ def _cited(run: Run) -> Markup:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    found = [folder / name for name in SIGNED if (folder / name).is_file()]
+    files = [folder / name for name in SIGNED if (folder / name).is_file()]
     made = {}
-    for path in found:
+    for path in files:
         with path.open("rb") as file:
             made[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
     return made

@@ -100,10 +100,10 @@ class ExperimentFolder:
     def verdict(self) -> Markup:
         """The question, the result of a full run, and the number of runs that ended well."""
         manifest = self.manifest
-        told = manifest["configuration"].get("setting")
+        setting = manifest["configuration"].get("setting")
         return join(
             element("p", " ".join(str(manifest["question"]).split()), class_="standfirst"),
-            element("p", " ".join(str(told).split())) if told else None,
+            element("p", " ".join(str(setting).split())) if setting else None,
             element("p", self._ran()),
         )
 
@@ -115,20 +115,20 @@ class ExperimentFolder:
 
     def warnings(self) -> list[Notice]:
         """Failed runs, a reduced size, and the notice that nothing here may be published as data."""
-        found = [Notice("caution", "unfit for publication", str(self.manifest["notice"]))]
+        notices = [Notice("caution", "unfit for publication", str(self.manifest["notice"]))]
         if self.manifest.get("reduced"):
             text = (
                 "The words above describe the full size; sizes, settings and limits of this run are smaller or fewer."
             )
-            found.append(Notice("note", "reduced size", text))
+            notices.append(Notice("note", "reduced size", text))
         failed = self.manifest.get("failed", [])
         if failed:
             shown = [f"{self.setting(cell['values'])}, seed {cell['seed']}: {cell['problem']}" for cell in failed]
             more = f" and {len(failed) - MOST_FAILED:,} more" if len(failed) > MOST_FAILED else ""
-            found.insert(
+            notices.insert(
                 0, Notice("danger", f"{plural(len(failed), 'failed run')}", "; ".join(shown[:MOST_FAILED]) + more)
             )
-        return found
+        return notices
 
     def figures(self) -> Markup | None:
         """All figures, in the page itself."""
@@ -137,9 +137,9 @@ class ExperimentFolder:
     @property
     def _figures(self) -> list[dict[str, Any]]:
         """Figures whose pictures are there and fit into the page."""
-        found = self.manifest.get("figures", [])
-        paths = [self.folder / figure["file"] for figure in found]
-        return [figure for figure, path in zip(found, paths) if path.suffix in PICTURES and path.is_file()]
+        names = self.manifest.get("figures", [])
+        paths = [self.folder / figure["file"] for figure in names]
+        return [figure for figure, path in zip(names, paths) if path.suffix in PICTURES and path.is_file()]
 
     def _picture(self, name: str, title: str) -> Markup:
         path = self.folder / name
@@ -152,13 +152,13 @@ class ExperimentFolder:
 
     def as_json(self) -> dict[str, Any]:
         """The part of the page that the script needs: the data of every figure."""
-        found = []
+        entries = []
         for figure in self._figures:
             path = self.folder / figure["data"] if figure.get("data") else None
             table = pl.read_csv(path) if path and path.is_file() else pl.DataFrame()
             rows = [[value if isinstance(value, int) else _text(value) for value in row] for row in table.iter_rows()]
-            found.append({"title": figure["title"], "columns": table.columns, "rows": rows})
-        return {"kind": "experiment", "name": self.manifest["name"], "figures": found}
+            entries.append({"title": figure["title"], "columns": table.columns, "rows": rows})
+        return {"kind": "experiment", "name": self.manifest["name"], "figures": entries}
 
     def expected(self) -> Markup | None:
         """Claims of papers beside the values found."""
@@ -169,8 +169,8 @@ class ExperimentFolder:
         def row(claim: dict[str, Any]) -> list[Cell]:
             """Row of the table for one claim."""
             interval = "" if claim.get("low") is None else f"{number(claim['low'])} to {number(claim['high'])}"
-            said = [claim["says"], claim["source"], claim.get("number", "")]
-            return [*said, _allowed(claim), _cell(claim["value"]), interval, claim["verdict"]]
+            cells = [claim["says"], claim["source"], claim.get("number", "")]
+            return [*cells, _allowed(claim), _cell(claim["value"]), interval, claim["verdict"]]
 
         heads = ["Expected", "By whom", "Number", "Allowed", "Found", "Interval", "Verdict"]
         return table(heads, list(map(row, claims)), "Claims, and what came out")
@@ -187,7 +187,9 @@ class ExperimentFolder:
             f"{self.label(name)} ({units[name]})" if units[name] and name not in self.labels else self.label(name)
             for name in measures
         ]
-        rows = [[*map(_cell, setting), *(own.get(name, "") for name in measures)] for setting, own in settings.items()]
+        rows = [
+            [*map(_cell, setting), *(values.get(name, "") for name in measures)] for setting, values in settings.items()
+        ]
         percent = f"{self.manifest.get('confidence', 0.95):.0%}"
         return table(
             [*map(self.label, varied), *heads],
@@ -264,26 +266,28 @@ def _found(experiment: ExperimentFolder, choice: dict[str, Any]) -> str:
     judged = " with its whole interval" if has_intervals else ""
     keep = "keeps" if choice["allowed"] == 1 else "keep"
     kept = f"Of {plural(choice['settings'], 'setting')} {choice['allowed']:,} {keep} every limit{judged}: {limits}."
-    told = _binding(experiment, choice)
+    binding = _binding(experiment, choice)
     if choice.get("best"):
-        return f"{kept}{told}"
-    return f"{kept}{told} Nothing can be advised: ask for less, or spend more."
+        return f"{kept}{binding}"
+    return f"{kept}{binding} Nothing can be advised: ask for less, or spend more."
 
 
 def _binding(experiment: ExperimentFolder, choice: dict[str, Any]) -> str:
     """The limit that decides, the setting that it keeps out, and the nearest one that keeps it."""
-    found = choice.get("binding")
-    if not found:
+    binding = choice.get("binding")
+    if not binding:
         return ""
-    name = found["limit"]
+    name = binding["limit"]
 
-    def told(row: dict[str, Any]) -> str:
+    def setting_in_words(row: dict[str, Any]) -> str:
         """A setting with its figure."""
         return f"{experiment.setting(row)} ({number(row[f'mean {name}'])})"
 
     out = "it keeps out" if choice.get("best") else "it is missed even by"
-    keeping = f", and the nearest that keeps it is {told(found['keeping'])}" if found["keeping"] else ""
-    return f" What binds is the limit on {experiment.label(name)}: {out} {told(found['setting'])}{keeping}."
+    keeping = f", and the nearest that keeps it is {setting_in_words(binding['keeping'])}" if binding["keeping"] else ""
+    return (
+        f" What binds is the limit on {experiment.label(name)}: {out} {setting_in_words(binding['setting'])}{keeping}."
+    )
 
 
 def _best(experiment: ExperimentFolder, choice: dict[str, Any]) -> Markup | None:
@@ -300,8 +304,8 @@ def _best(experiment: ExperimentFolder, choice: dict[str, Any]) -> Markup | None
     configuration = None
     if path.is_file():
         text = path.read_text(encoding="utf-8")
-        told = element("summary", "Configuration of the best setting, ready to run")
-        configuration = element("details", told, listing(text, "Configuration of the best setting"))
+        summary = element("summary", "Configuration of the best setting, ready to run")
+        configuration = element("details", summary, listing(text, "Configuration of the best setting"))
     title = element("p", element("strong", f"Best: {experiment.setting(best['values'])}."))
     return join(title, headlines("Best setting", numbers) if numbers else None, configuration)
 

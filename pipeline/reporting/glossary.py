@@ -151,7 +151,7 @@ def markdown() -> str:
     )
 
 
-def words(*said: Any) -> Markup | None:
+def words(*parts: Any) -> Markup | None:
     """The terms that a page says, with their meanings, to be folded out; None where it says none.
 
     ``said`` is markup and data of the page; packed arrays in it are passed over.
@@ -159,7 +159,7 @@ def words(*said: Any) -> Markup | None:
     >>> print(words("<p>A budget of 2 nats</p>"))
     <details><summary>2 terms in plain words</summary><dl class="words"><dt>nats</dt><dd>The unit of ε: ...
     """
-    text = " ".join(unescape(re.sub(r"<[^>]*>", " ", part)) for part in _texts(said))
+    text = " ".join(unescape(re.sub(r"<[^>]*>", " ", part)) for part in _texts(parts))
     terms = {term: meaning for section in SECTIONS.values() for term, meaning in section.items() if _says(text, term)}
     if not terms:
         return None

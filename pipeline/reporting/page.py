@@ -141,13 +141,13 @@ def _utility_charts(run: Run, utility: pl.DataFrame, counts: ShownCounts) -> lis
 
 def _cell_metrics(utility: pl.DataFrame, counts: ShownCounts) -> list[dict[str, Any]]:
     """Metrics that have a figure per cell, in the order of the cells shown."""
-    found = []
+    metrics = []
     rows = utility.filter(pl.col("scope").str.starts_with("cell:"))
     for (metric,), group in rows.group_by("metric", maintain_order=True):
         values = dict(zip(group["scope"].str.slice(5), group["value"]))
         by_cell = pack([values.get(cell, np.nan) for cell in counts.cells])
-        found.append({"name": metric_words(str(metric))[0], "value": by_cell})
-    return found
+        metrics.append({"name": metric_words(str(metric))[0], "value": by_cell})
+    return metrics
 
 
 def geometry(run: Run, cells: tuple[str, ...]) -> list[dict[str, Any]] | None:
@@ -248,14 +248,14 @@ def _costs_by_person(accounts: pl.DataFrame, people: pl.Series) -> dict[str, dic
     """The worst value for each person of every name of the books, by the heading of its column."""
     if accounts.is_empty():
         return {}
-    own = accounts.filter(pl.col("subject").is_in(people.implode()) & pl.col("value").is_not_null())
-    found = {}
-    for (accountant, name, unit), rows in own.group_by("accountant", "name", "unit", maintain_order=True):
+    of_people = accounts.filter(pl.col("subject").is_in(people.implode()) & pl.col("value").is_not_null())
+    costs = {}
+    for (accountant, name, unit), rows in of_people.group_by("accountant", "name", "unit", maintain_order=True):
         shown = treatment(str(accountant))
         value = pl.col("value").min() if smallest_is_worst(str(name)) else pl.col("value").max()
         label = shown.label(str(name)) + (f" ({unit})" if unit != "1" else "")
-        found[label[0].upper() + label[1:]] = dict(rows.group_by("subject").agg(value).iter_rows())
-    return found
+        costs[label[0].upper() + label[1:]] = dict(rows.group_by("subject").agg(value).iter_rows())
+    return costs
 
 
 # The page of an experiment.

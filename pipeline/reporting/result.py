@@ -48,8 +48,8 @@ class Result:
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """The operator's manifest: row counts, digests of the input, timings, how the run ended."""
-        found: dict[str, Any] = json.loads(self._file("operator/manifest.json").read_text(encoding="utf-8"))
-        return found
+        values: dict[str, Any] = json.loads(self._file("operator/manifest.json").read_text(encoding="utf-8"))
+        return values
 
     @property
     def exit_code(self) -> int:
@@ -104,10 +104,10 @@ class Result:
         from penstock.pipeline.output.utility_summary import counted, in_words, losses_in_words
         from penstock.pipeline.reporting.drawing import shown_in_notebook
 
-        said = [self.manifest["exit"]["reason"]]
-        said += [in_words(self.manifest["worth"], counted(self.manifest))] if "worth" in self.manifest else []
-        said += [losses_in_words(self.manifest["loss"])] if "loss" in self.manifest else []
-        return shown_in_notebook(str(self.folder), said, None if "points" in self.manifest else self.plot)
+        lines = [self.manifest["exit"]["reason"]]
+        lines += [in_words(self.manifest["worth"], counted(self.manifest))] if "worth" in self.manifest else []
+        lines += [losses_in_words(self.manifest["loss"])] if "loss" in self.manifest else []
+        return shown_in_notebook(str(self.folder), lines, None if "points" in self.manifest else self.plot)
 
     def _frame(self, name: str) -> pl.DataFrame:
         import polars as pl

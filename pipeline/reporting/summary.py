@@ -103,9 +103,9 @@ def released(run: Run) -> str:
 
 def _worth(run: Run) -> Markup | None:
     """What the release is worth beside one that costs nothing; without the truth, its noise beside its counts."""
-    found = (run.operator or {}).get("worth")
-    if found:
-        return element("p", element("strong", in_words(found, run.counted)))
+    summary = (run.operator or {}).get("worth")
+    if summary:
+        return element("p", element("strong", in_words(summary, run.counted)))
     noise = _noise(run)
     return None if noise is None else element("p", element("strong", _noise_in_words(*noise, run.counted)))
 
@@ -153,17 +153,17 @@ def _guarantees(run: Run) -> list[Markup]:
     steps = run.public["guarantee"]
     found = [_safe_for(step) for step in steps if promises(step)]
     others = ", ".join(step["mechanism"] for step in steps if not promises(step))
-    if found and others:
-        found.append(element("p", f"Further steps, without a promise of their own: {others}."))
-    if not found:
+    if paragraphs and others:
+        paragraphs.append(element("p", f"Further steps, without a promise of their own: {others}."))
+    if not paragraphs:
         lateness = run.public.get("lateness", "")
         because = f" (lateness is {lateness})" if lateness.startswith("shared") else ""
         text = (
             f"The mechanism {others} promises nothing{because}: someone who sees the releases may learn that a "
             "particular person was in a particular place."
         )
-        found.append(element("p", element("strong", "No guarantee. "), text))
-    return found
+        paragraphs.append(element("p", element("strong", "No guarantee. "), text))
+    return paragraphs
 
 
 def _safe_for(guarantee: dict[str, Any]) -> Markup:
@@ -211,17 +211,17 @@ def _costs(run: Run) -> list[Headline]:
     by_accountant: dict[str, list[AccountFigure]] = {}
     for figure in run.figures:
         by_accountant.setdefault(figure.accountant, []).append(figure)
-    found = []
-    for accountant, own in by_accountant.items():
-        named = {figure.name: figure for figure in own}
+    parts = []
+    for accountant, rows in by_accountant.items():
+        named = {figure.name: figure for figure in rows}
         wanted = treatment(accountant).headline or tuple((name,) for name in list(named)[:2])
         baseline = treatment(accountant).baseline
         if isinstance(baseline, str):
             baseline = named[baseline].value if baseline in named else None
         for candidates in wanted:
             present = [named[name] for name in candidates if name in named]
-            found += [_headline(figure, run, baseline) for figure in present[:1]]
-    return found
+            parts += [_headline(figure, run, baseline) for figure in present[:1]]
+    return parts
 
 
 #: Why the loss of a window is twice a release's where a person counts in one cell.
@@ -247,7 +247,7 @@ def _headline(figure: AccountFigure, run: Run, baseline: float | None) -> Headli
 
 
 def _utility(run: Run) -> list[Headline]:
-    found = []
+    parts = []
     measured = (run.operator or {}).get("utility") or {}
     # What everybody understands comes first, in whatever order it was asked for.
     ordered = {name: measured[name] for name in DEFAULT if name in measured} | measured
@@ -255,8 +255,8 @@ def _utility(run: Run) -> list[Headline]:
         title, unit, note = metric_words(name, run.counted)
         if run.traces is not None:
             unit, note = "metres", "Distance of released and true points, mean over all points."
-        found.append(Headline(title, number(value), unit, note or "Released against the truth, over the whole run."))
-    return found
+        parts.append(Headline(title, number(value), unit, note or "Released against the truth, over the whole run."))
+    return parts
 
 
 def users_sentence(manifest: dict[str, Any]) -> str | None:
@@ -285,42 +285,42 @@ class Notice:
 def warnings(run: Run) -> list[Notice]:
     """All that apply, the gravest first."""
     kinds = (_guarantee, _progress, _useless, _bound, _windows, _books, _budget, _rows, _shown)
-    found = [notice for kind in kinds for notice in kind(run)]
-    return sorted(found, key=lambda notice: list(WORDS).index(notice.level))
+    notices = [notice for kind in kinds for notice in kind(run)]
+    return sorted(notices, key=lambda notice: list(WORDS).index(notice.level))
 
 
-def as_html(found: list[Notice]) -> Markup | None:
+def as_html(notices: list[Notice]) -> Markup | None:
     """A list of warnings; the level is a word, never colour alone."""
-    if not found:
+    if not notices:
         return None
     items = [
-        element("li", element("strong", f"{WORDS[w.level]}: {w.title}."), " ", w.text, class_=w.level) for w in found
+        element("li", element("strong", f"{WORDS[w.level]}: {w.title}."), " ", w.text, class_=w.level) for w in notices
     ]
     return element("ul", *items, class_="warnings", aria_label="Warnings")
 
 
 def _guarantee(run: Run) -> list[Notice]:
-    public, found = run.public, []
+    public, notices = run.public, []
     if run.is_deployment and not run.public_only:
         text = (
             "This page counts rejected, late and used rows and people, and names inputs and keys. What may be "
             "published is in public/, with a page of its own."
         )
-        found.append(Notice("danger", "not for publication", text))
+        notices.append(Notice("danger", "not for publication", text))
     if not any(map(promises, public["guarantee"])):
         text = "What was released carries no promise of privacy. Do not publish it."
-        found.append(Notice("danger", "no guarantee", text))
+        notices.append(Notice("danger", "no guarantee", text))
     if public["mode"] == "simulation":
-        found.append(Notice("caution", "unfit for publication", public["notice"]))
+        notices.append(Notice("caution", "unfit for publication", public["notice"]))
     if not public.get("distinct_people", True):
         text = "The source knows trips, not people: a person who travels twice counts twice and is protected per trip."
-        found.append(Notice("caution", "trips, not people", text))
+        notices.append(Notice("caution", "trips, not people", text))
     n_cells = (public.get("sensitivity") or {}).get("max_cells", 1)
     bounding = run.configuration.get("bounding") or {}
     has_bound = any(bounding.get(name) is not None for name in ("max_cells", "max_per_period"))
     if n_cells > 1 and not has_bound and any(map(promises, public["guarantee"])):
-        found.append(Notice("caution", "contributions are not bounded", UNBOUNDED.format(n_cells=n_cells)))
-    return found
+        notices.append(Notice("caution", "contributions are not bounded", UNBOUNDED.format(n_cells=n_cells)))
+    return notices
 
 
 def _progress(run: Run) -> list[Notice]:
@@ -334,9 +334,9 @@ def _progress(run: Run) -> list[Notice]:
 
 
 def _useless(run: Run) -> list[Notice]:
-    found = (run.operator or {}).get("worth")
+    summary = (run.operator or {}).get("worth")
     if (
-        not found
+        not summary
         and run.counts is not None
         and run.counts.truth is None
         and (noise := _noise(run))
@@ -345,14 +345,14 @@ def _useless(run: Run) -> list[Notice]:
         noise_in_words = _noise_in_words(*noise, run.counted)
         text = f"{noise_in_words} Single counts are mostly noise; sums over many cells or windows may not be."
         return [Notice("caution", "the noise is larger than the counts", text)]
-    if not found or not found["error"] or beats(found):
+    if not summary or not summary["error"] or beats(summary):
         return []
     # A smaller bound is no advice to whom the bound takes many visits already.
     cures = "larger cells or longer windows" if _bound(run) else "larger cells, longer windows or a smaller bound"
-    text = f"{in_words(found, run.counted)} More budget, {cures} make it nearer."
-    if found["error"] >= found["error_of_zeros"]:
+    text = f"{in_words(summary, run.counted)} More budget, {cures} make it nearer."
+    if summary["error"] >= summary["error_of_zeros"]:
         return [Notice("danger", "worse than publishing nothing", text)]
-    other = "last release" if found["error"] >= found["error_of_last"] else "prior"
+    other = "last release" if summary["error"] >= summary["error_of_last"] else "prior"
     return [Notice("caution", f"no better than the {other}", text)]
 
 
@@ -392,20 +392,20 @@ def _windows(run: Run) -> list[Notice]:
 
 
 def _books(run: Run) -> list[Notice]:
-    found = []
+    notices = []
     for figure in run.figures:
         if math.isinf(figure.value) and figure.value > 0 and not smallest_is_worst(figure.name):
             compared = with_values(figure.adjacency, run.configuration)
             text = f"{figure.accountant} knows no bound for {phrase(figure.name)} ({compared})."
-            found.append(Notice("caution", f"{phrase(figure.name)} is infinite", text))
+            notices.append(Notice("caution", f"{phrase(figure.name)} is infinite", text))
     provisional = {f.accountant for f in run.figures} - {f.accountant for f in run.figures if f.final}
     if provisional and run.is_over:
         text = f"Later releases over the same events can still raise the figures of {', '.join(sorted(provisional))}."
-        found.append(Notice("caution", "provisional figures", text))
-    if any(own.get("method") == "paper" for own in run.configuration.get("accountants") or ()):
+        notices.append(Notice("caution", "provisional figures", text))
+    if any(section.get("method") == "paper" for section in run.configuration.get("accountants") or ()):
         text = "The landmark loss is the paper's, which can be too small. The method sound never understates it."
-        found.append(Notice("caution", "a figure that may understate", text))
-    return found
+        notices.append(Notice("caution", "a figure that may understate", text))
+    return notices
 
 
 def _budget(run: Run) -> list[Notice]:
@@ -431,40 +431,40 @@ def _budget(run: Run) -> list[Notice]:
 def _rows(run: Run) -> list[Notice]:
     if run.operator is None:
         return []
-    rows, found, told = run.operator["rows"], [], ""
+    rows, notices, remark = run.operator["rows"], [], ""
     if unused := run.operator.get("unused"):
-        found.append(Notice("danger", "half of the rows or more were not used", str(unused)))
+        notices.append(Notice("danger", "half of the rows or more were not used", str(unused)))
         explained = lost(rows) or rows
-        told = max(OUTCOMES[1:], key=lambda outcome: int(explained[outcome]))  # it is about these
+        remark = max(OUTCOMES[1:], key=lambda outcome: int(explained[outcome]))  # it is about these
     if quiet := run.operator.get("quiet_by_day"):
-        found.append(Notice("caution", "another time zone", zone_in_words(**quiet)))
+        notices.append(Notice("caution", "another time zone", zone_in_words(**quiet)))
     for outcome, title, text in (
         ("rejected", "rejected rows", "that could not be read"),
         ("late", "late rows", "that came after the window was final"),
         ("out_of_area", "rows outside the area", "in no cell"),
         ("out_of_time", "rows outside the time range", "before or after the run"),
     ):
-        if rows[outcome] and outcome != told:
+        if rows[outcome] and outcome != remark:
             share = percent(rows[outcome], rows["rows"])
             level: Level = (
                 "caution" if outcome in ("rejected", "late") and rows[outcome] > MANY_ROWS * rows["rows"] else "note"
             )
-            found.append(Notice(level, title, f"{plural(rows[outcome], 'row')} ({share}) {text}: left out."))
+            notices.append(Notice(level, title, f"{plural(rows[outcome], 'row')} ({share}) {text}: left out."))
     if clamped := rows.get("clamped"):
         text = f"{plural(clamped, 'row')} ({percent(clamped, rows['rows'])}) outside the area: moved to its edge."
-        found.append(Notice("note", "points outside the area", text))
-    return found
+        notices.append(Notice("note", "points outside the area", text))
+    return notices
 
 
 def _shown(run: Run) -> list[Notice]:
-    counts, found = run.counts, []
+    counts, notices = run.counts, []
     if counts is not None and len(counts.cells) < counts.n_all_cells:
         text = f"The charts show the {len(counts.cells):,} busiest of {counts.n_all_cells:,} cells; the files hold all."
-        found.append(Notice("note", "not all cells are shown", text))
+        notices.append(Notice("note", "not all cells are shown", text))
     if counts is not None and len(counts.windows) < counts.n_all_windows:
         text = f"The charts show the latest {len(counts.windows):,} of {counts.n_all_windows:,} windows."
-        found.append(Notice("note", "not all windows are shown", text))
-    return found
+        notices.append(Notice("note", "not all windows are shown", text))
+    return notices
 
 
 def figures_table(run: Run) -> Markup | None:
@@ -503,8 +503,8 @@ def row_equation(run: Run) -> Markup | None:
             f"Of the used rows {rows['duplicates']:,} repeat a {ONE[run.counted]} in the same cell and window.",
         ),
     ]
-    said = [f"{_left_out(run)}." if _left_out(run) else None, users_sentence(manifest)]
-    parts += [element("p", sentence) for sentence in said if sentence]
+    sentences = [f"{_left_out(run)}." if _left_out(run) else None, users_sentence(manifest)]
+    parts += [element("p", sentence) for sentence in sentences if sentence]
     return join(*parts, _rejects(run, rows))
 
 
