@@ -122,7 +122,7 @@ def _run_alone(plan: Plan, runner: str, beam_options: Sequence[str], clock: Stop
 
 
 class Stopwatch:
-    """How long each part of a run took, in seconds.
+    """Seconds that each part of a run took.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def check_runner(config: RunConfig, runner: str) -> None:
 
 
 def _on_engine(plan: Plan, runner: str) -> bool:
-    """Whether the run is a stream whose state an engine keeps."""
+    """Return whether the run is a stream whose state an engine keeps."""
     return plan.streaming and runner not in (DIRECT, LOCAL)
 
 
@@ -291,7 +291,7 @@ def _clear(plan: Plan) -> None:
 
 
 def _is_bare(path: Path) -> bool:
-    """Whether a folder of a run is as one leaves it that is killed before its mark: nothing is charged or released."""
+    """Return whether a folder is that of a run that was killed before its mark: nothing is charged or released."""
     if path.is_symlink() or not path.is_dir():
         return False
     return all(inner.match(f".{checkpoint.MARK}.*.tmp") for inner in path.iterdir())

@@ -176,7 +176,7 @@ def _attack(
 
 
 def _game(kind: Any, arguments: argparse.Namespace) -> Any:
-    """A game with the parameters given on the command line."""
+    """Return a game with the parameters given on the command line."""
     from penstock.mechanisms.core.plugin import ParameterError
 
     given = {field.name: getattr(arguments, field.name, None) for field in fields(kind)}
@@ -187,7 +187,7 @@ def _game(kind: Any, arguments: argparse.Namespace) -> Any:
 
 
 def _figures(outcomes: dict[str, AttackOutcome], left_out: dict[str, str]) -> dict[str, Any]:
-    """The JSON output: membership at the top level, the others under their names, and attacks left out."""
+    """Return the JSON output: membership at the top level, the others under their names, and attacks left out."""
     figures = {
         name: {"folder": str(outcome.folder), "resumed": outcome.n_resumed, **outcome.summary}
         for name, outcome in outcomes.items()

@@ -118,7 +118,7 @@ def _limits(option: str, texts: Sequence[str]) -> dict[str, float]:
 
 
 def summary(chosen: Choice, asked: Asked) -> list[str]:
-    """The ranking, the limit that binds, and what was written."""
+    """Return the ranking, the limit that binds, and what was written."""
     from penstock.pipeline.experiments.results import best_in_words
 
     choice, table = chosen.choice, chosen.ranking
@@ -162,11 +162,11 @@ def _limit(name: str, limits: Mapping[str, Any]) -> str:
 
 
 def in_words(binding: dict[str, Any], choice: dict[str, Any]) -> str:
-    """The limit that binds, with the setting that it keeps out and the nearest one that keeps it."""
+    """Return the limit that binds, with the setting that it keeps out and the nearest one that keeps it."""
     name, limit = binding["limit"], _limit(binding["limit"], choice)
 
     def setting_in_words(row: dict[str, Any]) -> str:
-        """A setting with its figure."""
+        """Describe a setting with its figure."""
         return f"{row['variant']} ({name} {row[f'mean {name}']:.4g})"
 
     keeping = binding["keeping"]

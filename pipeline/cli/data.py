@@ -42,7 +42,7 @@ class ConvertSummary:
     n_bytes: int  # size of the Parquet file
 
     def as_dict(self) -> dict[str, Any]:
-        """All figures by name."""
+        """Return all figures by name."""
         return asdict(self)
 
 
@@ -136,7 +136,7 @@ def _table(frame: pl.DataFrame) -> pa.Table:
     import pyarrow as pa
 
     def is_text(kind: pa.DataType) -> bool:
-        """Whether a column is text, in whichever layout."""
+        """Return whether a column is text, in whichever layout."""
         return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
     table = frame.with_columns(pl.col("time").cast(pl.Datetime("ms", "UTC"))).to_arrow()

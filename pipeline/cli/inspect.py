@@ -40,14 +40,14 @@ def entries(kind: str) -> list[dict[str, Any]]:
 
 
 def text(kind: str) -> str:
-    """A plain list of one kind."""
+    """Return a plain list of one kind."""
     rows = entries(kind)
     width = max((len(row["name"]) for row in rows), default=0)
     return "\n".join([kind, *(f"  {row['name']:<{width}}  {row['promise']}" for row in rows)])
 
 
 def markdown(kind: str) -> str:
-    """A Markdown table of one kind, as in the README."""
+    """Return a Markdown table of one kind, as in the README."""
     rows = entries(kind)
     columns = ["name", "promise"] + (["guarantee", "unit"] if kind == "mechanisms" else [])
     titles = {"name": kind[:-1], "promise": "what it does", "guarantee": "guarantee", "unit": "unit of privacy"}
@@ -192,7 +192,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def status_lines(status: Status, now: float) -> list[str]:
-    """A status in words; ``now`` in seconds since 1970.
+    """Describe a status in words; ``now`` in seconds since 1970.
 
     >>> from penstock.pipeline.monitoring.status import Status
     >>> status = Status(state="running", released=7, last_window_end=25_200.0, watermark=25_260.0, rows=1200, late=3)

@@ -114,7 +114,7 @@ def progress_line(registry: RunMetrics, seconds: float) -> str:
 
 
 def expectations(config: RunConfig) -> list[str]:
-    """What to expect of a run, from public facts, before it begins."""
+    """Return lines on the error to expect of a run, from public facts, before it begins."""
     from penstock.pipeline.output.utility_summary import expected_in_words, unbounded_in_words
 
     lines = [
@@ -125,7 +125,7 @@ def expectations(config: RunConfig) -> list[str]:
 
 
 def summary(result: Result) -> str:
-    """The result of a run in a few lines: rows read, windows released, users, utility, files to open."""
+    """Return the result of a run in a few lines: rows read, windows released, users, utility, files to open."""
     from penstock.evaluation.utility import METRICS
     from penstock.pipeline.output.utility_summary import counted, in_words, losses_in_words, zone_in_words
 

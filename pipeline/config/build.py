@@ -55,12 +55,12 @@ class Field:
 
     @property
     def required(self) -> bool:
-        """Whether the key must be given."""
+        """Return whether the key must be given."""
         return self.default is MISSING
 
 
 def fields_of(cls: type) -> tuple[Field, ...]:
-    """Every key of a section, in order of declaration: the fields that are made with `parameter`.
+    """Return every key of a section, in order of declaration: the fields that are made with `parameter`.
 
     >>> from penstock.pipeline.sources.base import Source
     >>> [field.key for field in fields_of(Source)]
@@ -98,17 +98,17 @@ def alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def is_section(hint: Any) -> bool:
-    """Whether a type is written as a YAML section with fixed keys."""
+    """Return whether a type is written as a YAML section with fixed keys."""
     return isinstance(hint, type) and dataclasses.is_dataclass(hint)
 
 
 def is_tuple(hint: Any) -> bool:
-    """Whether a type is written as a YAML list."""
+    """Return whether a type is written as a YAML list."""
     return typing.get_origin(hint) is tuple
 
 
 def input_paths(section: Any) -> list[str]:
-    """Every input path that a section and its sub-sections name, in order of declaration."""
+    """Return every input path that a section and its sub-sections name, in order of declaration."""
     paths: list[str] = []
     for field in fields_of(type(section)):
         value = getattr(section, field.name)
@@ -121,7 +121,7 @@ def input_paths(section: Any) -> list[str]:
 
 
 def expected(hint: Any, declared: Parameter, unions: dict[type, Registry[Any]]) -> str:
-    """What would be right for a field, as a phrase that completes "must be …".
+    """Describe the values that a field allows, as a phrase that completes "must be …".
 
     >>> expected(int, Parameter(doc="", at_least=1), {})
     'a whole number at least 1'
@@ -332,7 +332,7 @@ class Builder:
         return self.refuse(node, path, expected(hint, declared, self.unions))
 
     def fits(self, node: Node, hint: Any) -> bool:
-        """Whether a node has at least the outer form of a type: a value, a list or a section."""
+        """Return whether a node has at least the outer form of a type: a value, a list or a section."""
         if isinstance(node, Mapping):
             return hint in self.unions or is_section(hint) or typing.get_origin(hint) is dict
         if isinstance(node, Sequence):
@@ -370,7 +370,7 @@ class Builder:
         return FAILED if FAILED in values else tuple(values)
 
     def is_one(self, node: Node, hint: Any) -> bool:
-        """Whether a node that is no list may be the only entry of one."""
+        """Return whether a node that is no list may be the only entry of one."""
         return any(self.fits(node, member) for member in alternatives(hint)) and not (
             isinstance(node, Scalar) and node.value is None
         )
@@ -385,7 +385,7 @@ class Builder:
 
 
 def _refused(node: Mapping, cls: type, error: ParameterError, path: yaml.Path) -> Problem:
-    """What a dataclass refused, on the line of the field (or the entry of its list) that it names."""
+    """Locate what a dataclass refused: the line of the field, or of the entry of its list, that the error names."""
     steps: yaml.Path = tuple(error.field.split("."))
     place, refused = locate(node, steps)
     if isinstance(refused, Sequence):  # name the entry, not the list

@@ -25,7 +25,7 @@ _WITHOUT_EFFECT |= {"allow_no_guarantee", "looked_at_data", "allow_empty", "typi
 
 
 def resolved(config: RunConfig, secrets: bool = False, files: Callable[[str], str] = str) -> dict[str, Any]:
-    """A configuration with every default written out, as plain values under sorted keys.
+    """Return a configuration with every default written out, as plain values under sorted keys.
 
     ``secrets`` keeps ``seed`` and ``noise_key``: never in anything public, since the seed undoes the noise. ``files``
     gives what stands for a path. Returns a dict that JSON and YAML can write and `loads` reads back; durations and
@@ -88,7 +88,7 @@ def _plain(
 
 
 def _plain_section(section: Any, input_path: Callable[[str], str], output_path: Callable[[str], str]) -> dict[str, Any]:
-    """A section under sorted keys, without the keys that are None anyway."""
+    """Return a section under sorted keys, without the keys that are None anyway."""
     values = {}
     for field in fields_of(type(section)):
         value = getattr(section, field.name)

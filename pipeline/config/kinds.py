@@ -35,7 +35,7 @@ def find(text: str, folder: Path | None) -> str | None:
 
 
 def exists(path: str) -> bool:
-    """Whether a path exists, or any file matches it as a pattern."""
+    """Return whether a path exists, or any file matches it as a pattern."""
     if not path or "\0" in path:
         return False
     return os.path.exists(path) or (glob.has_magic(path) and any(True for _ in glob.iglob(path, recursive=True)))
@@ -75,7 +75,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(milliseconds: int) -> str:
-    """A duration as it is written; weeks stay days.
+    """Return a duration as it is written; weeks stay days.
 
     >>> format_duration(5_400_000), format_duration(0), format_duration(604_800_000)
     ('1h30m', '0s', '7d')
@@ -213,7 +213,7 @@ class Kind:
 
 
 def kind_of(hint: Any, declared: Parameter) -> Kind | None:
-    """The kind of a field by its declaration, else by its type; None for values of any kind.
+    """Return the kind of a field by its declaration, else by its type; None for values of any kind.
 
     >>> kind_of(int, Parameter(doc="", kind="duration", above=0)).phrase(Parameter(doc="", above=60_000))
     'a duration such as 10m, 1h30m or 7d, above 1m'
@@ -222,7 +222,7 @@ def kind_of(hint: Any, declared: Parameter) -> Kind | None:
 
 
 def show(value: Any, declared: Parameter) -> Any:
-    """A value of a declared kind as people write it; others as they are.
+    """Return a value of a declared kind as people write it; others as they are.
 
     >>> show(5_400_000, Parameter(doc="", kind="duration")), show(3, Parameter(doc=""))
     ('1h30m', 3)
@@ -263,7 +263,7 @@ def _number_schema(declared: Parameter) -> dict[str, Any]:
 
 
 def _fixed(value: Any) -> Callable[[Parameter], Any]:
-    """A phrase or schema that no declaration changes."""
+    """Make the function of a phrase or schema that no declaration changes."""
     return lambda declared: value
 
 

@@ -293,7 +293,7 @@ def metrics_can_be_measured(mode: str, mechanism: tuple[Mechanism, ...], utility
 
 
 def without_days(source: Source, windows: Windows) -> str | None:
-    """What to measure where the windows of a finite run add up to no whole day; None where they do."""
+    """Return what to measure where the windows of a finite run add up to no whole day; None where they do."""
     calendar = _calendar(source, windows)
     if calendar is None or calendar.n_windows is None:
         return None
@@ -467,7 +467,7 @@ METRIC = "mae"
 
 
 def on_points(mechanism: tuple[Mechanism, ...]) -> bool:
-    """Whether a mechanism releases traces; otherwise counts."""
+    """Return whether a mechanism releases traces; otherwise counts."""
     return any(one.on_points for one in mechanism)
 
 

@@ -196,7 +196,7 @@ def _add_plugins(root: Mapping, builder: Builder) -> None:
 
 
 def _known(values: dict[str, Any]) -> dict[str, Any]:
-    """Every section that was built without a problem, or is a default."""
+    """Return every section that was built without a problem, or is a default."""
     return {name: value for name, value in (defaults_of(RunConfig) | values).items() if value is not FAILED}
 
 

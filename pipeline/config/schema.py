@@ -23,7 +23,7 @@ _SHARED_BY = 3
 
 
 def reference_markdown() -> str:
-    """Every section and plug-in with its keys: what each must be, its default and its meaning.
+    """Return every section and plug-in with its keys: what each must be, its default and its meaning.
 
     >>> print(reference_markdown()[:14])
     ### A run
@@ -98,7 +98,7 @@ def _row(field: Field) -> str:
 
 
 def _default(field: Field) -> str:
-    """A default as it would be written; nothing for one that means "not given"."""
+    """Return a default as it would be written; nothing for one that means "not given"."""
     value: Any = field.default
     if value is MISSING:
         return "*required*"
@@ -110,7 +110,7 @@ def _default(field: Field) -> str:
 
 
 def with_reference(page: str) -> str:
-    """A page of documentation whose part after the marker is the reference as it is now.
+    """Return a page of documentation whose part after the marker is the reference as it is now.
 
     >>> with_reference("# Page\\n\\n<!-- reference -->\\nold")[:37]
     '# Page\\n\\n<!-- reference -->\\n\\n### A run'
@@ -191,7 +191,7 @@ def _type(hint: Any, declared: Parameter) -> dict[str, Any]:
 
 
 def _list(hint: Any, declared: Parameter) -> dict[str, Any]:
-    """A list; one entry may stand for a list of one."""
+    """Return a list; one entry may stand for a list of one."""
     entries = typing.get_args(hint)
     if entries[-1] is Ellipsis:
         entry = _union(entries[0], declared)

@@ -142,7 +142,7 @@ SINKS = ("kafka", "store", "pubsub")
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Checked):
-    """What is written, and where.
+    """Output of a run: its folder, its files, its ledger and its sinks.
 
     >>> Output(path="runs/example").truth
     True

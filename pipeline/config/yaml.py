@@ -20,7 +20,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something was written: a line of a file, or a ``--set`` argument (which has no line)."""
+    """Source location: a line of a file, or a ``--set`` argument (which has no line)."""
 
     file: str
     line: int | None = None
@@ -76,7 +76,7 @@ Node = Scalar | Sequence | Mapping
 
 
 def dotted(path: Path) -> str:
-    """A path as people write it.
+    """Return a path as people write it.
 
     >>> dotted(("mechanism", 0, "epsilon"))
     'mechanism[0].epsilon'
@@ -88,7 +88,7 @@ def dotted(path: Path) -> str:
 
 
 def shown(node: Node) -> str:
-    """A node as messages quote it: short, and on one line."""
+    """Return a node as messages quote it: short, and on one line."""
     if isinstance(node, Sequence):
         return "a list"
     if isinstance(node, Mapping):
@@ -100,7 +100,7 @@ def shown(node: Node) -> str:
 
 
 def plain(node: Node) -> Any:
-    """A node as ordinary Python values."""
+    """Return a node as ordinary Python values."""
     if isinstance(node, Scalar):
         return node.value
     if isinstance(node, Sequence):
@@ -426,12 +426,12 @@ def _write_entry(node: Sequence, index: int, rest: Path, value: Node, done: Path
 
 
 def _empty(step: str | int, place: Place) -> Node:
-    """A new section or list, as the next step needs it."""
+    """Return a new section or list, as the next step needs it."""
     return Sequence(place, []) if isinstance(step, int) else Mapping(place, {}, {})
 
 
 def _moved(node: Node, place: Place) -> Node:
-    """The same value, said to stand in the argument."""
+    """Return the same value, said to stand in the argument."""
     if isinstance(node, Scalar):
         return Scalar(place, node.value, node.text)
     if isinstance(node, Sequence):

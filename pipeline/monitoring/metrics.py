@@ -246,13 +246,13 @@ class Health(Listener):
 
     @property
     def live(self) -> bool:
-        """Whether there is no reason to restart the process."""
+        """Return whether there is no reason to restart the process."""
         stuck = self._beat is not None and time.monotonic() - self._beat > PATIENCE
         return self.state != "failed" and not stuck
 
     @property
     def ready(self) -> bool:
-        """Whether the run reads and releases."""
+        """Return whether the run reads and releases."""
         return self.state == "running" and self.live
 
 

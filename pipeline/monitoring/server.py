@@ -48,7 +48,7 @@ Pages = Mapping[str, "Callable[[], WSGIApplication]"]
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address is reached from this machine only; raises `ParameterError` unless it is an IP address.
+    """Return whether an address is reached from this machine only; raises `ParameterError` unless it is an IP address.
 
     >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
     (True, False)
@@ -80,7 +80,7 @@ def serve(pages: Pages, port: int = 0, address: str = LOOPBACK) -> Iterator[str]
 
 
 def _site(pages: Pages, loopback: bool) -> WSGIApplication:
-    """All pages as one application, which answers GET only and forbids caching."""
+    """Return all pages as one application, which answers GET only and forbids caching."""
 
     def page(environ: WSGIEnvironment) -> WSGIApplication:
         """Choose the page of a request, or refuse it."""

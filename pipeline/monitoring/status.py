@@ -41,7 +41,7 @@ class Status:
 
     @property
     def well(self) -> bool:
-        """Whether the run goes on, or has ended."""
+        """Return whether the run goes on, or has ended."""
         return self.state in WELL
 
 
@@ -69,7 +69,7 @@ def of_folder(folder: Path) -> Status:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A JSON file; nothing where there is none."""
+    """Return a JSON file; nothing where there is none."""
     values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return values
 
@@ -92,7 +92,7 @@ def _of_parts(folder: Path) -> tuple[int | None, float | None]:
 
 
 def _of_checkpoint(path: Path, released: int | None) -> dict[str, Any]:
-    """What the checkpoint of a stream on one machine says; nothing where there is none."""
+    """Read the figures in the checkpoint of a stream on one machine; none where there is no checkpoint."""
     if not path.exists():
         return {}
     saved: Mapping[str, Any] = checkpoint.FORMAT.decode(path.read_bytes())

@@ -99,7 +99,7 @@ def _releases(folder: Path, manifest: dict[str, Any]) -> list[Check]:
 
 
 def _flaw(folder: Path, manifest: dict[str, Any], released: pl.DataFrame) -> str | None:
-    """What is wrong with the windows of a run; None where those that are missing had no active sensor."""
+    """Describe the first gap in the windows of a run; None where those that are missing had no active sensor."""
     try:
         plan = outline(_config(manifest), NoiseKey.from_seed(0), folder)
         check_windows(plan, released, complete=manifest["exit"]["code"] == 0)
@@ -160,13 +160,13 @@ def _ledger(
 
 
 def _ledger_path(folder: Path, manifest: dict[str, Any]) -> Path:
-    """The ledger of a run: in its folder, wherever that is now, or where it was in a deployment."""
+    """Return the ledger of a run: in its folder, wherever that is now, or where it was in a deployment."""
     beside = folder / "operator" / "ledger"
     return beside if beside.exists() else Path(manifest["ledger"]["path"])
 
 
 def _chain(folder: Path, manifest: dict[str, Any], public: dict[str, Any]) -> Check:
-    """Whether the ledger still holds all that it held when the run ended, by the head in both manifests."""
+    """Return whether the ledger still holds all that it held when the run ended, by the head in both manifests."""
     head = manifest["ledger"]["head"]
     try:
         heads = Ledger(_ledger_path(folder, manifest)).heads()

@@ -37,7 +37,7 @@ _NONCE_BYTES = 32
 
 
 def path(plan: Plan) -> Path:
-    """The one file that a checkpoint is."""
+    """Return the path of the checkpoint."""
     return plan.folder / "operator" / "checkpoint" / "latest"
 
 
@@ -61,7 +61,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def read(plan: Plan) -> State | None:
-    """The checkpoint of a stream; None where there is none yet.
+    """Return the checkpoint of a stream; None where there is none yet.
 
     Raises `StateVersionError` if another version of penstock has written it.
     """
@@ -69,7 +69,7 @@ def read(plan: Plan) -> State | None:
 
 
 def position_of(state: State | None) -> State:
-    """Where the source of a stream goes on, in the source's own terms; empty: the beginning."""
+    """Return the position at which the source of a stream goes on, in the source's terms; empty: the beginning."""
     return {k.removeprefix("source."): v for k, v in (state or {}).items() if k.startswith("source.")}
 
 
@@ -95,7 +95,7 @@ def public_name(plan: Plan) -> str:
 
 
 def _identity(plan: Plan) -> dict[str, Any]:
-    """What of a configuration a run's files depend on."""
+    """Return the part of a configuration that a run's files depend on."""
     config = resolved(plan.config, secrets=True)
     config.pop("output")
     return config
@@ -195,7 +195,7 @@ def begin(plan: Plan) -> str | None:
 
 
 def holds_a_run(plan: Plan) -> ConfigError:
-    """What to say of a folder that another run has begun in, which may have to be continued."""
+    """Make the error for a folder that another run has begun in, which may have to be continued."""
     goes_on = "continue it with --resume, or " if _mark(plan).exists() and finished(plan) is None else ""
     return ConfigError((f"output.path: {plan.folder} holds an earlier run; {goes_on}choose another folder",))
 
@@ -217,7 +217,7 @@ def _encoded(mark: dict[str, Any]) -> bytes:
 
 
 def is_deployment(folder: Path) -> bool:
-    """Whether a folder holds a run of a deployment, which nothing replaces."""
+    """Return whether a folder holds a run of a deployment, which nothing replaces."""
     return bool(_read_mark(folder).get("nonce"))
 
 
@@ -255,7 +255,7 @@ def _mark(plan: Plan) -> Path:
 
 
 def _read_mark(folder: Path) -> dict[str, Any]:
-    """What the mark of a folder says; nothing where it holds no run."""
+    """Read the mark of a folder; empty where it holds no run."""
     path = folder / "operator" / MARK
     mark: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return mark
@@ -294,7 +294,7 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
 
 
 def finished(plan: Plan) -> dict[str, Any] | None:
-    """The operator's manifest of a run that has come to its end; None where there is something to do."""
+    """Return the operator's manifest of a run that has come to its end; None where there is something to do."""
     manifest = plan.folder / "operator" / "manifest.json"
     if not manifest.exists():
         return None

@@ -53,7 +53,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def holder_of(folder: Path) -> str | None:
-    """Who is running in a folder, as its lock says; None for no process, or one of this machine that is gone.
+    """Name the process that runs in a folder, by its lock; None for none, or one of this machine that is gone.
 
     Takes no lock, so that a run which begins just now is not kept out.
     """
@@ -73,7 +73,7 @@ def holder_of(folder: Path) -> str | None:
 
 
 def _locked(path: Path) -> TextIO:
-    """The file at a path, locked, and still the one that others find there."""
+    """Return the file at a path, locked, and still the one that others find there."""
     while True:
         file = path.open("a+", encoding="utf-8")
         try:
@@ -95,7 +95,7 @@ def _locked(path: Path) -> TextIO:
 
 
 def read_part(path: Path) -> pa.Table:
-    """What one part holds."""
+    """Read one part."""
     with pq.ParquetFile(path) as file:  # read_table starts pyarrow's engine for data sets first
         return file.read()
 
@@ -177,7 +177,7 @@ def merge(folder: Path, path: Path, schema: pa.Schema, once: str | None = None) 
 
 
 def canonical(table: pa.Table) -> pa.Table:
-    """The same rows in one chunk, every dictionary with just the values that occur, in order of first appearance."""
+    """Combine rows into one chunk, every dictionary with just the values that occur, in order of first appearance."""
     table = table.combine_chunks()
     for index, field in enumerate(table.schema):
         column = table.column(index)
@@ -216,22 +216,22 @@ PUBLIC = ("releases", "accounts_public")
 
 
 def parts_folder(plan: Plan, kind: str) -> Path:
-    """Where parts of one output are kept until they are merged."""
+    """Return the folder of the parts of one output, until they are merged."""
     return plan.folder / ("public" if kind in PUBLIC else "operator") / "parts" / kind
 
 
 def keeps_truth(plan: Plan) -> bool:
-    """Whether true counts or traces are kept for the operator; a deployment keeps none."""
+    """Return whether true counts or traces are kept for the operator; a deployment keeps none."""
     return plan.config.mode == "simulation" and plan.config.output.truth
 
 
 def state_folder() -> Path:
-    """Where ledgers are that no configuration names: ``XDG_STATE_HOME``, or ``~/.local/state``, and there a folder."""
+    """Return the folder of ledgers that no configuration names, in ``XDG_STATE_HOME`` or ``~/.local/state``."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "penstock"
 
 
 def ledger_path(plan: Plan) -> Path:
-    """The ledger of a run: of a deployment outside its folder, so that no copy of the folder has another one."""
+    """Return the ledger of a run: of a deployment outside its folder, so that no copy of the folder has another one."""
     output = plan.config.output
     if plan.config.mode == "simulation":
         return plan.folder / "operator" / "ledger"

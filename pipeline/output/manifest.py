@@ -73,7 +73,7 @@ def made_by() -> dict[str, Any]:
 
 
 def lateness_in_words(source: Source) -> str:
-    """What decides whether a row is late; it begins with ``shared`` where other people's rows do."""
+    """Describe what decides whether a row is late; ``shared`` comes first where other people's rows do."""
     if not isinstance(source, LiveSource):
         return "none: all of the input is read before it is counted"
     if source.lateness_flaw is None:
@@ -268,7 +268,7 @@ def account_summaries(plan: Plan) -> list[dict[str, Any]]:
 
 
 def stopped(plan: Plan) -> str | None:
-    """Why the run stopped before its last window, if it did."""
+    """Return why the run stopped before its last window, if it did."""
     path = parts_folder(plan, "stopped") / "stopped.json"
     return str(json.loads(path.read_text())) if path.exists() else None
 
@@ -291,7 +291,7 @@ def release_summary(plan: Plan, complete: bool) -> dict[str, Any]:
 
 
 def released(folder: Path) -> pl.DataFrame:
-    """What the rows of every release share, in the order of the file."""
+    """Read the columns that the rows of a release share, one row a release, in the order of the file."""
     return shared_rows(pl.scan_parquet(folder / "public" / "releases.parquet"))
 
 
@@ -338,7 +338,7 @@ def key_epochs(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _first_window(plan: Plan, start: int) -> int | None:
-    """The first window that starts at an instant or later; None where the run has none."""
+    """Return the first window that starts at an instant or later; None where the run has none."""
     calendar = plan.grid.calendar
     if start <= int(calendar.start(1)):
         return 1

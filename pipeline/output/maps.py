@@ -85,7 +85,7 @@ def read_cells(folder: Path) -> dict[str, dict[str, Any] | None] | None:
 
 
 def rings_of(geometry: dict[str, Any]) -> list[list[list[float]]]:
-    """All rings of a polygon or multipolygon, or the one point as a ring of its own.
+    """Return all rings of a polygon or multipolygon, or the one point as a ring of its own.
 
     >>> rings_of({"type": "Point", "coordinates": [8.5, 47.4]})
     [[[8.5, 47.4]]]
@@ -148,7 +148,7 @@ def read_outlines(folder: Path) -> list[Line]:
 
 
 def simplified(lines: list[Line], least: NDArray[np.float64], most: NDArray[np.float64]) -> list[Line]:
-    """What of some lines is seen on a map, with as few positions as show it.
+    """Simplify lines to what is visible on a map.
 
     ``lines``: shape (n, 2) each: longitude and latitude. ``least``, ``most``: south-western and north-eastern corner of
     the map. Returns pieces of the lines that come onto the map, without positions that are no more than a 2000th of its
@@ -244,7 +244,7 @@ def _time_zone(folder: Path) -> str:
 
 
 def _rows(source: Path, time_zone: str, as_text: bool) -> Iterator[pl.DataFrame]:
-    """What is exported of each row, some rows at a time."""
+    """Yield the exported columns, some rows at a time."""
     with pq.ParquetFile(source) as file:
         for batch in file.iter_batches(_BATCH_ROWS):
             frame = pl.DataFrame(pa.Table.from_batches([batch])).with_columns(cs.categorical().cast(pl.String))
@@ -311,7 +311,7 @@ def _write_geoparquet(path: Path, rows: Iterator[pl.DataFrame], cells: Geometrie
 
 
 def _looked_up(values: dict[str, Any], kind: type[pl.DataType]) -> pl.Expr:
-    """The geometry of each row's cell."""
+    """Return the geometry of each row's cell."""
     return pl.col("cell").replace_strict(values, default=None, return_dtype=kind).alias("geometry")
 
 

@@ -87,7 +87,7 @@ UTILITY = pa.schema(
 def releases_table(
     releases: Sequence[Release], windows: Sequence[Window], cells: Sequence[str], stream: str, lateness: int
 ) -> pa.Table:
-    """One row per active cell of each release, in order of window and cell.
+    """Return one row per active cell of each release, in order of window and cell.
 
     ``windows`` has the window of each release, ``cells`` the names of all cells. ``lateness`` is in milliseconds: a
     release is available that long after its window ends, unless it says when.
@@ -115,7 +115,7 @@ def releases_table(
 
 
 def _optional(rows: _RowsOfWindows, values: Sequence[NDArray[np.float64] | None]) -> pa.Array:
-    """One vector per window, with nulls where there is none."""
+    """Return one vector per window, with nulls where there is none."""
     if all(value is None for value in values):
         return pa.nulls(len(rows.cells()), pa.float64())
     joined = rows.each([np.nan if value is None else value for value in values])
@@ -146,7 +146,7 @@ def truth_table(
 
 
 def traces_table(traces: Traces, released: ReleasedTraces) -> pa.Table:
-    """One row per released point, in order of pseudonym and time."""
+    """Return one row per released point, in order of pseudonym and time."""
     codes = np.select([released.action == action for action in ACTIONS], range(len(ACTIONS))).astype(np.int32)
     columns = _who_and_when(traces) | {
         "latitude": released.values[:, 0],
@@ -160,7 +160,7 @@ def traces_table(traces: Traces, released: ReleasedTraces) -> pa.Table:
 
 
 def true_traces_table(traces: Traces) -> pa.Table:
-    """One row per true point, in the order of `traces_table` (simulation only)."""
+    """Return one row per true point, in the order of `traces_table` (simulation only)."""
     columns = _who_and_when(traces) | {"latitude": traces.points[:, 0], "longitude": traces.points[:, 1]}
     return pa.table([columns[name] for name in TRUE_TRACES.names], schema=TRUE_TRACES)
 
@@ -179,7 +179,7 @@ def accounts_table(rows: Sequence[AccountRow], accountant: str, stream: str) -> 
 
 
 class _RowsOfWindows(NamedTuple):
-    """Which cells of which windows have a row, shape (n_windows, n_cells); None: all of them."""
+    """Rows of some windows: the cells of each that have one, shape (n_windows, n_cells); None: all of them."""
 
     n_windows: int
     n_cells: int

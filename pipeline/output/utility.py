@@ -74,7 +74,7 @@ def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
 def _count_scores(
     plan: Plan, truth: NDArray[np.float64], released: NDArray[np.float64], windows: NDArray[Any]
 ) -> list[_Score]:
-    """Every metric of the configuration, over the run and by window or cell."""
+    """Return every metric of the configuration, over the run and by window or cell."""
     cells = plan.space.cells
     scores: list[_Score] = []
     days = _days(plan, windows)
@@ -125,7 +125,7 @@ def _prior_scores(
 
 
 def _learned(plan: Plan) -> Learned | None:
-    """The file of `penstock learn` that an accountant reads, if it is about the cells of the run."""
+    """Return the file of `penstock learn` that an accountant reads, if it is about the cells of the run."""
     for accountant in plan.accountants:
         known = getattr(accountant, "prior", None) or getattr(accountant, "correlation", None)
         if (path := getattr(known, "learned", None)) is None:
@@ -142,7 +142,7 @@ def _usual_counts(learned: Learned, n_cells: int) -> NDArray[np.float64]:
 
 
 def _overlap(plan: Plan, learned: Learned, windows: NDArray[Any]) -> int | None:
-    """How many windows share time with what was learned from; None where the file does not say when that was."""
+    """Count the windows that share time with the training data; None where the file does not say when that was."""
     if not {"from", "until"} <= learned.facts.keys():
         return None
     begin, end = (parse_time(learned.facts[name]) for name in ("from", "until"))
@@ -182,7 +182,7 @@ def _matrices(
 def _parts(
     path: Path, columns: list[str], cells: tuple[str, ...], windows: NDArray[Any]
 ) -> Iterator[tuple[pa.RecordBatch, tuple[NDArray[Any], NDArray[Any]]]]:
-    """The rows of some windows in pieces of `_PART_ROWS`, with the places of their windows and cells."""
+    """Yield the rows of some windows in pieces of `_PART_ROWS`, with the places of their windows and cells."""
     number = {cell: index for index, cell in enumerate(cells)}
     last = int(windows[-1]) if len(windows) else 0
     column = np.full(last + 2, -1)

@@ -176,23 +176,23 @@ def interval_coverage(truth: Array, released: Array, deviation: Array) -> dict[s
 
 
 def counted(manifest: Mapping[str, Any]) -> str:
-    """What the counts of a run are of: people, or trips where the source does not know who made them."""
+    """Name what is counted: people, or trips where the source does not know who made them."""
     return "people" if manifest.get("distinct_people", True) else "trips"
 
 
 def beats(summary: Mapping[str, Any]) -> bool:
-    """Whether a release is nearer to the truth than all releases that cost nothing."""
+    """Return whether a release is nearer to the truth than all releases that cost nothing."""
     return bool(summary["error"] < min(summary["error_of_zeros"], summary["error_of_last"])) and not _is_usual(summary)
 
 
 def _is_usual(summary: Mapping[str, Any]) -> bool:
-    """Whether what is expected without any release is at least as near, in the windows that it was not learned from."""
+    """Return whether a prior is at least as near as the release, in the windows that it was not learned from."""
     error = summary.get("error_after_training", summary["error"])
     return bool(error > 0 and error >= summary.get("error_of_prior", math.inf))
 
 
 def in_words(summary: Mapping[str, Any], what: str = "people") -> str:
-    """The result of `utility_summary` as a verdict on counts of people, or of something else.
+    """Return the result of `utility_summary` as a verdict on counts of people, or of something else.
 
     With ``error_of_prior``, and where it was learned from ``training_windows`` of the run, ``error_after_training`` of
     the release, also against the prior. ``prior_overlap``: from how many of the windows compared a file was learned;
@@ -264,7 +264,7 @@ def quiet_by_day(truth: Array, starts: NDArray[np.int64], time_zone: str) -> int
 
 
 def zone_in_words(hour: int, time_zone: str) -> str:
-    """The result of `quiet_by_day` as a sentence."""
+    """Return the result of `quiet_by_day` as a sentence."""
     return (
         f"Fewest people are counted around {hour:02}:00 ({time_zone}). If they sleep at night, the times are of "
         "another time zone: see source.time_zone and windows.time_zone."
@@ -308,7 +308,7 @@ def expected_noise(config: RunConfig) -> tuple[float, float] | None:
 
 
 def expected_in_words(config: RunConfig) -> str | None:
-    """What to expect of a configuration, in a sentence; None where nothing can be said beforehand."""
+    """Describe the error to expect of a configuration in a sentence; None where it is unknown beforehand."""
     noise = expected_noise(config)
     if noise is None:
         return None
@@ -328,7 +328,7 @@ def expected_in_words(config: RunConfig) -> str | None:
 
 
 def unbounded_in_words(config: RunConfig) -> str | None:
-    """What it costs that nothing bounds the cells of a person; None where there is a bound, or nothing to bound."""
+    """Warn of an unset ``max_cells``; None where there is a bound, or nothing to bound."""
     if (plan := _public_plan(config)) is None:
         return None
     bounding = config.bounding
@@ -440,7 +440,7 @@ def _date(time: pl.Expr, time_zone: str) -> pl.Expr:
 
 
 def losses_in_words(loss: Mapping[str, float]) -> str:
-    """The result of `losses` as a sentence.
+    """Return the result of `losses` as a sentence.
 
     >>> losses_in_words({"release": 0.4, "day": 2.0, "run": 14.0})
     'One person loses at most ε = 0.4 by one release, 2 by a day, 14 by the whole run (nats, sums of the charges).'

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def sinks_of(plan: Plan) -> list[Sink]:
-    """The sinks that the configuration of a run names."""
+    """Return the sinks that the configuration of a run names."""
     output, sinks = plan.config.output, list[Sink]()
     if output.kafka is not None:
         sinks.append(Publisher(output.kafka))

@@ -36,7 +36,7 @@ class AccountLoop:
         return self._encode(self._state, 0, False, nothing)
 
     def is_early(self, data: bytes, batch: Batch) -> bool:
-        """Whether an earlier batch has to come first."""
+        """Return whether an earlier batch has to come first."""
         flat = FORMAT.decode(data)
         if self.targets is not None and batch.known is not None:
             return batch.known.first > _known(flat).last + 1
@@ -70,7 +70,7 @@ class AccountLoop:
         return rows, self._encode(state, accounted, finished, known.after(accounted))
 
     def summary(self, data: bytes) -> dict[str, Any]:
-        """The books so far in a few figures, as JSON can hold them."""
+        """Return the books so far in a few figures, as JSON can hold them."""
         flat = FORMAT.decode(data)
         accountant = self.accountant
         state = books_of(accountant, flat)
@@ -90,7 +90,7 @@ class AccountLoop:
 
 
 def books_of(accountant: Accountant, flat: State) -> State:
-    """The accountant's own state in that of its loop; raises `StateVersionError` where it cannot be read."""
+    """Return the accountant's own state in that of its loop; raises `StateVersionError` where it cannot be read."""
     name = ACCOUNTANTS.name_of(type(accountant))
     return decode_state(flat["state"].tobytes(), name, accountant.version)
 
@@ -101,7 +101,7 @@ def _known(flat: State) -> PrivateFacts:
 
 
 def writable(value: Any) -> Any:
-    """The same value with infinite numbers as texts, which JSON has no numbers for.
+    """Return the same value with infinite numbers as texts, which JSON has no numbers for.
 
     >>> writable({"loss": np.float64("inf"), "window": 3})
     {'loss': 'inf', 'window': 3}

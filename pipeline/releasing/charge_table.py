@@ -126,7 +126,7 @@ class Terms:
 
     @property
     def unit(self) -> str:
-        """What the budget protects, in words."""
+        """Unit that the budget protects, in words."""
         if self.traces:
             return self.traces
         if self.kind == "stretch":
@@ -209,7 +209,7 @@ class SlotCharge(NamedTuple):
 
 
 class ChargeTable:
-    """What every unit of a ledger has cost: one number for each, so that a check is one look-up.
+    """Costs of the units of a ledger: one number for each, so that a check is one look-up.
 
     Units of stretches are numbered by their first slot, those of periods by period. Of landmarks, `_together` has by
     period what all of its landmarks cost, `_alone` by slot what any other slot costs, and `_dearest` by period the most

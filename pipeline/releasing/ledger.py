@@ -35,7 +35,7 @@ class LedgerExhausted(BudgetExceeded):
 
 @dataclass(frozen=True)
 class Charge:
-    """What one release of a run costs.
+    """Cost of one release of a run.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ class Head:
 
 @dataclass
 class _Knowledge:
-    """What a run knows of its ledger, as far as it was read."""
+    """State of a ledger as far as a run has read it."""
 
     terms: Terms | None = None
     identity: str = ""
@@ -323,7 +323,7 @@ class Ledger:
 
     @property
     def identity(self) -> str:
-        """What tells the ledger from any other."""
+        """Identifier of the ledger."""
         return self._known.identity
 
     @property

@@ -78,7 +78,7 @@ class ReleaseLoop:
         return int(self._decode(data)[2]["released"])
 
     def stopped(self, data: bytes) -> bool:
-        """Whether the budget was used up, and nothing more is released."""
+        """Return whether the budget was used up, and nothing more is released."""
         return bool(self._decode(data)[2]["stopped"])
 
     def advance(
@@ -185,7 +185,7 @@ class ReleaseLoop:
         return {"shown": values, "shown_window": np.asarray(release.window)}
 
     def _on_time(self, release: Release) -> Release:
-        """A release that had to wait for later windows waits for their late rows too."""
+        """Delay a release that had to wait for later windows until their late rows are in too."""
         if release.available_at is None:
             return release
         return replace(release, available_at=release.available_at + self.plan.grid.lateness_ms)

@@ -46,7 +46,7 @@ def landmark_mask(
     starts: Integers,
     users: Integers | None = None,
 ) -> NDArray[np.bool_]:
-    """Which points are landmarks.
+    """Return a mask of the points that are landmarks.
 
     ``landmarks``: ``windows`` are numbers of a user's points, the same for every user; ``times`` and ``recurring`` hold
     for every point in them; ``stay_points`` are found on each trace, ``drawn`` ones among its points. None: no
@@ -113,7 +113,7 @@ class Area:
 
 @lru_cache(maxsize=16)
 def area_of(space: Space) -> Area:
-    """The circle around a space."""
+    """Return the circle around a space."""
     corners = [outline for cell in space.geometry() if len(outline := corners_of(cell))]
     if not corners:
         return Area((0.0, 0.0), np.inf)
@@ -160,7 +160,7 @@ def _split(frame: Any, points: Points, plan: CoreSpec) -> Iterator[tuple[int, St
 
 
 def gather(pieces: Sequence[State], plan: CoreSpec) -> Traces:
-    """The traces of one shard.
+    """Return the traces of one shard.
 
     ``pieces``: points of the shard as `points_of` finds them, in any order. Returns the traces, users in order of their
     pseudonyms. Several rows of a user at the same millisecond are one point, their mean (`mean_points`): to keep one of
@@ -218,7 +218,7 @@ def pseudonyms(users: Integers) -> list[str]:
 
 
 def view(plan: CoreSpec, traces: Traces, released: ReleasedTraces) -> TraceView:
-    """What accountants may see: no true position."""
+    """Return the part of a release that accountants may see: no true position."""
     return TraceView(
         subjects=pseudonyms(traces.users),
         starts=traces.starts,
@@ -288,7 +288,7 @@ class TraceLoop:
         return TraceBatch(shard, traces, released, self._charge(shard, traces), accounts)
 
     def _charge(self, shard: int, traces: Traces) -> Charge:
-        """Nothing in addition to what the run was charged, for the traces of the shard: the same again is a retry."""
+        """Return a charge of nothing beside that of the run, for the traces of the shard: again, it is a retry."""
         message = b"".join(map(np.ndarray.tobytes, (traces.users, traces.starts, traces.times, traces.points)))
         data = hmac.new(self.plan.keys.ledger, message, hashlib.sha256).hexdigest()[:32]
         return Charge(1, 1, 0.0, 0.0, 1, data, part=f"traces/{shard} of {self.plan.batching.n_shards}")

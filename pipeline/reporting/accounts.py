@@ -55,7 +55,7 @@ class Treatment:
     stacked: tuple[str, ...] = ()
 
     def label(self, name: str) -> str:
-        """A name in words."""
+        """Describe a name in words."""
         return self.labels.get(name, name.replace("_", " "))
 
     def panel(self, name: str, unit: str) -> tuple[str, str]:
@@ -236,7 +236,7 @@ def treatment(accountant: str) -> Treatment:
 
 
 def smallest_is_worst(name: str) -> bool:
-    """Whether the value of a figure to watch is the smallest."""
+    """Return whether the value of a figure to watch is the smallest."""
     return name.endswith("_left")
 
 
@@ -262,7 +262,7 @@ class AccountFigure:
 
 
 def figures(rows: pl.DataFrame) -> list[AccountFigure]:
-    """One figure for each accountant and name, in the order in which the accountant writes them."""
+    """Return one figure for each accountant and name, in the order in which the accountant writes them."""
     totals = []
     for (_, accountant, name), group in rows.group_by("side", "accountant", "name", maintain_order=True):
         windows, values = (group[column].to_numpy() for column in ("window", "value"))  # NaN where there is none
@@ -297,7 +297,7 @@ def figures(rows: pl.DataFrame) -> list[AccountFigure]:
 
 
 def charts(rows: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
-    """One chart for each accountant and panel, in the page's format, over the windows that the page shows."""
+    """Return one chart for each accountant and panel, in the page's format, over the windows that the page shows."""
     made = []
     if rows.is_empty():
         return []
@@ -359,7 +359,7 @@ def _end(panel: list[tuple[str, pl.DataFrame]], windows: pl.Series) -> str:
 
 
 def _lines(known: Treatment, name: str, named: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
-    """A line for each stream and subject, or bands of quantiles over many subjects."""
+    """Return a line for each stream and subject, or bands of quantiles over many subjects."""
     base = {"name": name, "hidden": name in known.hidden, "stacked": name in known.stacked}
     subjects = _subjects(named)
     several = len({stream for stream, _ in subjects}) > 1
@@ -391,7 +391,7 @@ def _subjects(named: pl.DataFrame) -> list[tuple[str, str]]:
 
 
 def _along(frame: pl.DataFrame, column: str, windows: pl.Series) -> dict[str, Any]:
-    """One number a window, NaN where there is none."""
+    """Return one number a window, NaN where there is none."""
     values = np.full(len(windows), np.nan)
     at = np.searchsorted(windows.to_numpy(), frame["window"].to_numpy())
     values[at] = frame[column].cast(pl.Float64).to_numpy()

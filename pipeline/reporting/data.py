@@ -62,14 +62,14 @@ class Run:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has ended, well or not; of published files, whether they are merged."""
+        """Return whether the run has ended, well or not; of published files, whether they are merged."""
         if self.public_only:
             return any((self.folder / "public" / f"{name}.parquet").is_file() for name in ("releases", "traces"))
         return self.operator is not None
 
     @property
     def is_deployment(self) -> bool:
-        """Whether the releases are meant for publication."""
+        """Return whether the releases are meant for publication."""
         return bool(self.public["mode"] == "deployment")
 
     @property
@@ -80,7 +80,7 @@ class Run:
 
     @property
     def counted(self) -> str:
-        """What a count is of: people, or trips where the source does not know who made them."""
+        """Unit of a count: people, or trips where the source does not know who made them."""
         return counted(self.public)
 
     @property
@@ -90,7 +90,7 @@ class Run:
 
     @cached_property
     def releases(self) -> pl.DataFrame | None:
-        """What the rows of each release share; None for a run that releases traces."""
+        """One row for each release; None for a run that releases traces."""
         return self.read("public/releases", shared_rows)
 
     @cached_property
@@ -125,7 +125,7 @@ class Run:
 
     @cached_property
     def losses(self) -> dict[str, float] | None:
-        """What one person can lose at most, as the operator's manifest says it where there is one; None: no release."""
+        """Most that one person can lose, from the operator's manifest where there is one; None: no release."""
         if loss := (self.operator or {}).get("loss"):
             return dict(loss)
         rows = self.traces if self.releases is None else self.releases
@@ -150,7 +150,7 @@ class Run:
         return self.table("operator/utility")
 
     def table(self, name: str) -> pl.DataFrame | None:
-        """A table such as ``public/accounts``, categories as strings; None if it does not exist yet."""
+        """Return a table such as ``public/accounts``, categories as strings; None if it does not exist yet."""
         return self.read(name, lambda rows: rows.with_columns(cs.categorical().cast(pl.String)).collect())
 
     def read(self, name: str, query: Callable[[pl.LazyFrame], T]) -> T | None:
@@ -171,7 +171,7 @@ class Run:
             raise DataError(f"{path}: cannot be read ({error})") from error
 
     def rejects(self, n_most: int) -> list[dict[str, Any]]:
-        """The first rejected rows."""
+        """Return the first rejected rows."""
         path = self.folder / "operator" / "rejects.jsonl"
         if self.public_only or not path.is_file():
             return []
@@ -180,7 +180,7 @@ class Run:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """An object in a file; raises `DataError` that names the file where it is none."""
+    """Return an object in a file; raises `DataError` that names the file where it is none."""
     try:
         value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -226,7 +226,7 @@ def _released(rows: pl.LazyFrame, windows: pl.DataFrame) -> ShownCounts:
 
 
 def _windows(releases: pl.DataFrame) -> pl.DataFrame:
-    """All windows of a run, in order."""
+    """Return all windows of a run, in order."""
     # Parts that are not merged yet may hold a release twice.
     return (
         releases.unique("window", keep="first")
@@ -245,7 +245,7 @@ def _windows(releases: pl.DataFrame) -> pl.DataFrame:
 def _matrices(
     rows: pl.LazyFrame, windows: pl.Series, cells: Sequence[str], *columns: pl.Expr
 ) -> dict[str, NDArray[np.float64]]:
-    """Some columns by window and cell, NaN where there is no row."""
+    """Return some columns by window and cell, NaN where there is no row."""
     wanted = pl.col("window").is_in(windows.implode()) & pl.col("cell").is_in(cells)
     places = rows.filter(wanted).select(pl.col("cell").cast(pl.Enum(cells)).to_physical(), "window", *columns)
     table = places.collect(engine="streaming")

@@ -42,7 +42,7 @@ def write_statement(folder: str | Path) -> Path:
 
 
 def statement(run: Run) -> str:
-    """The page, a function of the published files: without script, to be read, printed and signed."""
+    """Return the page, a function of the published files: without script, to be read, printed and signed."""
     public, losses = run.public, run.losses
     steps = public["guarantee"]
     is_bounded = losses is not None and not math.isinf(losses["release"])
@@ -200,7 +200,7 @@ def _factor(epsilon: float) -> str:
 
 
 def _after_even_odds(epsilon: float) -> str:
-    """What even odds become.
+    """Describe what even odds become.
 
     >>> _after_even_odds(0.0), _after_even_odds(1.0), _after_even_odds(144.0)
     ('50.0 %', '73.1 %', 'over 99.9 %')

@@ -177,7 +177,7 @@ def _draw_cells(axes: Axes, places: dict[str, list[list[list[float]]]], values: 
 
 
 def _axes(height: float, title: str) -> tuple[Figure, Axes]:
-    """A figure with one system of axes; raises `MissingLibrary` where Matplotlib is not installed."""
+    """Return a figure with one system of axes; raises `MissingLibrary` where Matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

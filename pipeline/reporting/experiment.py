@@ -38,7 +38,7 @@ LIMITS = (("at_least", "at least"), ("at_most", "at most"))
 
 
 def is_experiment(folder: Path) -> bool:
-    """Whether an experiment wrote this folder."""
+    """Return whether an experiment wrote this folder."""
     return (folder / MANIFEST).is_file()
 
 
@@ -50,7 +50,7 @@ class ExperimentFolder:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """Its manifest."""
+        """Manifest of the experiment."""
         return read_json(self.folder / MANIFEST)
 
     @cached_property
@@ -87,7 +87,7 @@ class ExperimentFolder:
         return self.labels.get(name, phrase(name))
 
     def setting(self, values: dict[str, Any]) -> str:
-        """A setting in words, its varied parameters in the order of the experiment."""
+        """Return a setting in words, its varied parameters in the order of the experiment."""
         varied = [name for name in self.manifest["varied"] if name in values]
         shown = [str(values[n]) if n == VARIANT else f"{self.label(n)} {_text(values[n])}" for n in varied]
         return ", ".join(shown) or "the only setting"
@@ -98,7 +98,7 @@ class ExperimentFolder:
         return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
     def verdict(self) -> Markup:
-        """The question, the result of a full run, and the number of runs that ended well."""
+        """Return the question, the result of a full run, and the number of runs that ended well."""
         manifest = self.manifest
         setting = manifest["configuration"].get("setting")
         return join(
@@ -131,7 +131,7 @@ class ExperimentFolder:
         return notices
 
     def figures(self) -> Markup | None:
-        """All figures, in the page itself."""
+        """Return all figures, in the page itself."""
         return join(*(self._picture(figure["file"], figure["title"]) for figure in self._figures)) or None
 
     @property
@@ -151,7 +151,7 @@ class ExperimentFolder:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The part of the page that the script needs: the data of every figure."""
+        """Return the part of the page that the script needs: the data of every figure."""
         entries = []
         for figure in self._figures:
             path = self.folder / figure["data"] if figure.get("data") else None
@@ -212,7 +212,7 @@ class ExperimentFolder:
 
 
 def _text(value: Any) -> str:
-    """A value as in a file: not rounded, empty for None."""
+    """Format a value as in a file: not rounded, empty for None."""
     return "" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
@@ -242,7 +242,7 @@ def _cell(value: Any) -> Cell:
 
 
 def frame_table(frame: pl.DataFrame, caption: str) -> Markup:
-    """A table of plain values."""
+    """Return a table of plain values."""
     return table(frame.columns, [list(map(_cell, row)) for row in frame.iter_rows()], caption)
 
 
@@ -273,14 +273,14 @@ def _found(experiment: ExperimentFolder, choice: dict[str, Any]) -> str:
 
 
 def _binding(experiment: ExperimentFolder, choice: dict[str, Any]) -> str:
-    """The limit that decides, the setting that it keeps out, and the nearest one that keeps it."""
+    """Return the limit that decides, the setting that it keeps out, and the nearest one that keeps it."""
     binding = choice.get("binding")
     if not binding:
         return ""
     name = binding["limit"]
 
     def setting_in_words(row: dict[str, Any]) -> str:
-        """A setting with its figure."""
+        """Describe a setting with its figure."""
         return f"{experiment.setting(row)} ({number(row[f'mean {name}'])})"
 
     out = "it keeps out" if choice.get("best") else "it is missed even by"
@@ -291,7 +291,7 @@ def _binding(experiment: ExperimentFolder, choice: dict[str, Any]) -> str:
 
 
 def _best(experiment: ExperimentFolder, choice: dict[str, Any]) -> Markup | None:
-    """The best setting, its figures against their limits, and its configuration to run."""
+    """Return the best setting, its figures against their limits, and its configuration to run."""
     best = choice.get("best")
     if not best:
         return None

@@ -144,7 +144,7 @@ SECTIONS: dict[str, dict[str, str]] = {
 
 
 def markdown() -> str:
-    """The glossary as tables, one a section."""
+    """Return the glossary as tables, one a section."""
     return "\n\n".join(
         f"## {title}\n\n| term | meaning |\n| --- | --- |\n" + "\n".join(f"| {t} | {m} |" for t, m in terms.items())
         for title, terms in SECTIONS.items()
@@ -152,7 +152,7 @@ def markdown() -> str:
 
 
 def words(*parts: Any) -> Markup | None:
-    """The terms that a page says, with their meanings, to be folded out; None where it says none.
+    """Return the terms that a page says, with their meanings, to be folded out; None where it says none.
 
     ``said`` is markup and data of the page; packed arrays in it are passed over.
 
@@ -179,6 +179,6 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _says(text: str, term: str) -> bool:
-    """Whether a text has a term, one of its spellings, or its plural."""
+    """Return whether a text has a term, one of its spellings, or its plural."""
     names = re.split(r", | \(", term.removesuffix(")"))
     return any(re.search(rf"(?<!\w){re.escape(name)}s?(?!\w)", text, re.IGNORECASE) for name in names)

@@ -23,7 +23,7 @@ Cell = str | tuple[str, float]
 
 
 def element(name: str, *children: str | None, **attributes: str | None) -> Markup:
-    """One element; children and attributes that are not `Markup` already are escaped, None is left out.
+    """Return one element; children and attributes that are not `Markup` already are escaped, None is left out.
 
     A trailing underscore is dropped from attribute names, inner ones become hyphens.
 
@@ -43,7 +43,7 @@ def join(*children: str | None) -> Markup:
 
 
 def table(columns: list[str], rows: Sequence[Sequence[Cell]], caption: str) -> Markup:
-    """A sortable table in a frame that scrolls by itself."""
+    """Return a sortable table in a frame that scrolls by itself."""
     head = element("tr", *(element("th", column, scope="col") for column in columns))
     body = Markup("".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows))
     parts = (element("caption", caption), element("thead", head), element("tbody", body))
@@ -52,7 +52,7 @@ def table(columns: list[str], rows: Sequence[Sequence[Cell]], caption: str) -> M
 
 
 def _cell(cell: Cell) -> str:
-    """One of perhaps thousands, and so written without `element`."""
+    """Format one cell; there may be thousands, so without `element`."""
     if isinstance(cell, tuple):
         return f'<td class="number" data-value="{float(cell[1])!r}">{join(cell[0])}</td>'
     kind = ' class="long"' if len(cell) > 40 else ' class="brief"' if len(cell) < 14 else ""
@@ -60,7 +60,7 @@ def _cell(cell: Cell) -> str:
 
 
 def definitions(facts: dict[str, str]) -> Markup:
-    """A description list."""
+    """Return a description list."""
     pairs = [element("div", element("dt", name), element("dd", str(value))) for name, value in facts.items()]
     return element("dl", *pairs, class_="facts")
 
@@ -70,7 +70,7 @@ def definitions(facts: dict[str, str]) -> Markup:
 
 @cache
 def package_text(names: tuple[str, ...]) -> str:
-    """Some files of ``static``, one after the other."""
+    """Return some files of ``static``, one after the other."""
     folder = resources.files("penstock.pipeline.reporting") / "static"
     return "\n".join((folder / name).read_text(encoding="utf-8").strip() for name in names)
 
@@ -83,7 +83,7 @@ def _templates() -> Environment:
 
 
 def document(template: str, title: str, styles: tuple[str, ...], policy: str = "", **values: Any) -> str:
-    """A page by a template, with its styles in it.
+    """Return a page by a template, with its styles in it.
 
     Its content security policy allows them, and what ``policy`` adds.
     """
@@ -93,7 +93,7 @@ def document(template: str, title: str, styles: tuple[str, ...], policy: str = "
 
 
 def content_hash(text: str) -> str:
-    """How a content security policy names the one style or script that it allows."""
+    """Return the hash by which a content security policy allows one style or script."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
@@ -101,7 +101,7 @@ def content_hash(text: str) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A number with so many significant digits, without an exponent where people would not write one.
+    """Format a number with so many significant digits, without an exponent where people would not write one.
 
     >>> number(1015506), number(0.011036774), number(2.0), number(float("inf")), number(-1e-16), number(None)
     ('1,015,506', '0.01104', '2', '∞', '0', '–')
@@ -124,7 +124,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """A share.
+    """Format a share as percent.
 
     >>> percent(1, 3), percent(1, 100000), percent(0, 0)
     ('33 %', '< 0.1 %', '0 %')
@@ -136,7 +136,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def moment(milliseconds: float, time_zone: str) -> str:
-    """A time on a wall clock.
+    """Format a time on a wall clock.
 
     >>> moment(1704067200000, "Europe/Berlin")
     '1\xa0January\xa02024,\xa001:00'
@@ -146,12 +146,12 @@ def moment(milliseconds: float, time_zone: str) -> str:
 
 
 def phrase(name: str) -> str:
-    """An identifier as words."""
+    """Format an identifier as words."""
     return name.replace("_", " ")
 
 
 def plural(n: int, noun: str) -> str:
-    """A number of things, such as 1 window, or 1,200 windows."""
+    """Format a number of things, such as 1 window, or 1,200 windows."""
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
@@ -159,7 +159,7 @@ def plural(n: int, noun: str) -> str:
 
 
 def pack(values: ArrayLike, exact: bool = False) -> dict[str, str]:
-    """An array as a JSON value that ``unpack`` of the page turns into a typed array; NaN and infinities are kept.
+    """Encode an array for ``unpack`` of the page, which makes a typed array of it; NaN and infinities are kept.
 
     In 64-bit floating point if ``exact`` (times), else in the smallest of 1, 2 and 4 byte integers that holds all
     values, or 32-bit floating point.

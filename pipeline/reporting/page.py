@@ -79,7 +79,7 @@ def _write(path: Path, page: str, private: bool = False) -> Path:
 
 
 def run_page(run: Run, live: bool = False) -> str:
-    """The page of a run. A live one polls its server for newer versions of itself."""
+    """Return the page of a run. A live one polls its server for newer versions of itself."""
     name, kicker = str(run.public["name"]), SIMULATED
     if run.is_deployment:
         kicker = PUBLISHED if run.public_only else PRIVATE
@@ -97,7 +97,7 @@ def run_page(run: Run, live: bool = False) -> str:
 
 
 def _run_json(run: Run) -> dict[str, Any]:
-    """The part of a run's page that the script draws."""
+    """Return the part of a run's page that the script draws."""
     shared = {"kind": "run", "name": run.public["name"], "time_zone": run.time_zone, "over": run.is_over}
     counts = run.counts
     if counts is None:
@@ -126,7 +126,7 @@ def _counts_json(counts: ShownCounts) -> dict[str, Any]:
 
 
 def _utility_charts(run: Run, utility: pl.DataFrame, counts: ShownCounts) -> list[dict[str, Any]]:
-    """A chart for each metric that has a figure per window."""
+    """Return a chart for each metric that has a figure per window."""
     made = []
     windows = counts.windows["window"]
     rows = utility.filter((pl.col("scope") == "window") & pl.col("window").is_in(windows.implode()))
@@ -192,7 +192,7 @@ def _drawn(place: dict[str, Any]) -> dict[str, Any]:
 
 
 def _traces_json(run: Run) -> dict[str, Any] | None:
-    """The longest traces for the page's script; None for a run that releases counts."""
+    """Return the longest traces for the page's script; None for a run that releases counts."""
     released = run.traces
     if released is None or released.is_empty():
         return None
@@ -245,7 +245,7 @@ def _people_table(run: Run) -> Markup | None:
 
 
 def _costs_by_person(accounts: pl.DataFrame, people: pl.Series) -> dict[str, dict[str, float]]:
-    """The worst value for each person of every name of the books, by the heading of its column."""
+    """Return the worst value for each person of every name of the books, by the heading of its column."""
     if accounts.is_empty():
         return {}
     of_people = accounts.filter(pl.col("subject").is_in(people.implode()) & pl.col("value").is_not_null())
@@ -262,7 +262,7 @@ def _costs_by_person(accounts: pl.DataFrame, people: pl.Series) -> dict[str, dic
 
 
 def experiment_page(folder: Path) -> str:
-    """The page of an experiment."""
+    """Return the page of an experiment."""
     experiment = ExperimentFolder(folder)
     name = str(experiment.manifest["name"])
     first = experiment.verdict(), as_html(experiment.warnings())

@@ -58,17 +58,17 @@ class Result:
 
     @cached_property
     def releases(self) -> pl.DataFrame:
-        """What was published, a row for each window and active cell."""
+        """Published counts, a row for each window and active cell."""
         return self._frame("public/releases.parquet")
 
     @cached_property
     def traces(self) -> pl.DataFrame:
-        """What was published of traces, a row for each point."""
+        """Published points of traces, a row for each."""
         return self._frame("public/traces.parquet")
 
     @cached_property
     def accounts(self) -> pl.DataFrame:
-        """What the releases cost: the accountants' rows, with ``side`` for who may see them, public or operator."""
+        """Rows of the accountants, with ``side`` for who may see them, public or operator."""
         import polars as pl
 
         sides = [side for side in ("public", "operator") if (self.folder / side / "accounts.parquet").exists()]
@@ -100,7 +100,7 @@ class Result:
         return draw_map(Run(self.folder), window)
 
     def _repr_html_(self) -> str:
-        """What the run is worth and what it costs, and its busiest cell."""
+        """Summary of utility and cost, with a drawing of the busiest cell."""
         from penstock.pipeline.output.utility_summary import counted, in_words, losses_in_words
         from penstock.pipeline.reporting.drawing import shown_in_notebook
 

@@ -86,7 +86,7 @@ def headlines(title: str | None, numbers: list[Headline]) -> Markup:
 
 
 def released(run: Run) -> str:
-    """What was released of what, and when."""
+    """Describe the release: the mechanism, the counts and the time."""
     public, counts = run.public, run.counts
     if counts is None:
         return _traces(run) or "Nothing has been released yet."
@@ -102,7 +102,7 @@ def released(run: Run) -> str:
 
 
 def _worth(run: Run) -> Markup | None:
-    """What the release is worth beside one that costs nothing; without the truth, its noise beside its counts."""
+    """Compare the release with one that costs nothing; without the truth, its noise with its counts."""
     summary = (run.operator or {}).get("worth")
     if summary:
         return element("p", element("strong", in_words(summary, run.counted)))
@@ -149,7 +149,7 @@ def promises(guarantee: dict[str, Any]) -> bool:
 
 
 def _guarantees(run: Run) -> list[Markup]:
-    """A paragraph for each step with a guarantee; other steps of a chain neither add to it nor break it."""
+    """Return a paragraph for each step with a guarantee; other steps of a chain neither add to it nor break it."""
     steps = run.public["guarantee"]
     found = [_safe_for(step) for step in steps if promises(step)]
     others = ", ".join(step["mechanism"] for step in steps if not promises(step))
@@ -184,7 +184,7 @@ def pure_epsilon(guarantee: dict[str, Any]) -> float | None:
 
 
 def with_values(text: str, configuration: dict[str, Any]) -> str:
-    """A guarantee with the values of the parameters that it names, such as `radius`."""
+    """Return a guarantee with the values of the parameters that it names, such as `radius`."""
     values: dict[str, Any] = {}
     for section in configuration["mechanism"]:
         values |= section
@@ -192,7 +192,7 @@ def with_values(text: str, configuration: dict[str, Any]) -> str:
 
 
 def _plain(value: Any) -> str:
-    """A value of a configuration as people write it: 50, not 50.0."""
+    """Return a value of a configuration as people write it: 50, not 50.0."""
     return number(value, 12) if isinstance(value, float) else str(value)
 
 
@@ -283,14 +283,14 @@ class Notice:
 
 
 def warnings(run: Run) -> list[Notice]:
-    """All that apply, the gravest first."""
+    """Return all that apply, the gravest first."""
     kinds = (_guarantee, _progress, _useless, _bound, _windows, _books, _budget, _rows, _shown)
     notices = [notice for kind in kinds for notice in kind(run)]
     return sorted(notices, key=lambda notice: list(WORDS).index(notice.level))
 
 
 def as_html(notices: list[Notice]) -> Markup | None:
-    """A list of warnings; the level is a word, never colour alone."""
+    """Return a list of warnings; the level is a word, never colour alone."""
     if not notices:
         return None
     items = [
@@ -468,7 +468,7 @@ def _shown(run: Run) -> list[Notice]:
 
 
 def figures_table(run: Run) -> Markup | None:
-    """All figures of the accounts."""
+    """Return all figures of the accounts."""
     if not run.figures:
         return None
     rows: list[list[Cell]] = [
@@ -558,7 +558,7 @@ def provenance(run: Run) -> Markup:
 
 
 def configuration_yaml(run: Run) -> str:
-    """The configuration as a file that makes the same run again; a simulation's seed is part of it."""
+    """Return the configuration as a file that makes the same run again; a simulation's seed is part of it."""
     configuration = dict(run.configuration)
     if run.public_only:
         configuration.pop("output", None)  # folders and topics of the operator
@@ -570,14 +570,14 @@ def configuration_yaml(run: Run) -> str:
 
 
 def as_yaml(configuration: dict[str, Any]) -> str:
-    """A run's configuration with its sections in the order in which people write them."""
+    """Return a run's configuration with its sections in the order in which people write them."""
     ordered = {key: configuration[key] for key in SECTIONS if key in configuration} | configuration
     written: str = yaml.safe_dump(type_first(ordered), sort_keys=False, allow_unicode=True, width=110)
     return written
 
 
 def type_first(value: Any) -> Any:
-    """A configuration with ``type`` as the first key of every section."""
+    """Return a configuration with ``type`` as the first key of every section."""
     if isinstance(value, list):
         return [type_first(entry) for entry in value]
     if not isinstance(value, dict):

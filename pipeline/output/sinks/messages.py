@@ -63,7 +63,7 @@ class MessageSink(Sink):
             raise
 
     def _connect(self) -> Any:
-        """The client that sends."""
+        """Return the client that sends."""
         raise NotImplementedError
 
     def _send(self, topic: str, rows: list[tuple[str, bytes]]) -> None:
@@ -116,7 +116,7 @@ class PubSub(MessageSink):
         self.output = output
 
     def _connect(self) -> Any:
-        """The official client; raises `MissingLibrary` that names the extra where it is not installed."""
+        """Return the official client; raises `MissingLibrary` that names the extra where it is not installed."""
         try:
             pubsub: Any = importlib.import_module("google.cloud.pubsub_v1")
         except ImportError:

@@ -100,7 +100,7 @@ def by_window(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def as_parquet(table: pa.Table) -> bytes:
-    """A table as a Parquet file, the same bytes for the same rows."""
+    """Return a table as a Parquet file, the same bytes for the same rows."""
     data = pa.BufferOutputStream()
     pq.write_table(table, data, compression="zstd")
     return bytes(data.getvalue())
