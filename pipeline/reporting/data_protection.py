@@ -108,7 +108,7 @@ def _because(run: Run) -> str:
 
 
 def _promise(step: dict[str, Any], configuration: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
-    """The mechanism of a step with a guarantee, and what it promises."""
+    """Return the mechanism of a step with a guarantee, and what it promises."""
     epsilon = pure_epsilon(step)
     rows = [
         ("What is hidden (unit of privacy)", step["unit"]),

@@ -144,14 +144,14 @@ def _traces(run: Run) -> str | None:
 
 
 def promises(guarantee: dict[str, Any]) -> bool:
-    """Whether a mechanism of the public manifest has a guarantee of its own."""
+    """Return whether a mechanism of the public manifest has a guarantee of its own."""
     return not guarantee["guarantee"].startswith("none")
 
 
 def _guarantees(run: Run) -> list[Markup]:
     """Return a paragraph for each step with a guarantee; other steps of a chain neither add to it nor break it."""
     steps = run.public["guarantee"]
-    found = [_safe_for(step) for step in steps if promises(step)]
+    paragraphs = [_safe_for(step) for step in steps if promises(step)]
     others = ", ".join(step["mechanism"] for step in steps if not promises(step))
     if paragraphs and others:
         paragraphs.append(element("p", f"Further steps, without a promise of their own: {others}."))
