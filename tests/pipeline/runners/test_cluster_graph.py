@@ -111,7 +111,7 @@ def feed(plan: Plan, blocks: list[tuple[str, EventBlock | None, int | None]]) ->
             stream.add_elements([TimestampedValue(NamedBlock(name, block), at)])
         # This runner lets a watermark pass the counting before its timers have been called, so it takes small steps.
         deadlines = [final_at(plan, group) for group in range(plan.grid.n_windows)]
-        for step in sorted({*deadlines, *(deadline - 1 for deadline in deadlines), watermark or 0}):
+        for step in sorted({*(at - 2 for at in deadlines), *(at - 1 for at in deadlines), watermark or 0}):
             if reached < step <= (watermark or 0):
                 stream.advance_watermark_to(Timestamp(micros=1000 * step))
                 reached = step

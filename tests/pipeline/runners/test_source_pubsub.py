@@ -109,7 +109,7 @@ def connector(plan: Any) -> TestStream:
     deadlines = [final_at(plan, group) for group in range(plan.grid.n_windows)]
     for instant, message in [*messages(), (end_of_input(plan), None)]:
         # This runner lets a watermark pass the counting before its timers have been called, so it takes small steps.
-        for step in sorted({*deadlines, *(deadline - 1 for deadline in deadlines), instant}):
+        for step in sorted({*(at - 2 for at in deadlines), *(at - 1 for at in deadlines), instant}):
             if reached < step <= instant:
                 stream.advance_watermark_to(timestamp(step))
                 reached = step
