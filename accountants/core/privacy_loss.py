@@ -6,8 +6,6 @@ from functools import singledispatch
 from typing import Any
 
 import numpy as np
-from dp_accounting import dp_event
-from dp_accounting.pld import PLDAccountant
 from numpy.typing import NDArray
 
 from penstock.accountants.core.charges import parts_sampled
@@ -48,6 +46,9 @@ def from_loss_distributions(table: NDArray[np.float64], n_kinds: int, delta: flo
     # some 0.3 GB and a second, whatever the number of releases.
     if not 0 < n_kinds <= MAX_DISTINCT:
         return None
+    from dp_accounting.dp_event import PoissonSampledDpEvent  # loads half of SciPy, and is needed at the end of a run
+    from dp_accounting.pld import PLDAccountant
+
     accountant = PLDAccountant(value_discretization_interval=_interval(table[:n_kinds]))
     for kind, sensitivity, scale, rate, count in table[:n_kinds].tolist():
         if sensitivity == 0:
@@ -56,7 +57,7 @@ def from_loss_distributions(table: NDArray[np.float64], n_kinds: int, delta: flo
             return float("inf")
         event = _library_event(KINDS[int(kind)], sensitivity, scale)
         with np.errstate(over="ignore"):  # of exp(ε) beyond 10³⁰⁸, whose reciprocal is 0 all the same
-            accountant.compose(event if rate == 1 else dp_event.PoissonSampledDpEvent(rate, event), int(count))
+            accountant.compose(event if rate == 1 else PoissonSampledDpEvent(rate, event), int(count))
     return float(accountant.get_epsilon(delta))
 
 
@@ -106,6 +107,8 @@ def _family(event: events.Linked | events.Sampled) -> str | None:
 
 
 def _library_event(family: str, sensitivity: float, scale: float) -> Any:
+    from dp_accounting import dp_event
+
     if family == "gaussian":
         return dp_event.GaussianDpEvent(scale / sensitivity)
     if family == "laplace":

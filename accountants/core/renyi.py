@@ -5,9 +5,6 @@ from __future__ import annotations
 from functools import cache, singledispatch
 
 import numpy as np
-from dp_accounting import dp_event
-from dp_accounting.rdp import RdpAccountant, compute_epsilon
-from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
@@ -16,10 +13,10 @@ from penstock.accountants.core.charges import (
     parts_sampled,
     pure_epsilon,
 )
-from penstock.mechanisms.core import events
+from penstock.mechanisms.core import concentrated, events
 from penstock.mechanisms.core.plugin import UnsupportedEvent
 
-ORDERS: NDArray[np.float64] = np.asarray(DEFAULT_RDP_ORDERS, np.float64)
+ORDERS: NDArray[np.float64] = np.asarray(concentrated.ORDERS, np.float64)
 
 
 def renyi(charge: tuple[events.Event, ...]) -> NDArray[np.float64]:
@@ -28,11 +25,11 @@ def renyi(charge: tuple[events.Event, ...]) -> NDArray[np.float64]:
 
 
 def from_renyi(curve: NDArray[np.float64], delta: float) -> float:
-    """ε at δ of a Rényi curve at `ORDERS`, by the library's conversion (Canonne, Kamath, Steinke 2020, prop. 12)."""
+    """ε at δ of a Rényi curve at `ORDERS`, (Canonne, Kamath, Steinke 2020, proposition 12)."""
     if not curve.any():
         return 0.0
     finite = np.isfinite(curve)
-    return float(compute_epsilon(ORDERS[finite], curve[finite], delta)[0]) if finite.any() else float("inf")
+    return concentrated.epsilon_of_renyi(ORDERS[finite], curve[finite], delta)
 
 
 @singledispatch
@@ -102,9 +99,12 @@ def _(event: events.Event) -> NDArray[np.float64]:
 @cache
 def _sampled_gaussian(rate: float, multiplier: float) -> NDArray[np.float64]:
     """Curve of one sampled Gaussian; infinite below order 2, where the library's series does not always converge."""
+    from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent  # loads half of SciPy
+    from dp_accounting.rdp import RdpAccountant
+
     whole = ORDERS >= 2
     accountant = RdpAccountant(orders=list(ORDERS[whole]))
-    accountant.compose(dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(multiplier)))
+    accountant.compose(PoissonSampledDpEvent(rate, GaussianDpEvent(multiplier)))
     curve = np.full(len(ORDERS), np.inf)
     curve[whole] = accountant.rdp
     return curve
@@ -114,8 +114,11 @@ def _sampled_gaussian(rate: float, multiplier: float) -> NDArray[np.float64]:
 def _laplace(multiplier: float) -> NDArray[np.float64]:
     if multiplier == 0:
         return np.full(len(ORDERS), np.inf)
+    from dp_accounting.dp_event import LaplaceDpEvent
+    from dp_accounting.rdp import RdpAccountant
+
     accountant = RdpAccountant(orders=list(ORDERS))
-    accountant.compose(dp_event.LaplaceDpEvent(multiplier))
+    accountant.compose(LaplaceDpEvent(multiplier))
     return np.asarray(accountant.rdp, np.float64)
 
 

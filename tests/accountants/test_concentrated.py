@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from dp_accounting.rdp import compute_epsilon
+from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
 from scipy.stats import norm
 
 from penstock.accountants.core.renyi import ORDERS, from_renyi
+from penstock.mechanisms.core import concentrated
 from penstock.mechanisms.core.concentrated import epsilon_of, rho_of
 
 
@@ -37,3 +40,13 @@ def test_the_budget_kept_is_never_more_than_the_one_given(epsilon, delta):
 def test_nothing_and_everything():
     assert epsilon_of(0.0, 1e-6) == 0.0
     assert epsilon_of(np.inf, 1e-6) == rho_of(np.inf, 1e-6) == np.inf
+
+
+def test_the_conversion_of_renyi_curves_is_that_of_the_library_bit_for_bit():
+    assert list(concentrated.ORDERS) == list(DEFAULT_RDP_ORDERS)
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        orders = np.unique([*DEFAULT_RDP_ORDERS, *(1 + 10 ** rng.uniform(-3, 3, 5))])
+        curve = orders * 10 ** rng.uniform(-14, 3) * rng.uniform(0.5, 2, len(orders))
+        delta = 10 ** rng.uniform(-12, -1)
+        assert concentrated.epsilon_of_renyi(orders, curve, delta) == compute_epsilon(orders, curve, delta)[0]
