@@ -16,6 +16,7 @@ from penstock.evaluation.attacks.one_run import least_epsilon, one_run_bound, p_
 from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.discrete_laplace import DiscreteLaplace
+from penstock.mechanisms.period_uniform import PeriodUniform
 from penstock.pipeline import DONE, WRONG_USE
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.run import loads
@@ -177,3 +178,26 @@ def test_people_whom_a_bound_would_not_leave_are_not_planted(tmp_path):
     bounding = replace(config.bounding, max_per_period=2)
     with pytest.raises(ParameterError, match="max_per_period"):
         audit(replace(config, bounding=bounding, budget_period=3 * 3_600_000))
+
+
+class HalfTheNoiseOfAPeriod(PeriodUniform):
+    """Charge as the mechanism does, with half of its noise."""
+
+    __doc__ = PeriodUniform.__doc__
+
+    def step(self, window, counts, state, noise):
+        [release], state = super().step(window, counts, state, noise)
+        noisy = counts + noise.discrete_laplace(np.asarray(release.scale) / 2, counts.shape)
+        return [replace(release, values=noisy.astype(float))], state
+
+
+def test_a_person_of_a_budget_period_is_planted_as_often_as_the_bound_leaves_one(tmp_path):
+    config = configured(tmp_path, {"type": "period_uniform", "epsilon": 2.0}, n_windows=16, **NO_LANDMARKS)
+    bounding = replace(config.bounding, max_per_period=4)
+    config = replace(config, bounding=bounding, budget_period=8 * 3_600_000)
+    honest = audit(config, n_runs=40)
+    assert honest.unit == "one person in one cell of 4 windows"
+    assert 0.8 < honest.bound.epsilon <= honest.claimed == pytest.approx(2.0)
+    broken = audit(replace(config, mechanism=(HalfTheNoiseOfAPeriod(epsilon=2.0),)), n_runs=40)
+    assert broken.claimed == pytest.approx(2.0)
+    assert broken.convicted

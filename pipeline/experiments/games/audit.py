@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from penstock.evaluation.attacks.one_run import OneRunBound, evidence, one_run_bound
 from penstock.mechanisms.core.concentrated import epsilon_of
-from penstock.mechanisms.core.contract import MECHANISMS, Mechanism, Transformation
+from penstock.mechanisms.core.contract import MECHANISMS, Transformation
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD
@@ -160,7 +160,7 @@ def _auditable(config: RunConfig) -> RunConfig:
         raise ParameterError("mechanism", "a release of traces", "one of counts: people are planted in counts")
     if any(step.stages == ("events",) for step in steps):
         raise ParameterError("mechanism", "steps on events", "without them: people are planted in what is counted")
-    if config.bounding.max_per_period is not None:
+    if config.bounding.max_per_period is not None and all(step.unit != PERIOD for step in steps):
         right = "left out: people are planted in counts, whom this bound would not have left there"
         raise ParameterError("bounding.max_per_period", config.bounding.max_per_period, right)
     kept = tuple(step for number, step in enumerate(steps) if number == 0 or not isinstance(step, Transformation))
@@ -183,8 +183,8 @@ def _counts(config: RunConfig, on_data: bool) -> NDArray[np.int64]:
 def _play(plan: Plan, counts: NDArray[np.int64], length: int | None, random: np.random.Generator) -> _Played:
     """Plant people, release once, and score each by the evidence of the cells and windows where they are."""
     n_windows, n_cells = counts.shape
-    n_own = min(plan.bounds.max_cells, n_cells)
-    stretches = list(_stretches(plan, n_windows, length))
+    n_own = min(plan.bounds.max_cells, n_cells, plan.bounds.max_per_period or n_cells)
+    stretches = list(_stretches(plan, n_windows, length, n_own))
     places: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []  # windows and cells of each person
     for stretch in stretches:
         shuffled = random.permutation(n_cells)
@@ -212,31 +212,30 @@ def _play(plan: Plan, counts: NDArray[np.int64], length: int | None, random: np.
     return _Played(scores, present, float(dearest), float(most), _unit(plan, stretches, n_own))
 
 
-def _stretches(plan: Plan, n_windows: int, length: int | None) -> Iterator[NDArray[np.int64]]:
+def _stretches(plan: Plan, n_windows: int, length: int | None, n_own: int) -> Iterator[NDArray[np.int64]]:
     """Windows that one person is in, for each stretch of the run that people are planted in."""
     reader = plan.chain.reader
     windows = plan.grid.windows(1, n_windows)
-    if length is None and (reader.unit == LANDMARKS or _by_period(reader)):
+    if length is None and reader.unit in (LANDMARKS, PERIOD):
         for period in sorted({window.period for window in windows}):
-            its = [window for window in windows if window.period == period]
-            if reader.unit != LANDMARKS:
-                yield np.array([window.index for window in its])
+            inside = [window for window in windows if window.period == period]
+            if reader.unit == PERIOD:
+                # As many windows as the bound on a period leaves one person; others are in the windows that are left.
+                most = plan.bounds.max_per_period
+                n_each = len(inside) if most is None else max(1, min(len(inside), most // n_own))
+                for first in range(0, len(inside) - n_each + 1, n_each):
+                    yield np.array([window.index for window in inside[first : first + n_each]])
                 continue
             # Neighbours of landmark privacy differ in all landmarks and in one other window.
-            regular = [window.index for window in its if not window.landmark][:1]
-            yield np.array(sorted([window.index for window in its if window.landmark] + regular))
+            regular = [window.index for window in inside if not window.landmark][:1]
+            yield np.array(sorted([window.index for window in inside if window.landmark] + regular))
         return
-    length = length or (reader.unit.length)
+    length = length or reader.unit.length
     if length > n_windows:
         raise ParameterError("windows", length, f"at most the {n_windows} windows of the run")
     most = plan.facts().max_windows or length
     for first in range(1, n_windows - length + 2, length):
         yield np.arange(first, first + min(length, most))
-
-
-def _by_period(reader: Mechanism) -> bool:
-    """Whether the only promise is that of a budget period: the schedule chooses when it spends."""
-    return reader.guarantee.adaptive and reader.unit in (LANDMARKS, PERIOD)
 
 
 def _budget(plan: Plan, length: int | None) -> tuple[float, bool]:
