@@ -331,18 +331,23 @@ def unbounded_in_words(config: RunConfig) -> str | None:
     """Warn of an unset ``max_cells``; None where there is a bound, or nothing to bound."""
     if (plan := _public_plan(config)) is None:
         return None
-    bounding = config.bounding
-    if bounding.max_cells is not None or bounding.max_per_period is not None or plan.grid.n_cells == 1:
-        return None
     if not any(step.guarantee.exists for step in config.mechanism):
         return None
-    return UNBOUNDED.format(n_cells=plan.grid.n_cells)
+    return unbounded(vars(config.bounding), plan.grid.n_cells)
 
 
-UNBOUNDED = (
-    "bounding.max_cells is not set: one person may count in all {n_cells:,} cells of a window, so that Laplace noise "
-    "is {n_cells:,} times what it would be with max_cells: 1."
-)
+def unbounded(bounding: Mapping[str, Any], n_cells: int) -> str | None:
+    """Warn of an unset ``max_cells`` in a section ``bounding``; None with a bound, or with one cell.
+
+    >>> unbounded({"max_cells": 2}, 9) is None, unbounded({}, 1) is None
+    (True, True)
+    """
+    if n_cells == 1 or bounding.get("max_cells") is not None or bounding.get("max_per_period") is not None:
+        return None
+    return (
+        f"bounding.max_cells is not set: one person may count in all {n_cells:,} cells of a window, so that Laplace "
+        f"noise is {n_cells:,} times what it would be with max_cells: 1."
+    )
 
 
 # Cost for one person, from the published charges alone.

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.output import files
 from penstock.pipeline.output.maps import CELLS, OUTLINES
-from penstock.pipeline.output.utility_summary import UNBOUNDED
+from penstock.pipeline.output.utility_summary import unbounded
 from penstock.pipeline.reporting.accounts import treatment
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.experiment import is_experiment
@@ -145,9 +145,8 @@ def _bounds(run: Run) -> list[tuple[str, str]]:
     bounding, rows = configuration.get("bounding") or {}, []
     if sensitivity:
         most = f"In {plural(int(sensitivity['max_cells']), 'cell')} of a window."
-        is_bounded = bounding.get("max_cells") is not None or bounding.get("max_per_period") is not None
-        if not is_bounded and sensitivity["max_cells"] > 1:
-            most += f" {UNBOUNDED.format(n_cells=int(sensitivity['max_cells']))}"
+        if warning := unbounded(bounding, int(sensitivity["max_cells"])):
+            most += f" {warning}"
         rows.append(("A person counts at most (contribution bound)", most))
     period = configuration.get("budget_period")
     if (most_kept := bounding.get("max_per_period")) is not None:

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.pipeline.counting.input_check import lost
-from penstock.pipeline.output.utility_summary import UNBOUNDED, beats, counted, in_words, losses_in_words, zone_in_words
+from penstock.pipeline.output.utility_summary import beats, counted, in_words, losses_in_words, unbounded, zone_in_words
 from penstock.pipeline.reporting.accounts import AccountFigure, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.markup import (
@@ -316,10 +316,9 @@ def _guarantee(run: Run) -> list[Notice]:
         text = "The source knows trips, not people: a person who travels twice counts twice and is protected per trip."
         notices.append(Notice("caution", "trips, not people", text))
     n_cells = (public.get("sensitivity") or {}).get("max_cells", 1)
-    bounding = run.configuration.get("bounding") or {}
-    has_bound = any(bounding.get(name) is not None for name in ("max_cells", "max_per_period"))
-    if n_cells > 1 and not has_bound and any(map(promises, public["guarantee"])):
-        notices.append(Notice("caution", "contributions are not bounded", UNBOUNDED.format(n_cells=n_cells)))
+    warning = unbounded(run.configuration.get("bounding") or {}, n_cells)
+    if warning and any(map(promises, public["guarantee"])):
+        notices.append(Notice("caution", "contributions are not bounded", warning))
     return notices
 
 
