@@ -82,7 +82,8 @@ class Released:
         )
 
     def _repr_html_(self) -> str:
-        from penstock.pipeline.output.utility_summary import in_words, losses_in_words
+        from penstock.pipeline.output.loss import losses_in_words
+        from penstock.pipeline.output.utility_summary import in_words
         from penstock.pipeline.reporting.drawing import shown_in_notebook
 
         said = [in_words(self.worth), losses_in_words(self.loss)]
@@ -149,8 +150,9 @@ def release(
     from penstock import mechanisms
     from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
     from penstock.mechanisms.core.contract import MECHANISMS, Facts
+    from penstock.pipeline.output.loss import losses
     from penstock.pipeline.output.tables import releases_table
-    from penstock.pipeline.output.utility_summary import half_width, interval_coverage, losses, utility_summary
+    from penstock.pipeline.output.utility_summary import half_width, interval_coverage, utility_summary
 
     if isinstance(windows_per_day, int) and windows_per_day > _DAY:
         raise ParameterError(

@@ -311,7 +311,7 @@ def test_a_released_array_draws_itself():
     released = penstock.release(counts, "discrete_laplace", max_cells=1, epsilon=0.5)
     page = released._repr_html_()
     assert "<strong>discrete_laplace</strong>: Wrong by" in page
-    assert "One person loses at most ε = 0.5 by one release, 12 by a day, 24 by the whole run" in page
+    assert "One person loses at most ε = 12 by a day (even odds become over 99.9 %), 24 by the whole run" in page
     assert released.plot().svg == released.plot(1).svg != released.plot(0).svg
     assert released.plot(1).svg in page
     ElementTree.fromstring(released.plot().svg)

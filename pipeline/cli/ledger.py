@@ -156,8 +156,20 @@ def _lines(ledger: dict[str, Any]) -> list[str]:
         lines.append(f"run       {run['run']} from {run['from']} until {run['until'] or 'its end'}")
     for row in ledger["periods"]:
         left = "" if math.isinf(terms["budget"]) else f", {max(terms['budget'] - row['spent'], 0.0):g} left"
-        lines.append(f"period    from {row['from']}: {row['charges']:,} charges, {row['spent']:g} spent{left}")
+        odds = _odds(row["spent"], terms["measure"])
+        lines.append(f"period    from {row['from']}: {row['charges']:,} charges, {row['spent']:g} spent{odds}{left}")
     return lines
+
+
+def _odds(spent: float, measure: str) -> str:
+    """Return what a cost in ε or ρ is in words."""
+    from penstock.mechanisms.core.concentrated import epsilon_of
+    from penstock.pipeline.output.loss import DELTA, even_odds
+
+    if measure == "rho":
+        epsilon = epsilon_of(spent, DELTA)
+        return f" (ε = {epsilon:.3g} at δ = {DELTA:g}; even odds become {even_odds(epsilon)})"
+    return f" (even odds become {even_odds(spent)})" if measure == "epsilon" else ""
 
 
 LEDGER = Command("ledger", "what all runs over one event source have cost together", _configure, _execute)

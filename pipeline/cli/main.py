@@ -74,7 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return DONE
     except BaseException as error:
         if _is_interrupt(error):
-            return _fail(arguments, KeyboardInterrupt("interrupted"), INTERRUPTED)
+            onwards = ": continue with --resume" if arguments.command == "run" else ""
+            return _fail(arguments, KeyboardInterrupt(f"interrupted{onwards}"), INTERRUPTED)
         if isinstance(error, (ConfigError, ParameterError, UnknownPlugin)):
             return _fail(arguments, error, WRONG_USE)
         if isinstance(error, BudgetExceeded):

@@ -114,10 +114,14 @@ def progress_line(registry: RunMetrics, seconds: float) -> str:
 
 
 def expectations(config: RunConfig) -> list[str]:
-    """Return lines on the error to expect of a run, from public facts, before it begins."""
+    """Return lines on the cost and the error to expect of a run, from public facts, before it begins."""
+    from penstock.pipeline.output.loss import caution, expected_losses, losses_in_words
     from penstock.pipeline.output.utility_summary import expected_in_words, unbounded_in_words
 
+    losses = expected_losses(config)
     lines = [
+        ("loss", losses and losses_in_words(losses)),
+        ("CAUTION", caution(losses)),
         ("expect", expected_in_words(config)),
         ("CAUTION", unbounded_in_words(config)),
     ]
@@ -127,7 +131,8 @@ def expectations(config: RunConfig) -> list[str]:
 def summary(result: Result) -> str:
     """Return the result of a run in a few lines: rows read, windows released, users, utility, files to open."""
     from penstock.evaluation.utility import METRICS
-    from penstock.pipeline.output.utility_summary import counted, in_words, losses_in_words, zone_in_words
+    from penstock.pipeline.output.loss import losses_in_words
+    from penstock.pipeline.output.utility_summary import counted, in_words, zone_in_words
 
     manifest = result.manifest
     rows = manifest["rows"]

@@ -27,8 +27,9 @@ from penstock.pipeline.config.sections import SINKS
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.output import files, tables
 from penstock.pipeline.output.files import keeps_truth, ledger_path, merge, parts_folder
+from penstock.pipeline.output.loss import losses
 from penstock.pipeline.output.registration import promise
-from penstock.pipeline.output.utility_summary import losses, shared_rows
+from penstock.pipeline.output.utility_summary import shared_rows
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.traces import area_of
 from penstock.pipeline.sources.base import LiveSource, Source
@@ -285,7 +286,7 @@ def release_summary(plan: Plan, complete: bool) -> dict[str, Any]:
         return {"points": {"released": len(points), **actions(points)}} | ({"loss": loss} if loss else {})
     windows = released(plan.folder)
     check_windows(plan, windows, complete)
-    loss = losses(windows.lazy(), plan.config.windows.time_zone, sensitivity(plan))
+    loss = losses(windows.lazy(), plan.config.windows.time_zone)
     summary = {"planned": plan.grid.calendar.n_windows, **actions(windows)}
     return {"windows": summary, "accounts": account_summaries(plan)} | ({"loss": loss} if loss else {})
 

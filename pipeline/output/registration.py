@@ -54,13 +54,19 @@ def terms_of(plan: Plan) -> Terms:
     a budget period, of a w-event mechanism in w windows, of one over whole periods in each, of any other in what one
     window costs. A simulation has no budget.
     """
-    terms = _of_traces(plan) if plan.on_points else _of_counts(plan)
-    output = plan.config.output
+    terms, output = own_terms(plan), plan.config.output
+    if output.ledger_span is not None and not plan.on_points:
+        grid = {name: getattr(terms, name) for name in ("source", "step", "anchor", "time_zone", "measure", "budget")}
+        terms = Terms(length=output.ledger_span // terms.step, **grid)
     if plan.config.mode == "simulation":
-        terms["budget"] = math.inf
-    elif output.ledger_budget is not None:
-        terms["budget"] = output.ledger_budget
-    return Terms(source=output.ledger_source or "", **terms)
+        return replace(terms, budget=math.inf)
+    return terms if output.ledger_budget is None else replace(terms, budget=output.ledger_budget)
+
+
+def own_terms(plan: Plan) -> Terms:
+    """Return unit, measure and budget that one run promises by itself, whatever ledger it is on."""
+    terms = _of_traces(plan) if plan.on_points else _of_counts(plan)
+    return Terms(source=plan.config.output.ledger_source or "", **terms)
 
 
 def _of_traces(plan: Plan) -> dict[str, Any]:
@@ -128,8 +134,6 @@ def _of_counts(plan: Plan) -> dict[str, Any]:
         unit, budget = {}, max(Charge(1, 1, epsilon, rho, 1, "", is_part).amounts(measure))
     if together > 1 and promised.unit.kind in ("stretch", "period"):
         budget *= 2  # parts of longer windows count as replacements
-    if (span := plan.config.output.ledger_span) is not None:
-        unit = {"kind": "stretch", "length": span // calendar.step}
     return {**grid, **unit, "measure": measure, "budget": float(budget)}
 
 

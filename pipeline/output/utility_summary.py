@@ -1,4 +1,4 @@
-"""Utility and privacy loss of a run in a few figures and a sentence each: expected before it, measured after it."""
+"""Utility of a run in a few figures and a sentence each: expected before it, measured after it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import Transformation
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import run_mechanism
@@ -23,10 +22,10 @@ from penstock.pipeline.windows.calendar import DAY
 Array = NDArray[np.float64]
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     """Three digits, or whole numbers.
 
-    >>> _short(0.0417), _short(3.8), _short(1203.7)
+    >>> short(0.0417), short(3.8), short(1203.7)
     ('0.0417', '3.8', '1,204')
     """
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
@@ -207,15 +206,15 @@ def in_words(summary: Mapping[str, Any], what: str = "people") -> str:
     'the prior by 5 (after its training on 48 windows, the release by 3).'
     """
     error, mean, zeros, last = (summary[name] for name in ("error", "mean_count", "error_of_zeros", "error_of_last"))
-    text = f"Wrong by {_short(error)} {what} on average where {_short(mean)} are counted"
+    text = f"Wrong by {short(error)} {what} on average where {short(mean)} are counted"
     if error > 0 and error >= zeros:
         return f"{text}: worse than publishing nothing, since zeros are nearer."
     share = f" ({error / mean:.0%})".replace("%", " %") if mean else ""
     if error > 0 and error >= last:
-        return f"{text}{share}: no better than the last release shown again, which is wrong by {_short(last)}."
-    prior = _short(summary["error_of_prior"]) if "error_of_prior" in summary else ""
+        return f"{text}{share}: no better than the last release shown again, which is wrong by {short(last)}."
+    prior = short(summary["error_of_prior"]) if "error_of_prior" in summary else ""
     if prior and "training_windows" in summary:
-        after = _short(summary["error_after_training"])
+        after = short(summary["error_after_training"])
         prior = f"{prior} (after its training on {summary['training_windows']:,.0f} windows, the release by {after})"
     elif prior and summary.get("prior_overlap", 0) is None:
         prior += " (its file does not say when it was learned: perhaps from these windows)"
@@ -226,7 +225,7 @@ def in_words(summary: Mapping[str, Any], what: str = "people") -> str:
     prior = f", the prior by {prior}" if prior else ""
     held = f"{summary['coverage']:.0%}".replace("%", " %") if "coverage" in summary else ""
     intervals = f" The stated 95 % intervals hold {held} of the counts." if held else ""
-    beside = f"zeros by {_short(zeros)}, the last release shown again by {_short(last)}{prior}"
+    beside = f"zeros by {short(zeros)}, the last release shown again by {short(last)}{prior}"
     return f"{text}{share}; {beside}.{intervals}"
 
 
@@ -279,8 +278,8 @@ FEWEST_COUNTS = 20_000
 MOST_COUNTS = 200_000
 
 
-def _public_plan(config: RunConfig) -> Plan | None:
-    """Plan of a configuration without its data; None for traces, and for cells that are taken from the data."""
+def public_plan(config: RunConfig) -> Plan | None:
+    """Return the plan of a configuration without its data; None for traces, and for cells taken from the data."""
     if any(step.on_points for step in config.mechanism) or config.space.derived_from_data:
         return None
     return outline(config, NoiseKey.from_seed(0))
@@ -292,7 +291,7 @@ def expected_noise(config: RunConfig) -> tuple[float, float] | None:
     The configured steps release some windows of zeros, with noise from a public seed. None for
     traces, for cells that are taken from the data, and where there is no noise.
     """
-    if (plan := _public_plan(config)) is None:
+    if (plan := public_plan(config)) is None:
         return None
     n_windows = max(plan.chain.unit_windows, min(REHEARSED, MOST_COUNTS // plan.grid.n_cells))
     n_windows = min(n_windows, plan.grid.calendar.n_windows or n_windows)
@@ -314,12 +313,12 @@ def expected_in_words(config: RunConfig) -> str | None:
         return None
     mean, most = noise
     text = (
-        f"Noise will make a count wrong by about {_short(mean)} people on average, and by up to {_short(most)} in 95 % "
+        f"Noise will make a count wrong by about {short(mean)} people on average, and by up to {short(most)} in 95 % "
         "of cases"
     )
     if (typical := config.typical_count) is None:
         return f"{text}: counts that are not well above that are lost in it (typical_count sets yours beside it)."
-    given = f"{text}; {_short(typical)} are typical (typical_count)"
+    given = f"{text}; {short(typical)} are typical (typical_count)"
     later = any(isinstance(step, Transformation) or not step.releases_single_counts for step in config.mechanism)
     if mean < typical:
         return f"{given}: by {100 * mean / typical:.0f} % of a count{', before it is smoothed' if later else ''}."
@@ -329,7 +328,7 @@ def expected_in_words(config: RunConfig) -> str | None:
 
 def unbounded_in_words(config: RunConfig) -> str | None:
     """Warn of an unset ``max_cells``; None where there is a bound, or nothing to bound."""
-    if (plan := _public_plan(config)) is None:
+    if (plan := public_plan(config)) is None:
         return None
     if not any(step.guarantee.exists for step in config.mechanism):
         return None
@@ -350,10 +349,7 @@ def unbounded(bounding: Mapping[str, Any], n_cells: int) -> str | None:
     )
 
 
-# Cost for one person, from the published charges alone.
-
-DELTA = 1e-6
-
+# What the rows of a release share.
 
 #: Columns that the rows of a release share and that say what it was and cost.
 SHARED = ["stream", "window", "window_start", "window_end", "landmark", "action", "epsilon", "rho", "available_at"]
@@ -373,89 +369,3 @@ def shared_rows(releases: pl.LazyFrame) -> pl.DataFrame:
     # A filtered frame keeps the memory of all its rows. A release that goes on in the next stretch is first in both.
     shared = pl.concat([first_rows(rows).collect().shrink_to_fit() for rows in stretches])
     return first_rows(shared.lazy()).collect()
-
-
-def losses(
-    releases: pl.LazyFrame, time_zone: str, sensitivity: Mapping[str, Any] | None = None
-) -> dict[str, float] | None:
-    """Most that one person can lose by one release, by a day and by the whole run, in nats; sums of their charges.
-
-    A day pays for every release that shares time with it. It pays twice for one that goes beyond it: the person's other
-    events stay there, and bounding may keep another of them.
-
-    Parameters
-    ----------
-    releases
-        The table ``public/releases``, or ``public/traces``, of which the person who loses most counts.
-    time_zone
-        Zone of the days.
-    sensitivity
-        As the manifest says it, with ``memberships`` where a person is bounded over whole budget periods: how many
-        counts a person moves by a ``window`` in itself, by a ``day`` and by the ``run``.
-
-    Returns
-    -------
-    ε by ``release``, ``day`` and ``run``. Where one of them is infinite, all are what their ρ says at ``delta``, which
-    is there then; infinite without a guarantee. None before the first release.
-    """
-    columns = releases.collect_schema().names()
-    charge = pl.col("epsilon", "rho")
-    total = charge.sort().sum()  # groups come in any order, and the last bit of a sum depends on it
-    memberships = (sensitivity or {}).get("memberships") or {}
-    if "pseudonym" in columns:
-        person = ["pseudonym"]
-        # Tables written before traces had budgets in ρ are without that column.
-        rho = pl.col("rho") if "rho" in columns else pl.col("epsilon") ** 2 / 2
-        points = releases.with_columns(rho=rho, day=_date(pl.col("time"), time_zone))
-        daily = points.group_by(*person, "day").agg(charge.max().name.prefix("one_"), total)
-        days = daily.collect(engine="streaming")
-        whole = days.group_by(*person).agg(total)
-    else:
-        # The windows of a block leave together, and are paid for once.
-        first = _date(pl.col("window_start").min(), time_zone)
-        last = _date((pl.col("window_end") - pl.duration(milliseconds=1)).max(), time_zone)
-        paid = first_rows(releases).group_by("stream", "available_at").agg(charge.max(), first=first, last=last)
-        charges = paid.collect(engine="streaming")
-        goes_beyond = pl.col("first") != pl.col("last")
-        days = (
-            charges.with_columns(charge.name.prefix("one_"), day=pl.date_ranges("first", "last"))
-            .with_columns(charge * pl.when(goes_beyond).then(2.0).otherwise(1.0))
-            .explode("day")
-            .group_by("day")
-            .agg(pl.col("one_epsilon", "one_rho").max(), total)
-        )
-        whole = charges.select(total)
-    if days.is_empty():
-        return None
-    of_release = days.select("one_epsilon", "one_rho").max().row(0)
-    of_day, of_run = (frame.select("epsilon", "rho").max().row(0) for frame in (days, whole))
-    figures = {"release": of_release, "day": of_day, "run": of_run}
-    for name in {"day", "run"} & set(memberships):
-        # Every membership costs the same under the narrowest noise. What a day leaves moves up behind it, so that its
-        # own charges are no bound; those of the run are.
-        factors = (memberships[name] * one / memberships["window"] for one in of_release)
-        figures[name] = tuple(map(min, factors, of_run))
-    if all(math.isfinite(epsilon) for epsilon, _ in figures.values()):
-        return {name: epsilon for name, (epsilon, _) in figures.items()}
-    return {name: epsilon_of(rho, DELTA) for name, (_, rho) in figures.items()} | {"delta": DELTA}
-
-
-def _date(time: pl.Expr, time_zone: str) -> pl.Expr:
-    return time.dt.convert_time_zone(time_zone).dt.date()
-
-
-def losses_in_words(loss: Mapping[str, float]) -> str:
-    """Return the result of `losses` as a sentence.
-
-    >>> losses_in_words({"release": 0.4, "day": 2.0, "run": 14.0})
-    'One person loses at most ε = 0.4 by one release, 2 by a day, 14 by the whole run (nats, sums of the charges).'
-    >>> losses_in_words({"release": math.inf, "day": math.inf, "run": math.inf})
-    'What one person loses has no bound: not by one release, not by a day, not by the whole run.'
-    """
-    if math.isinf(loss["release"]):
-        return "What one person loses has no bound: not by one release, not by a day, not by the whole run."
-    delta = f" at δ = {loss['delta']:g}" if "delta" in loss else ""
-    return (
-        f"One person loses at most ε = {_short(loss['release'])} by one release, {_short(loss['day'])} by a day, "
-        f"{_short(loss['run'])} by the whole run (nats{delta}, sums of the charges)."
-    )

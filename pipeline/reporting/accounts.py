@@ -41,8 +41,8 @@ class Treatment:
     rules: tuple[tuple[str, float], ...] = ()
     #: Range of values that is always shown, in charts of its own unit.
     domain: tuple[float, float] | None = None
-    #: Figures of the whole run on top of the page: of each entry the first name that is found.
-    headline: tuple[tuple[str, ...], ...] = ()
+    #: Figures of the whole run on top of the page: of each entry the first name that is found; None: the first two.
+    headline: tuple[tuple[str, ...], ...] | None = None
     #: What the adversary has without the release: the name of a figure, or the figure.
     baseline: str | float | None = None
     #: Names whose first rows are about fewer windows than the later ones: only rows about as many as the last compare.
@@ -98,7 +98,7 @@ KNOWN = {
             "user_rho": "Concentrated loss of a whole person",
             "user_": "Loss of a whole person",
         },
-        headline=(("user_epsilon_pld", "user_epsilon_rdp", "user_epsilon"), ("w_event_epsilon", "event_epsilon")),
+        headline=(),  # the loss by a day leads the page, from the same charges
         labels={
             "event_epsilon": "one window, pure",
             "event_epsilon_rdp": "one window, (ε, δ) by Rényi",

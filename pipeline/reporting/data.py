@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.output.utility_summary import counted, half_width, losses, shared_rows
+from penstock.pipeline.output.loss import losses
+from penstock.pipeline.output.utility_summary import counted, half_width, shared_rows
 from penstock.pipeline.reporting.accounts import AccountFigure, figures
 
 T = TypeVar("T")
@@ -129,7 +130,7 @@ class Run:
         if loss := (self.operator or {}).get("loss"):
             return dict(loss)
         rows = self.traces if self.releases is None else self.releases
-        return None if rows is None else losses(rows.lazy(), self.time_zone, self.public.get("sensitivity"))
+        return None if rows is None else losses(rows.lazy(), self.time_zone)
 
     @cached_property
     def visits(self) -> tuple[int, int] | None:

@@ -11,13 +11,14 @@ from markupsafe import Markup
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.output import files
+from penstock.pipeline.output.loss import HOPELESS, caution, even_odds
 from penstock.pipeline.output.maps import CELLS, OUTLINES
 from penstock.pipeline.output.utility_summary import unbounded
 from penstock.pipeline.reporting.accounts import treatment
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.experiment import is_experiment
 from penstock.pipeline.reporting.markup import definitions, document, number, plural, table
-from penstock.pipeline.reporting.summary import HOPELESS, odds, promises, pure_epsilon, released, with_values
+from penstock.pipeline.reporting.summary import odds, promises, pure_epsilon, released, with_values
 
 STATEMENT = "data_protection.html"
 STYLES = ("page.css", "statement.css")
@@ -94,11 +95,10 @@ def _first_lines(run: Run) -> list[tuple[str, str]]:
         )
         lines.append(("No guarantee. ", text))
     for step in kept:
-        epsilon = pure_epsilon(step)
         text = f"Noise hides {step['unit']}, and nothing larger ({step['guarantee']})."
-        if epsilon is not None and epsilon >= HOPELESS:
-            text += f" With so large an ε it promises next to nothing: {number(epsilon)} nats."
         lines.append(("A limited promise. ", text))
+    if kept and (words := caution(run.losses)):
+        lines.append(("Caution. ", words))
     return lines
 
 
@@ -151,15 +151,7 @@ def _bounds(run: Run) -> list[tuple[str, str]]:
     period = configuration.get("budget_period")
     if (most_kept := bounding.get("max_per_period")) is not None:
         within = f"in each {period}" if period else "in the whole run"
-        memberships = (sensitivity or {}).get("memberships") or {}
         text = f"{plural(int(most_kept), 'membership')} (cell × window) {within}, the earliest first."
-        if memberships:
-            text += (
-                f" A person moves at most {memberships['window']:,} of the counts of a window, "
-                f"{memberships['day']:,} of a day, {memberships['run']:,} of the run. "
-                "Where only a part of a period is taken away, later memberships take its place: the books below price "
-                "that."
-            )
         rows.append(("Over a longer time (period bound)", text))
     elif sensitivity:
         rows.append(("Over a longer time (period bound)", "No bound: who comes every day counts every day."))
@@ -189,23 +181,13 @@ def _lost(run: Run, losses: dict[str, float]) -> list[tuple[str, str, str, str]]
     """Loss of one release, a day and the run, as ε and as odds."""
     what = "one release" if run.traces is None else "one point"
     return [
-        (label, number(losses[name]), _factor(losses[name]), _after_even_odds(losses[name]))
+        (label, number(losses[name]), _factor(losses[name]), even_odds(losses[name]))
         for name, label in (("release", f"By {what}"), ("day", "By a day"), ("run", "By the whole run"))
     ]
 
 
 def _factor(epsilon: float) -> str:
-    return f"× {number(math.exp(epsilon), 3)}" if epsilon < HOPELESS else "any factor: next to no protection"
-
-
-def _after_even_odds(epsilon: float) -> str:
-    """Describe what even odds become.
-
-    >>> _after_even_odds(0.0), _after_even_odds(1.0), _after_even_odds(144.0)
-    ('50.0 %', '73.1 %', 'over 99.9 %')
-    """
-    share = 1 / (1 + math.exp(-epsilon))
-    return "over 99.9 %" if share > 0.999 else f"{100 * share:.1f} %"
+    return f"× {number(math.exp(epsilon), 3)}" if epsilon <= HOPELESS else "any factor: next to no protection"
 
 
 def _books(run: Run) -> list[tuple[str, ...]]:

@@ -101,7 +101,8 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Summary of utility and cost, with a drawing of the busiest cell."""
-        from penstock.pipeline.output.utility_summary import counted, in_words, losses_in_words
+        from penstock.pipeline.output.loss import losses_in_words
+        from penstock.pipeline.output.utility_summary import counted, in_words
         from penstock.pipeline.reporting.drawing import shown_in_notebook
 
         lines = [self.manifest["exit"]["reason"]]

@@ -15,7 +15,8 @@ from markupsafe import Markup
 from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.pipeline.counting.input_check import lost
-from penstock.pipeline.output.utility_summary import beats, counted, in_words, losses_in_words, unbounded, zone_in_words
+from penstock.pipeline.output.loss import HOPELESS, caution, even_odds, losses_in_words
+from penstock.pipeline.output.utility_summary import beats, counted, in_words, unbounded, zone_in_words
 from penstock.pipeline.reporting.accounts import AccountFigure, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.markup import (
@@ -33,8 +34,6 @@ from penstock.pipeline.reporting.markup import (
 
 #: Up to so many verdict numbers stand side by side, without headings.
 ONE_ROW = 4
-#: From this ε on (nats) the factor e^ε is too large to be a meaningful promise.
-HOPELESS = 50
 #: A period's budget is nearly spent when less than this share of it is left.
 NEARLY = 0.1
 #: Rejected or late rows are worth a caution from this share of all rows on.
@@ -198,7 +197,7 @@ def _plain(value: Any) -> str:
 
 def odds(epsilon: float) -> str:
     """Meaning of an ε for an adversary who sees all releases, and what it leaves open."""
-    if epsilon >= HOPELESS:
+    if epsilon > HOPELESS:
         return "So large an ε promises next to nothing."
     return (
         "For someone who sees everything that was released and knows all other data, the odds that this was in the "
@@ -211,10 +210,12 @@ def _costs(run: Run) -> list[Headline]:
     by_accountant: dict[str, list[AccountFigure]] = {}
     for figure in run.figures:
         by_accountant.setdefault(figure.accountant, []).append(figure)
-    parts = []
+    parts = _promised_loss(run)
     for accountant, rows in by_accountant.items():
         named = {figure.name: figure for figure in rows}
-        wanted = treatment(accountant).headline or tuple((name,) for name in list(named)[:2])
+        wanted = treatment(accountant).headline
+        if wanted is None:
+            wanted = tuple((name,) for name in list(named)[:2])
         baseline = treatment(accountant).baseline
         if isinstance(baseline, str):
             baseline = named[baseline].value if baseline in named else None
@@ -224,8 +225,16 @@ def _costs(run: Run) -> list[Headline]:
     return parts
 
 
-#: Why the loss of a window is twice a release's where a person counts in one cell.
-ONE_OF_THEM = " Also if one event alone goes: the bound may then keep another cell, and two counts change."
+def _promised_loss(run: Run) -> list[Headline]:
+    """Return what a person loses by a day, and by the run, as odds: the promise that leads the page."""
+    if (losses := run.losses) is None or math.isinf(losses["release"]):
+        return []
+    value, unit = f"ε = {number(losses['day'])}", "nats" + (f" at δ = {losses['delta']:g}" if "delta" in losses else "")
+    note = (
+        f"Even odds that someone was there become at most {even_odds(losses['day'])}, for who sees all releases and "
+        f"knows everything else. By the whole run: {number(losses['run'])} ({even_odds(losses['run'])})."
+    )
+    return [Headline("What one person loses by a day", value, unit, note)]
 
 
 def _headline(figure: AccountFigure, run: Run, baseline: float | None) -> Headline:
@@ -240,10 +249,8 @@ def _headline(figure: AccountFigure, run: Run, baseline: float | None) -> Headli
     label = treatment(figure.accountant).label(figure.name) + worst
     provisional = "" if figure.final else " Provisional: releases after a window can still raise its figure."
     many = f" The worst of {figure.n_subjects:,}." if figure.n_subjects > 1 else ""
-    bound = (run.configuration.get("bounding") or {}).get("max_cells")
-    swapped = ONE_OF_THEM if bound == 1 and figure.adjacency.endswith("or one of them") else ""
     without = "" if baseline is None else f" Without any release: {number(baseline)}."
-    return Headline(label[0].upper() + label[1:], value, figure.unit, against + without + swapped + many + provisional)
+    return Headline(label[0].upper() + label[1:], value, figure.unit, against + without + many + provisional)
 
 
 def _utility(run: Run) -> list[Headline]:
@@ -315,6 +322,9 @@ def _guarantee(run: Run) -> list[Notice]:
     if not public.get("distinct_people", True):
         text = "The source knows trips, not people: a person who travels twice counts twice and is protected per trip."
         notices.append(Notice("caution", "trips, not people", text))
+    if words := caution(run.losses):
+        level: Level = "danger" if (run.losses or {})["day"] > HOPELESS else "caution"
+        notices.append(Notice(level, "little is protected", words))
     n_cells = (public.get("sensitivity") or {}).get("max_cells", 1)
     warning = unbounded(run.configuration.get("bounding") or {}, n_cells)
     if warning and any(map(promises, public["guarantee"])):

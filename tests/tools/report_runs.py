@@ -52,7 +52,7 @@ def run_folder(
     }
     released = shared | {
         "value": counts + 1.0,
-        "epsilon": np.full(window.size, 0.5),
+        "epsilon": np.full(window.size, 0.125),
         "rho": np.full(window.size, 0.125),
         "noise": np.full(window.size, "laplace"),
         "scale": np.full(window.size, 2.0),

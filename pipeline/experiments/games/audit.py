@@ -21,7 +21,7 @@ from penstock.pipeline.config.plan import Plan, make_plan, outline
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import read_memberships
 from penstock.pipeline.experiments.trial import counts_of, release
-from penstock.pipeline.output.utility_summary import DELTA
+from penstock.pipeline.output.loss import DELTA
 
 #: Windows of an audit without data whose configuration has no end.
 ENDLESS = 336

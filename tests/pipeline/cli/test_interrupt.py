@@ -42,16 +42,16 @@ def test_ctrl_c_ends_a_run(tmp_path: Path, words: list[str]) -> None:
     with subprocess.Popen([*command, "--runner", "local", *words], **pipes) as process:
         assert process.stdout is not None
         while (line := process.stdout.readline()) != "running\n":
-            assert line.startswith("expect "), line
+            assert line.startswith(("loss ", "CAUTION ", "expect ")), line
         process.send_signal(signal.SIGINT)
         try:
             out, errors = process.communicate(timeout=20)
         finally:
             process.kill()
     assert process.returncode == 4
-    assert errors.splitlines()[-1] == "penstock: interrupted"
+    assert errors.splitlines()[-1] == "penstock: interrupted: continue with --resume"
     assert "Traceback" not in errors
-    told = {"exit_code": 4, "error": "KeyboardInterrupt", "problems": ["interrupted"]}
+    told = {"exit_code": 4, "error": "KeyboardInterrupt", "problems": ["interrupted: continue with --resume"]}
     assert (json.loads(out) if out else told) == told
     assert bool(out) == ("--json" in words)
 

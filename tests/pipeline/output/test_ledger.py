@@ -265,7 +265,7 @@ def test_show_sums_by_period_and_unit(tmp_path, value, capsys):
     assert len(shown["runs"]) == 2
     assert main(["ledger", "show", str(tmp_path / "ledger")]) == DONE
     text = capsys.readouterr().out
-    assert "period    from 2024-01-01T00:00:00Z: 18 charges, 2 spent, 0 left" in text
+    assert "period    from 2024-01-01T00:00:00Z: 18 charges, 2 spent (even odds become 88 %), 0 left" in text
     (tmp_path / "ledger").write_text((tmp_path / "ledger").read_text().replace("0.5", "0.1", 1))
     assert main(["ledger", "show", str(tmp_path / "ledger")]) == 1
     assert main(["ledger", "show", str(tmp_path / "none")]) == 1

@@ -12,16 +12,14 @@ import numpy as np
 import polars as pl
 import pytest
 from deployments import configured, sections
-from report_runs import account, run_folder
+from report_runs import run_folder
 from test_report import Text, page, warnings_of
 
 from penstock.pipeline.cli.main import main
+from penstock.pipeline.output.loss import DELTA, caution, expected_losses, losses, losses_in_words
 from penstock.pipeline.output.utility_summary import (
-    DELTA,
     expected_noise,
     in_words,
-    losses,
-    losses_in_words,
     quiet_by_day,
     usual_counts,
 )
@@ -80,11 +78,12 @@ def test_what_to_expect_comes_before_the_run(tmp_path, capsys, command):
     path.write_text(json.dumps(sections(tmp_path, bounding={})))
     assert main([*command, str(path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    expect, caution = (line for line in lines if line.startswith(("expect", "CAUTION")))
+    loss, expect, caution = [line for line in lines if line.startswith(("loss", "expect", "CAUTION"))][:3]
+    assert loss.startswith("loss      One person loses at most ε = 3 by a day (even odds become at most 95 %)")
     assert expect.startswith("expect    Noise will make a count wrong by about ")
     assert caution.startswith("CAUTION   bounding.max_cells is not set: one person may count in all 4 cells")
     if command[0] == "run":
-        assert lines[:2] == [expect, caution]
+        assert lines[:3] == [loss, expect, caution]
 
 
 @pytest.mark.parametrize(
@@ -266,7 +265,8 @@ def released(epsilons: list[float], rho: float = math.inf, hours: int = 12, size
     ).dt.cast_time_unit("ms")[: len(epsilons)]
     window = np.arange(1, len(epsilons) + 1)
     times = {"window_start": start, "window_end": start + timedelta(hours=hours if size is None else size)}
-    frame = pl.DataFrame({"stream": "main", "window": window, "available_at": start} | times)
+    action = ["published" if epsilon else "repeated" for epsilon in epsilons]
+    frame = pl.DataFrame({"stream": "main", "window": window, "available_at": start, "action": action} | times)
     frame = frame.with_columns(epsilon=pl.Series(epsilons), rho=pl.lit(rho))
     return pl.concat([frame, frame]).sort("window", maintain_order=True).lazy()  # two cells
 
@@ -317,13 +317,60 @@ def test_losses_without_a_pure_bound_are_those_of_rho():
     assert "no bound" in losses_in_words(losses(released([math.inf]), "UTC"))  # type: ignore[arg-type]
 
 
+def test_a_period_that_is_paid_for_once_costs_every_day_that_it_is_about():
+    """A week in one charge: who loses one of its days has others counted in its place."""
+    week = released([2.0] + [0.0] * 13).with_columns(action=pl.lit("published"))
+    assert losses(week, "UTC") == {"release": 2.0, "day": 4.0, "run": 2.0}
+    days = released([2.0, 0.0] * 7).with_columns(action=pl.lit("published"))
+    assert losses(days, "UTC") == {"release": 2.0, "day": 2.0, "run": 14.0}
+
+
+LANDMARKS = {"recurring": ["07:00-08:00", "17:00-18:00"]}
+SCHEDULES = [
+    ({"type": "discrete_laplace", "epsilon": 0.5}, {}, True),
+    ({"type": "discrete_gaussian", "rho": 0.01}, {}, True),
+    ({"type": "period_uniform", "epsilon": 2.0}, {"budget_period": "1d", "bounding": {"max_per_period": 4}}, True),
+    ({"type": "period_uniform", "epsilon": 2.0}, {"budget_period": "12h", "bounding": {"max_per_period": 4}}, True),
+    ({"type": "period_uniform", "epsilon": 2.0}, {"budget_period": "2d", "bounding": {"max_per_period": 4}}, True),
+    ({"type": "fast", "epsilon": 2.0, "publications": 4}, {"budget_period": "1d"}, True),
+    ({"type": "landmark_uniform", "epsilon": 2.0}, {"budget_period": "1d", "landmarks": LANDMARKS}, True),
+    ({"type": "landmark_adaptive", "epsilon": 2.0}, {"budget_period": "1d", "landmarks": LANDMARKS}, False),
+    ({"type": "w_event_uniform", "epsilon": 2.0, "w": 5}, {}, True),
+    ({"type": "w_event_ba", "epsilon": 2.0, "w": 5}, {}, False),
+    ({"type": "fpa", "epsilon": 2.0, "coefficients": 2, "block": 12}, {}, True),
+]
+
+
+@pytest.mark.parametrize(("mechanism", "changes", "is_exact"), SCHEDULES, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize("is_long", [False, True])
+def test_what_a_run_loses_is_known_before_it(tmp_path, monkeypatch, mechanism, changes, is_exact, is_long):
+    if is_long:
+        monkeypatch.setattr("penstock.pipeline.output.loss.MOST_COUNTS", 0)
+    value = simulated(tmp_path, mechanism, **changes)
+    value["source"] = {"type": "synthetic", "n_users": 20, "days": 4, "seed": 1} | {"from": "2024-01-01T00:00:00Z"}
+    config = configured(value | {"windows": {"type": "fixed", "size": "1h"}, "space": GRID | {"rows": 2, "columns": 2}})
+    expected = expected_losses(config)
+    measured = run(config, tmp_path / "losses", runner="local").manifest["loss"]
+    assert expected is not None
+    assert all(expected[name] >= amount * (1 - 1e-12) for name, amount in measured.items())
+    if is_exact and not is_long:
+        assert expected == measured
+
+
+def test_a_day_with_a_large_loss_has_a_caution():
+    assert caution({"release": 1.0, "day": 5.0, "run": 10.0}) is None
+    assert "weak protection" in str(caution({"release": 1.0, "day": 5.1, "run": 10.0}))
+    assert "next to no protection" in str(caution({"release": 1.0, "day": 10.1, "run": 10.1}))
+    assert "whoever is there every day" in str(caution({"release": 1.0, "day": 2.0, "run": 10.1}))
+
+
 @pytest.mark.parametrize("accountants", [[], [{"type": "composition"}]])
 def test_costs_are_on_both_pages_and_in_the_summary_whatever_is_accounted(tmp_path, capsys, accountants):
     path = tmp_path / "run.json"
     path.write_text(json.dumps(sections(tmp_path, accountants=accountants)))
     assert main(["run", str(path), "--runner", "local"]) == 0
-    said = "One person loses at most ε = 0.5 by one release, 3 by a day, 3 by the whole run"
-    assert said in capsys.readouterr().out
+    said = "One person loses at most ε = 3 by a day (even odds become at most 95 %), 3 by the whole run (95 %), 0.5 by"
+    assert capsys.readouterr().out.count(said) == 2  # before it and after it
     for written in write_report(tmp_path / "out"):
         assert said in Text(written.read_text()).text
 
@@ -422,17 +469,3 @@ def test_a_wrong_time_zone_is_suspected_aloud_and_on_the_page(tmp_path, capsys):
         assert ("Fewest people are counted around 12:00 (Asia/Tokyo)" in capsys.readouterr().out) == said
         folder = Path(value["output"]["path"])
         assert ("Caution: another time zone" in warnings_of(page(folder))) == said
-
-
-@pytest.mark.parametrize("max_cells", [1, 2])
-def test_the_page_says_why_a_window_costs_twice_what_a_release_does(tmp_path, max_cells):
-    """Where a person counts in one cell, another may take its place when a single event goes."""
-    row = account(
-        "composition",
-        "event_epsilon",
-        None,
-        1.0,
-        adjacency="add/remove one user's events in one window, or one of them",
-    )
-    folder = run_folder(tmp_path, accounts=(row,), configuration={"bounding": {"max_cells": max_cells}})
-    assert ("the bound may then keep another cell, and two counts change" in page(folder)) == (max_cells == 1)

@@ -1,0 +1,216 @@
+"""Privacy loss of one person by a release, a day and a run: bounded before it, summed after it, and said in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from penstock.mechanisms.core.concentrated import epsilon_of
+from penstock.mechanisms.core.run import run_mechanism
+from penstock.pipeline.config.plan import Plan
+from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.output.registration import own_terms
+from penstock.pipeline.output.tables import releases_table
+from penstock.pipeline.output.utility_summary import first_rows, public_plan, short
+from penstock.pipeline.windows.calendar import DAY, wall_time
+
+#: δ of the figures of a budget in ρ.
+DELTA = 1e-6
+#: ε of a day from which on a promise is weak, and from which on it is next to none.
+WEAK, HOPELESS = 5.0, 10.0
+#: Counts that a run is rehearsed on, at most.
+MOST_COUNTS = 500_000
+HOUR = 3_600_000
+
+
+def losses(releases: pl.LazyFrame, time_zone: str) -> dict[str, float] | None:
+    """Return the most that one person can lose by one release, by a day and by the whole run: sums of their charges.
+
+    A day pays for every release that shares time with it. It pays twice for one that goes beyond it: the person's other
+    events stay there, and bounding may keep another of them. A charge is about all windows up to the next one that are
+    published without a charge of their own, such as those of a budget period that is paid for once.
+
+    Parameters
+    ----------
+    releases
+        The table ``public/releases``, or ``public/traces``, of which the person who loses most counts.
+    time_zone
+        Zone of the days.
+
+    Returns
+    -------
+    ε in nats by ``release``, ``day`` and ``run``. Where one of them is infinite, all are what their ρ says at
+    ``delta``, which is there then; infinite without a guarantee. None before the first release.
+    """
+    columns = releases.collect_schema().names()
+    charge = pl.col("epsilon", "rho")
+    total = charge.sort().sum()  # groups come in any order, and the last bit of a sum depends on it
+    if "pseudonym" in columns:
+        person = ["pseudonym"]
+        # Tables written before traces had budgets in ρ are without that column.
+        rho = pl.col("rho") if "rho" in columns else pl.col("epsilon") ** 2 / 2
+        points = releases.with_columns(rho=rho, day=_date(pl.col("time"), time_zone))
+        daily = points.group_by(*person, "day").agg(charge.max().name.prefix("one_"), total)
+        days = daily.collect(engine="streaming")
+        whole = days.group_by(*person).agg(total)
+    else:
+        # The windows of a block leave together, and are paid for once.
+        first = _date(pl.col("window_start").min(), time_zone)
+        last = _date((pl.col("window_end") - pl.duration(milliseconds=1)).max(), time_zone)
+        is_covered = ((pl.col("action") == "published") & (pl.col("epsilon") == 0)).any()
+        paid = first_rows(releases).group_by("stream", "available_at")
+        released = paid.agg(charge.max(), first=first, last=last, is_covered=is_covered).collect(engine="streaming")
+        # Of the windows that an earlier charge covers the last one ends it.
+        covered = pl.when("is_covered").then("last").otherwise(None).max()
+        number = (~pl.col("is_covered")).cum_sum()
+        by_charge = released.sort("stream", "available_at").group_by("stream", number.alias("charge"))
+        charges = by_charge.agg(
+            charge.max(), pl.col("first").min(), last=pl.max_horizontal(pl.col("last").first(), covered)
+        )
+        goes_beyond = pl.col("first") != pl.col("last")
+        days = (
+            charges.with_columns(charge.name.prefix("one_"), day=pl.date_ranges("first", "last"))
+            .with_columns(charge * pl.when(goes_beyond).then(2.0).otherwise(1.0))
+            .explode("day")
+            .group_by("day")
+            .agg(pl.col("one_epsilon", "one_rho").max(), total)
+        )
+        whole = charges.select(total)
+    if days.is_empty():
+        return None
+    of_release = days.select("one_epsilon", "one_rho").max().row(0)
+    of_day, of_run = (frame.select("epsilon", "rho").max().row(0) for frame in (days, whole))
+    return _priced({"release": of_release, "day": of_day, "run": of_run})
+
+
+def _priced(amounts: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+    """Return the ε of amounts in (ε, ρ); those of ρ at δ where one ε is infinite."""
+    if all(math.isfinite(epsilon) for epsilon, _ in amounts.values()):
+        return {name: epsilon for name, (epsilon, _) in amounts.items()}
+    return {name: epsilon_of(rho, DELTA) for name, (_, rho) in amounts.items()} | {"delta": DELTA}
+
+
+def _date(time: pl.Expr, time_zone: str) -> pl.Expr:
+    return time.dt.convert_time_zone(time_zone).dt.date()
+
+
+# Before a run, from public facts alone.
+
+
+def expected_losses(config: RunConfig) -> dict[str, float] | None:
+    """Return what `losses` can come to at most, before any data is read.
+
+    A run whose charges are fixed beforehand is rehearsed on zeros, and its charges summed as those of the run will be.
+    Where they follow earlier outputs, or the run is long or endless, the budget of the mechanism's unit counts in full
+    for as many units as a day, or the run, can meet: more than the run will come to, never less.
+
+    ``run`` is missing for an endless stream. None for traces, and for cells that are taken from the data.
+    """
+    if (plan := public_plan(config)) is None:
+        return None
+    n_windows = plan.grid.calendar.n_windows
+    is_short = n_windows is not None and n_windows * plan.grid.n_cells <= MOST_COUNTS
+    reader = plan.chain.reader
+    is_fixed = reader.unit.kind == "period" or not reader.guarantee.adaptive
+    if is_short and is_fixed:
+        return losses(_rehearsed(plan, n_windows or 0), config.windows.time_zone)
+    return _budgeted(plan)
+
+
+def _rehearsed(plan: Plan, n_windows: int) -> pl.LazyFrame:
+    """Return the table of releases of a run that nobody is in."""
+    windows = plan.grid.windows(1, n_windows)
+    nobody = np.zeros((n_windows, plan.grid.n_cells), np.int64)
+    made = run_mechanism(plan.chain, nobody, plan.facts(), windows=windows)
+    # A block may end with windows that no release is about.
+    by_index = {window.index: window for window in windows}
+    released = [by_index[release.window] for release in made]
+    return pl.DataFrame(releases_table(made, released, list(plan.space.cells), "", plan.grid.lateness_ms)).lazy()
+
+
+def _budgeted(plan: Plan) -> dict[str, float]:
+    """Return the budget of a unit times the units that a day and a run are made of."""
+    terms, calendar = own_terms(plan), plan.grid.calendar
+    is_rho, n_windows = terms.measure == "rho", calendar.n_windows
+    day = DAY if calendar.time_zone == "UTC" else DAY + HOUR  # that clocks are set back in
+    begin = wall_time(calendar.time_zone, calendar.start(1))
+    per_day = -(-day // terms.step)
+    if begin % terms.step or DAY % terms.step:
+        per_day = 2 * (per_day + 1)  # some windows go beyond the day
+    day_is_whole = terms.period is not None and DAY % terms.period == begin % DAY == 0
+    n_periods = 1 if terms.period is None or n_windows is None else -(-n_windows * terms.step // terms.period)
+    periods = DAY // (terms.period or 1) if day_is_whole else 2 * (-(-day // (terms.period or day)) + 1)
+
+    def amount(n: int, periods: int) -> tuple[float, float]:
+        """Return (ε, ρ) of so many windows in a row that meet so many periods."""
+        units = -(-n // terms.length) if terms.kind == "stretch" else periods
+        if terms.kind == "landmarks":
+            # Landmarks cost with every other window, one at a time, at most the budget.
+            units = max(n, 1) + periods - 1
+        total = terms.budget * units
+        return (math.inf, total) if is_rho else (total, total**2 / 2)
+
+    figures = {"release": amount(1, 1), "day": amount(per_day, periods)}
+    return _priced(figures if n_windows is None else figures | {"run": amount(n_windows, n_periods)})
+
+
+# In words.
+
+
+def even_odds(epsilon: float) -> str:
+    """Return what even odds that a person was there become at most, after seeing all that costs ε.
+
+    >>> [even_odds(epsilon) for epsilon in (0.0, 1.0, 2.0, 5.0, 10.0)]
+    ['50 %', '73 %', '88 %', '99.3 %', 'over 99.9 %']
+    """
+    share = 100 / (1 + math.exp(-epsilon))
+    return "over 99.9 %" if share > 99.9 else f"{share:.1f} %" if share >= 98.5 else f"{share:.0f} %"
+
+
+def losses_in_words(figures: Mapping[str, float]) -> str:
+    """Return the result of `losses` or `expected_losses` as a sentence.
+
+    >>> losses_in_words({"release": 0.4, "day": 2.0, "run": 14.0})
+    'One person loses at most ε = 2 by a day (even odds become at most 88 %), 14 by the whole run (over 99.9 %),
+    0.4 by one release (60 %); in nats, sums of the charges.'
+    >>> losses_in_words({"release": math.inf, "day": math.inf, "run": math.inf})
+    'What one person loses has no bound: not by one release, not by a day, not by the whole run.'
+    """
+    if math.isinf(figures["release"]):
+        return "What one person loses has no bound: not by one release, not by a day, not by the whole run."
+    names = {"day": "by a day", "run": "by the whole run", "release": "by one release"}
+    amounts = [
+        f"{short(figures[name])} {words} ({even_odds(figures[name])})"
+        for name, words in names.items()
+        if name in figures
+    ]
+    amounts[0] = amounts[0].replace("(", "(even odds become at most ").replace("at most over", "over")
+    delta = f" at δ = {figures['delta']:g}" if "delta" in figures else ""
+    endless = "" if "run" in figures else ", and as much again by each day that follows"
+    return f"One person loses at most ε = {', '.join(amounts)}{endless}; in nats{delta}, sums of the charges."
+
+
+def caution(figures: Mapping[str, Any] | None) -> str | None:
+    """Return what to beware of in the result of `losses`; None where a day is protected well enough, or has no bound.
+
+    >>> caution({"release": 0.4, "day": 9.6, "run": 134.0})
+    'A day costs one person up to ε = 9.6: weak protection, even odds become over 99.9 %.'
+    >>> caution({"release": 2.0, "day": 2.0, "run": 2.0})
+    """
+    if figures is None or math.isinf(figures["release"]):
+        return None
+    day, run = figures["day"], figures.get("run", 0.0)
+    if day > HOPELESS:
+        return f"A day costs one person up to ε = {short(day)}: next to no protection."
+    if day > WEAK:
+        return f"A day costs one person up to ε = {short(day)}: weak protection, even odds become {even_odds(day)}."
+    if run > HOPELESS:
+        return (
+            f"The whole run costs one person up to ε = {short(run)}: a single day is protected, whoever is there every "
+            "day has next to no protection."
+        )
+    return None
