@@ -361,8 +361,10 @@ def steps_make_sense(mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
 
 
 @rule
-def cells_can_be_grouped(mechanism: tuple[Mechanism, ...], space: Space) -> Iterator[Finding]:
-    """Coarse cells are made of the places of the cells, or of groups that the space names."""
+def space_fits_the_mechanism(mechanism: tuple[Mechanism, ...], space: Space) -> Iterator[Finding]:
+    """Traces are made of positions, coarse cells of the places of the cells or of groups that the space names."""
+    if on_points(mechanism) and "latitude" not in space.reads:
+        yield Finding(("space", "type"), "", "a space that reads latitude and longitude, such as grid, for traces")
     for i, step in enumerate(mechanism):
         if isinstance(step, SpatialGeneralization) and not space.derived_from_data:
             try:
@@ -489,13 +491,6 @@ def traces_are_no_counts(
         yield Finding(("bounding",), bounding, "left out: it bounds contributions to counts, not traces")
     if typical_count is not None:
         yield Finding(("typical_count",), typical_count, "left out: traces have no counts")
-
-
-@rule
-def traces_need_positions(mechanism: tuple[Mechanism, ...], space: Space) -> Iterator[Finding]:
-    """A trace is made of positions."""
-    if on_points(mechanism) and "latitude" not in space.reads:
-        yield Finding(("space", "type"), "", "a space that reads latitude and longitude, such as grid, for traces")
 
 
 @rule
