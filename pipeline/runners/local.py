@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -38,6 +37,7 @@ from penstock.pipeline.releasing.traces import TraceLoop, gather, points_of
 from penstock.pipeline.runners.shared import (
     INTERRUPTED,
     PIECE_ROWS,
+    ReadAhead,
     account_parts,
     live_input,
     map_in_order,
@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
 
 
-#: Micro-batches that are read ahead of the loop of a stream.
-_READ_AHEAD = 2
 #: Seconds between two looks at the clock and at signals while a stream has nothing to do.
 _PAUSE = 0.1
 #: Pieces of contributions to one group of windows that are held before they are merged.
@@ -226,7 +224,7 @@ class StreamLoop:
         batches = self.source.micro_batches(
             live_input(self.plan), spool, self.position, self.number, self.latest, self.checkpointed
         )
-        with closing(_Reader(batches)) as reader:
+        with closing(ReadAhead(batches)) as reader:
             for piece in self._due(reader):
                 self._count(piece)
                 self._release_until(self._watermark)
@@ -242,7 +240,7 @@ class StreamLoop:
     def _watermark(self) -> int:
         return MIN_EVENT_TIME if self.latest == MIN_EVENT_TIME else self.latest - self.source.disorder
 
-    def _due(self, reader: _Reader) -> Iterator[MicroBatch]:
+    def _due(self, reader: ReadAhead[MicroBatch]) -> Iterator[MicroBatch]:
         """Micro-batches when their time has come; in between, checkpoints that are due."""
         while self.goes_on and not self.stop.is_set() and not reader.ended:
             metrics.beat()
@@ -371,58 +369,6 @@ class StreamLoop:
             self.open[group] = [decoded(data[begin:end])]
 
 
-class _Reader:
-    """Micro-batches of a source, read in a thread of their own: a slow source does not hold up the releases.
-
-    The queue is bounded, so that a slow loop holds the source back.
-    """
-
-    def __init__(self, batches: Iterator[MicroBatch | None]) -> None:
-        self.ended = False
-        self._batches = batches
-        self._ready: queue.Queue[MicroBatch | BaseException | None] = queue.Queue(_READ_AHEAD)
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._read, name="penstock-reader", daemon=True)
-        self._thread.start()
-
-    def take(self, timeout: float) -> MicroBatch | None:
-        """The next micro-batch; None where there is none in time, and at the end. Raises what reading has raised."""
-        try:
-            found = self._ready.get(timeout=timeout)
-        except queue.Empty:
-            return None
-        if isinstance(found, BaseException):
-            raise found
-        self.ended = found is None
-        return found
-
-    def close(self) -> None:
-        """End the thread."""
-        self._closed.set()
-        self._thread.join()
-
-    def _read(self) -> None:
-        try:
-            for piece in self._batches:
-                if self._closed.is_set() or not (piece is None or self._put(piece)):
-                    return
-            self._put(None)
-        except BaseException as error:
-            self._put(error)
-        finally:
-            if isinstance(self._batches, Generator):
-                self._batches.close()
-
-    def _put(self, found: MicroBatch | BaseException | None) -> bool:
-        while not self._closed.is_set():
-            try:
-                self._ready.put(found, timeout=_PAUSE)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-
 def _read(
     plan: Plan, spans: Iterable[Span], writer: RunWriter, reduce: Reduce[Key, Piece]
 ) -> Iterator[tuple[Key, Piece]]:
@@ -430,26 +376,16 @@ def _read(
     source = plan.source.reading(plan.space.reads).from_start()
     for span in spans:
         rows, rejects = RowCounts(), list[Reject]()
-        for reduced in map_in_order(partial(_reduced, plan, reduce), source.work(span)):
-            for own, refused, found in reduced:
-                rows.add(own)
-                metrics.read_rows(own)
-                rejects += refused
-                yield from found
+        with closing(ReadAhead(source.read(span))) as blocks:
+            for piece in (piece for block in blocks for piece in block.pieces(PIECE_ROWS)):
+                of_piece, reduced = reduce(piece, plan)
+                rows.add(of_piece)
+                metrics.read_rows(of_piece)
+                rejects += piece.rejects
+                yield from reduced
         name = f"{span.index:09d}"
         writer.rejects(name, rejects)
         writer.row_counts(name, rows)
-
-
-def _reduced(
-    plan: Plan, reduce: Reduce[Key, Piece], call: Callable[[], Iterable[EventBlock]]
-) -> list[tuple[RowCounts, tuple[Reject, ...], list[tuple[Key, Piece]]]]:
-    """Row counts, rejects, and contributions or points of each piece of some blocks."""
-    found = []
-    for piece in (piece for block in call() for piece in block.pieces(PIECE_ROWS)):
-        rows, pieces = reduce(piece, plan)
-        found.append((rows, piece.rejects, list(pieces)))
-    return found
 
 
 #: A group of windows, and its contributions by shard.

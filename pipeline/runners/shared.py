@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import queue
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from penstock.pipeline.counting.count import GroupCounts
 from penstock.pipeline.counting.ingest import ingested
@@ -25,11 +26,14 @@ if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
 
 
-#: Blocks, and groups of windows, that are worked on side by side: NumPy and polars release Python's lock while they
-#: parse, sort and count. Each holds a piece of the input in memory.
+#: Groups of windows that are counted side by side: NumPy releases Python's lock while it sorts and counts.
 N_THREADS = 2
 #: Rows of a block that are reduced together, so that intermediate arrays fit the processor's cache.
 PIECE_ROWS = 1 << 18
+#: Items that wait at most to be used once they have been read.
+_WAITING = 2
+#: Seconds after which a full queue is tried again, and its end is noticed.
+_PAUSE = 0.1
 #: Why a stream ends before its end.
 INTERRUPTED = "interrupted"
 
@@ -40,6 +44,66 @@ Result = TypeVar("Result")
 def live_input(plan: Plan) -> LiveInput:
     """What a live source takes of a plan."""
     return LiveInput(plan.grid, parts_folder(plan, "spool"), partial(ingested, plan=plan))
+
+
+class ReadAhead(Generic[Item]):
+    """Items of an iterator, made in a thread while the earlier ones are used; None is no item.
+
+    Two of them wait at most, so that slow use holds the making back.
+
+    >>> with closing(ReadAhead(iter("abc"))) as letters:
+    ...     list(letters)
+    ['a', 'b', 'c']
+    """
+
+    def __init__(self, items: Iterable[Item | None]) -> None:
+        self.ended = False
+        self._items = items
+        self._ready: queue.Queue[Item | BaseException | None] = queue.Queue(_WAITING)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._make, name="penstock-reader", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[Item]:
+        while (item := self.take()) is not None:
+            yield item
+
+    def take(self, timeout: float | None = None) -> Item | None:
+        """Return the next item; None where there is none in time, and at the end. Raise what making it has raised."""
+        try:
+            item = self._ready.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        if isinstance(item, BaseException):
+            raise item
+        self.ended = item is None
+        return item
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closed.set()
+        self._thread.join()
+
+    def _make(self) -> None:
+        try:
+            for item in self._items:
+                if self._closed.is_set() or not (item is None or self._put(item)):
+                    return
+            self._put(None)
+        except BaseException as error:
+            self._put(error)
+        finally:
+            if isinstance(self._items, Generator):
+                self._items.close()
+
+    def _put(self, item: Item | BaseException | None) -> bool:
+        while not self._closed.is_set():
+            try:
+                self._ready.put(item, timeout=_PAUSE)
+                return True
+            except queue.Full:
+                continue
+        return False
 
 
 def map_in_order(call: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -238,11 +237,6 @@ class FileSource(Source):
     @abstractmethod
     def read(self, span: Span) -> Iterator[EventBlock]:
         """Read one span as blocks; every input row is in exactly one block, parsed or rejected."""
-
-    def work(self, span: Span) -> Iterator[Callable[[], Iterable[EventBlock]]]:
-        """The blocks of `read` as calls that make them, in order; the calls may run side by side in threads."""
-        for block in self.read(span):
-            yield partial(iter, (block,))
 
 
 @dataclass(frozen=True)

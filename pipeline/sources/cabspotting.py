@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import polars as pl
 
-from penstock.pipeline.sources.reading.text import Batch, Dialect, Rows, parse
+from penstock.pipeline.sources.reading.text import Dialect, ParsedRows, TextBatch, parse
 from penstock.pipeline.sources.reading.times import TimeFormat
 from penstock.pipeline.sources.reading.tracks import TrackSource
 
@@ -47,7 +47,7 @@ class Cabspotting(TrackSource):
         """
         return PurePath(file.rpartition("!")[2]).name.split(".")[0].removeprefix("new_")
 
-    def parse(self, batch: Batch) -> Rows:
+    def parse(self, batch: TextBatch) -> ParsedRows:
         """The wanted columns of a batch; times as the whole numbers that they are, unless one of them is not."""
         rows = parse(batch, {**self.types, "time": pl.Int64})
         return super().parse(batch) if rows.raw["time"].null_count() else rows

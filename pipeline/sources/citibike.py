@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Literal
@@ -13,7 +13,14 @@ import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError, parameter
 from penstock.pipeline.sources.base import EventBlock
-from penstock.pipeline.sources.reading.text import Batch, Dialect, Rows, TextSource, to_blocks, without_position
+from penstock.pipeline.sources.reading.text import (
+    Dialect,
+    ParsedRows,
+    TextBatch,
+    TextSource,
+    to_blocks,
+    without_position,
+)
 from penstock.pipeline.sources.reading.times import TimeFormat
 
 ZONE = "America/New_York"
@@ -85,21 +92,19 @@ class Citibike(TextSource):
         is_number = {name: name == "duration" or name.endswith("itude") for name in present}
         return {name: pl.Float64 if is_number[name] else pl.String for name in present}
 
-    def blocks(self, batch: Batch) -> list[EventBlock]:
+    def blocks(self, batch: TextBatch) -> Iterator[EventBlock]:
         """First the starts of a batch's trips, then their ends."""
         ends = ("start", "end") if self.events_of == "both" else (self.events_of,)
         rows = self.parse(batch)
         both = self.events(rows, batch)
-        blocks: list[EventBlock] = []
         for end in ends:
             events = both.select("user", pl.col(f"^{end}_.*$").name.map(lambda name: name.split("_")[1]))
             events = events.with_columns(without_position().alias("problem"))
-            blocks += to_blocks(batch, rows, events, self.explain, self.block_rows)
+            yield from to_blocks(batch, rows, events, self.explain, self.block_rows)
             # A row that is no trip at all is rejected once.
             rows = replace(rows, problems={})
-        return blocks
 
-    def events(self, rows: Rows, batch: Batch) -> pl.DataFrame:
+    def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
         """Trips: ``user``, and the other columns of an `EventBlock` for both ends, such as ``start_time``."""
         raw = rows.raw
         trips = raw["ride"] if "ride" in raw.columns else _numbered(rows, batch)
@@ -153,7 +158,7 @@ def _milliseconds(text: pl.Series, ambiguous: Literal["earliest", "latest"]) -> 
     return times
 
 
-def _numbered(rows: Rows, batch: Batch) -> pl.Series:
+def _numbered(rows: ParsedRows, batch: TextBatch) -> pl.Series:
     """File and line as the name of a trip."""
     segments, lines = batch.locate(rows.lines())
     files = pl.Series([PurePath(segment.file).name for segment in batch.segments])[segments]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
-from penstock.pipeline.sources.reading.text import Batch, Dialect, MappedColumns, Rows, TextSource
+from penstock.pipeline.sources.reading.text import Dialect, MappedColumns, ParsedRows, TextBatch, TextSource
 from penstock.pipeline.sources.reading.times import TimeFormat
 
 NOT_CSV = "is not text; is it a CSV file?"
@@ -99,7 +99,7 @@ class Csv(MappedColumns, TextSource):
         }
         return {name: types.get(part, pl.Float64) for part, name in self.find_columns(columns, file).items()}
 
-    def events(self, rows: Rows, batch: Batch) -> pl.DataFrame:
+    def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
         """Columns under their common names, times parsed."""
         found = self.find_columns(batch.format.columns, batch.segments[0].file)
         frame = rows.raw.select(pl.col(name).alias(part) for part, name in found.items())

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.sources.base import EventBlock, FileSource, Span
-from penstock.pipeline.sources.reading.text import Batch, Dialect, Rows, TextSource, to_blocks
+from penstock.pipeline.sources.base import EventBlock, Span
+from penstock.pipeline.sources.reading.text import Dialect, ParsedRows, TextBatch, TextSource, to_blocks
 from penstock.pipeline.sources.reading.times import TimeFormat
 
 #: Columns of the publisher's files, which have no header; the later ones name theirs likewise.
@@ -72,7 +72,7 @@ class Foursquare(TextSource):
         """All files together."""
         return [Span(0, tuple(self.files()))]
 
-    def events(self, rows: Rows, batch: Batch) -> pl.DataFrame:
+    def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
         """Rows under their common names, times parsed."""
         text = rows.raw["UTC_time"]
         time = TimeFormat("iso").milliseconds(text)
@@ -81,13 +81,12 @@ class Foursquare(TextSource):
             time = pl.select(pl.coalesce(time, weekday_first).alias("time")).to_series()
         return rows.raw.select("latitude", "longitude", user="user_id", time=time, place="POI_id")
 
-    work = FileSource.work  # what repeats an earlier file is known only in order
-
     def read(self, span: Span) -> Iterator[EventBlock]:
         """Read the files of a span; what an earlier file had is rejected in the later ones."""
         seen: pl.DataFrame | None = None
         order: dict[str, int] = {}
-        for batch, rows in self.parsed(span):
+        for batch in self.batches(span):
+            rows = self.parse(batch)
             events = self.events(rows, batch)
             files = pl.Series([order.setdefault(segment.file, len(order)) for segment in batch.segments])
             keys = events.select(*_CHECK_IN, files[rows.segments(batch)].alias("file"))

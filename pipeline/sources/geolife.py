@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import polars as pl
 
-from penstock.pipeline.sources.reading.text import Batch, Dialect, Rows
+from penstock.pipeline.sources.reading.text import Dialect, ParsedRows, TextBatch
 from penstock.pipeline.sources.reading.times import TimeFormat
 from penstock.pipeline.sources.reading.tracks import TrackSource
 
@@ -46,7 +46,7 @@ class Geolife(TrackSource):
         path = PurePath(file.rpartition("!")[2])
         return next((folder for folder in reversed(path.parent.parts) if folder != "Trajectory"), path.stem)
 
-    def events(self, rows: Rows, batch: Batch) -> pl.DataFrame:
+    def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
         """Rows with the user of their folder, and date and clock as one time."""
         time = pl.concat_str("date", pl.lit(" "), "clock")
         return super().events(replace(rows, raw=rows.raw.select("latitude", "longitude", time=time)), batch)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import polars as pl
@@ -76,11 +75,6 @@ class Parquet(MappedColumns, FileSource):
 
     def read(self, span: Span) -> Iterator[EventBlock]:
         """Read row groups of one file, or some whole files; a reject's line is its 1-based row."""
-        for call in self.work(span):
-            yield from call()
-
-    def work(self, span: Span) -> Iterator[Callable[[], Iterable[EventBlock]]]:
-        """Decode the columns of a span, some rows after the other; checking them is what can be done side by side."""
         n_rows = min(self.block_rows, _BATCH_ROWS)
         for file in span.files:
             with _open(file) as parquet:
@@ -90,14 +84,14 @@ class Parquet(MappedColumns, FileSource):
                 groups = np.flatnonzero((ends > span.start) & (ends <= stop)).tolist()
                 row = span.start
                 for batch in _batches(parquet, file, n_rows, groups, sorted(set(found.values()))):
-                    yield partial(self._blocks, batch, found, file, row)
+                    yield from self._blocks(batch, found, file, row)
                     row += batch.num_rows
 
     def digests(self) -> dict[str, str]:
         """SHA-256 of every input file, by its path below ``path``."""
         return sha256(self.files(), self.path)
 
-    def _blocks(self, batch: pa.RecordBatch, found: dict[str, str], file: str, first_row: int) -> list[EventBlock]:
+    def _blocks(self, batch: pa.RecordBatch, found: dict[str, str], file: str, first_row: int) -> Iterator[EventBlock]:
         _validate(batch, file)
         raw = pl.DataFrame(pa.table(batch.columns, batch.schema.names))
         time = TimeFormat(self.time_format, self.time_zone)
@@ -115,7 +109,7 @@ class Parquet(MappedColumns, FileSource):
             for row, reason, values in zip(bad.tolist(), reasons(events[bad]), raw[bad].iter_rows(named=True)):
                 rejects.append(Reject(file, first_row + row + 1, reason, str(values)[:MAX_RAW_CHARACTERS]))
             events = events.filter(is_sound)
-        return list(EventBlock(events, batch.num_rows, tuple(rejects)).pieces(self.block_rows))
+        return EventBlock(events, batch.num_rows, tuple(rejects)).pieces(self.block_rows)
 
     def _user_type(self, schema: pa.Schema, file: str) -> type[pl.DataType]:
         column = self.find_columns(schema.names, file)["user"]

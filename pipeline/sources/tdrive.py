@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import polars as pl
 
-from penstock.pipeline.sources.reading.text import Batch, Dialect, Rows, without_position
+from penstock.pipeline.sources.reading.text import Dialect, ParsedRows, TextBatch, without_position
 from penstock.pipeline.sources.reading.times import TimeFormat
 from penstock.pipeline.sources.reading.tracks import TrackSource
 
@@ -43,6 +43,6 @@ class Tdrive(TrackSource):
         """One line of header if it does not start with a number."""
         return replace(self.dialect, n_lines=int(head[:1].isalpha()))
 
-    def events(self, rows: Rows, batch: Batch) -> pl.DataFrame:
+    def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
         """Rows, those without a position marked."""
         return super().events(rows, batch).with_columns(without_position().alias("problem"))

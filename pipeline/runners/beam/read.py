@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ from penstock.mechanisms.core.state import State, StateFormat
 from penstock.pipeline.counting.ingest import closed_before
 from penstock.pipeline.runners.beam.coders import NamedBlock
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, end_of_input, redacted, timestamp, whole_second
-from penstock.pipeline.runners.shared import live_input, map_in_order
+from penstock.pipeline.runners.shared import ReadAhead, live_input
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, LiveSource, MicroBatch, Span
 from penstock.pipeline.windows.calendar import Calendar
 
@@ -107,17 +108,11 @@ class ReadSpans(Step):
     @redacted
     def process(self, span: Span) -> Iterator[NamedBlock]:
         """Emit the blocks of a span; their names sort as their rows do in the input."""
-        number = 0
-        # What is read next is decoded in threads while a block is handed on.
+        # What is read next is decoded in a thread while a block is handed on.
         source = self.plan.source.reading(self.plan.space.reads).from_start()
-        for blocks in map_in_order(_called, source.work(span)):
-            for block in blocks:
+        with closing(ReadAhead(source.read(span))) as blocks:
+            for number, block in enumerate(blocks):
                 yield NamedBlock(f"{span.index:09d}/{number:09d}", block)
-                number += 1
-
-
-def _called(work: Callable[[], Iterable[EventBlock]]) -> list[EventBlock]:
-    return list(work())
 
 
 class Readers(Step):

@@ -211,7 +211,7 @@ def _flat_type(kind: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Rows:
+class MessageRows:
     """The rows of some messages."""
 
     frame: pl.DataFrame  # columns of an `EventBlock`; null where a value is wrong
@@ -266,7 +266,7 @@ def _without_id(parse: Parser, value: bytes) -> Any:
     return parse(value[_MAGIC:])
 
 
-def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser | None) -> Rows:
+def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser | None) -> MessageRows:
     """Rows of some messages, in their order; a message that cannot be read becomes a problem, and nothing else.
 
     >>> layout = Layout({"user": "who", "time": "time", "place": "place"})
@@ -277,7 +277,7 @@ def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser 
     return _read_blocks(values, layout) if parse is None else _read_events(values, layout, parse)
 
 
-def _read_events(values: Sequence[bytes | None], layout: Layout, parse: Parser) -> Rows:
+def _read_events(values: Sequence[bytes | None], layout: Layout, parse: Parser) -> MessageRows:
     names = tuple(layout.columns.values())
     found: list[tuple[Any, ...]] = []
     message: list[int] = []
@@ -295,7 +295,7 @@ def _read_events(values: Sequence[bytes | None], layout: Layout, parse: Parser) 
         message.append(number)
     columns = zip(*found) if found else [()] * len(names)
     series = [_series(part, dtype, own) for (part, dtype), own in zip(layout.sent.items(), columns)]
-    return Rows(_timed(pl.DataFrame(series), layout), np.asarray(message, np.int64), problems)
+    return MessageRows(_timed(pl.DataFrame(series), layout), np.asarray(message, np.int64), problems)
 
 
 def _timed(frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:
@@ -345,7 +345,7 @@ def _parse_json(value: bytes) -> dict[str, Any]:
     return event
 
 
-def _read_blocks(values: Sequence[bytes | None], layout: Layout) -> Rows:
+def _read_blocks(values: Sequence[bytes | None], layout: Layout) -> MessageRows:
     frames = [pl.DataFrame(schema=layout.schema)]
     message = [np.zeros(0, np.int64)]
     problems: dict[int, str] = {}
@@ -357,7 +357,7 @@ def _read_blocks(values: Sequence[bytes | None], layout: Layout) -> Rows:
             continue
         frames.append(_timed(frame, layout).select(_as(frame, part, kind) for part, kind in layout.schema.items()))
         message.append(np.full(frame.height, number))
-    return Rows(pl.concat(frames), np.concatenate(message), problems)
+    return MessageRows(pl.concat(frames), np.concatenate(message), problems)
 
 
 def _as(frame: pl.DataFrame, part: str, dtype: type[pl.DataType]) -> pl.Expr:

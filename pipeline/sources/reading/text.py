@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import IO, Any, ClassVar, Self
 
 import numpy as np
@@ -54,7 +53,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Batch:
+class TextBatch:
     """Whole records of files that are written alike, and where they come from.
 
     ``records`` is their outline where there are quotes; otherwise every line is a record.
@@ -73,9 +72,9 @@ class Batch:
         return segments, lines + offsets[segments]
 
 
-def batches(
+def cut(
     inputs: Iterable[tuple[str, IO[bytes]]], dialect_of: Callable[[str, bytes], Dialect], n_rows: int
-) -> Iterator[Batch]:
+) -> Iterator[TextBatch]:
     """Cut inputs into batches of about ``n_rows`` lines: small files are joined, large ones cut between records.
 
     A line of much more than `MAX_LINE_BYTES` is a row with too many fields; memory is bounded all the same.
@@ -83,7 +82,7 @@ def batches(
     ``inputs``: (name, stream) pairs; each stream is read to its end before the next is taken. ``dialect_of``: tells
     from a file's name and its first bytes (up to 64 KiB) how it is written.
     """
-    waiting: list[Batch] = []
+    waiting: list[TextBatch] = []
     n_waiting = 0
     for name, stream in inputs:
         for part in _parts(name, stream, dialect_of, n_rows):
@@ -99,14 +98,16 @@ def batches(
         yield _joined(waiting)
 
 
-def _joined(parts: list[Batch]) -> Batch:
+def _joined(parts: list[TextBatch]) -> TextBatch:
     if len(parts) == 1:
         return parts[0]
     segments = tuple(segment for part in parts for segment in part.segments)
-    return Batch(parts[0].format, b"".join(part.data for part in parts), segments)
+    return TextBatch(parts[0].format, b"".join(part.data for part in parts), segments)
 
 
-def _parts(name: str, stream: IO[bytes], dialect_of: Callable[[str, bytes], Dialect], n_rows: int) -> Iterator[Batch]:
+def _parts(
+    name: str, stream: IO[bytes], dialect_of: Callable[[str, bytes], Dialect], n_rows: int
+) -> Iterator[TextBatch]:
     """One file as batches of whole records."""
     data = _read(stream, _HEAD_BYTES)
     is_final = len(data) < _HEAD_BYTES
@@ -130,7 +131,7 @@ def _parts(name: str, stream: IO[bytes], dialect_of: Callable[[str, bytes], Dial
             n_lines = count_byte(whole, _NEWLINE)
             if start.encoding != "utf-8":
                 whole = whole.decode(start.encoding, "replace").encode()
-            yield Batch(start, whole, (Segment(name, line, n_lines),), records)
+            yield TextBatch(start, whole, (Segment(name, line, n_lines),), records)
             line += n_lines
             data = data[n_whole:]
         elif not is_final and len(data) <= MAX_LINE_BYTES:
@@ -310,7 +311,7 @@ MAX_RAW_CHARACTERS = 1000
 
 
 @dataclass(frozen=True)
-class Rows:
+class ParsedRows:
     """Rows of a batch whose structure is sound, parsed; and the records whose structure is not."""
 
     raw: pl.DataFrame  # the wanted columns; null where a value cannot be read as its type
@@ -318,7 +319,7 @@ class Rows:
     row_records: NDArray[np.int64] | None  # record of every row of ``raw``, None where they are the same
     problems: dict[int, str]  # what is wrong with other records, by record index
 
-    def segments(self, batch: Batch) -> NDArray[np.int64]:
+    def segments(self, batch: TextBatch) -> NDArray[np.int64]:
         """Segment of the batch that every row comes from."""
         if self.records is None:
             n_lines = [segment.n_lines for segment in batch.segments]
@@ -332,13 +333,13 @@ class Rows:
         return self.row_records
 
 
-def parse(batch: Batch, wanted: Mapping[str, type[pl.DataType]]) -> Rows:
+def parse(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> ParsedRows:
     """Parse some columns of a batch; the other columns count for the structure only."""
     data, n_fields, separator = batch.data, len(batch.format.columns), batch.format.separator
     if batch.records is None and _is_utf8(data):
         raw = _regular(batch, wanted)
         if raw is not None:
-            return Rows(raw, None, None, {})
+            return ParsedRows(raw, None, None, {})
     records = batch.records or split(data, separator, quote="")[0]
     problems = _structural_problems(data, records, n_fields)
     is_row = records.n_fields != 0
@@ -346,10 +347,10 @@ def parse(batch: Batch, wanted: Mapping[str, type[pl.DataType]]) -> Rows:
     row_records = np.flatnonzero(is_row)
     kept = data if len(row_records) == len(is_row) else _join_records(data, records, row_records)
     raw = _read_columns(kept, len(row_records), batch.format, wanted)
-    return Rows(raw, records, row_records, problems)
+    return ParsedRows(raw, records, row_records, problems)
 
 
-def _regular(batch: Batch, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFrame | None:
+def _regular(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFrame | None:
     """The columns of a batch without quotes if every line of it has as many fields as there should be, or else None."""
     format, n_rows = batch.format, sum(segment.n_lines for segment in batch.segments)
     n_fields = len(format.columns)
@@ -368,8 +369,8 @@ def _regular(batch: Batch, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFr
 
 
 def to_blocks(
-    batch: Batch,
-    rows: Rows,
+    batch: TextBatch,
+    rows: ParsedRows,
     events: pl.DataFrame,
     explain: Callable[[pl.DataFrame], list[str | None]],
     block_rows: int,
@@ -454,7 +455,7 @@ def _join_records(data: bytes, records: Records, indices: NDArray[np.int64]) -> 
     return b"".join(data[start:stop] + b"\n" for start, stop in runs)
 
 
-def _rejects(batch: Batch, records: Records, problems: dict[int, str]) -> list[Reject]:
+def _rejects(batch: TextBatch, records: Records, problems: dict[int, str]) -> list[Reject]:
     indices = np.fromiter(problems, dtype=np.int64)
     segments, lines = batch.locate(indices)
     return [
@@ -502,7 +503,7 @@ class TextSource(FileSource):
         """Columns to parse and the types to read them as; raises `DataError` if one is missing."""
 
     @abstractmethod
-    def events(self, rows: Rows, batch: Batch) -> pl.DataFrame:
+    def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
         """Columns of an `EventBlock` from ``rows.raw``: same rows, same order, null where a value is wrong.
 
         A further column ``problem`` may say what else is wrong with a row (null: nothing).
@@ -521,31 +522,22 @@ class TextSource(FileSource):
         return share_out(self.files(), self.block_rows * self.bytes_per_row)
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read the files of a span."""
-        for call in self.work(span):
-            yield from call()
+        """Cut the files of a span into batches and parse one after the other."""
+        for batch in self.batches(span):
+            yield from self.blocks(batch)
 
-    def work(self, span: Span) -> Iterator[Callable[[], Iterable[EventBlock]]]:
-        """Cut the text of a span into batches; parsing them is what can be done side by side."""
-        for batch in self._batches(span):
-            yield partial(self.blocks, batch)
+    def batches(self, span: Span) -> Iterator[TextBatch]:
+        """Cut the files of a span into batches of whole records."""
+        return cut(open_inputs(span.files, self.patterns), self.dialect_of, min(self.block_rows, _BATCH_ROWS))
 
-    def blocks(self, batch: Batch) -> list[EventBlock]:
+    def blocks(self, batch: TextBatch) -> Iterator[EventBlock]:
         """Parse a batch; overridden where a row is more than one event."""
         rows = self.parse(batch)
-        return list(to_blocks(batch, rows, self.events(rows, batch), self.explain, self.block_rows))
+        return to_blocks(batch, rows, self.events(rows, batch), self.explain, self.block_rows)
 
-    def parse(self, batch: Batch) -> Rows:
-        """The wanted columns of a batch."""
+    def parse(self, batch: TextBatch) -> ParsedRows:
+        """Parse the wanted columns of a batch."""
         return parse(batch, self.wanted(batch.format.columns, batch.segments[0].file))
-
-    def parsed(self, span: Span) -> Iterator[tuple[Batch, Rows]]:
-        """Batches of a span with their wanted columns parsed, one after the other."""
-        for batch in self._batches(span):
-            yield batch, self.parse(batch)
-
-    def _batches(self, span: Span) -> Iterator[Batch]:
-        return batches(open_inputs(span.files, self.patterns), self.dialect_of, min(self.block_rows, _BATCH_ROWS))
 
     def digests(self) -> dict[str, str]:
         """SHA-256 of every input file, by its path below ``path``."""

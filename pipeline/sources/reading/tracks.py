@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import polars as pl
 
-from penstock.pipeline.sources.reading.text import Batch, Dialect, Rows, TextSource
+from penstock.pipeline.sources.reading.text import Dialect, ParsedRows, TextBatch, TextSource
 from penstock.pipeline.sources.reading.times import TimeFormat
 
 
@@ -38,7 +38,7 @@ class TrackSource(TextSource):
         """As the class says."""
         return self.types
 
-    def events(self, rows: Rows, batch: Batch) -> pl.DataFrame:
+    def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
         """Rows with times parsed, and with the user of their file."""
         events = rows.raw.with_columns(self.time.milliseconds(rows.raw["time"]))
         users = pl.Series("user", [self.user_of(segment.file) for segment in batch.segments], dtype=pl.String)
