@@ -146,8 +146,7 @@ class Facts:
     @property
     def bounds(self) -> Bounds:
         """Bounds of contribution bounding on one user."""
-        names = ("max_cells", "max_windows", "max_block_cells", "max_per_period")
-        return Bounds(**{name: getattr(self, name) for name in names})
+        return Bounds(**{name: getattr(self, name) for name in Bounds().limits()})
 
     @property
     def sensitivity(self) -> int:

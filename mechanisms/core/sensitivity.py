@@ -51,10 +51,17 @@ class Bounds:
     max_per_period: int | None = None
 
     def __post_init__(self) -> None:
-        for name in (field.name for field in fields(self)):
-            value = getattr(self, name)
+        for name, value in self.limits().items():
             if value is not None and not (hasattr(value, "__index__") and value >= 1):
                 raise ParameterError(name, value, "a whole number of at least 1")
+
+    def limits(self) -> dict[str, Any]:
+        """Return the four bounds by name.
+
+        >>> Bounds(max_cells=2).limits()
+        {'max_cells': 2, 'max_windows': None, 'max_block_cells': None, 'max_per_period': None}
+        """
+        return {field.name: getattr(self, field.name) for field in fields(Bounds)}
 
     def sensitivity(self, unit: Unit, n_cells: int, n_windows: int | None = None) -> Sensitivity:
         """Sensitivity of all windows together to adding or removing one unit.

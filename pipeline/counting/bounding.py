@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
+from penstock.mechanisms.core.sensitivity import Bounds
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.counting.contributions import (
     REMEMBERED,
@@ -173,55 +174,63 @@ class PeriodQuota:
         return kept
 
 
-@dataclass(frozen=True)
-class BlockBounds:
-    """How much of a block one user may be in."""
+@dataclass(frozen=True, kw_only=True)
+class CountingBounds(Bounds):
+    """Bounds on the contributions of one user, and how counting enforces them; the sensitivity comes from here.
 
-    length: int  # windows of a block; window 1 begins one
-    # W and U: windows, and cells over the whole block; None: no further bound
-    max_windows: int | None = None
-    max_cells: int | None = None
+    Parameters
+    ----------
+    keep
+        Which cells are kept where a user has more; see `bound`.
+    block_length
+        Windows of a block, of which window 1 begins one; 1 where the mechanism has no blocks.
+    """
 
-
-@dataclass(frozen=True)
-class CountingBounds:
-    """Bounds on the contributions of one user, as counting enforces them; the sensitivity comes from here."""
-
-    max_cells: int  # cells of one window
-    keep: str  # which cells are kept where a user has more
-    block: BlockBounds | None = None  # over whole blocks, where the mechanism has blocks
-    max_per_period: int | None = None  # memberships of a budget period
+    keep: str = "hash"
+    block_length: int = 1
 
     @classmethod
     def of(cls, bounding: Bounding, n_cells: int, block_length: int) -> CountingBounds:
         """Bounds of a run with so many cells, whose mechanism has blocks of so many windows."""
-        block = None
-        if block_length > 1 and (bounding.max_windows is not None or bounding.max_block_cells is not None):
-            block = BlockBounds(block_length, bounding.max_windows, bounding.max_block_cells)
-        max_cells = min(bounding.max_cells or n_cells, n_cells)
-        return cls(max_cells, bounding.keep, block, bounding.max_per_period)
+        has_blocks = block_length > 1
+        return cls(
+            max_cells=min(bounding.max_cells or n_cells, n_cells),
+            max_windows=bounding.max_windows if has_blocks else None,
+            max_block_cells=bounding.max_block_cells if has_blocks else None,
+            max_per_period=bounding.max_per_period,
+            keep=bounding.keep,
+            block_length=block_length,
+        )
+
+    @property
+    def over_blocks(self) -> bool:
+        """Whether there is a bound on whole blocks."""
+        return self.max_windows is not None or self.max_block_cells is not None
+
+    @property
+    def over_periods(self) -> bool:
+        """Whether there is a bound on budget periods: windows are then counted in order, with a `PeriodQuota`."""
+        return self.max_per_period is not None
 
 
-def bound_block(
-    memberships: ContributionRows, bounds: BlockBounds, max_cells: int, keep: str, hash_key: bytes
-) -> NDArray[np.bool_]:
+def bound_block(memberships: ContributionRows, bounds: CountingBounds, hash_key: bytes) -> NDArray[np.bool_]:
     """Which memberships stay where users are bounded over whole blocks: U cells first, then C a window, then W windows.
 
-    ``memberships``: all of each user's in each block, sorted as for `bound`. ``max_cells``, ``keep``, ``hash_key``: as
-    for `bound`; a window's or cell's mark is that of all its memberships in the block. Returns a mask of shape (n,);
-    each bound only takes away, so that all three hold in the end. O(n log n) where one is exceeded.
+    ``memberships``: all of each user's in each block, sorted as for `bound`; a window's or cell's mark is that of all
+    its memberships in the block. Returns a mask of shape (n,); each bound only takes away, so that all three hold in
+    the end. O(n log n) where one is exceeded.
 
     >>> three = ContributionRows(np.array([[7]] * 3), np.array([1, 2, 3]), np.array([0, 1, 2]))
-    >>> int(bound_block(three, BlockBounds(4, max_windows=2), 1, "hash", b"k" * 16).sum())
+    >>> int(bound_block(three, CountingBounds(max_windows=2, block_length=4), b"k" * 16).sum())
     2
     """
     kept = np.ones(len(memberships), bool)
-    if bounds.max_cells is not None:
-        kept = _bound_items(memberships, bounds, memberships.cell, _CELL, bounds.max_cells, keep, hash_key)
-    kept[kept] = bound(memberships.take(kept), max_cells, keep, hash_key)
+    if bounds.max_block_cells is not None:
+        kept = _bound_items(memberships, bounds, memberships.cell, _CELL, bounds.max_block_cells, hash_key)
+    kept[kept] = bound(memberships.take(kept), bounds.max_cells, bounds.keep, hash_key)
     if bounds.max_windows is not None:
         some = memberships.take(kept)
-        kept[kept] = _bound_items(some, bounds, some.window, _WINDOW, bounds.max_windows, keep, hash_key)
+        kept[kept] = _bound_items(some, bounds, some.window, _WINDOW, bounds.max_windows, hash_key)
     return kept
 
 
@@ -233,17 +242,16 @@ def identity(memberships: ContributionRows) -> tuple[Integers, Integers]:
 
 def _bound_items(
     memberships: ContributionRows,
-    bounds: BlockBounds,
+    bounds: CountingBounds,
     item: Integers,
     word: int,
     limit: int,
-    keep: str,
     hash_key: bytes,
 ) -> NDArray[np.bool_]:
     """Keep at most ``limit`` different items (windows or cells) of each user and block."""
     if len(memberships) == 0:
         return np.ones(0, bool)
-    block = (memberships.window - 1) // bounds.length
+    keep, block = bounds.keep, (memberships.window - 1) // bounds.block_length
     unit = np.cumsum(starts_of([*memberships.user.T, block])) - 1
     order = sorted_order([unit, item])
     start = starts_of([unit[order], item[order]])

@@ -199,11 +199,7 @@ def released_memberships(
     chain, bounding = plan.chain, plan.bounds
     if chain.groups is not None or chain.together > 1:
         memberships = _coarse(memberships, chain.groups, chain.together, bounding.keep)
-    blocks = plan.bounds.block
-    if blocks is None:
-        kept = bound(memberships, plan.bounds.max_cells, bounding.keep, plan.keys.bounding)
-    else:
-        kept = bound_block(memberships, blocks, plan.bounds.max_cells, bounding.keep, plan.keys.bounding)
+    kept = bound_block(memberships, bounding, plan.keys.bounding)
     if not kept.all():
         memberships = memberships.take(kept)
     if (most := bounding.max_per_period) is not None and len(memberships):
@@ -291,7 +287,7 @@ def count_group(
     layout, first, n_windows = plan.batching.layout, group * plan.batching.group + 1, plan.batching.windows_of(group)
     found = union(pieces, layout, plan.bounds.keep)
     counts = bounded = layout.count(found.keys)[:n_windows]
-    if plan.bounds.block is not None or plan.chain.reshapes or plan.bounds.max_per_period is not None:
+    if plan.bounds.over_blocks or plan.chain.reshapes or plan.bounds.over_periods:
         bounded = released_counts(found.rows(layout, first), first, n_windows, plan, quota)
     elif len(over := crowded(found.keys, layout, plan.bounds.max_cells)):
         some = found.take(over)

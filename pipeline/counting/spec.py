@@ -191,8 +191,7 @@ class CoreSpec:
     @property
     def bounds_span_windows(self) -> bool:
         """Whether contribution bounding chooses among a person's events in several windows."""
-        bounds = self.bounds
-        return bounds.block is not None or bounds.max_per_period is not None or self.chain.together > 1
+        return self.bounds.over_blocks or self.bounds.over_periods or self.chain.together > 1
 
     @cached_property
     def shards(self) -> tuple[tuple[Mapping[str, Any] | None, ...], ...]:
@@ -207,30 +206,23 @@ class CoreSpec:
 
     def facts(self) -> Facts:
         """Public facts that the mechanism may know."""
-        block = self.bounds.block
         return Facts(
             n_cells=self.grid.n_cells,
-            max_cells=self.bounds.max_cells,
-            max_windows=block.max_windows if block else None,
-            max_block_cells=block.max_cells if block else None,
-            max_per_period=self.bounds.max_per_period,
+            **self.bounds.limits(),
             n_windows=self.grid.calendar.n_windows,
             windows_per_day=self.grid.calendar.per_day,
         )
 
     def accounting_facts(self, accountant: Accountant | None = None, shard: int = 0) -> AccountingFacts:
         """Facts that the accountants may know; with what one of them prepared for one of its parts."""
-        block, marks = self.bounds.block, self.grid.landmarks if self.points is None else self.points.landmarks
+        marks = self.grid.landmarks if self.points is None else self.points.landmarks
         return AccountingFacts(
             n_cells=self.grid.n_cells,
-            max_cells=self.bounds.max_cells,
-            max_windows=block.max_windows if block else None,
+            **self.bounds.limits(),
             n_windows=self.grid.calendar.n_windows,
             mechanism=self.chain.reader,
             steps=self.steps,
-            max_block_cells=block.max_cells if block else None,
             windows=None if self.on_points else self.grid.windows,
             landmarks=marks is not None,
-            max_per_period=self.bounds.max_per_period,
             training=None if accountant is None else self.shards[self.accountants.index(accountant)][shard],
         )

@@ -159,7 +159,7 @@ class ReleaseLoop:
         """First of the windows whose events are chosen among, or counted, together with those of a window."""
         if not self.plan.bounds_span_windows:
             return window.index
-        if self.plan.bounds.max_per_period is not None and window.period_last is not None:
+        if self.plan.bounds.over_periods and window.period_last is not None:
             return int(window.period_last - window.n_windows + 1)
         length = self.plan.chain.unit_windows
         return (window.index - 1) // length * length + 1

@@ -353,7 +353,7 @@ class StreamLoop:
 
     def _saved_quota(self) -> State:
         """What users have used of a bound on budget periods, where there is one."""
-        if self.plan.bounds.max_per_period is None:
+        if not self.plan.bounds.over_periods:
             return {}
         return {f"quota.{name}": value for name, value in self.quota.state().items()}
 
@@ -394,7 +394,7 @@ _Work = tuple[int, dict[int, list[Contributions]]]
 
 def _counted(plan: Plan, groups: Iterable[_Work]) -> Iterator[tuple[GroupCounts, dict[int, Visits]]]:
     """`_count_shards` of every group: side by side, unless what one leaves of a bound is what the next one has."""
-    if plan.bounds.max_per_period is None:
+    if not plan.bounds.over_periods:
         yield from map_in_order(partial(_count_shards, plan, {}), groups)
     else:
         quotas: dict[int, PeriodQuota] = defaultdict(PeriodQuota)
@@ -406,7 +406,7 @@ def _count_shards(plan: Plan, quotas: Mapping[int, PeriodQuota], work: _Work) ->
     group, shards = work
     total, visits = nothing(group, plan), {}
     for shard in sorted(shards):
-        quota = None if plan.bounds.max_per_period is None else quotas[shard]
+        quota = quotas[shard] if plan.bounds.over_periods else None
         counts, seen = count_group(group, shards.pop(shard), plan, quota)
         total = total + counts
         if seen is not None:

@@ -51,9 +51,10 @@ class ReadAhead(Generic[Item]):
 
     Two of them wait at most, so that slow use holds the making back.
 
-    >>> with closing(ReadAhead(iter("abc"))) as letters:
-    ...     list(letters)
+    >>> letters = ReadAhead("abc")
+    >>> list(letters)
     ['a', 'b', 'c']
+    >>> letters.close()
     """
 
     def __init__(self, items: Iterable[Item | None]) -> None:

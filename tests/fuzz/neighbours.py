@@ -281,7 +281,7 @@ def _sensitivity(world: World, one: Change, seen: Seen, moved: np.ndarray[Any, A
     latest = calendar.index(times)
     hit = {window for window in latest.tolist() if window}
     blocks = {(window - 1) // unit for window in hit}
-    if seen.plan.bounds.max_per_period is not None:
+    if seen.plan.bounds.over_periods:
         facts = seen.plan.grid.windows(1, seen.plan.grid.n_windows)
         since = {facts[window - 1].period: window for window in sorted(hit, reverse=True)}
         blocks |= {one.index - 1 for one in facts if one.index >= since.get(one.period, np.inf)}
@@ -289,7 +289,7 @@ def _sensitivity(world: World, one: Change, seen: Seen, moved: np.ndarray[Any, A
     for index in np.flatnonzero(np.abs(moved).sum(axis=1)).tolist():
         if index * together // unit not in blocks:
             yield f"window {index * together + 1} moves by {moved[index].tolist()}, though the rows are elsewhere"
-    if seen.plan.bounds.block is not None and one.unit == "person":
+    if seen.plan.bounds.over_blocks and one.unit == "person":
         for begin in range(0, len(moved), unit):
             block = np.abs(moved[begin : begin + unit])
             if (block.sum(axis=1) > 0).sum() > (limits.max_windows or unit):

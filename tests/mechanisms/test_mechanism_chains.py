@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -20,7 +21,7 @@ from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.counting.bounding import BlockBounds, bound_block
+from penstock.pipeline.counting.bounding import CountingBounds, bound_block
 from penstock.pipeline.counting.contributions import ContributionRows, merge
 from penstock.pipeline.counting.count import released_counts, released_memberships
 from penstock.pipeline.monitoring.verify import verify
@@ -183,7 +184,10 @@ def test_a_block_is_bounded_in_windows_and_cells(keep, bounds):
         np.column_stack([rng.integers(0, 30, 900), rng.integers(1, 9, 900), rng.integers(0, 7, 900)]), axis=0
     )
     found = ContributionRows(rows[:, :1], rows[:, 1], rows[:, 2], rng.integers(0, 100, len(rows)))
-    kept = bound_block(found, BlockBounds(length, max_windows, max_block_cells), 2, keep, b"key" * 6)
+    blocks = CountingBounds(
+        max_cells=2, max_windows=max_windows, max_block_cells=max_block_cells, keep=keep, block_length=length
+    )
+    kept = bound_block(found, blocks, b"key" * 6)
     windows, cells, per_window = defaultdict(set), defaultdict(set), defaultdict(int)
     for user, window, cell in rows[kept].tolist():
         block = (window - 1) // length
@@ -195,17 +199,17 @@ def test_a_block_is_bounded_in_windows_and_cells(keep, bounds):
     assert max(map(len, cells.values())) <= (max_block_cells or 99)
     # Everybody keeps something of every block, and nothing is dropped that no bound asks for.
     assert set(windows) == {(user, (window - 1) // length) for user, window, _ in rows.tolist()}
-    loose = bound_block(found, BlockBounds(length, 99, 99), 99, keep, b"key" * 6)
+    loose = bound_block(found, replace(blocks, max_cells=99, max_windows=99, max_block_cells=99), b"key" * 6)
     assert loose.all()
 
 
 def test_the_best_windows_of_a_block_are_kept():
     rows = ContributionRows(np.full((4, 1), 7), np.array([1, 2, 3, 4]), np.array([0, 0, 1, 1]), np.array([5, 9, 2, 7]))
-    bounds = BlockBounds(4, max_windows=2)
-    assert bound_block(rows, bounds, 1, "first", b"k" * 16).tolist() == [True, False, True, False]
-    assert bound_block(rows, bounds, 1, "last", b"k" * 16).tolist() == [False, True, False, True]
-    cells = BlockBounds(4, max_cells=1)
-    assert bound_block(rows, cells, 1, "most_frequent", b"k" * 16).tolist() == [True, True, False, False]
+    first = CountingBounds(max_windows=2, keep="first", block_length=4)
+    assert bound_block(rows, first, b"k" * 16).tolist() == [True, False, True, False]
+    assert bound_block(rows, replace(first, keep="last"), b"k" * 16).tolist() == [False, True, False, True]
+    cells = CountingBounds(max_block_cells=1, keep="most_frequent", block_length=4)
+    assert bound_block(rows, cells, b"k" * 16).tolist() == [True, True, False, False]
 
 
 CHAINS = [

@@ -12,7 +12,7 @@ from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, replaced
 from penstock.mechanisms.core.contract import Facts, Release
 from penstock.mechanisms.core.events import Additive, Block
-from penstock.pipeline.counting.bounding import BlockBounds, bound, bound_block
+from penstock.pipeline.counting.bounding import CountingBounds, bound, bound_block
 from penstock.pipeline.counting.contributions import ContributionRows
 
 KEEPS = ("hash", "first", "last", "most_frequent")
@@ -98,13 +98,13 @@ def test_two_of_four_cells_give_way_to_the_two_others(keep):
 @pytest.mark.parametrize(("max_windows", "max_block_cells"), [(1, None), (2, None), (2, 1), (None, 1)])
 def test_one_window_of_a_block_moves_no_more_than_a_replacement_of_the_block(keep, max_windows, max_block_cells):
     presence = data_sets(2, n_steps=3)
-    bounds = BlockBounds(3, max_windows, max_block_cells)
+    bounds = CountingBounds(max_windows=max_windows, max_block_cells=max_block_cells, keep=keep, block_length=3)
 
     def shown(people):
         user, step, cell = np.nonzero(people)
         mark = None if keep == "hash" else 10 * step + cell if keep != "most_frequent" else 1 + (step + cell) % 3
         some = ContributionRows(user[:, None], step + 1, cell, mark)
-        some = some.take(bound_block(some, bounds, 1, keep, b"k" * 16))
+        some = some.take(bound_block(some, bounds, b"k" * 16))
         result = np.zeros(people.shape, np.int64)
         result[some.user[:, 0], some.window - 1, some.cell] = 1
         return result

@@ -378,7 +378,7 @@ class FindContributions(WritingStep):
         return total, entries
 
     def _lane(self, group: int) -> int:
-        if self.plan.bounds.max_per_period is not None:
+        if self.plan.bounds.over_periods:
             return 0  # what one group leaves of a bound on budget periods is what the next one has
         # All groups of finite input are final at once; those of one lane are counted side by side.
         return (group if self.plan.streaming else group // N_THREADS) % LANES
@@ -442,7 +442,7 @@ class CountWhenFinal(Step):
         waiting = _by_group(pending.read())
         # Contributions to a group are dropped as soon as it is counted.
         final = ((group, *waiting.pop(group)) for group in sorted(waiting) if group <= last)
-        used = None if self.plan.bounds.max_per_period is None else decode_quota(quota.read())
+        used = decode_quota(quota.read()) if self.plan.bounds.over_periods else None
         counted = (
             map_in_order(self._count, final)
             if used is None
