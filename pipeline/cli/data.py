@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -254,20 +255,50 @@ def _configure_init(parser: argparse.ArgumentParser) -> None:
         "--out", metavar="FILE.yaml", help="the configuration to write (the name of the CSV file, here)"
     )
     parser.add_argument("--time-zone", default="UTC", metavar="ZONE", help="of times without an offset, and of windows")
+    parser.add_argument(
+        "--epsilon-per-day",
+        type=float,
+        metavar="E",
+        help="most that a day may cost one person, in nats (asked for on a terminal; else 2)",
+    )
 
 
 def _init(arguments: argparse.Namespace) -> int:
     from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.config.draft import write_draft
+    from penstock.pipeline.config.run import loads
+    from penstock.pipeline.output.loss import expected_losses, losses_in_words
 
     if len(arguments.path) > 1:
         raise ParameterError("FILE.csv", arguments.path, "one file, or for several a folder or a pattern in quotes")
-    out, draft = write_draft(arguments.path[0], arguments.out, arguments.time_zone)
+    epsilon = _epsilon_per_day(arguments)
+    out, draft = write_draft(arguments.path[0], arguments.out, arguments.time_zone, epsilon)
     if arguments.json:
         print_json({"file": str(out), "notes": draft.notes})
     else:
-        print(*draft.notes, f"wrote {out}; now look at it, then: penstock run {out}", sep="\n")
+        losses = expected_losses(loads(draft.text))
+        cost = [losses_in_words(losses)] if losses else []
+        print(*draft.notes, *cost, f"wrote {out}; now look at it, then: penstock run {out}", sep="\n")
     return DONE
+
+
+def _epsilon_per_day(arguments: argparse.Namespace) -> float:
+    """Return the budget of a day: as given, or answered on a terminal, or that of a draft."""
+    from penstock.mechanisms.core.plugin import ParameterError
+    from penstock.pipeline.config.draft import EPSILON_PER_DAY
+    from penstock.pipeline.output.loss import even_odds
+
+    if arguments.epsilon_per_day is not None:
+        return float(arguments.epsilon_per_day)
+    if arguments.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return EPSILON_PER_DAY
+    meanings = ", ".join(f"{epsilon:g}: {even_odds(epsilon)}" for epsilon in (0.5, 1.0, 2.0, 5.0))
+    print("ε a day: how sure someone may become that a person was there, who thought it as likely as not before:")
+    answer = input(f"  {meanings} [{EPSILON_PER_DAY:g}] ").strip()
+    try:
+        return float(answer) if answer else EPSILON_PER_DAY
+    except ValueError:
+        raise ParameterError("epsilon_per_day", answer, "a number above 0") from None
 
 
 INIT = Command("init", "draft a configuration from a look at a CSV file of one's own", _configure_init, _init)

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from penstock.mechanisms.core.plugin import DataError
+from penstock.mechanisms.core.concentrated import rho_of
+from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.config.kinds import format_duration
 from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.reading.inputs import list_files, open_inputs
@@ -38,8 +39,8 @@ _DEGREE, _CELL = 111_195.0, 500.0
 _MOST_CELLS = 10
 #: Metres across which events are of one region; of those that are further apart a square of the second length is kept.
 _WIDEST, _REGION = 200_000.0, 50_000.0
-#: ε of one window in the draft, and how many times its noise a typical count shall be.
-_EPSILON, _CLEAR = 1.0, 1.5
+#: ε and δ of a day in the draft, and how many times its noise a typical count shall be.
+EPSILON_PER_DAY, _DELTA, _CLEAR = 2.0, 1e-6, 1.5
 #: Longest time that hours are drafted for, least number of windows that are longer, and how many of the finest grids
 #: are tried before longer windows.
 _HOURLY, _WINDOWS, _FINE = 92 * DAY, 10, 3
@@ -106,7 +107,7 @@ class Draft:
     notes: list[str] = field(default_factory=list)  # what was found and what to look at, a sentence each
 
 
-def draft(path: str, time_zone: str = "UTC") -> Draft:
+def draft(path: str, time_zone: str = "UTC", epsilon_per_day: float = EPSILON_PER_DAY) -> Draft:
     """Draft a configuration that runs on a CSV file, or on a folder of them, from a look at it.
 
     **Privacy**: the draft is made by looking at the data, which is fine for a simulation. Values taken from it are
@@ -116,7 +117,8 @@ def draft(path: str, time_zone: str = "UTC") -> Draft:
     Reads up to two million events; memory O(events read).
 
     ``path``: as for the source ``csv``: a file, compressed or not, a folder, a pattern, or an archive. ``time_zone``:
-    of times written without an offset, and of the windows. Raises `DataError` if there is nothing to read, or no column
+    of times written without an offset, and of the windows. ``epsilon_per_day``: budget, in nats, for all that a person
+    does in a day. Raises `ParameterError` unless it is above 0, `DataError` if there is nothing to read, or no column
     can be a time, a person, or a place.
 
     >>> import tempfile
@@ -126,6 +128,8 @@ def draft(path: str, time_zone: str = "UTC") -> Draft:
     ...     print(draft(str(file)).notes[0])
     columns: user from rider, time from tapped_at, place from station
     """
+    if not 0 < epsilon_per_day < math.inf:
+        raise ParameterError("epsilon_per_day", epsilon_per_day, "a number above 0")
     try:
         table = _Table.read(path)
         columns = _columns(table, time_zone)
@@ -142,7 +146,7 @@ def draft(path: str, time_zone: str = "UTC") -> Draft:
         raise DataError(
             f"{path}: none of {n_rows:,} rows can be read as {', '.join(columns)}; write the source by hand"
         )
-    found = _Facts.of(events, time_zone)
+    found = _Facts.of(events, time_zone, epsilon_per_day)
     notes = [
         "columns: " + ", ".join(f"{part} from {name}" for part, name in columns.items()),
         f"times: {source.time_format}, {format_time(found.begin)} to {format_time(found.end)}",
@@ -358,12 +362,14 @@ class _Facts:
     grid: Grid | None
     places: list[str]
     max_cells: int
+    max_per_period: int
+    epsilon: float
     typical: float
     #: Share of the events that are in the grid.
     inside: float
 
     @classmethod
-    def of(cls, events: pl.DataFrame, zone: str) -> _Facts:
+    def of(cls, events: pl.DataFrame, zone: str, epsilon: float) -> _Facts:
         """Find the finest cells and windows in which a typical count stands clear of the noise."""
         begin, end = _midnights(_inner(events["time"]), zone)
         if "latitude" in events.columns:
@@ -382,12 +388,17 @@ class _Facts:
             n_windows = (end - begin) / window
             for grid, places in layouts if window == windows[-1] else layouts[:_FINE]:
                 cell = _cells(tried, grid, places)
+                inside = float((cell >= 0).mean() or 0.0)  # type: ignore[arg-type]
                 seen = tried.select("user", window=(pl.col("time") - begin) // window, cell=cell).filter(cell >= 0)
-                each = seen.unique().group_by("user", "window").len()["len"]
+                seen = seen.unique().with_columns(period=pl.col("window") * window // max(window, DAY))
+                each = seen.group_by("user", "window").len()["len"]
+                in_period = seen.group_by("user", "period").len()["len"]
                 n_cells = len(grid.cells) if grid is not None else len(places) + 1
                 max_cells = int(each.quantile(0.95, "higher") or 1)
-                typical = n_parts * int(each.clip(0, max_cells).sum()) / (n_windows * n_cells)
-                found = cls(begin, end, window, grid, places, max_cells, typical, len(seen) / max(1, len(tried)))
+                most = int(in_period.quantile(0.95, "higher") or 1)
+                kept = min(int(each.clip(0, max_cells).sum()), int(in_period.clip(0, most).sum()))
+                typical = n_parts * kept / (n_windows * n_cells)
+                found = cls(begin, end, window, grid, places, max_cells, most, epsilon, typical, inside)
                 if found.clearness >= _CLEAR:
                     return found
                 if best is None or found.clearness > best.clearness:
@@ -398,7 +409,23 @@ class _Facts:
     @property
     def clearness(self) -> float:
         """A typical count in multiples of the noise that it gets."""
-        return self.typical * _EPSILON / self.max_cells
+        return self.typical / self.noise
+
+    @property
+    def noise(self) -> float:
+        """Mean size of the noise, of Laplace or Gaussian form, whichever is smaller."""
+        gaussian = math.sqrt(self.max_per_period / (math.pi * rho_of(self.epsilon, _DELTA)))
+        return self.max_per_period / self.epsilon if self.is_pure else gaussian
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether Laplace noise has the smaller variance: 2n²/ε² against n/(2ρ)."""
+        return self.max_per_period < self.epsilon**2 / (4 * rho_of(self.epsilon, _DELTA))
+
+    @property
+    def period(self) -> str:
+        """The budget period, a day or one longer window."""
+        return format_duration(max(self.window, DAY))
 
 
 def _cells(events: pl.DataFrame, grid: Grid | None, places: list[str]) -> pl.Series:
@@ -518,7 +545,7 @@ def _caveats(found: _Facts) -> Iterator[str]:
     if found.clearness < 1:
         yield (
             f"a cell has {found.typical:.2g} people in a window on average and noise of about "
-            f"{found.max_cells / _EPSILON:.2g}: it takes larger cells, longer windows, more events or a larger epsilon"
+            f"{found.noise:.2g}: it takes larger cells, longer windows, more events or a larger epsilon"
         )
 
 
@@ -571,14 +598,19 @@ def _text(path: str, source: Csv, columns: dict[str, str], found: _Facts, doubts
         "",
         "bounding:",
         _commented(f"  max_cells: {found.max_cells}", "LOOKED: cells of one window that 95 % of people stay within"),
+        _commented(
+            f"  max_per_period: {found.max_per_period}",
+            f"LOOKED: cells, window by window, of a period of {found.period}; what is more is not counted",
+        ),
+        _commented(f"budget_period: {found.period}", "the budget below is for all that a person does in it"),
         "",
         _commented(f"typical_count: {found.typical:.2g}", "LOOKED: people in a cell and window on average"),
         "",
         "mechanism:",
-        "  - type: discrete_laplace",
-        _commented(
-            f"    epsilon: {_EPSILON}", "DECIDE: what one window may cost one person, in nats; the run adds it up"
-        ),
+        "  - type: period_uniform",
+        _commented(f"    noise: discrete_{'laplace' if found.is_pure else 'gaussian'}", "the smaller for these bounds"),
+        _commented(f"    epsilon: {found.epsilon}", f"DECIDE: what {found.period} may cost one person, in nats"),
+        *([] if found.is_pure else [_commented(f"    delta: {_DELTA:.1e}", "but for this chance")]),
         _commented("  - type: filter", "the best guess from all releases so far; costs nothing"),
         "",
         "accountants:",
@@ -622,9 +654,11 @@ def name_of(path: str) -> str:
     return next(filter(None, names), "draft")
 
 
-def write_draft(path: str, out: str | Path | None = None, time_zone: str = "UTC") -> tuple[Path, Draft]:
+def write_draft(
+    path: str, out: str | Path | None = None, time_zone: str = "UTC", epsilon_per_day: float = EPSILON_PER_DAY
+) -> tuple[Path, Draft]:
     """Write a `draft` to a new file (None: called as the input, here); `DataError` where there is one already."""
-    found, target = draft(path, time_zone), Path(out or f"{name_of(path)}.yaml")
+    found, target = draft(path, time_zone, epsilon_per_day), Path(out or f"{name_of(path)}.yaml")
     try:
         with target.open("x", encoding="utf-8") as file:
             file.write(found.text)

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError
 from penstock.pipeline import DONE, FAILED, WRONG_USE
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.draft import draft
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.output.loss import expected_losses
 
 NAMED = ["rider,lat,lon,tapped_at"] + [
     f"r{i % 7},{47.30 + i % 10 / 100},{8.50 + i % 6 / 100},2024-05-{1 + i % 2:02d} {i % 24:02d}:30:00"
@@ -187,7 +188,20 @@ def test_cells_and_windows_are_as_fine_as_the_noise_allows(tmp_path):
     few, many = (loads(draft(written(tmp_path, [NAMED[0], *rows[:n]], f"{n}.csv")).text) for n in (600, 3000))
     assert few.windows.size == many.windows.size == 86_400_000
     assert len(few.space.cells) < len(many.space.cells)
-    assert min(few.typical_count, many.typical_count) >= 1.5
+    # A person is in one cell of one day: Laplace noise of mean size 1/2, of which a count is at least 1.5 times.
+    assert min(few.typical_count, many.typical_count) >= 0.75
+
+
+def test_a_draft_protects_a_day_with_the_budget_that_was_asked_for(tmp_path):
+    path = written(tmp_path, NAMED)
+    config = loads(draft(path, epsilon_per_day=1.0).text)
+    step = config.mechanism[0]
+    assert (type(step).__name__, step.epsilon, config.budget_period) == ("PeriodUniform", 1.0, 86_400_000)
+    assert config.bounding.max_per_period == 5
+    assert expected_losses(config)["day"] == 1.0  # type: ignore[index]
+    assert expected_losses(loads(draft(path).text))["day"] == 2.0  # type: ignore[index]
+    with pytest.raises(ParameterError, match="a number above 0"):
+        draft(path, epsilon_per_day=0.0)
 
 
 def test_decimal_commas_are_read(tmp_path):
