@@ -46,7 +46,11 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["penstock", "penstock.*"]),
-    package_data={"": ["py.typed"], "penstock.pipeline.reporting": ["static/*", "templates/*"]},
+    package_data={
+        "": ["py.typed"],
+        "penstock": ["configs/quickstart.yaml"],
+        "penstock.pipeline.reporting": ["static/*", "templates/*"],
+    },
     install_requires=CORE,
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["penstock = penstock.pipeline.cli.main:script"]},

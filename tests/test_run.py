@@ -196,3 +196,11 @@ def test_utility_is_the_same_in_whatever_parts_the_tables_are_read(small_run, mo
     assert parts.manifest["worth"] == whole.manifest["worth"]
     name = "operator/utility.parquet"
     assert (parts.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+
+
+def test_the_demo_needs_no_file_and_ends_with_its_report(tmp_path, capsys):
+    from penstock.pipeline.cli.main import main
+
+    assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"report    {tmp_path / 'demo' / 'report.html'}"
+    assert (tmp_path / "demo" / "report.html").is_file()

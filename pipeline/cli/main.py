@@ -18,12 +18,13 @@ from penstock.pipeline.cli.inspect import EXPORT, LIST, REPORT, SCHEMA, STATUS, 
 from penstock.pipeline.cli.key import KEY
 from penstock.pipeline.cli.ledger import LEDGER
 from penstock.pipeline.cli.plan import PLAN
-from penstock.pipeline.cli.run import RUN
+from penstock.pipeline.cli.run import DEMO, RUN
 
 #: Subcommands by name, in the order of ``--help``.
 COMMANDS: dict[str, Command] = {
     command.name: command
     for command in (
+        DEMO,
         INIT,
         RUN,
         VALIDATE,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,4 +204,24 @@ def _spread(figure: dict[str, float]) -> str:
     return f"{figure['mean']:.0f} ± {figure['standard_deviation']:.0f}"
 
 
+def _configure_demo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", metavar="DIR", help="write here instead of runs/quickstart")
+    add_quiet(parser)
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    """Run the quick start that is installed with the package; its report is the last line."""
+    with as_file(files("penstock") / "configs" / "quickstart.yaml") as path:
+        words = [str(path), "--runner", "local", *(["--out", arguments.out] if arguments.out else [])]
+        words += [f"--{name}" for name in ("json", "quiet") if getattr(arguments, name)]
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--json", action="store_true")
+        _configure(parser)
+        code = _execute(parser.parse_args(words, argparse.Namespace(beam_options=[])))
+    if not arguments.json:
+        print(f"report    {Path(arguments.out or 'runs/quickstart') / 'report.html'}")
+    return code
+
+
+DEMO = Command("demo", "run the quick start: a week of a made-up city, released hour by hour", _configure_demo, _demo)
 RUN = Command("run", "run a configuration: read, count, release, account, write", _configure, _execute)
