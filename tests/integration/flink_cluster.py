@@ -75,8 +75,8 @@ class FlinkCluster:
 
     def start_pool(self) -> None:
         """Start (again) the pool that starts Python workers when a task manager asks for one."""
-        command = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main"]
-        self._start("pool", [*command, "--service_port", str(self.pool_port)])
+        command = [sys.executable, "-m", "penstock.pipeline.runners.flink.pool"]
+        self._start("pool", [*command, "--port", str(self.pool_port)])
 
     def kill(self, name: str) -> None:
         """Kill one of the processes: no time to say goodbye."""

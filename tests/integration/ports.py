@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 
 #: Below those that the system gives to whoever asks for any, a listener or a client: nobody is given one meanwhile.
@@ -23,4 +26,35 @@ def free_ports(n_ports: int) -> list[int]:
             with suppress(OSError):
                 listener.bind(("127.0.0.1", drawn.randrange(LOWEST, highest)))
                 found.append(int(listener.getsockname()[1]))
+    return found
+
+
+def listeners(pids: Iterable[int]) -> dict[int, set[tuple[str, int]]]:
+    """Addresses and ports that processes listen at."""
+    found = {}
+    sockets = _listening()
+    for pid in pids:
+        links = [os.readlink(link) for link in _links(pid)]
+        found[pid] = {sockets[link] for link in links if link in sockets}
+    return found
+
+
+def _links(pid: int) -> list[Path]:
+    return [link for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
+
+
+def _listening() -> dict[str, tuple[str, int]]:
+    """Address and port of every listening socket of this machine, by the name that processes hold it under."""
+    found = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            host, port = fields[1].split(":")
+            if fields[3] == "0A":  # LISTEN
+                # Words of four bytes, each in the order of the machine.
+                data = b"".join(bytes.fromhex(host[at : at + 8])[::-1] for at in range(0, len(host), 8))
+                address = ip_address(data)
+                if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+                    address = address.ipv4_mapped
+                found[f"socket:[{fields[9]}]"] = (str(address), int(port, 16))
     return found

@@ -23,6 +23,7 @@ import grpc
 from penstock.mechanisms.core.plugin import DataError, StateVersionError
 from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.monitoring.metrics import MEASURES, MetricDefinition
+from penstock.pipeline.monitoring.server import LOOPBACK
 from penstock.pipeline.output import files
 from penstock.pipeline.runners.beam.graph import GRAPH
 from penstock.pipeline.runners.flink import jars
@@ -54,6 +55,11 @@ restart-strategy.exponential-delay.max-backoff: 30 s
 restart-strategy.exponential-delay.attempts-before-reset-backoff: 15
 restart-strategy.exponential-delay.reset-backoff-threshold: 3 min
 """
+#: Binds what can be bound of an embedded Flink: its REST service takes jobs from whoever reaches it.
+LOCAL_ONLY = "".join(
+    f"{name}: {LOOPBACK}\n"
+    for name in ("rest.address", "rest.bind-address", "jobmanager.bind-host", "taskmanager.bind-host")
+)
 _MAIN = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 _SECONDS = 120.0
 #: Ports that are tried: a free one may be taken by the time that Java has started.
@@ -64,12 +70,15 @@ _ENDING_WITH_STDIN = 'exec 3<&0; { cat <&3 >/dev/null; kill $$; } & exec "$@" 3<
 
 
 @contextmanager
-def job_server(master: str, folder: Path, jar: str | None = None, begun_with: str | None = None) -> Iterator[str]:
+def job_server(
+    master: str, folder: Path, jar: str | None = None, begun_with: str | None = None, checkpoint: str | None = None
+) -> Iterator[str]:
     """Start a job server; gives its endpoint, and ends it with the block.
 
     ``master``: ``[local]`` for a Flink inside the job server; otherwise host and port of a cluster. ``folder``: where
     artefacts and the log go. ``jar``: a job server of one's own in place of the jars of the cache. ``begun_with``:
-    version of the runner to be taken where it has been fetched. Raises `ConfigError` without Java or without jars,
+    version of the runner to be taken where it has been fetched. ``checkpoint``: URI of the one that an embedded Flink
+    goes on from, since Beam's option is for clusters alone. Raises `ConfigError` without Java or without jars,
     `DataError` if it does not start; the message ends with its last words.
     """
     what = ["-jar", jar] if jar else ["-cp", jars.class_path(begun_with), _MAIN]
@@ -77,7 +86,8 @@ def job_server(master: str, folder: Path, jar: str | None = None, begun_with: st
     command += ["--artifact-port", "0", "--expansion-port", "0"]  # 0: a free one
     command += ["--artifacts-dir", str(folder / "artifacts"), "--clean-artifacts-per-job"]
     files.make_folder(folder)
-    (folder / "config.yaml").write_text(RESTARTS)
+    restored = f"execution.savepoint.path: {checkpoint}\n" if checkpoint else ""
+    (folder / "config.yaml").write_text(RESTARTS + LOCAL_ONLY + restored)
     environment = {"FLINK_CONF_DIR": str(folder)} | os.environ  # a configuration of one's own replaces all of it
     log = folder / "job_server.log"
     version = {"jar": Path(jar).name} if jar else {"version": jars.version(begun_with)}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.mechanisms.core.plugin import DataError
+from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.atomic import make_folder
 from penstock.pipeline.monitoring import logs
 from penstock.pipeline.runners.failure import forget_failure, raise_failure
@@ -27,6 +28,7 @@ from penstock.pipeline.runners.flink.jobs import (
     latest_checkpoint,
     mark_graph,
     mark_runner,
+    service_of,
 )
 from penstock.pipeline.runners.shared import stopping
 
@@ -73,6 +75,8 @@ def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     on).
     """
     given = _given(beam_options)
+    master = given.get("flink_master", DEFAULTS["flink_master"])
+    restored = _restored(plan, given) if service_of(master) is None else None
     jar, begun = given.get("flink_job_server_jar"), begun_with(plan) if plan.resumed else None
     version = None if "job_endpoint" in given else _version_of(jar) if jar else jars.version(begun)
     if plan.streaming:
@@ -84,7 +88,7 @@ def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
         return _submit(plan, given["job_endpoint"], beam_options)
     folder = checkpoints_folder(plan) / "job_server"
     try:
-        with job_server(given.get("flink_master", DEFAULTS["flink_master"]), folder, jar, begun) as endpoint:
+        with job_server(master, folder, jar, begun, restored) as endpoint:
             return _submit(plan, endpoint, beam_options)
     except DataError as error:
         if plan.streaming and _has_too_many_states(folder / "job_server.log"):
@@ -94,6 +98,26 @@ def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
                 "folder, from the first window not released (docs/flink.md)"
             ) from error
         raise
+
+
+def _restored(plan: Plan, given: Mapping[str, str]) -> str | None:
+    """Return the URI of the checkpoint that an embedded Flink goes on from; None where it begins.
+
+    Flink reads it from its configuration, and Beam's option for it is for clusters alone: with a configuration that is
+    not penstock's the job would begin anew, whatever the option says. That is a `ConfigError`.
+    """
+    checkpoint = latest_checkpoint(plan) if plan.resumed and plan.streaming else None
+    path = given.get("savepoint_path") or (checkpoint.as_uri() if checkpoint else None)
+    elsewhere = [f"--{name}" for name in ("job_endpoint", "flink_conf_dir") if name in given]
+    elsewhere += ["$FLINK_CONF_DIR"] if "FLINK_CONF_DIR" in os.environ else []
+    if path is not None and elsewhere:
+        raise ConfigError(
+            (
+                f"--resume: an embedded Flink with {elsewhere[0]} restores no checkpoint, and would read the input "
+                "from its beginning again; leave that out, or name a cluster with --flink_master",
+            )
+        )
+    return path
 
 
 def _version_of(jar: str) -> str | None:
@@ -145,6 +169,8 @@ def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[s
         own["savepoint_path"] = checkpoint.as_uri()
         logs.event("going on from a checkpoint of Flink", checkpoint=checkpoint.name)
     elif plan.streaming:
+        if plan.resumed and "savepoint_path" not in given:
+            logs.event("no checkpoint of Flink in the folder of the run: reading the input from its beginning")
         # Flink's own 128 cost each state of a reader eight times the memory; a resumed job keeps what it has.
         own["max_parallelism"] = str(max(MAX_PARALLELISM, int(given.get("parallelism", own["parallelism"]))))
     flags = [f"--{name}={value}" if value else f"--{name}" for name, value in own.items() if name not in given]
@@ -166,10 +192,11 @@ def _given(beam_options: Sequence[str]) -> dict[str, str]:
 
 def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
     import apache_beam as beam
-    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.options.pipeline_options import PipelineOptions, WorkerOptions
     from apache_beam.runners.portability.portable_runner import PortableRunner
 
     from penstock.pipeline.runners.beam.graph import build, settle
+    from penstock.pipeline.runners.flink.pool import worker_pool
 
     make_folder(checkpoints_folder(plan))
     given = DEFAULTS | _given(beam_options)
@@ -177,13 +204,19 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
     if plan.resumed:
         cancel_jobs(plan, master)  # it outlives its driver, and its latest checkpoint is needed
         forget_failure(plan.folder)  # only now: a job that still tries would tell of it again
-    options = PipelineOptions(options_of(plan, endpoint, beam_options), save_main_session=False)
-    pipeline = beam.Pipeline(runner=PortableRunner(), options=options)
-    build(pipeline, plan)
-    try:
-        ended = _watch(plan, pipeline.run(), FlinkMeasures(plan, master).look if elsewhere else None)
-    finally:
-        cancel_jobs(plan, master)
+    words = options_of(plan, endpoint, beam_options)
+    with contextlib.ExitStack() as begun:
+        if not elsewhere:
+            # In place of Beam's own, which listens on every interface; an option that comes later counts.
+            cache = PipelineOptions(words).view_as(WorkerOptions).max_cache_memory_usage_mb << 20
+            pool = begun.enter_context(worker_pool(state_cache_size=cache))
+            words += ["--environment_type=EXTERNAL", f"--environment_config={pool}"]
+        pipeline = beam.Pipeline(runner=PortableRunner(), options=PipelineOptions(words, save_main_session=False))
+        build(pipeline, plan)
+        try:
+            ended = _watch(plan, pipeline.run(), FlinkMeasures(plan, master).look if elsewhere else None)
+        finally:
+            cancel_jobs(plan, master)
     if ended and plan.streaming:
         settle(plan)
     return ended

@@ -118,6 +118,36 @@ def test_a_resumed_run_goes_on_from_the_latest_whole_checkpoint(tmp_path: Path, 
     assert not any("max_parallelism" in word for word in options_of(resumed, "e", []))
 
 
+@pytest.mark.parametrize("option", ["--job_endpoint=localhost:8099", "--flink_conf_dir=/etc/flink"])
+def test_an_embedded_flink_that_would_begin_anew_is_refused(tmp_path: Path, plan: Plan, option: str) -> None:
+    """Beam passes a checkpoint on to clusters alone; another configuration than penstock's names none."""
+    resumed = distributed(make_plan(plan.config, tmp_path, resumed=True))
+    made = checkpoints_folder(plan) / ("a" * 32) / "chk-1"
+    made.mkdir(parents=True)
+    (made / "_metadata").write_bytes(b"")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ConfigError, match=f"embedded Flink with {option.partition('=')[0]} restores no checkpoint"):
+        flink_runner.run_flink(resumed, [option])
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_embedded_flink_is_told_its_checkpoint(tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[object] = []
+    monkeypatch.delenv("FLINK_CONF_DIR", raising=False)
+    monkeypatch.setattr(
+        flink_runner, "job_server", lambda *words: given.append(words[-1]) or nullcontext("localhost:1")
+    )
+    monkeypatch.setattr(flink_runner, "_submit", lambda *_: True)
+    resumed = distributed(make_plan(plan.config, tmp_path, resumed=True))
+    made = checkpoints_folder(plan) / ("a" * 32) / "chk-1"
+    made.mkdir(parents=True)
+    flink_runner.run_flink(resumed)
+    (made / "_metadata").write_bytes(b"")
+    flink_runner.run_flink(resumed)
+    flink_runner.run_flink(resumed, ["--flink_master=localhost:8081"])
+    assert given == [None, made.as_uri(), None]
+
+
 def test_a_runner_that_would_drop_the_readers_of_a_job_is_refused(tmp_path: Path, plan: Plan) -> None:
     """Releases with https://github.com/apache/beam/pull/39191 read no readers that those before have left."""
     resumed = distributed(make_plan(plan.config, tmp_path, resumed=True))
@@ -144,13 +174,15 @@ def test_a_runner_of_unknown_version_is_noted_and_not_taken_for_a_known_one(
     made = checkpoints_folder(plan) / ("a" * 32) / "chk-1"
     made.mkdir(parents=True)
     (made / "_metadata").write_bytes(b"")
-    flink_runner.run_flink(resumed, ["--job_endpoint=one:8099"])  # a run of the version before left no mark
+    flink_runner.run_flink(
+        resumed, ["--job_endpoint=one:8099", "--flink_master=one:8081"]
+    )  # a run of the version before left no mark
     assert "2.62.0; the runner is now one of unknown version, one:8099" in caplog.text
     caplog.clear()
-    flink_runner.run_flink(resumed, ["--job_endpoint=one:8099"])
+    flink_runner.run_flink(resumed, ["--job_endpoint=one:8099", "--flink_master=one:8081"])
     assert begun_with(resumed) == "of unknown version, one:8099"
     assert "is now one" not in caplog.text
-    flink_runner.run_flink(resumed, ["--job_endpoint=two:8099"])
+    flink_runner.run_flink(resumed, ["--job_endpoint=two:8099", "--flink_master=two:8081"])
     assert "one:8099; the runner is now one of unknown version, two:8099" in caplog.text
     refused = r"runner of unknown version, two:8099, and 2\.77\.0 may drop the readers"
     with pytest.raises(StateVersionError, match=refused):
@@ -161,7 +193,7 @@ def test_a_runner_of_unknown_version_is_noted_and_not_taken_for_a_known_one(
     flink_runner.run_flink(plan, [f"--flink_job_server_jar={jar}"])
     assert begun_with(resumed) == "2.62.0"
     with pytest.raises(StateVersionError, match=r"runner 2\.62\.0, and of unknown version, one:8099 may drop"):
-        flink_runner.run_flink(resumed, ["--job_endpoint=one:8099"])
+        flink_runner.run_flink(resumed, ["--job_endpoint=one:8099", "--flink_master=one:8081"])
 
 
 @pytest.mark.parametrize(("version", "cautions"), [("2.62.0", 1), ("2.77.0", 0)])
