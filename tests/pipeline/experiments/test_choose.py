@@ -54,7 +54,9 @@ def test_every_candidate_keeps_the_asked_budget_for_any_24_hours(configuration):
         step = trial.config.mechanism[0]
         assert (step.w, step.epsilon) == (24, 2.0)
         assert (
-            step.concentrated == ("Gaussian" in trial.values["variant"]) == (getattr(step, "delta", None) is not None)
+            step.guarantee.concentrated
+            == ("Gaussian" in trial.values["variant"])
+            == (getattr(step, "delta", None) is not None)
         )
     assert not any("Gaussian" in name for name in candidates(24, Asked(delta=0.0)))
 

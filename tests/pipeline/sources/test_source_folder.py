@@ -551,7 +551,7 @@ def test_the_graph_of_a_splittable_reader_releases_what_the_plain_loop_does(buck
         now = watermark.current_watermark()
         # This runner lets a watermark pass the counting before its timers have been called, so it takes small steps.
         deadlines = [final_at(plan, group) for group in range(plan.grid.n_windows)]
-        for step in sorted({*deadlines, *(deadline - 1 for deadline in deadlines), end}):
+        for step in sorted({*(at - 2 for at in deadlines), *(at - 1 for at in deadlines), end}):
             if now is not None and reached < step <= now.micros // 1000:
                 stream.advance_watermark_to(Timestamp(micros=1000 * step))
                 reached = step
