@@ -102,10 +102,10 @@ class Composition(Accountant):
         self, release: Release, window: Window, private: Mapping[str, Any], model: Mapping[str, Any], state: State
     ) -> tuple[Rows, State]:
         """Add one release."""
-        own = _figures(release.charge)
+        figures = _figures(release.charge)
         anew = tuple(replaced(event) for event in release.charge)
         blocks = [event for event in release.charge if isinstance(event, Block)]
-        partly = own
+        partly = figures
         if blocks and model["replaces_in_blocks"]:
             partly = _figures(tuple(e if isinstance(e, Block) else event for event, e in zip(release.charge, anew)))
         last = max([window.index, *(block.last for block in blocks)])
@@ -118,14 +118,14 @@ class Composition(Accountant):
         of_period = state["of_period"]
         if int(state["period"]) != window.period:
             of_period = state["recent"][state["ends"] >= window.index, 0].sum(axis=0)
-        of_period = of_period + (own if last <= (window.period_last or last) else partly)
+        of_period = of_period + (figures if last <= (window.period_last or last) else partly)
         so_far = np.array([self._priced(total) for total in (*totals, of_period)])
         state = {
             "ends": ends,
             "recent": recent,
             "period": np.asarray(window.period),
             "of_period": of_period,
-            "sums": state["sums"] + own,
+            "sums": state["sums"] + figures,
             "largest": np.maximum(state["largest"], so_far),
             **remember(release.charge, state["events"], int(state["n_kinds"])),
         }
@@ -199,7 +199,7 @@ def _figures(charge: tuple[Event, ...]) -> NDArray[np.float64]:
 
 
 def _has_periods(facts: AccountingFacts) -> bool:
-    """Whether the run has several budget periods."""
+    """Return whether the run has several budget periods."""
     if facts.windows is None:
         return False
     last = facts.windows(1, 1)[0].period_last

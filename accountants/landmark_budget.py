@@ -82,7 +82,7 @@ def landmark_allocation(kind: str, landmarks: ArrayLike, epsilon: float) -> NDAr
 
 @dataclass(frozen=True, order=True)
 class Budget:
-    """What a period may cost: ε, or ρ where it is ``concentrated``; ``delta`` is where ρ is said as (ε, δ).
+    """Budget of a period: ε, or ρ where it is ``concentrated``; ``delta`` is where ρ is said as (ε, δ).
 
     ``replaces_in_blocks``: some of a person's events in a block may give way to others of theirs, so that a block is
     priced as a replacement.
@@ -157,7 +157,7 @@ class LandmarkBudget(Accountant):
         return replace(self._budget(facts.mechanism), replaces_in_blocks=facts.replaces_in_blocks), state | amounts
 
     def _budget(self, mechanism: Mechanism | None) -> Budget:
-        """What is stated here, or else promised by the mechanism."""
+        """Budget stated here, or else promised by the mechanism."""
         delta = self.delta or getattr(mechanism, "delta", None) or DELTA
         if self.budget is not None or self.rho is not None:
             return Budget(float(self.budget or self.rho or 0.0), self.rho is not None, delta)
@@ -257,7 +257,7 @@ class LandmarkBudget(Accountant):
 
 
 def counts_as_landmark(window: Window, charge: tuple[Event, ...]) -> bool:
-    """Whether a charge is that of a landmark, or of a block in a period that has any."""
+    """Return whether a charge is that of a landmark, or of a block in a period that has any."""
     # Which windows of a block are landmarks is not told here; where there are any, the block is taken for one.
     return window.landmark or (window.n_landmarks != 0 and any(isinstance(event, Block) for event in charge))
 

@@ -379,7 +379,7 @@ class MarkovPrior:
 
     @cached_property
     def reduced(self) -> tuple[MarkovPrior, IntArray]:
-        """The same prior on its reachable locations only, and which locations those are (ascending)."""
+        """Restrict the prior to its reachable locations, and give these locations (ascending)."""
         # Every bound is the same on it, and a user seen in ten places out of 10,000 costs ten places. The matrix is
         # dense when small (up to 256 reachable locations) or well filled, sparse otherwise.
         reached = self.initial > 0

@@ -37,7 +37,7 @@ UNIT = "area under the curve"
 
 @dataclass(frozen=True, eq=False)
 class GroupGame:
-    """What stays the same from window to window."""
+    """Groups and mechanism of an attack, the same from window to window."""
 
     groups: tuple[Groups, ...]
     mechanism: Mechanism
@@ -123,13 +123,13 @@ class Membership(Accountant):
             training = self._made_up()
         sizes = {"n_targets": self.targets, "n_known": self.known, "n_samples": self.samples}
         groups = draw_groups(training, **sizes, group_size=self.group_size, seed=self.seed)
-        found = {"targets": len(groups), "known": groups[0].members.shape[1]}
+        drawn = {"targets": len(groups), "known": groups[0].members.shape[1]}
         asked = {"targets": self.targets, "known": self.known}
         warnings = [
-            f"{name}: {found[name]} in place of {asked[name]}, for there are no more people in the first "
+            f"{name}: {drawn[name]} in place of {asked[name]}, for there are no more people in the first "
             f"{training.n_windows} windows"
-            for name in found
-            if found[name] < asked[name]
+            for name in drawn
+            if drawn[name] < asked[name]
         ]
         return {"groups": groups, "warnings": tuple(warnings)}
 
@@ -152,11 +152,11 @@ class Membership(Accountant):
             raise ParameterError("people.n", self.people.n, f"{facts.n_cells}, the cells of the run")
         prepared = facts.training or self.prepare(None)
         groups = prepared["groups"]
-        own = facts.of_mechanism(self.samples)
-        game = GroupGame(groups, _mechanism(facts), own, prepared["warnings"])
+        mechanism_facts = facts.of_mechanism(self.samples)
+        game = GroupGame(groups, _mechanism(facts), mechanism_facts, prepared["warnings"])
         state: State = {}
         for one in groups:
-            state |= nested(f"{one.subject}.mechanism", game.mechanism.start(own))
+            state |= nested(f"{one.subject}.mechanism", game.mechanism.start(mechanism_facts))
             state |= nested(f"{one.subject}.learner", start_learner(facts.n_cells + 1))
             state |= nested(
                 f"{one.subject}.evidence", {"sum": np.zeros(self.samples - one.n_train), "window": np.asarray(0)}
@@ -193,12 +193,12 @@ class Membership(Accountant):
             _row(groups, window.index, "window_auc", alone),
             _row(groups, window.index, "membership_auc", total),
         ]
-        told = {"sum": total, "window": np.asarray(window.index)}
+        collected = {"sum": total, "window": np.asarray(window.index)}
         named = nested(f"{groups.subject}.mechanism", inner) | nested(f"{groups.subject}.learner", learner)
-        return rows, named | nested(f"{groups.subject}.evidence", told)
+        return rows, named | nested(f"{groups.subject}.evidence", collected)
 
     def finish(self, model: GroupGame, state: State) -> Rows:
-        """What all evidence of the run told."""
+        """Give the areas of all evidence of the run."""
         rows = []
         for groups in model.groups:
             evidence = part(f"{groups.subject}.evidence", state)
@@ -207,7 +207,7 @@ class Membership(Accountant):
         return rows
 
     def summary(self, model: GroupGame, state: State) -> dict[str, Any]:
-        """How well each target was told so far, and what is less than was asked for."""
+        """Area under the curve of each target so far, and what is less than was asked for."""
         areas = {
             f"target {one.subject}": _area(one, part(f"{one.subject}.evidence", state)["sum"]) for one in model.groups
         }
@@ -216,7 +216,7 @@ class Membership(Accountant):
 
 
 def _mechanism(facts: AccountingFacts) -> Mechanism:
-    """What the run releases through, post-processing included."""
+    """Mechanism that the run releases through, post-processing included."""
     steps = facts.steps or (() if facts.mechanism is None else (facts.mechanism,))
     chain = Chain.of(steps)
     if chain.reshapes or chain.unit_windows > 1:

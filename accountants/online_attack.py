@@ -35,7 +35,7 @@ class Groups:
 
     @property
     def labels(self) -> NDArray[np.bool_]:
-        """Whether the target is in a group, shape (n_groups,)."""
+        """Return whether the target is in a group, shape (n_groups,)."""
         return self.members[:, 0]
 
     @property
@@ -56,8 +56,8 @@ class Groups:
         # over the training groups, which goes with the time of day.
         apart = values - values[: self.n_train].mean(axis=0)
         cell = int(self.trajectories[0, window - 1])
-        own = apart[:, cell] if cell >= 0 else np.zeros(len(values))
-        return np.column_stack([apart, own])
+        at_target = apart[:, cell] if cell >= 0 else np.zeros(len(values))
+        return np.column_stack([apart, at_target])
 
 
 def draw_groups(

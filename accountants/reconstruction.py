@@ -66,7 +66,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Reconstruction(Accountant):
-    """How likely an informed adversary retraces each target's way, window by window.
+    """Bound how likely an informed adversary retraces each target's way, window by window.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ class Reconstruction(Accountant):
         return model[0].finish(self._writer(model[0].known), state)
 
     def summary(self, model: tuple[TargetFilters, ReleaseForecast], state: State) -> dict[str, Any]:
-        """What is assumed."""
+        """Assumed prior, horizon and tolerance."""
         return {"prior": model[0].known.assumption, "horizon": self.horizon, "tolerance": self.tolerance}
 
     def _writer(self, known: KnownTargets) -> RowWriter:

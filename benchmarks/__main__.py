@@ -157,7 +157,7 @@ def machine() -> str:
 
 
 def versions() -> str:
-    """What the figures were taken with; peers may be installed apart from penstock."""
+    """Versions of Python and packages; peers may be installed apart from penstock."""
     known = subprocess.run(
         python(_VERSIONS.format(packages=PACKAGES), PEERS), capture_output=True, text=True, check=True
     )

@@ -57,7 +57,7 @@ Processes = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True)
 class Engine:
-    """Where runs go.
+    """Runner of the measured runs.
 
     Parameters
     ----------
@@ -397,7 +397,7 @@ def steady(delays: np.ndarray) -> dict[str, Any]:
 
 
 def recovery(after: np.ndarray, delays: np.ndarray) -> dict[str, Any]:
-    """How soon after ``--resume`` releases went on, and how soon they were prompt again (seconds)."""
+    """Seconds from ``--resume`` until releases went on, and until they were prompt again."""
     caught_up = float(after[(after > 0) & (delays < PROMPT / 1000)].min(initial=np.inf))
     return {
         "released again after (s)": round(float(after[after > 0].min()), 1),

@@ -287,5 +287,5 @@ def python(code: str, interpreter: str = sys.executable) -> list[str]:
 
 
 def has(module: str) -> bool:
-    """Whether the Python with the peers has a module."""
+    """Return whether the Python with the peers has a module."""
     return subprocess.run(python(f"import {module}", PEERS), capture_output=True, check=False).returncode == 0

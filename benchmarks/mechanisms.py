@@ -122,7 +122,7 @@ def traces(scale: Scale) -> Iterator[Benchmark]:
 
 
 def first_equal(together: list[Any], alone: list[Any]) -> bool:
-    """Whether some users' traces are released with the same values as among all."""
+    """Return whether some users' traces are released with the same values as among all."""
     return all(np.array_equal(a.values, b.values) for a, b in zip(alone, together))
 
 

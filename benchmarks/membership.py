@@ -66,7 +66,7 @@ def membership(scale: Scale) -> Iterator[Benchmark]:
         return {target: game.attack(target).auc for target in targets}
 
     def agree(ours: dict[int, float], _: None) -> bool:
-        """Whether both routes find the same area under the curve."""
+        """Return whether both routes find the same area under the curve."""
         return max(abs(auc - ours[target]) for target, (auc, _) in dense.items()) <= 0.02
 
     peer = Peer("scikit-learn's PCA alone on the dense matrices, from 3 people", each, len(targets), agree)

@@ -1,4 +1,4 @@
-"""What is serial in a stream on many workers, and what travels between them.
+"""Cost of the serial steps of a stream on many workers, and bytes that travel between workers.
 
 ``python -m benchmarks.scaling`` prints a table. Reading, deduplicating and counting are spread over readers, windows
 and shards of users. One key releases all windows in order: it gets a count vector of every shard of users, adds them
@@ -111,10 +111,10 @@ def plan_of(cells: int, shards: int, n_windows: int, folder: Path) -> Plan:
 
 
 def timed(call: Callable[[], Iterator[Any]]) -> tuple[list[Any], float]:
-    """What it yields, and seconds of the processor."""
+    """Return what a call yields, and its processor seconds."""
     begun = time.process_time()
-    found = list(call())
-    return found, time.process_time() - begun
+    results = list(call())
+    return results, time.process_time() - begun
 
 
 def costs(cells: int, shards: int, n_windows: int) -> Costs:
@@ -139,8 +139,8 @@ def costs(cells: int, shards: int, n_windows: int) -> Costs:
                 yield from release.fire(str(window), pending, further, loop, Timer())
 
             with patch.object(os, "fsync", wraps=os.fsync) as synced:
-                found, seconds[window, 0] = timed(one)
-            (batch,) = [entry for entry in found if isinstance(entry, Batch)]
+                results, seconds[window, 0] = timed(one)
+            (batch,) = [entry for entry in results if isinstance(entry, Batch)]
             _, seconds[window, 1] = timed(partial(write.process, batch))
             _, seconds[window, 2] = timed(partial(account.process, ((0, 0), batch), early, books))
             sizes[window] = synced.call_count, sum(map(len, data)), len(BatchCoder().encode(batch))
@@ -154,8 +154,8 @@ def bytes_of_a_contribution(n: int = 100_000) -> float:
     frame = pl.DataFrame({"user": np.arange(n), "time": np.full(n, START), **place})
     with tempfile.TemporaryDirectory() as name:
         plan = plan_of(1000, 1, 10, Path(name) / "run")
-        _, found = contributions_of(EventBlock(frame, n), plan)
-        return sum(len(piece.encode(plan.batching.layout)) for _, piece in found) / n
+        _, pieces = contributions_of(EventBlock(frame, n), plan)
+        return sum(len(piece.encode(plan.batching.layout)) for _, piece in pieces) / n
 
 
 HEAD = (
@@ -164,11 +164,11 @@ HEAD = (
 )
 
 
-def line(found: Costs) -> str:
+def line(cost: Costs) -> str:
     """A line of the table."""
     return (
-        f"| {found.cells:,} | {found.shards} | {1e3 * found.release:.1f} | {found.syncs} | {1e3 * found.write:.1f} "
-        f"| {1e3 * found.account:.1f} | {found.counts / 1e3:,.0f} kB | {found.batch / 1e3:,.1f} kB |"
+        f"| {cost.cells:,} | {cost.shards} | {1e3 * cost.release:.1f} | {cost.syncs} | {1e3 * cost.write:.1f} "
+        f"| {1e3 * cost.account:.1f} | {cost.counts / 1e3:,.0f} kB | {cost.batch / 1e3:,.1f} kB |"
     )
 
 

@@ -170,12 +170,12 @@ def turned(axes: Axes, *arrays: ArrayLike) -> tuple[NDArray[Any], ...]:
     """
     if axes not in ("windows_cells", "cells_windows"):
         raise ParameterError("axes", axes, "windows_cells or cells_windows")
-    found = [np.asarray(array) for array in arrays]
-    return tuple(array if axes == "windows_cells" or array.ndim < 2 else array.swapaxes(-1, -2) for array in found)
+    given = [np.asarray(array) for array in arrays]
+    return tuple(array if axes == "windows_cells" or array.ndim < 2 else array.swapaxes(-1, -2) for array in given)
 
 
 def n_busiest(n_cells: int, fraction: float) -> int:
-    """How many cells are the busiest ``fraction``, rounded up: at least one.
+    """Number of cells in the busiest ``fraction``, rounded up: at least one.
 
     >>> n_busiest(100, 0.1), n_busiest(78, 0.1), n_busiest(3, 0.1)
     (10, 8, 1)

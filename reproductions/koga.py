@@ -47,9 +47,9 @@ class Swept(NamedTuple):
 Found = dict[str, list[tuple[float, float, float]]]
 
 
-def averaged(found: Found) -> Figures:
+def averaged(figures: Found) -> Figures:
     """Means over schedules: an array (mean, low, high) for each ``bound`` or ``attack`` and its name."""
-    return {name: np.mean(values, axis=0) for name, values in found.items()}
+    return {name: np.mean(values, axis=0) for name, values in figures.items()}
 
 
 def sweep_rows(place: Swept, figures: Figures) -> list[dict[str, object]]:
@@ -64,7 +64,7 @@ def sweep_rows(place: Swept, figures: Figures) -> list[dict[str, object]]:
 
 
 def gaps_to_best_attack(table: pl.DataFrame) -> pl.DataFrame:
-    """How far each bound is above the best attack: ``ratio`` to the largest mean, null where no attack succeeded."""
+    """Compare each bound with the best attack: ``ratio`` to the largest mean, null where no attack succeeded."""
     keys = [name for name in ("smoothing", "towards", "sweep", "at") if name in table.columns]
     best = table.filter(pl.col("kind") == "attack").group_by(keys).agg(pl.col("mean").max().alias("best_attack"))
     joined = table.filter(pl.col("kind") == "bound").join(best, on=keys, how="left", maintain_order="left")
@@ -104,7 +104,7 @@ def _largest_success(log_ball: float, information: float) -> float:
     """Largest p with H(p) + p ln B ≥ −information."""
 
     def slack(p: float) -> float:
-        """How far a success probability is within the bound; negative beyond it."""
+        """Margin of a success probability below the bound; negative beyond it."""
         entropy = -p * math.log(p) - (1 - p) * math.log1p(-p)
         return entropy + p * log_ball + information
 
@@ -117,7 +117,7 @@ def _largest_success(log_ball: float, information: float) -> float:
 def chain_figures(place: Swept, tau: float, n_draws: int, n_trajectories: int, n_samples: int, seed: int) -> Figures:
     """Bounds and attacks on simulated trajectories of a lazy walk, one random sensor a window: figures 5 and 7."""
     prior, noise, scale = chain_prior(place.n_locations, tau), *_noise(place.sigma)
-    found: Found = {}
+    figures: Found = {}
     for draw in range(n_draws):
         rng = np.random.default_rng((seed, draw, place.n_steps, place.n_locations))
         sensors = [{int(cell)} for cell in rng.integers(0, place.n_locations, place.n_steps)]
@@ -127,11 +127,11 @@ def chain_figures(place: Swept, tau: float, n_draws: int, n_trajectories: int, n
         }
         bounds["best"] = min(bounds.values())
         for name, value in bounds.items():
-            found.setdefault(f"bound {name}", []).append((value, value, value))
+            figures.setdefault(f"bound {name}", []).append((value, value, value))
         for attack in ATTACKS:
             success = attack_success(attack, prior, sensors, place.tolerance, n_trajectories, rng, noise, scale)
-            found.setdefault(f"attack {attack}", []).append(success)
-    return averaged(found)
+            figures.setdefault(f"attack {attack}", []).append(success)
+    return averaged(figures)
 
 
 def _noise(sigma: float) -> tuple[Literal["gaussian"] | None, float | None]:
@@ -164,17 +164,17 @@ class LearnedPeople:
 
     @property
     def n_people(self) -> int:
-        """How many."""
+        """Number of people."""
         return len(self.priors)
 
     @property
     def last(self) -> IntArray:
-        """What adversaries guess, shape (n_people, N_GUESSED)."""
+        """Places that adversaries guess, shape (n_people, N_GUESSED)."""
         return self.trajectories[:, -N_GUESSED:]
 
 
 def trajectories(visits: pl.DataFrame, min_windows: int) -> IntArray:
-    """Who was where in each window, shape (n_people, n_windows); ``N_TOP``: somewhere else, or not seen.
+    """Place of everybody in each window, shape (n_people, n_windows); ``N_TOP``: somewhere else, or not seen.
 
     ``visits``: columns ``user``, ``time`` and ``place``; people seen in fewer than ``min_windows`` are left out.
     """
@@ -241,7 +241,7 @@ def binned_bounds(known: LearnedPeople, against: str, n_draws: int, seed: int) -
     else:
         values = np.array([spectral_gap(prior.transition) for prior in known.priors])
         bounds = _bounds(known, _schedules(n_draws, seed))
-    return {name: _binned(values, np.array(BINS[against]), found) for name, found in bounds.items()}
+    return {name: _binned(values, np.array(BINS[against]), bound) for name, bound in bounds.items()}
 
 
 def _schedules(n_draws: int, seed: int) -> list[list[set[int]]]:
@@ -252,12 +252,12 @@ def _schedules(n_draws: int, seed: int) -> list[list[set[int]]]:
 
 def _bounds(known: LearnedPeople, schedules: list[list[set[int]]]) -> dict[str, NDArray[np.float64]]:
     """Two bounds of each person with one wrong guess allowed, averaged over schedules."""
-    found: dict[str, list[float]] = {"paper_tight": [], "best": []}
+    bounds: dict[str, list[float]] = {"paper_tight": [], "best": []}
     for prior in known.priors:
         paper = [paper_bounds(prior, sensors, 1)["paper_tight"] for sensors in schedules]
-        found["paper_tight"].append(float(np.mean(paper)))
-        found["best"].append(float(np.mean([success_upper_bound(prior, sensors, 1) for sensors in schedules])))
-    return {name: np.array(values) for name, values in found.items()}
+        bounds["paper_tight"].append(float(np.mean(paper)))
+        bounds["best"].append(float(np.mean([success_upper_bound(prior, sensors, 1) for sensors in schedules])))
+    return {name: np.array(values) for name, values in bounds.items()}
 
 
 def _binned(
@@ -277,15 +277,15 @@ def _binned(
 def people_figures(known: LearnedPeople, place: Swept, n_draws: int, seed: int) -> Figures:
     """Means over people of bounds, and the share of them that attacks reconstruct: figures 6 and 8."""
     sigma = place.sigma or None
-    found: Found = {}
+    figures: Found = {}
     for draw, sensors in enumerate(_schedules(n_draws, seed)):
         rng = np.random.default_rng((seed, draw))
         for name, value in _mean_bounds(known, sensors, place.tolerance, sigma).items():
-            found.setdefault(f"bound {name}", []).append((value, value, value))
+            figures.setdefault(f"bound {name}", []).append((value, value, value))
         for attack in ATTACKS:
             share = _success(known, attack, sensors, place.tolerance, sigma, rng)
-            found.setdefault(f"attack {attack}", []).append(share)
-    return averaged(found)
+            figures.setdefault(f"attack {attack}", []).append(share)
+    return averaged(figures)
 
 
 def _mean_bounds(
@@ -294,13 +294,13 @@ def _mean_bounds(
     noise, scale = _noise(sigma or 0.0)
     sums: dict[str, float] = {}
     for prior in known.priors:
-        own = paper_bounds(prior, sensors, tolerance, sigma)
+        of_person = paper_bounds(prior, sensors, tolerance, sigma)
         for bound in BOUNDS:
             if bound == "first_moment" and sigma is not None:
                 continue  # it would be sampled; raw counts have it exactly
-            own[bound] = success_upper_bound(prior, sensors, tolerance, noise, scale, bound)
-        own["best"] = min(own.values())
-        sums = {name: sums.get(name, 0.0) + value for name, value in own.items()}
+            of_person[bound] = success_upper_bound(prior, sensors, tolerance, noise, scale, bound)
+        of_person["best"] = min(of_person.values())
+        sums = {name: sums.get(name, 0.0) + value for name, value in of_person.items()}
     return {name: total / known.n_people for name, total in sums.items()}
 
 

@@ -59,8 +59,8 @@ def far_figures(ours: Measured, published: Mapping[str, Any]) -> dict[tuple[str,
     }
 
 
-def _near(found: float | None, figure: float) -> bool:
-    return found is not None and abs(found - figure) <= max(NEAR, NEAR_SHARE * abs(figure))
+def _near(ours: float | None, figure: float) -> bool:
+    return ours is not None and abs(ours - figure) <= max(NEAR, NEAR_SHARE * abs(figure))
 
 
 def explained(difference: Mapping[str, Any], far: Mapping[tuple[str, str], float]) -> list[tuple[str, str]]:
@@ -132,11 +132,11 @@ def papers_section(index: Path, experiments: dict[str, dict[str, Any]], results:
     for paper in plain(root) if root is not None else ():
         lines += [f"**{paper['paper']}**", "", PAPERS_HEAD, "|---|---|---|"]
         for entry in paper["figures"]:
-            link, found, verdict = _entry(entry, experiments, results)
+            link, finding, verdict = _entry(entry, experiments, results)
             linked = f"[{verdict}]({link})" if link else verdict
             marked = linked if verdict in PLAIN else f"**{linked}**"
-            told = f"{marked}: {found}" if found else marked
-            lines.append(f"| {entry['figure']} | {entry['shows']} | {told} |")
+            cell = f"{marked}: {finding}" if finding else marked
+            lines.append(f"| {entry['figure']} | {entry['shows']} | {cell} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -144,7 +144,7 @@ def papers_section(index: Path, experiments: dict[str, dict[str, Any]], results:
 def _entry(
     entry: dict[str, Any], experiments: dict[str, dict[str, Any]], results: Path
 ) -> tuple[str | None, str | None, str]:
-    """Where the result is, what was found, and the verdict."""
+    """Link to the result, the finding in words, and the verdict."""
     name = entry.get("experiment")
     if name is None:
         return entry.get("page"), entry["found"], entry["verdict"]
@@ -154,7 +154,7 @@ def _entry(
 
 
 def _measured(experiment: dict[str, Any], name: str, results: Path) -> tuple[str | None, str]:
-    """What saved results say of an experiment's claims, or of the published table that it repeats."""
+    """Judge saved results by an experiment's claims, or by the published table that it repeats."""
     table, claims = results / f"{name}.csv", results / f"{name}-expected.csv"
     if not table.exists():
         return None, NOT_RUN
@@ -170,12 +170,12 @@ def _measured(experiment: dict[str, Any], name: str, results: Path) -> tuple[str
     others = (
         f"{n} {verdict if n == 1 else verdict.rstrip('s')}" for verdict, n in verdicts.items() if verdict != "agrees"
     )
-    told = ", ".join([f"{agreed} of {verdicts.total()} claims {'agrees' if agreed == 1 else 'agree'}", *others])
-    return told, "agrees" if agreed == verdicts.total() else "in part" if agreed else "differs"
+    words = ", ".join([f"{agreed} of {verdicts.total()} claims {'agrees' if agreed == 1 else 'agree'}", *others])
+    return words, "agrees" if agreed == verdicts.total() else "in part" if agreed else "differs"
 
 
 def compare(summary: pl.DataFrame, published: dict[str, Any]) -> tuple[int, int]:
-    """How many figures of a published table ours are near to, and how many it has.
+    """Count the figures of a published table that ours are near to, and all of them.
 
     Examples
     --------
@@ -244,7 +244,10 @@ def _section(experiment: dict[str, Any], path: Path, results: Path) -> str:
         lines += claims_section(pl.read_csv(claims), experiment)
     lines += differences_list(summary, experiment)
     kept = json.loads((results / f"{name}.json").read_text(encoding="utf-8"))
-    saved = [file, *(f"[{found.name}](results/{found.name})" for found in (table, claims) if found.exists())]
+    saved = [
+        file,
+        *(f"[{path.name}](results/{path.name})" for path in (table, claims) if path.exists()),
+    ]
     return "\n".join([*lines, _text(f"{_runs(summary, kept)}: {', '.join([*saved, _origin(name)])}."), ""])
 
 
@@ -277,17 +280,19 @@ def main_table(summary: pl.DataFrame, experiment: Mapping[str, Any]) -> list[str
     if across:
         settings = summary.select(across).unique(maintain_order=True).rows()
         heads = [", ".join(str(labels.get(str(value), value)) for value in setting) for setting in settings]
-        found = [[cells.get((measures[0], row, *setting)) for setting in settings] for row in rows]
+        cells_of_row = [[cells.get((measures[0], row, *setting)) for setting in settings] for row in rows]
         names = ", ".join(str(labels.get(name, name)) for name in across)
         head = f"{labels.get(measures[0], measures[0])}, by {names}:"
-        return [head[0].upper() + head[1:], "", *_table(down, heads, rows, found), ""]
+        return [head[0].upper() + head[1:], "", *_table(down, heads, rows, cells_of_row), ""]
     main = [measure for measure in measures if measure in published["measures"]] if published else None
     main = main or measures[:MAIN_MEASURES]
     heads = [str(labels.get(measure, measure)) for measure in main]
     table = _table(down, heads, rows, [[cells.get((measure, row)) for measure in main] for row in rows])
     if not published:
         return [*table, ""]
-    figures = {str(row): dict(zip(published["measures"], found)) for row, found in published["rows"].items()}
+    figures = {
+        str(row): dict(zip(published["measures"], cells_of_row)) for row, cells_of_row in published["rows"].items()
+    }
     beside = [[figures.get(str(row), {}).get(measure) for measure in main] for row in rows]
     note = _text(f"In brackets: {published['source']}.")
     return [*table[:2], *map(_with_published, table[2:], beside), "", note, ""]
@@ -295,8 +300,8 @@ def main_table(summary: pl.DataFrame, experiment: Mapping[str, Any]) -> list[str
 
 def _table(down: str, heads: list[str], rows: list[Any], cells: list[list[dict[str, Any] | None]]) -> list[str]:
     lines = ["| " + " | ".join([down, *heads]) + " |", "|---" * (len(heads) + 1) + "|"]
-    for row, found in zip(rows, cells):
-        lines.append("| " + " | ".join([str(row), *map(_cell, found)]) + " |")
+    for row, cells_of_row in zip(rows, cells):
+        lines.append("| " + " | ".join([str(row), *map(_cell, cells_of_row)]) + " |")
     return lines
 
 
@@ -306,8 +311,8 @@ def _with_published(line: str, figures: list[float | None]) -> str:
     >>> _with_published("| k = 2 | 0.81 ± 0.01 | 3 |", [0.815, None])
     '| k = 2 | 0.81 ± 0.01 (0.815) | 3 |'
     """
-    name, *found = line.strip("| ").split(" | ")
-    shown = [cell if figure is None else f"{cell} ({figure:g})" for cell, figure in zip(found, figures)]
+    name, *cells = line.strip("| ").split(" | ")
+    shown = [cell if figure is None else f"{cell} ({figure:g})" for cell, figure in zip(cells, figures)]
     return "| " + " | ".join([name, *shown]) + " |"
 
 
@@ -331,7 +336,7 @@ def _cell(row: dict[str, Any] | None) -> str:
 
 
 def _narrow(mean: float, low: float | None, high: float | None) -> bool:
-    """Whether an interval is left to the file; also where there is none."""
+    """Return whether an interval is left to the file; also where there is none."""
     if low is None or high is None or not math.isfinite(low):
         return True
     return max(mean - low, high - mean) <= NARROW * abs(mean)
@@ -347,10 +352,10 @@ def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any]) -> list[
         if names:
             shown = verdict if verdict == "agrees" else f"**{verdict}**"
             lines.append(f"Claimed {WITHIN_TABLE} of the table, {shown}: {'; '.join(names)}.")
-    told = claims_table(claims.filter(pl.Series([not name for name in above], dtype=pl.Boolean)))
+    table_lines = claims_table(claims.filter(pl.Series([not name for name in above], dtype=pl.Boolean)))
     if experiment.get("published"):
-        told = [line.replace(str(experiment["published"]["source"]), "that table") for line in told]
-    return [*(text for line in lines for text in (_text(line), "")), *told]
+        table_lines = [line.replace(str(experiment["published"]["source"]), "that table") for line in table_lines]
+    return [*(text for line in lines for text in (_text(line), "")), *table_lines]
 
 
 def _figure_above(claim: Mapping[str, Any], experiment: Mapping[str, Any]) -> str:
@@ -374,12 +379,12 @@ def claims_table(claims: pl.DataFrame) -> list[str]:
     lines += ["| Expected | Allowed | Found | |", "|---|---|---|---|"]
     for row in claims.iter_rows(named=True):
         says = row["says"] if row["source"] == common else f"{row['says']} ({row['source']})"
-        found = "" if row["value"] is None else f"{row['value']:.3g}"
+        value = "" if row["value"] is None else f"{row['value']:.3g}"
         close = row["verdict"] not in ("agrees", "differs")
         if row["low"] is not None and (close or not _narrow(row["value"], row["low"], row["high"])):
-            found += f" ({row['low']:.3g} to {row['high']:.3g})"
+            value += f" ({row['low']:.3g} to {row['high']:.3g})"
         verdict = row["verdict"] if row["verdict"] == "agrees" else f"**{row['verdict']}**"
-        lines.append(f"| {says} | {_allowed(row['at_least'], row['at_most'])} | {found} | {verdict} |")
+        lines.append(f"| {says} | {_allowed(row['at_least'], row['at_most'])} | {value} | {verdict} |")
     return [*lines, ""]
 
 

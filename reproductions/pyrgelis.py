@@ -111,7 +111,7 @@ class CabStudy(Study):
         return made_up_presence(self.people, self.seed) if self.path is None else cab_presence(self.path)
 
     def chosen(self, presence: Binary) -> Targets:
-        """Whom to attack: as many as asked for, shared out as `draw_targets` says, the barely mobile ones first."""
+        """People to attack: as many as asked for, shared out as `draw_targets` says, the barely mobile ones first."""
         n_seen = np.count_nonzero(presence.any(axis=(1, 2)))
         if n_seen < self.targets:
             raise ParameterError("study.targets", self.targets, f"at most {n_seen}, the people who are seen")
@@ -218,7 +218,7 @@ def past_game(presence: Binary, prior: str, *, groups: int, **sizes: Any) -> Mem
 
 @dataclass(frozen=True)
 class TargetExposure:
-    """How exposed targets are, and by what."""
+    """Exposure of targets, and the features behind it."""
 
     targets: Targets  # indices of users
     areas: dict[str, NDArray[np.float64]]  # under the curve, by game, in the order of the targets
@@ -244,12 +244,14 @@ def study(games: Mapping[str, MembershipGame], target: int) -> dict[str, NDArray
     }
 
 
-def exposure_of(found: Mapping[TargetPiece, Mapping[str, NDArray[np.float64]]], names: Sequence[str]) -> TargetExposure:
-    """What `study` found of every target, together; ``names``: of the games, in their order."""
+def exposure_of(
+    figures: Mapping[TargetPiece, Mapping[str, NDArray[np.float64]]], names: Sequence[str]
+) -> TargetExposure:
+    """Combine the figures of every target; ``names``: of the games, in their order."""
     areas, margins = (
-        dict(zip(names, np.array([own[key] for own in found.values()]).T)) for key in ("areas", "margins")
+        dict(zip(names, np.array([of_target[key] for of_target in figures.values()]).T)) for key in ("areas", "margins")
     )
-    loadings = {piece.target: own["loadings"] for piece, own in found.items()}
+    loadings = {piece.target: of_target["loadings"] for piece, of_target in figures.items()}
     return TargetExposure(np.array(list(loadings)), areas, margins, loadings)
 
 
@@ -267,9 +269,9 @@ def comparison_table(areas: Mapping[str, NDArray[np.float64]]) -> pl.DataFrame:
     ('pca', 2, 0.75, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
     """
     rows = []
-    for attack, found in areas.items():
-        deciles = {f"q{10 * i}": float(q) for i, q in enumerate(np.quantile(found, np.arange(11) / 10).round(6))}
-        rows.append({"attack": attack, "n_targets": found.size, "mean": float(found.mean())} | deciles)
+    for attack, values in areas.items():
+        deciles = {f"q{10 * i}": float(q) for i, q in enumerate(np.quantile(values, np.arange(11) / 10).round(6))}
+        rows.append({"attack": attack, "n_targets": values.size, "mean": float(values.mean())} | deciles)
     return pl.DataFrame(rows)
 
 
@@ -315,7 +317,7 @@ def activity_table(binary: Binary, most: Targets, least: Targets) -> pl.DataFram
     >>> activity_table(binary, np.array([1]), np.array([0])).rows()
     [(0, 1.0, 1.0), (1, 1.0, 0.0)]
     """
-    profiles = {name: activity_profile(binary, own) for name, own in (("most", most), ("least", least))}
+    profiles = {name: activity_profile(binary, users) for name, users in (("most", most), ("least", least))}
     return pl.DataFrame({"hour": np.arange(binary.shape[1])} | profiles)
 
 

@@ -106,10 +106,10 @@ class StudyRun:
         files.write_json(target / "experiment.json", manifest)
         return StudyResult(target, manifest)
 
-    def _write(self, folder: Path, found: Mapping[Any, Figures]) -> dict[str, Any]:
+    def _write(self, folder: Path, measured: Mapping[Any, Figures]) -> dict[str, Any]:
         """Write tables and figures; return their files for the manifest."""
         study = self.config.study
-        tables = study.tables(_data(study, tuple(content_digest(path) for path in study.inputs)), found)
+        tables = study.tables(_data(study, tuple(content_digest(path) for path in study.inputs)), measured)
         for name, table in tables.items():
             with files.whole(folder / f"{name}.csv") as temporary:
                 table.with_columns(cs.float().round_sig_figs(DIGITS)).write_csv(temporary)
@@ -121,8 +121,8 @@ class StudyRun:
 
 def _measure(study: Study, inputs: tuple[str, ...], piece: Any) -> Record:
     """Figures of one piece as lists; ``inputs``: digests of the files it reads."""
-    found = study.measure(_data(study, inputs), piece)
-    return {"figures": [[name, np.asarray(values).tolist()] for name, values in found.items()]}  # in their order
+    measured = study.measure(_data(study, inputs), piece)
+    return {"figures": [[name, np.asarray(values).tolist()] for name, values in measured.items()]}  # in their order
 
 
 def _arrays(record: Record) -> Figures:

@@ -51,9 +51,9 @@ def save(folder: Path, results: Path) -> None:
     else:
         _save_summary(folder, results / f"{name}.csv", shown_measures(manifest["configuration"] | _shown(name)))
         copied = {"expected.csv": f"{name}-expected.csv"} if (folder / "expected.csv").exists() else {}
-    for found, saved in copied.items():
+    for source, saved in copied.items():
         with files.whole(results / saved) as temporary:
-            temporary.write_bytes((folder / found).read_bytes())
+            temporary.write_bytes((folder / source).read_bytes())
     kept = {key: manifest[key] for key in ("inputs", "versions", "cells", "confidence", "tables") if key in manifest}
     files.write_json(results / f"{name}.json", kept | {"failed": len(manifest["failed"])})
 

@@ -53,7 +53,7 @@ class Study(Checked, ABC):
         """Make one piece."""
 
     @abstractmethod
-    def tables(self, data: Any, found: Mapping[Any, Figures]) -> Tables:
+    def tables(self, data: Any, figures: Mapping[Any, Figures]) -> Tables:
         """Tables by name of all pieces, about no single person."""
 
 

@@ -104,7 +104,7 @@ class AccountingFacts:
 
     @property
     def replaces_in_blocks(self) -> bool:
-        """Whether some of a person's events in a block, when they go, may give way to others of theirs in it."""
+        """Return whether some of a person's events in a block, when they go, may give way to others of theirs in it."""
         # Bounding then chooses among the events of several windows: of a block, of a budget period, or of the windows
         # that are counted as one.
         bounds = (self.max_windows, self.max_block_cells, self.max_per_period)
@@ -140,12 +140,12 @@ class Accountant(Checked, ABC):
 
     @property
     def public(self) -> bool:
-        """Whether the rows depend on no data but past releases, and may be published."""
+        """Return whether the rows depend on no data but past releases, and may be published."""
         return True
 
     @property
     def training_windows(self) -> int | None:
-        """How many windows at the beginning of the stream `prepare` wants to learn from; None: none."""
+        """Windows at the beginning of the stream that `prepare` learns from; None: none."""
         return None
 
     @property
@@ -168,7 +168,7 @@ class Accountant(Checked, ABC):
         return None
 
     def shards(self, prepared: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, ...]:
-        """What was prepared, cut into parts that are accounted independently and in parallel; the base: one part."""
+        """Split what was prepared into parts that are accounted independently and in parallel; the base: one part."""
         return (prepared,)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What one privacy event costs under each adjacency: the one place where events are priced in pure ε and in zCDP."""
+"""Price of a privacy event under each adjacency: the one place that prices events in pure ε and in zCDP."""
 
 from __future__ import annotations
 
@@ -148,19 +148,19 @@ def _(event: events.Sampled) -> events.Event:
 
 
 def is_linked(charge: Iterable[events.Event]) -> bool:
-    """Whether releases of other windows read this one, too: then a window's loss is not that of its release alone."""
+    """True if releases of other windows read this one, too: then a window's loss is not that of its release alone."""
     return links(charge) > 0
 
 
 def links(charge: Iterable[events.Event]) -> float:
     """The largest ``times`` of linked events in a charge; 0: none is linked."""
-    found = 0.0
+    largest = 0.0
     for event in charge:
         if isinstance(event, events.Linked):
-            found = max(found, event.times)
+            largest = max(largest, event.times)
         elif isinstance(event, events.Block | events.Sampled):
-            found = max(found, links([event.inner]))
-    return found
+            largest = max(largest, links([event.inner]))
+    return largest
 
 
 def concentrated_rho(charge: Iterable[events.Event]) -> float:

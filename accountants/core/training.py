@@ -30,16 +30,16 @@ class Training:
 
     @property
     def n_users(self) -> int:
-        """How many people."""
+        """Number of people."""
         return len(self.trajectories)
 
     @property
     def n_windows(self) -> int:
-        """How many windows."""
+        """Number of windows."""
         return int(self.trajectories.shape[1])
 
     def first(self, n_windows: int) -> Training:
-        """The same people in the first ``n_windows`` windows only; those not seen there stay, as rows of -1."""
+        """Keep the first ``n_windows`` windows only; people not seen there stay, as rows of -1."""
         return replace(self, trajectories=self.trajectories[:, :n_windows])
 
     def with_unseen(self) -> NDArray[np.integer[Any]]:

@@ -99,7 +99,7 @@ class KnownCorrelation(Checked):
 
     @property
     def is_public(self) -> bool:
-        """Whether it is known without looking at the stream."""
+        """Return whether it is known without looking at the stream."""
         return self.estimate is None and self.learned is None
 
 

@@ -92,7 +92,7 @@ def support(rows: Array, first: Indices, second: Indices, slope: float) -> Array
 def _corner_above(
     hull: Array, left: tuple[float, Array], right: tuple[float, Array], tolerance: float
 ) -> NDArray[np.bool_]:
-    """Whether the corner between two support lines of each pair lies above the hull by more than rounding."""
+    """Return whether the corner between two support lines of each pair lies above the hull by more than rounding."""
     (slope, value), (next_slope, next_value) = left, right
     miss = (value - next_value) / (next_slope - slope)
     gain = value + (slope - 1.0) * miss
@@ -113,7 +113,7 @@ def roc_points(q: Array, d: Array) -> Array:
 
 
 def height(hull: Array, points: Array) -> Array:
-    """How far points (miss, gain) lie above a hull, which is taken to go on level after its last vertex."""
+    """Height of points (miss, gain) above a hull, which is taken to go on level after its last vertex."""
     above: Array = points[..., 1] - np.interp(points[..., 0], hull[:, 0], hull[:, 1])
     return above
 

@@ -127,19 +127,19 @@ class LandmarkModel:
         return float(without), left[:-1] + charges + right[1:]
 
     def before(self, charges: Array) -> Array:
-        """What charges[:p] tell about the moment after them, nothing being known earlier, for every p."""
+        """Loss of charges[:p] about the moment after them, nothing being known earlier, for every p."""
         return leaked(np.append(charges, 0.0), self.head)
 
     def after(self, charges: Array) -> Array:
-        """What charges[p:] tell about the moment before them, nothing being known later, for every p."""
+        """Loss of charges[p:] about the moment before them, nothing being known later, for every p."""
         return leaked(np.append(charges[::-1], 0.0), self.tail)[::-1]
 
     def gaps(self, charges: Array) -> Array:
-        """What charges[:p] tell about the moments on both sides of them, for every p; shape (n + 1,)."""
+        """Loss of charges[:p] about the moments on both sides of them, for every p; shape (n + 1,)."""
         return self._gaps(charges, self.adversaries)
 
     def gaps_back(self, charges: Array) -> Array:
-        """What charges[p:] tell about the moments on both sides of them, for every p; shape (n + 1,)."""
+        """Loss of charges[p:] about the moments on both sides of them, for every p; shape (n + 1,)."""
         return self._gaps(charges[::-1], [(back, ahead) for ahead, back in self.adversaries])[::-1]
 
     def _gaps(self, charges: Array, adversaries: Sequence[tuple[Steps, Steps]]) -> Array:
@@ -176,7 +176,7 @@ def _bridges(backward: Any, forward: Any) -> tuple[tuple[Steps, Steps], ...]:
 
 
 def _reversed(backward: Array, forward: Array) -> bool:
-    """Whether one matrix is the stationary reversal of the other, so that both have the same bridges."""
+    """Return whether one matrix is the stationary reversal of the other, so that both have the same bridges."""
     if backward.shape != forward.shape:
         raise ParameterError("backward", f"shape {backward.shape}", f"the shape of forward, {forward.shape}")
     try:
@@ -194,7 +194,7 @@ class Steps(Protocol):
         """Leakage of losses (..., n_ends) one step further away, `remaining` steps lying between it and the anchor."""
 
     def exchangeable(self, n_steps: int) -> bool:
-        """Whether two moments, `n_steps` apart, can be compared by exchanging their values one at a time."""
+        """Return whether two moments, `n_steps` apart, can be compared by exchanging their values one at a time."""
 
 
 class PlainSteps:
@@ -251,7 +251,7 @@ class BridgedSteps:
         return np.stack([function(loss[..., end]) for end, function in enumerate(functions)], axis=-1)
 
     def exchangeable(self, n_steps: int) -> bool:
-        """Whether, of any two possible pairs of values (x, y) and (x', y'), (x, y') or (x', y) is possible too."""
+        """True if, of any two possible pairs of values (x, y) and (x', y'), (x, y') or (x', y) is possible too."""
         # That is, the supports of the rows of P^n_steps are nested. Also False where a positive probability is too
         # small for a double, relative to the others.
         self._extend(n_steps)
@@ -275,7 +275,7 @@ class BridgedSteps:
 
 
 def _nested(support: NDArray[np.bool_]) -> bool:
-    """Whether the rows of a boolean matrix form a chain of sets."""
+    """Return whether the rows of a boolean matrix form a chain of sets."""
     by_size = support[np.argsort(support.sum(axis=1))]
     return not (by_size[:-1] & ~by_size[1:]).any()
 

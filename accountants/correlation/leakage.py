@@ -19,7 +19,7 @@ Correlation: TypeAlias = "LeakageFunction | ArrayLike | None"
 
 
 class LeakageFunction:
-    """How much of a loss alpha about one time step passes on to its neighbour in a Markov chain.
+    """Part of a loss alpha about one time step that passes on to its neighbour in a Markov chain.
 
     L_P(alpha) = max over rows q, d of P and subsets S of states of ln((k·q(S) + 1) / (k·d(S) + 1)) with
     k = exp(alpha) - 1. It is increasing, at most alpha, and 0 at 0.
@@ -180,7 +180,7 @@ def leakage_function(correlation: Correlation) -> LeakageFunction:
 
 
 def disjoint_rows(matrix: Any) -> bool:
-    """Whether two rows of a checked matrix have no state in common, so that one step reveals everything."""
+    """Return whether two rows of a checked matrix have no state in common, so that one step reveals everything."""
     if is_sparse(matrix):
         pattern = (matrix > 0).astype(np.int32)
         return bool((pattern @ pattern.T).nnz < matrix.shape[0] ** 2)

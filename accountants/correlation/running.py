@@ -144,7 +144,7 @@ class RunningTemporalLoss:
         return _largest_row(state, rows, len(rows.total))
 
     def _sweep(self, charges: Array, before: list[float], future: float) -> Array:
-        """What leaks into each open release from later ones, from what leaks into the newest; stops when unchanged."""
+        """Sweep the leak into the newest release back over the open ones; stops when unchanged."""
         values = [*before, future]
         epsilons = charges.tolist()
         for row in range(len(before) - 1, -1, -1):
@@ -155,7 +155,7 @@ class RunningTemporalLoss:
         return np.array(values)
 
     def _n_closed(self, low: Array, high: Array) -> int:
-        """How many of the oldest rows close: none can change any more, or there are more than `lag`."""
+        """Count the oldest rows that close: none can change any more, or there are more than `lag`."""
         settled = low + self.tolerance >= high
         n_settled = len(settled) if settled.all() else int(settled.argmin())
         return max(n_settled, len(low) - self.lag)
@@ -381,7 +381,7 @@ class TemporalLossTracker:
         return rows, new
 
     def finish(self, state: State) -> Rows:
-        """What is still open becomes final, and the figures of the whole run."""
+        """Close what is still open, and give the figures of the whole run."""
         losses = self.running.finish(part(STREAM, state))
         rows = self._revised(losses, state["windows"], range(len(state["windows"])), force_final=True)
         total, _ = self._largest(state)

@@ -57,13 +57,13 @@ def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> 
     >>> planned_deviations(goal, 200.0, traces_of([np.zeros((1, 2)), np.zeros((2, 2))])).round(2)
     array([282.84, 392.95])
     """
-    found: dict[bytes, float] = {}
+    sigmas: dict[bytes, float] = {}
     deviations = np.empty(len(traces.starts))
     for user, times in enumerate(np.split(traces.times, traces.starts[1:])):
         gaps = np.diff(times[: goal.n_points])
-        if (known := gaps.tobytes()) not in found:
-            found[known] = planned_sigma(goal, radius, np.concatenate([[0.0], np.cumsum(gaps) / 1000]))
-        deviations[user] = found[known]
+        if (known := gaps.tobytes()) not in sigmas:
+            sigmas[known] = planned_sigma(goal, radius, np.concatenate([[0.0], np.cumsum(gaps) / 1000]))
+        deviations[user] = sigmas[known]
     return deviations
 
 
@@ -295,7 +295,7 @@ def _length_scales(logs: Array, maximum: float) -> Array:
 
 
 def _possible(at: Array, values: Array) -> Array:
-    """What each interval could hold at most, given the slopes around it."""
+    """Upper bound on the values within each interval, given the slopes around it."""
     widths = np.diff(at)
     slopes = np.abs(np.diff(values)) / widths
     padded = np.pad(slopes, 1)

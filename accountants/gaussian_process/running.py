@@ -188,7 +188,7 @@ class TraceBlock:
         # With P the posterior covariance of the secret points less what is outside, and K = Σ_SS − P, the matrix is
         # P⁻¹ − Σ_SS⁻¹ = P⁻¹ K Σ_SS⁻¹, without cancellation. Secrets of one size are worked out at once where they are
         # well conditioned, the others one by one.
-        found = np.empty((len(self.prior), len(family)))
+        eigenvalues = np.empty((len(self.prior), len(family)))
         sizes = np.array([len(indices) for indices in family])
         for size in np.unique(sizes):
             which = np.flatnonzero(sizes == size)
@@ -206,8 +206,8 @@ class TraceBlock:
             largest[good] = np.linalg.eigvalsh(0.5 * (matrix + matrix.swapaxes(-1, -2)))[..., -1] * (1 + LARGEST_ERROR)
             for scale, number in zip(*np.nonzero(~good)):
                 largest[scale, number] = self._largest_eigenvalue(scale, at[number])
-            found[:, which] = largest
-        return found
+            eigenvalues[:, which] = largest
+        return eigenvalues
 
     def _largest_eigenvalue(self, scale: int, secret: Indices) -> float:
         matrix = loss_matrix(conditional_response(self.prior[scale], secret), np.diag(self.variances))

@@ -114,11 +114,11 @@ class PriorPlaces:
         result[self.location[single]] = absent[single]
         terms = absent[elsewhere] + np.log(self.share[elsewhere])
         result[-1] = logsumexp(terms)
-        own = present[cells].copy()
+        here = present[cells].copy()
         away = np.flatnonzero(self.location[cells] == self.n_locations - 1)
         moved = np.where(elsewhere == cells[away, None], present[elsewhere] + np.log(self.share[elsewhere]), terms)
-        own[away] = logsumexp(moved, axis=1) if away.size else 0.0
-        return result, own, np.zeros(cells.shape, bool)
+        here[away] = logsumexp(moved, axis=1) if away.size else 0.0
+        return result, here, np.zeros(cells.shape, bool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,16 +130,16 @@ class Releasing:
 
     @property
     def adds_noise_only(self) -> bool:
-        """Whether what is published is counts plus noise, and nothing else was done to them."""
+        """Return whether what is published is counts plus noise, and nothing else was done to them."""
         if self.mechanism is None or len(self.steps) > 1:
             return False
-        own = type(self.mechanism)
+        kind = type(self.mechanism)
         single = self.mechanism.releases_single_counts
-        return single and own.without_noise is Mechanism.without_noise and own.noise_in is Mechanism.noise_in
+        return single and kind.without_noise is Mechanism.without_noise and kind.noise_in is Mechanism.noise_in
 
     @property
     def is_coarse(self) -> bool:
-        """Whether cells or windows are merged before counting: a cell without a sensor then shows through others."""
+        """True if cells or windows are merged before counting: a cell without a sensor then shows through others."""
         return any(isinstance(step, Generalization) for step in self.steps)
 
     def additive(self, charge: tuple[events.Event, ...]) -> tuple[str, float] | None:
@@ -165,7 +165,7 @@ class Releasing:
 
 
 def tells_nothing(charge: tuple[events.Event, ...]) -> bool:
-    """Whether a release only repeats, and decided so without looking at the counts."""
+    """Return whether a release only repeats, and decided so without looking at the counts."""
     return bool(charge) and all(isinstance(event, _NOTHING) for event in charge)
 
 
@@ -195,7 +195,7 @@ class ReleaseForecast:
 
     @property
     def is_planned(self) -> bool:
-        """Whether the mechanism's amounts can be written down beforehand."""
+        """Return whether the mechanism's amounts can be written down beforehand."""
         return self.windows is not None and self.mechanism is not None and not self.mechanism.guarantee.adaptive
 
     @property
@@ -293,8 +293,8 @@ class ReleaseForecast:
             regular = np.array([not window.landmark for window in windows])
             period = np.array([window.period for window in windows])
             for number in np.unique(period):
-                own = np.flatnonzero(period == number)
-                charge[own[regular[own]] if regular[own].any() else own[:1]] = promised.amount
+                of_period = np.flatnonzero(period == number)
+                charge[of_period[regular[of_period]] if regular[of_period].any() else of_period[:1]] = promised.amount
         else:
             return None, None
         return ("pure_dp", charge) if np.isfinite(charge).all() else (None, None)

@@ -94,7 +94,7 @@ def predict(targets: TargetPriors, state: State) -> FloatArray:
 
 
 def realised_risk(targets: TargetPriors, state: State, tolerance: int) -> dict[str, FloatArray]:
-    """What every adversary can now get right about the last T locations, given the releases made.
+    """Bound what any adversary can now get right about the last T locations, given the releases made.
 
     Returns ``high`` (n_targets,): bound on the posterior success of any guess, the smallest of Markov's inequality and
     the posterior's genie ball. ``low``: the exact posterior success of guessing each window's most probable location.
@@ -282,8 +282,8 @@ class TargetBlock:
         away, here, seen = self.places.log_likelihood(reading, cells)
         places = np.append(away, -np.inf)[self.targets.locations]  # the last entry stands for padding
         places[seen] = -np.inf
-        own = self.targets.locations == self.places.location[cells][:, None]
-        return observe(self.targets, state, np.where(own, here[:, None], places))
+        is_there = self.targets.locations == self.places.location[cells][:, None]
+        return observe(self.targets, state, np.where(is_there, here[:, None], places))
 
     def risk(self, state: State) -> dict[str, NDArray[Any]]:
         """Realised risk of the last windows; see `realised_risk`."""
@@ -341,7 +341,7 @@ class TargetFilters:
         return rows + writer.visits(self.subjects, window, visits / window), new
 
     def finish(self, writer: RowWriter, state: State) -> Rows:
-        """What is known of the last windows, now that no release follows."""
+        """Give the final figures of the last windows, now that no release follows."""
         last, rows = int(state["window"]), Rows()
         for block, beliefs in self._parts(state) if last else ():
             subjects, risk = self.subjects[block.span], block.risk(beliefs)

@@ -128,7 +128,7 @@ def segment_operations(plan: Schedule, tolerance: int) -> float:
 
 
 def affordable_moments(plan: Schedule) -> int:
-    """How many moments of every run take about a second; none on large sparse priors."""
+    """Number of moments of every run that take about a second; none on large sparse priors."""
     n_steps, n_locations = plan.n_steps, plan.prior.n_locations
     n_starts = 1 + sum(active.size for active in plan.active)
     if not isinstance(plan.prior.transition, np.ndarray) or n_starts**2 * n_steps * n_locations / 6 > _FIRST_OPERATIONS:

@@ -94,7 +94,7 @@ class KnownTargets:
 
     @property
     def n_targets(self) -> int:
-        """How many targets."""
+        """Number of targets."""
         return len(self.users)
 
     def part(self, first: int, last: int) -> KnownTargets:
@@ -181,7 +181,7 @@ def _estimated(
 
 
 def _towards(known: KnownPrior, paths: IntArray, places: PriorPlaces) -> Callable[[IntArray], FloatArray | None]:
-    """Where added moves go, for a person's own trajectory."""
+    """Distribution of added moves, for a person's own trajectory."""
     if known.towards == "own":
         return lambda path: _own_share(path, places, known.smoothing)
     population = None
@@ -191,7 +191,7 @@ def _towards(known: KnownPrior, paths: IntArray, places: PriorPlaces) -> Callabl
 
 
 def _own_share(path: IntArray, places: PriorPlaces, smoothing: float) -> FloatArray:
-    """How often each place was visited, no place never."""
+    """Share of visits to each place, above 0 for every place."""
     visits = np.bincount(path, minlength=places.n_locations) + smoothing / places.n_locations
     return np.asarray(visits / visits.sum())
 

@@ -1,1 +1,1 @@
-"""What an attacker gets: membership inference on aggregate location counts."""
+"""Attacks on releases: membership inference, reconstruction and trajectory recovery."""

@@ -229,7 +229,7 @@ def privacy_gain(auc: ArrayLike, auc_defended: ArrayLike) -> NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Rate:
-    """How often an adversary finds whom she looks for, if she accuses hardly anyone wrongly."""
+    """True-positive rate of an adversary who accuses hardly anyone wrongly."""
 
     # `rate`, `low`, `high`: share of the challenges with the target that score above all but the allowed ones
     # without, and its interval
@@ -307,5 +307,5 @@ def judge(target: int, samples: Samples, scores: NDArray[np.float64], n_features
     auc, n_positive = area_under_curve(hidden, scores), int(hidden.sum())
     limits = auc_interval(auc, n_positive, hidden.size - n_positive, CONFIDENCE)
     rate = true_positive_rate(hidden, scores, FALSE_ALARMS, CONFIDENCE)
-    found = None if rate is None else rate.n_found
-    return AttackResult(target, auc, *limits, samples.n_train, hidden.size, n_features, found)
+    n_found = None if rate is None else rate.n_found
+    return AttackResult(target, auc, *limits, samples.n_train, hidden.size, n_features, n_found)

@@ -152,9 +152,9 @@ def mechanism_defense(
         begins = range(0, n_replicas, at_once)
         released = np.empty(counts.shape)
         # Noise is keyed by what it is added to, so equal counts in two parts need different seeds.
-        for begin, own in zip(begins, np.random.SeedSequence(seed).generate_state(len(begins), np.uint64)):
+        for begin, block_seed in zip(begins, np.random.SeedSequence(seed).generate_state(len(begins), np.uint64)):
             part = slice(begin, begin + at_once)
-            released[part] = _released(arranged, counts[part], facts, windows, int(own))
+            released[part] = _released(arranged, counts[part], facts, windows, int(block_seed))
         return released
 
     return defense

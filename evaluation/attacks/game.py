@@ -230,7 +230,7 @@ class MembershipGame:
     def scores(
         self, target: int, *, defense: Defense | None = None, attack: str = "pca"
     ) -> tuple[NDArray[np.bool_], Array]:
-        """Whether the target is in each challenge, and the adversary's score of it.
+        """Return whether the target is in each challenge, and the adversary's score of it.
 
         The arguments are those of `attack`. For rates over the challenges of several targets, which
         `penstock.evaluation.attacks.challenge` gives.
@@ -245,11 +245,11 @@ class MembershipGame:
         True
         """
         samples = self.samples(target)
-        found, _ = self._scores(target, samples, defense, attack)
-        return samples.labels[samples.n_train :], found
+        scores, _ = self._scores(target, samples, defense, attack)
+        return samples.labels[samples.n_train :], scores
 
     def _fewer_people(self, samples: Samples) -> bool:
-        """Whether undefended aggregates are smaller as coordinates of people than as counts, if these fit at all."""
+        """True if undefended aggregates are smaller as coordinates of people than as counts, if these fit at all."""
         n_values = samples.labels.size * int(np.prod(self.space.shape))
         return self.space.n_past * samples.training.users.size <= samples.n_train or n_values > MAX_VALUES
 

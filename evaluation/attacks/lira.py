@@ -27,7 +27,7 @@ ROUNDING = 1 / 12
 
 @dataclass(frozen=True)
 class Statistic:
-    """What a release says about one person: its inner product with the trace, as the background allows it to be seen.
+    """Statistic of a release about one person: its inner product with the trace, weighted by the background.
 
     The choice of this statistic is this project's, and so is the covariance: within the two kinds of groups, of values
     divided by their deviation (at least that of rounding), shrunk towards a multiple of the identity as Ledoit and Wolf
@@ -70,8 +70,8 @@ class Statistic:
 
     def of(self, released: Array) -> Array:
         """The statistic (…) of releases (…, n_features)."""
-        found: Array = released @ self.weights
-        return found
+        statistics: Array = released @ self.weights
+        return statistics
 
 
 def _shrinkage(apart: Array) -> tuple[float, float]:
@@ -86,7 +86,7 @@ def _shrinkage(apart: Array) -> tuple[float, float]:
     return (min(error, distance) / distance if distance > 0 else 1.0), size
 
 
-def log_likelihood_ratios(found: Array, present: Array, absent: Array) -> Array:
+def log_likelihood_ratios(statistics: Array, present: Array, absent: Array) -> Array:
     """Log-likelihood ratios of statistics, from Gaussians fitted to shadows with and without the target.
 
     Returns ratios (…, n_found): nats of evidence for the target's presence.
@@ -106,7 +106,7 @@ def log_likelihood_ratios(found: Array, present: Array, absent: Array) -> Array:
     n_free = present.shape[-1] + absent.shape[-1] - 2
     difference = means[0] - means[1]
     variance = np.maximum((squares[0] + squares[1]) / n_free, 1e-12 * difference**2)
-    evidence = difference * (found - (means[0] + means[1]) / 2)
+    evidence = difference * (statistics - (means[0] + means[1]) / 2)
     ratios: Array = np.divide(evidence, variance, out=np.zeros_like(evidence), where=variance > 0)
     return ratios
 
@@ -136,7 +136,7 @@ def likelihood_ratio_scores(
         raise ParameterError("n_samples", len(released), "enough for 8 shadows")
     half = n_train // 4 * 2
     statistic = Statistic.fit(released[:half], labels[:half], trace)
-    found = statistic.of(released[half:])
+    statistics = statistic.of(released[half:])
     known = labels[half:n_train]
-    told, asked = found[: n_train - half], found[n_train - half :]
-    return log_likelihood_ratios(asked, told[known], told[~known])
+    shadows, challenges = statistics[: n_train - half], statistics[n_train - half :]
+    return log_likelihood_ratios(challenges, shadows[known], shadows[~known])

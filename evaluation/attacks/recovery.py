@@ -34,7 +34,7 @@ N_SHUFFLES = 5
 
 @dataclass(frozen=True)
 class Found:
-    """How well trajectories agree with people, matched one to one so that the accuracy is largest.
+    """Agreement of trajectories with people, matched one to one so that the accuracy is largest.
 
     The question is where people are in the windows with them, not whether they are there: a trajectory that is absent
     is taken to be where it was last, before its first window where it will be first.
@@ -49,7 +49,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Recovery:
-    """How much of people's trajectories was recovered."""
+    """Agreement of recovered trajectories with people, beside two baselines."""
 
     found: Found  # the recovered trajectories
     # the same where every window's places are shuffled among the trajectories: what the counts alone give away
@@ -143,13 +143,13 @@ def recover(
     length = n_windows if day is None else day
     places = [places_of(counts, number) for counts, number in zip(released, present)]
     centre = _centre(places, positions)
-    found: Trajectories | None = None
+    paths: Trajectories | None = None
     for begin in range(0, n_windows, length):
         part = slice(begin, begin + length)
         one = _within_a_day(places[part], positions, n_people, stays[part], centre)
-        found = one if found is None else np.hstack([found, one[_joined(found, one, n_cells)]])
-    assert found is not None
-    return found
+        paths = one if paths is None else np.hstack([paths, one[_joined(paths, one, n_cells)]])
+    assert paths is not None
+    return paths
 
 
 def _centre(places: list[NDArray[np.intp]], positions: Array) -> Array:
@@ -162,28 +162,28 @@ def _centre(places: list[NDArray[np.intp]], positions: Array) -> Array:
 def _within_a_day(
     places: list[NDArray[np.intp]], positions: Array, n_people: int, stays: NDArray[np.bool_], centre: Array
 ) -> Trajectories:
-    found = np.full((n_people, len(places)), ABSENT)
+    paths = np.full((n_people, len(places)), ABSENT)
     here, step = np.tile(centre, (n_people, 1)), np.zeros((n_people, positions.shape[1]))
     for window, cells in enumerate(places):
         expected = here if stays[window] else here + step
         cost = cdist(expected, positions[cells])
-        own, number = linear_sum_assignment(cost)
-        found[own, window] = cells[number]
+        assigned, number = linear_sum_assignment(cost)
+        paths[assigned, window] = cells[number]
         step = np.zeros_like(step)
         if window:
-            lasting = own[found[own, window - 1] != ABSENT]
-            step[lasting] = positions[found[lasting, window]] - here[lasting]
-        here[own] = positions[cells[number]]
-    return found
+            lasting = assigned[paths[assigned, window - 1] != ABSENT]
+            step[lasting] = positions[paths[lasting, window]] - here[lasting]
+        here[assigned] = positions[cells[number]]
+    return paths
 
 
 def _joined(before: Trajectories, after: Trajectories, n_cells: int) -> NDArray[np.intp]:
     """The later trajectory that continues each earlier one: least gain of entropy of the visits."""
     visits = [
-        np.stack([np.bincount(own[own != ABSENT], minlength=n_cells) for own in part]) for part in (before, after)
+        np.stack([np.bincount(path[path != ABSENT], minlength=n_cells) for path in part]) for part in (before, after)
     ]
     alone = [_entropy(counts) for counts in visits]
-    together = np.stack([_entropy(own + visits[1]) for own in visits[0]])
+    together = np.stack([_entropy(path + visits[1]) for path in visits[0]])
     order: NDArray[np.intp] = linear_sum_assignment(together - (alone[0][:, None] + alone[1]) / 2)[1]
     return order
 
@@ -195,10 +195,10 @@ def _entropy(counts: NDArray[np.integer]) -> Array:
     return entropy
 
 
-def compare(found: Trajectories, presence: NDArray[np.bool_], positions: Array) -> Found:
-    """How well trajectories agree with where people are.
+def compare(paths: Trajectories, presence: NDArray[np.bool_], positions: Array) -> Found:
+    """Measure how well trajectories agree with where people are.
 
-    `found` (n_people, n_windows): cells, as `recover` gives them. `presence` (n_people, n_windows, n_cells): whether a
+    `paths` (n_people, n_windows): cells, as `recover` gives them. `presence` (n_people, n_windows, n_cells): whether a
     person is in a cell during a window; at least one is.
 
     >>> presence = np.array([[[0, 0, 1], [0, 0, 1]], [[1, 0, 0], [0, 0, 0]]], dtype=bool)
@@ -210,28 +210,28 @@ def compare(found: Trajectories, presence: NDArray[np.bool_], positions: Array) 
     if who.size == 0:
         raise ParameterError("presence", presence.shape, "of at least one person in some window")
     people = csr_array((np.ones(who.size), (who, window * n_cells + cell)), shape=(n_people, n_windows * n_cells))
-    paths = _filled(found)
-    own, at = np.nonzero(paths != ABSENT)
-    taken = csr_array((np.ones(own.size), (own, at * n_cells + paths[own, at])), shape=people.shape)
+    filled = _filled(paths)
+    path, at = np.nonzero(filled != ABSENT)
+    taken = csr_array((np.ones(path.size), (path, at * n_cells + filled[path, at])), shape=people.shape)
     right = (people @ taken.T).toarray()
     matched = linear_sum_assignment(right, maximize=True)
-    where = positions[paths]
-    where[paths == ABSENT] = _centre([found[found != ABSENT]], positions)
+    where = positions[filled]
+    where[filled == ABSENT] = _centre([paths[paths != ABSENT]], positions)
     begins = np.flatnonzero(np.diff(who * n_windows + window, prepend=-1))
     apart = np.linalg.norm(where[matched[1][who], window] - positions[cell], axis=1)
     nearest = np.minimum.reduceat(apart, begins)
     return Found(float(right[matched].sum() / begins.size), float(nearest.mean()))
 
 
-def _filled(found: Trajectories) -> Trajectories:
+def _filled(paths: Trajectories) -> Trajectories:
     """Cells where trajectories are or were last, before their first window where they will be; else `ABSENT`.
 
     >>> _filled(np.array([[-1, 4, -1, 2, -1], [-1, -1, -1, -1, -1]])).tolist()
     [[4, 4, 4, 2, 2], [-1, -1, -1, -1, -1]]
     """
-    there = found != ABSENT
-    last = np.maximum.accumulate(np.where(there, np.arange(found.shape[1]), -1), axis=1)
-    return np.take_along_axis(found, np.where(last < 0, there.argmax(axis=1)[:, None], last), axis=1)
+    there = paths != ABSENT
+    last = np.maximum.accumulate(np.where(there, np.arange(paths.shape[1]), -1), axis=1)
+    return np.take_along_axis(paths, np.where(last < 0, there.argmax(axis=1)[:, None], last), axis=1)
 
 
 def trajectory_recovery(
@@ -260,13 +260,13 @@ def trajectory_recovery(
     if presence.ndim != 3 or released.shape != presence.shape[1:]:
         raise ParameterError("released", released.shape, f"of the windows and cells of presence {presence.shape}")
     n_people, n_windows, _ = presence.shape
-    found, blind = (
+    paths, blind = (
         recover(shown, positions, n_people, n_present=n_present_of(shown, n_people), night=night, day=day)
         for shown in (released, np.zeros(released.shape))
     )
     rng = np.random.default_rng(seed)
-    shuffled = [compare(rng.permuted(found, axis=0), presence, positions) for _ in range(N_SHUFFLES)]
+    shuffled = [compare(rng.permuted(paths, axis=0), presence, positions) for _ in range(N_SHUFFLES)]
     by_chance = Found(*np.mean([[one.accuracy, one.distance] for one in shuffled], axis=0).tolist())
     return Recovery(
-        compare(found, presence, positions), by_chance, compare(blind, presence, positions), n_people, n_windows
+        compare(paths, presence, positions), by_chance, compare(blind, presence, positions), n_people, n_windows
     )

@@ -49,11 +49,11 @@ class Observed:
         Returns (n_releases, n_windows, n_cells): 0 or 1 plus the noise; NaN where nothing is revealed, which without
         noise is wherever one person more would not change the output.
         """
-        own = np.arange(self.counts.shape[1]) == np.asarray(trajectory)[:, None]
-        left: FloatArray = self.residual + own
+        is_there = np.arange(self.counts.shape[1]) == np.asarray(trajectory)[:, None]
+        left: FloatArray = self.residual + is_there
         if self.shown is None:
             return left
-        others = self.counts - own
+        others = self.counts - is_there
         return np.where(self.shown(others) == self.shown(others + 1), np.nan, left)
 
 
@@ -76,19 +76,19 @@ def observe(releases: Sequence[Release], counts: NDArray[Any], shown: Shown | No
     families = set()
     for row, release in enumerate(releases):
         for number in range(n_releases):
-            own = release.replica(number)
-            family = _family(own)
+            replica = release.replica(number)
+            family = _family(replica)
             if family is None:
                 continue
             families.add(family)
-            values = np.asarray(own.values, float)
+            values = np.asarray(replica.values, float)
             residual[number, row] = values - (counts[row] if shown is None else values)
-            scale[number, row] = 0.0 if family == _EXACT else own.scale
+            scale[number, row] = 0.0 if family == _EXACT else replica.scale
     if len(families) > 1:
         mixed = " and some with ".join(sorted(families))
         raise UnsupportedEvent(f"reconstruction: some windows are released with {mixed} noise")
-    found = families.pop() if families else _EXACT
-    return Observed(np.asarray(counts), residual, scale, None if found == _EXACT else found, shown)
+    noise_family = families.pop() if families else _EXACT
+    return Observed(np.asarray(counts), residual, scale, None if noise_family == _EXACT else noise_family, shown)
 
 
 def _family(release: Release) -> str | None:

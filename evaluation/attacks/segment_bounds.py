@@ -98,12 +98,12 @@ class SuccessBounds:
         if not likely or self.simulated == 0:
             return bound, {}
         n_each = -(-self.simulated // len(segments))
-        found = {}
+        by_noise = {}
         for place, kind in enumerate(SIMULATED):
             rng = np.random.default_rng([self.seed, number, place])
             rates = [self._simulate(kind, prior, at, coming, n_each, rng) for at, coming in enumerate(segments)]
-            found[kind] = (round(sum(rates) * n_each), n_each * len(rates))
-        return bound, {str(kind): successes for kind, successes in found.items()}
+            by_noise[kind] = (round(sum(rates) * n_each), n_each * len(rates))
+        return bound, {str(kind): successes for kind, successes in by_noise.items()}
 
     def _before(self, prior: MarkovPrior, segment: int) -> tuple[MarkovPrior, int]:
         """The prior from the window before a segment on, and that window; 0 for a stationary prior."""
@@ -198,10 +198,10 @@ def from_each_place(before: MarkovPrior, coming: PlannedWindows, tolerance: int)
     >>> from_each_place(stay, PlannedWindows((frozenset(),)), 0)
     1.0
     """
-    own, _ = before.reduced
-    first = own.transition if isinstance(own.transition, np.ndarray) else own.transition.toarray()
+    reduced, _ = before.reduced
+    first = reduced.transition if isinstance(reduced.transition, np.ndarray) else reduced.transition.toarray()
     targets, n_places = TargetPriors.of([before] * len(first)), len(first)
     ahead = genie_ahead(TargetPriors.of([before]), len(coming.sensors), tolerance)
     ahead = GenieAhead(np.repeat(ahead.values, n_places, axis=0), np.repeat(ahead.log_scale, n_places))
-    found = horizon_bounds(targets, first, coming.sensors, tolerance, coming.noise, coming.scale, ahead)
-    return min(1.0, float(own.initial @ found["best"]) * (1 + _ROUNDED_UP))
+    bounds = horizon_bounds(targets, first, coming.sensors, tolerance, coming.noise, coming.scale, ahead)
+    return min(1.0, float(reduced.initial @ bounds["best"]) * (1 + _ROUNDED_UP))

@@ -97,9 +97,9 @@ def as_text(summary: Mapping[str, Any]) -> str:
         "AUC: 1 is always right, 0.5 is guessing; in brackets 95 % intervals",
         f"{'mobility':<10} {'targets':>7}  {'AUC of raw counts':<21}  {'AUC of the release':<21}  privacy gain",
     ]
-    for name, found in summary["groups"].items():
-        cells = [shown(found[figure]) for figure in ("raw", "released", "privacy_gain")]
-        lines.append(f"{name:<10} {found['n_targets']:>7}  {cells[0]:<21}  {cells[1]:<21}  {cells[2]}")
+    for name, group in summary["groups"].items():
+        cells = [shown(group[figure]) for figure in ("raw", "released", "privacy_gain")]
+        lines.append(f"{name:<10} {group['n_targets']:>7}  {cells[0]:<21}  {cells[1]:<21}  {cells[2]}")
     groups = summary["groups"]
     return "\n".join([*lines, *found_rarely_wrong(groups), *near_chance(groups), *fewer_targets(game)])
 
@@ -111,10 +111,10 @@ def found_rarely_wrong(groups: Mapping[str, Any]) -> list[str]:
     >>> found_rarely_wrong({"everybody": {"found": {"raw": one, "released": one}}})
     ['found at 1 % false alarms: 0.250 [0.200, 0.300] of raw counts, 0.250 [0.200, 0.300] of the release']
     """
-    found = groups[EVERYBODY].get("found")
-    if not found or found["raw"]["mean"] is None:
+    rates = groups[EVERYBODY].get("found")
+    if not rates or rates["raw"]["mean"] is None:
         return []
-    raw, released = shown(found["raw"]), shown(found["released"])
+    raw, released = shown(rates["raw"]), shown(rates["released"])
     return [f"found at 1 % false alarms: {raw} of raw counts, {released} of the release"]
 
 
@@ -125,9 +125,9 @@ def near_chance(groups: Mapping[str, Any]) -> list[str]:
     >>> near_chance({"everybody": {"raw": {"mean": 0.7, "low": 0.6, "high": 0.8}, "released": area}})
     ['guessing has 0.5: gains of single targets are noise near it; of the mean areas the gain is 0.98']
     """
-    found = groups[EVERYBODY]
-    raw, released = (found[name]["mean"] for name in ("raw", "released"))
-    low = found["released"]["low"]
+    everybody = groups[EVERYBODY]
+    raw, released = (everybody[name]["mean"] for name in ("raw", "released"))
+    low = everybody["released"]["low"]
     if raw <= 0.5 or (released if low is None else low) > 0.5:
         return []
     gain = (raw - max(released, 0.5)) / (raw - 0.5) if raw > released else 0.0
@@ -202,12 +202,12 @@ def summarize_reconstruction(results: pl.DataFrame) -> dict[str, Any]:
     everybody = (*MOBILITY_GROUPS, EVERYBODY)
     groups = {}
     for name in everybody:
-        own = results if name == EVERYBODY else results.filter(pl.col("mobility") == name)
-        if len(own):
+        rows_of_group = results if name == EVERYBODY else results.filter(pl.col("mobility") == name)
+        if len(rows_of_group):
             groups[name] = {
-                "n_targets": own["target"].n_unique(),
-                "success": {kind: _people(own.filter(pl.col("name") == f"{kind}_success")) for kind in KINDS},
-                "bound": _bound(own),
+                "n_targets": rows_of_group["target"].n_unique(),
+                "success": {kind: _people(rows_of_group.filter(pl.col("name") == f"{kind}_success")) for kind in KINDS},
+                "bound": _bound(rows_of_group),
             }
     simulated = {kind: results.filter(pl.col("name") == f"{kind}_success_made_up") for kind in KINDS}
     if any(map(len, simulated.values())):
@@ -248,10 +248,10 @@ def reconstruction_text(summary: Mapping[str, Any]) -> str:
         "each segment from all releases up to its end; drawn ones by an adversary who knows the place just before it",
         f"{'mobility':<10} {'targets':>7}  " + "  ".join(f"{kind.replace('_', ' '):<20}" for kind in KINDS) + "  bound",
     ]
-    for name, found in summary["groups"].items():
-        cells = [shown(found["success"][kind]) if kind in found["success"] else "" for kind in KINDS]
+    for name, group in summary["groups"].items():
+        cells = [shown(group["success"][kind]) if kind in group["success"] else "" for kind in KINDS]
         row = "  ".join(f"{cell:<20}" for cell in cells)
-        lines.append(f"{name:<10} {found['n_targets']:>7}  {row}  {found['bound']:.3f}")
+        lines.append(f"{name:<10} {group['n_targets']:>7}  {row}  {group['bound']:.3f}")
     return "\n".join([*lines, *fewer_targets(game)])
 
 
@@ -278,5 +278,5 @@ def recovery_text(summary: Mapping[str, Any]) -> str:
         distance = "" if row["distance"] is None else f"{row['distance']:>10,.0f}"
         lines.append(f"{row['from']:<22} {row['accuracy']:>6.3f}  {distance}".rstrip())
     gain = summary["gain"]
-    said = f"{gain:.3f} more than" if gain > 0 else "no more than"
-    return "\n".join([*lines, f"of the release is right {said} without it, or by its counts alone"])
+    much = f"{gain:.3f} more than" if gain > 0 else "no more than"
+    return "\n".join([*lines, f"of the release is right {much} without it, or by its counts alone"])

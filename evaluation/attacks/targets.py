@@ -46,4 +46,4 @@ def draw_targets(binary: NDArray[Any], n_targets: int, seed: int) -> NDArray[np.
     share, rest = divmod(n_targets, len(MOBILITY_GROUPS))
     sizes = [share + (group < rest) for group in range(len(MOBILITY_GROUPS))]
     chosen = [rng.choice(np.flatnonzero(groups == group), size, replace=False) for group, size in enumerate(sizes)]
-    return np.concatenate([np.sort(own) for own in chosen])
+    return np.concatenate([np.sort(of_group) for of_group in chosen])

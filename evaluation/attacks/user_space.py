@@ -151,11 +151,13 @@ class UserSpace:
 
     def products(self, samples: Samples, direction: NDArray[np.float64]) -> NDArray[np.float64]:
         """Inner products (n_samples,) of aggregates with a direction (n_windows·n_cells,) of counts."""
-        found = np.empty(samples.labels.size)
+        products = np.empty(samples.labels.size)
         for block in np.unique(samples.blocks):
             here = samples.blocks == block
-            found[here] = samples.members[here].astype(float) @ (self.presence(samples.users, int(block)) @ direction)
-        return found
+            products[here] = samples.members[here].astype(float) @ (
+                self.presence(samples.users, int(block)) @ direction
+            )
+        return products
 
     @cached_property
     def _rows(self) -> list[NDArray[np.bool_]]:

@@ -45,7 +45,7 @@ N_ROUNDS = 5
 
 @dataclass(frozen=True)
 class Population:
-    """How the visits of people are spread, as far as a release tells."""
+    """Distribution of people's visits, as estimated from a release."""
 
     cells: Array  # (n_cells,), (n_windows,): shares of the visits
     windows: Array

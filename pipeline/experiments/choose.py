@@ -57,7 +57,7 @@ ORDERED = 0.05
 
 @dataclass(frozen=True)
 class ReleasePurpose:
-    """What a release is for: the measure that ranks settings, and the limits that hold unless others are given."""
+    """Purpose of a release: the measure that ranks settings, and the limits that hold unless others are given."""
 
     prefer: str
     at_least: dict[str, float] = field(default_factory=dict)
@@ -85,7 +85,7 @@ SETTING = (
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What must be protected, and what a release must keep to.
+    """Request to `choose`: what must be protected, and what a release must keep to.
 
     Parameters
     ----------
@@ -142,8 +142,8 @@ class Asked:
     @property
     def limits(self) -> dict[str, dict[str, float]]:
         """``at_least`` and ``at_most``; without any, those of the purpose."""
-        own = self if self.at_least or self.at_most else PURPOSES[self.purpose]
-        return {"at_least": own.at_least, "at_most": own.at_most}
+        limits = self if self.at_least or self.at_most else PURPOSES[self.purpose]
+        return {"at_least": limits.at_least, "at_most": limits.at_most}
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -163,7 +163,7 @@ def candidates(w: int | None, asked: Asked, bounds: Iterable[int] = ()) -> dict[
     noises: dict[str, dict[str, Any]] = {"Laplace": {"epsilon": asked.epsilon, "noise": "discrete_laplace"}}
     if asked.delta:
         noises["Gaussian"] = {"epsilon": asked.epsilon, "delta": asked.delta, "noise": "discrete_gaussian"}
-    found: dict[str, dict[str, Any]] = {}
+    by_title: dict[str, dict[str, Any]] = {}
     for name in MECHANISMS.names():
         kind = MECHANISMS.get(name)
         declared = parameters_of(kind)
@@ -180,10 +180,12 @@ def candidates(w: int | None, asked: Asked, bounds: Iterable[int] = ()) -> dict[
                 # Of a bounded period no further bound on its windows makes the noise any smaller.
                 bound = {} if n is None else {"bounding.max_per_period": n, "bounding.max_cells": None}
                 forms = [PUBLISHED_WITH.get(name, ({}, None)), *([({}, "filter")] if is_independent else [])]
-                for own, after in forms:
-                    title = ", ".join(filter(None, (name, noise, f"n = {n}" if n else None, *own.values(), after)))
-                    found[title] = bound | {"mechanism": [step | own, *([{"type": after}] if after else [])]}
-    return found
+                for parameters, after in forms:
+                    title = ", ".join(
+                        filter(None, (name, noise, f"n = {n}" if n else None, *parameters.values(), after))
+                    )
+                    by_title[title] = bound | {"mechanism": [step | parameters, *([{"type": after}] if after else [])]}
+    return by_title
 
 
 def suggested_bounds(plan: Plan, n_windows: int, step: Mechanism) -> dict[str, int]:
@@ -201,7 +203,7 @@ def suggested_bounds(plan: Plan, n_windows: int, step: Mechanism) -> dict[str, i
         return {}
     memberships = released_memberships(read_memberships(free, n_windows), free)
     period = plan.grid.periods_of(memberships.window) if len(memberships) else memberships.window
-    found = {f"{100 * share:.0f}": most_for_share(memberships, period, share) for share in KEPT_SHARES}
+    suggested = {f"{100 * share:.0f}": most_for_share(memberships, period, share) for share in KEPT_SHARES}
     if isinstance(step, PeriodUniform):
         family, budget = NOISE_FAMILIES[step.noise], step.budget
 
@@ -209,8 +211,8 @@ def suggested_bounds(plan: Plan, n_windows: int, step: Mechanism) -> dict[str, i
             """Standard deviation of the noise for a bound of n memberships."""
             return float(family.variance(family.scale(budget, Sensitivity(n, n))) ** 0.5)
 
-        found["for_noise"] = most_for_noise(memberships, period, n_windows * plan.grid.n_cells, deviation)
-    return found
+        suggested["for_noise"] = most_for_noise(memberships, period, n_windows * plan.grid.n_cells, deviation)
+    return suggested
 
 
 def grids(config: RunConfig, n: int) -> Iterator[dict[str, int]]:
@@ -243,8 +245,8 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, chan
     no_days = without_days(config.source, config.windows)
     daily = [name for name in asked.measures if measure(name).daily]
     if no_days and daily:
-        own = PURPOSES[asked.purpose]
-        asked_for_days = daily[0] in (own.prefer, *own.at_least, *own.at_most)
+        purpose = PURPOSES[asked.purpose]
+        asked_for_days = daily[0] in (purpose.prefer, *purpose.at_least, *purpose.at_most)
         option, value = ("--for", asked.purpose) if asked_for_days else ("measures", daily[0])
         raise ParameterError(option, value, no_days)
     usual = (name for name in MEASURES if not (no_days and measure(name).daily))
@@ -361,10 +363,10 @@ def choose(
         grid = "x".join(map(str, changes.values())) or "as configured"
         tried.append(grid)
         begun(grid, experiment)
-        own = _grid_folder(target, len(tried))
-        outcome = run_experiment(experiment, own, n_jobs, listener)
+        grid_folder = _grid_folder(target, len(tried))
+        outcome = run_experiment(experiment, grid_folder, n_jobs, listener)
         if outcome.manifest.get("choice", {}).get("best"):
-            (target / "best.yaml").write_bytes((own / "best.yaml").read_bytes())
+            (target / "best.yaml").write_bytes((grid_folder / "best.yaml").read_bytes())
             break
     return _chosen(outcome, target, tuple(tried), asked)
 

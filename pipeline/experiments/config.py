@@ -114,7 +114,7 @@ class Choose(Checked):
         return self.prefer or self.limited[0]
 
     def is_higher_better(self, name: str) -> bool:
-        """Whether a larger value of one of its measures is better."""
+        """Return whether a larger value of one of its measures is better."""
         return name in self.at_least or (name not in self.at_most and bool(measure(name).higher_is_better))
 
 

@@ -126,7 +126,7 @@ class ParameterGrid:
 
     def _changes(self, node: Mapping, path: yaml.Path) -> list[Change]:
         """One change for each key of a section; anything but a key path is a problem."""
-        found = []
+        changes = []
         for key, item in node.items.items():
             steps = key_path(key)
             if steps is None or steps[0] == "seed":
@@ -134,8 +134,8 @@ class ParameterGrid:
                 wrong = right if steps else "not a key path such as mechanism[0].epsilon"
                 self.problems.append(Problem(node.keys[key], (*path, key), wrong))
             else:
-                found.append(Change(key, steps, item, (*path, key)))
-        return found
+                changes.append(Change(key, steps, item, (*path, key)))
+        return changes
 
     def _variants(self, node: Mapping) -> Axis:
         settings = []
@@ -207,13 +207,13 @@ def spell_out(root: Mapping, config: ExperimentConfig, grid: ParameterGrid, fold
     configs: list[RunConfig] = []
     settings = list(grid.settings())
     for setting in settings:
-        found = _checked(base, setting, folder, problems, texts)
-        if found is None:
+        checked = _checked(base, setting, folder, problems, texts)
+        if checked is None:
             continue
-        problems += _cannot_run(root, found, measures)
-        configs.append(found)
+        problems += _cannot_run(root, checked, measures)
+        configs.append(checked)
         for seed in config.seed_list:
-            trials.append(Planned(len(trials), setting.values, seed, replace(found, seed=seed)))
+            trials.append(Planned(len(trials), setting.values, seed, replace(checked, seed=seed)))
     if len(configs) == len(settings):  # a trial that is wrong may be the one that reads a key
         problems += _never_read(base, settings, configs)
     raise_all(problems)
@@ -344,8 +344,8 @@ def input_of(path: str | Path, reduced: bool = False, read_from: Places = READ_F
         for step in steps:
             section = section.get(step) if isinstance(section, dict) else None
         if isinstance(section, dict):
-            found = section.get("path")
-            return Input(key, found, find(found, folder) is not None) if isinstance(found, str) else None
+            named = section.get("path")
+            return Input(key, named, find(named, folder) is not None) if isinstance(named, str) else None
     return None
 
 
@@ -392,7 +392,7 @@ CHANGED = "The conditions were changed on the command line; the configuration be
 
 
 def _changes_the_setting(override: str) -> bool:
-    """Whether a change on the command line makes the file's description of its conditions wrong.
+    """Return whether a change on the command line makes the file's description of its conditions wrong.
 
     >>> [_changes_the_setting(text) for text in ("base.source.type=csv", "base.source.path=data/x", "seeds=3")]
     [True, False, False]
@@ -409,17 +409,17 @@ def _include_base(root: Mapping, folder: Path | None, problems: list[Problem]) -
     if node is None:
         problems.append(Problem(root.place, (BASE,), f"missing; it must be {A_BASE}"))
         return folder
-    found = find(node.value, folder) if isinstance(node, Scalar) and isinstance(node.value, str) else None
-    if found is None:
+    file = find(node.value, folder) if isinstance(node, Scalar) and isinstance(node.value, str) else None
+    if file is None:
         problems.append(Problem(node.place, (BASE,), f"{shown(node)} is not allowed; it must be {A_BASE}"))
         return folder
-    document, wrong = parse(read_text(found), found)
+    document, wrong = parse(read_text(file), file)
     problems += wrong
     if isinstance(document, Mapping):
         root.items[BASE] = document
     elif not wrong:
         problems.append(Problem(node.place, (BASE,), f"{shown(node)} holds no section; it must be {A_BASE}"))
-    return Path(found).parent
+    return Path(file).parent
 
 
 def reduce(root: Mapping, problems: list[Problem]) -> None:

@@ -63,7 +63,7 @@ class TrialMeasure:
 
     @property
     def is_function(self) -> bool:
-        """Whether it is ``module:function``, which may read everything of a trial."""
+        """Return whether it is ``module:function``, which may read everything of a trial."""
         return ":" in self.name
 
 
@@ -239,12 +239,12 @@ def measure(text: str) -> TrialMeasure:
 def _function(text: str) -> Callable[[Trial], Any]:
     module, _, name = text.partition(":")
     try:
-        found: Callable[[Trial], Any] = getattr(importlib.import_module(module), name)
+        function: Callable[[Trial], Any] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ParameterError("measures", text, f"a function that can be imported ({error})") from None
-    if not callable(found):
+    if not callable(function):
         raise ParameterError("measures", text, "a function")
-    return found
+    return function
 
 
 def _account(text: str) -> TrialMeasure:

@@ -49,8 +49,8 @@ def write_tables(
 
 def _results(experiment: Sweep, records: Mapping[int, Mapping[str, Any]]) -> pl.DataFrame:
     columns: dict[str, list[Any]] = {name: [] for name in experiment.columns}
-    own = ("seed", "measure", "value", "unit", "configuration", "inputs", "people", "versions")
-    columns |= {name: [] for name in own}
+    fixed = ("seed", "measure", "value", "unit", "configuration", "inputs", "people", "versions")
+    columns |= {name: [] for name in fixed}
     for trial in experiment.trials:
         record = records.get(trial.number)
         for row in record["measures"] if record else ():
@@ -153,8 +153,8 @@ def matching(frame: pl.DataFrame, where: Mapping[str, Any]) -> pl.DataFrame:
 
 def wide_summary(summary: pl.DataFrame, measures: tuple[str, ...]) -> pl.DataFrame:
     """One row a setting: ``mean``, ``low`` and ``high`` of each measure, as columns such as ``mean mae``."""
-    own = {"measure", "unit", "n", "mean", "low", "high", "standard_deviation", "minimum", "maximum"}
-    varied = [name for name in summary.columns if name not in own | {"configuration", "inputs", "versions"}]
+    statistics = {"measure", "unit", "n", "mean", "low", "high", "standard_deviation", "minimum", "maximum"}
+    varied = [name for name in summary.columns if name not in statistics | {"configuration", "inputs", "versions"}]
     wide: pl.DataFrame | None = None
     for name in dict.fromkeys(measures):
         one = summary.filter(pl.col("measure") == name).select(
@@ -224,17 +224,17 @@ def _judged(claim: Expectation, results: pl.DataFrame, varied: Sequence[str], co
     units = results.filter(pl.col("measure") == claim.measure)["unit"]
     # A ratio has no limits, even of shares.
     limits = limits_of(claim.measure, units[0]) if len(units) and claim.over is None else None
-    found = interval(values, confidence, limits) if len(values) else {"mean": None, "low": None, "high": None}
+    figure = interval(values, confidence, limits) if len(values) else {"mean": None, "low": None, "high": None}
     return {
         "says": claim.says,
         "source": claim.source,
         "number": _number(claim),
         "at_least": claim.at_least,
         "at_most": claim.at_most,
-        "value": found["mean"],
-        "low": found["low"],
-        "high": found["high"],
-        "verdict": verdict(claim, found["mean"], found["low"], found["high"]),
+        "value": figure["mean"],
+        "low": figure["low"],
+        "high": figure["high"],
+        "verdict": verdict(claim, figure["mean"], figure["low"], figure["high"]),
     }
 
 
@@ -261,7 +261,7 @@ def _means(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def verdict(claim: Expectation, mean: float | None, low: float | None, high: float | None) -> str:
-    """Whether a number agrees with a claim: its whole interval, part of it, or none of it.
+    """Return whether a number agrees with a claim: its whole interval, part of it, or none of it.
 
     >>> claim = Expectation(says="less", source="A. Author", measure="mae", at_most=1.0)
     >>> verdict(claim, 0.5, 0.4, 0.6), verdict(claim, 1.1, 0.9, 1.3), verdict(claim, 2.0, None, None)
@@ -320,14 +320,14 @@ def write_choice(experiment: Sweep, summary: pl.DataFrame, folder: Path) -> tupl
         "best": None,
         "binding": None,
     }
-    if found := binding(choose, table):
+    if decisive := binding(choose, table):
         settings = {
-            key: {name: table.row(found[key], named=True)[name] for name in experiment.columns}
-            | {f"mean {name}": table[f"mean {name}"][found[key]] for name in choose.measures}
+            key: {name: table.row(decisive[key], named=True)[name] for name in experiment.columns}
+            | {f"mean {name}": table[f"mean {name}"][decisive[key]] for name in choose.measures}
             for key in ("row", "keeping")
-            if found[key] is not None
+            if decisive[key] is not None
         }
-        choice["binding"] = {"limit": found["limit"], "setting": settings["row"], "keeping": settings.get("keeping")}
+        choice["binding"] = {"limit": decisive["limit"], "setting": settings["row"], "keeping": settings.get("keeping")}
     path = folder / "best.yaml"
     path.unlink(missing_ok=True)  # left by an earlier call with other limits
     if len(best):
@@ -372,14 +372,14 @@ def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64
     >>> {name: found.tolist() for name, found in excesses(limits, wide).items()}
     {'f1': [-1.0, 0.5], 'loss': [-0.5, 0.5]}
     """
-    found: dict[str, NDArray[np.float64]] = {}
+    by_measure: dict[str, NDArray[np.float64]] = {}
     for limits, side, sign in ((choose.at_least, "low", -1), (choose.at_most, "high", 1)):
         for name, limit in limits.items():
             mean = wide[f"mean {name}"]
             end = wide.get_column(f"{side} {name}", default=mean).fill_null(mean)
             excess = sign * (end.to_numpy().astype(np.float64) - limit) / (abs(limit) or 1.0)
-            found[name] = np.maximum(found.get(name, -np.inf), np.where(np.isnan(excess), np.inf, excess))
-    return found
+            by_measure[name] = np.maximum(by_measure.get(name, -np.inf), np.where(np.isnan(excess), np.inf, excess))
+    return by_measure
 
 
 def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
@@ -404,14 +404,14 @@ def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
     allowed = (table <= 0).all(axis=1)
     if allowed.any():
         best: float = gain[allowed].max()
-        found: dict[str, Any] | None = None
+        decisive: dict[str, Any] | None = None
         for column, name in enumerate(names):
             others = (np.delete(table, column, axis=1) <= 0).all(axis=1) & ~allowed
             better = np.where(others, gain, -np.inf)
             row = int(better.argmax())
             if better[row] > best:
-                best, found = better[row], {"limit": name, "row": row}
-        return None if found is None else found | {"keeping": int(np.where(allowed, gain, -np.inf).argmax())}
+                best, decisive = better[row], {"limit": name, "row": row}
+        return None if decisive is None else decisive | {"keeping": int(np.where(allowed, gain, -np.inf).argmax())}
     row = int(np.argmin(np.maximum(table, 0.0).sum(axis=1)))
     limit = int(np.argmax(table[row]))
     kept = table[:, limit] <= 0
@@ -427,7 +427,7 @@ def _gain(choose: Choose, name: str, values: NDArray[np.float64]) -> NDArray[np.
 
 
 def best_in_words(best: dict[str, Any]) -> str:
-    """What the best setting measured, with the intervals over seeds.
+    """Describe the measures of the best setting, with the intervals over seeds.
 
     >>> best_in_words({"means": {"mae": 2.5, "f1": 0.75}, "intervals": {"mae": [2.25, 2.75], "f1": [None, None]}})
     'mae 2.5 (2.25 to 2.75), f1 0.75'

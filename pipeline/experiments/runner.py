@@ -43,11 +43,11 @@ def run_trials(experiment: Sweep, folder: Path, n_jobs: int, listener: Listener)
     trials, reading = [], dict[str, Piece]()
     for trial in experiment.trials:
         content = inputs.of(trial.config)
-        own = reading_config(trial.config)
-        decides = [resolved(own, secrets=True), content, made_by()]
+        shared = reading_config(trial.config)
+        decides = [resolved(shared, secrets=True), content, made_by()]
         name = digest_of(decides)
-        path = folder / PEOPLE / f"{name}{'.parquet' if own.windows.per_event else '.npz'}"
-        reading.setdefault(name, Piece(decides, write_people, (own, path)))
+        path = folder / PEOPLE / f"{name}{'.parquet' if shared.windows.per_event else '.npz'}"
+        reading.setdefault(name, Piece(decides, write_people, (shared, path)))
         provenance = {"people": name, "inputs": digest_of(content)}
         arguments = (trial.config, path, config.measures, config.group_size, config.played, provenance)
         trials.append((name, Piece(trial_decides(trial, config, content), run_one, arguments)))
@@ -107,8 +107,8 @@ def trial_decides(trial: Planned, config: ExperimentConfig, inputs: Mapping[str,
     for unimportant in ("name", "output", "utility"):
         written.pop(unimportant)
     game = None if config.played is None else asdict(config.played)
-    own = {"config": written, "measures": config.measures, "group_size": config.group_size, "attack": game}
-    return own | {"inputs": inputs} | made_by()
+    decisive = {"config": written, "measures": config.measures, "group_size": config.group_size, "attack": game}
+    return decisive | {"inputs": inputs} | made_by()
 
 
 class _Inputs:
@@ -263,5 +263,5 @@ def _choice(choice: Mapping[str, Any]) -> str:
     if choice["best"] is None:
         return f"chosen    nothing: none of {choice['settings']:,} settings keeps all limits"
     values = ", ".join(f"{name}={value}" for name, value in choice["best"]["values"].items())
-    found = results.best_in_words(choice["best"])
-    return f"chosen    {values}: {found} ({choice['allowed']:,} of {choice['settings']:,} settings keep all limits)"
+    words = results.best_in_words(choice["best"])
+    return f"chosen    {values}: {words} ({choice['allowed']:,} of {choice['settings']:,} settings keep all limits)"

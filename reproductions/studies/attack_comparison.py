@@ -44,23 +44,23 @@ class AttackComparison(CabStudy):
         prior, _, attack = piece.name.partition(" ")
         sizes = {"n_components": self.components, "seed": self.seed}
         if prior == "subset":
-            own = {"group_size": self.group_size, "known": self.known, "n_samples": self.samples}
-            game = subset_game(presence, **own, **sizes)
+            game_sizes = {"group_size": self.group_size, "known": self.known, "n_samples": self.samples}
+            game = subset_game(presence, **game_sizes, **sizes)
         else:
             game = past_game(presence, prior, group_size=self.past_group_size, groups=self.past_groups, **sizes)
         return {"area": np.array([game.attack(piece.target, attack=attack).auc])}
 
-    def tables(self, presence: Binary, found: Mapping[TargetPiece, Figures]) -> Tables:
+    def tables(self, presence: Binary, measured: Mapping[TargetPiece, Figures]) -> Tables:
         """Mean and deciles of the areas: one table for known locations, one for the known past."""
         areas: dict[str, list[float]] = {}
-        for piece, figures in found.items():
+        for piece, figures in measured.items():
             areas.setdefault(piece.name, []).append(float(figures["area"][0]))
-        by_name = {name: np.array(own) for name, own in areas.items()}
+        by_name = {name: np.array(values) for name, values in areas.items()}
         return {
             "membership_comparison": comparison_table(
-                {name.removeprefix("subset "): own for name, own in by_name.items() if name.startswith("subset ")}
+                {name.removeprefix("subset "): values for name, values in by_name.items() if name.startswith("subset ")}
             ),
             "membership_past_attacks": comparison_table(
-                {name: own for name, own in by_name.items() if not name.startswith("subset ")}
+                {name: values for name, values in by_name.items() if not name.startswith("subset ")}
             ),
         }

@@ -64,15 +64,15 @@ class ConditionalTrace(Study):
         columns = {"time": times, "is_secret": is_secret, "trace": trace, "truth": truth, "hypothesis": hypothesis}
         return {name: np.asarray(column, np.float64) for name, column in columns.items()}
 
-    def tables(self, data: None, found: Mapping[Half, Figures]) -> Tables:
+    def tables(self, data: None, figures: Mapping[Half, Figures]) -> Tables:
         """``conditional_losses`` by noise variance and length scale; ``conditional_hypotheses``, a row a point.
 
         The latter has the ``trace``, drawn from the prior, and the expected positions ``truth`` given its secret points
         and ``hypothesis`` given points at most radius 1 from them in the mean square.
         """
-        points = pl.DataFrame(found[Half("hypotheses")])
+        points = pl.DataFrame(figures[Half("hypotheses")])
         return {
-            "conditional_losses": pl.DataFrame(found[Half("losses")]),
+            "conditional_losses": pl.DataFrame(figures[Half("losses")]),
             "conditional_hypotheses": points.with_columns(
                 pl.col("time").cast(pl.Int64), pl.col("is_secret").cast(pl.Boolean)
             ),

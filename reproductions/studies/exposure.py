@@ -1,4 +1,4 @@
-"""Who is exposed to an adversary who knows locations, and by what: figures 3 and 4(b), table 2."""
+"""Exposure to an adversary who knows locations, and the features behind it: figures 3 and 4(b), table 2."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class Exposure(CabStudy):
 
     def measure(self, presence: Binary, piece: TargetPiece) -> Figures:
         """Area and margin of the attack on one target, and what the components load."""
-        own = {"group_size": self.group_size, "known": self.known, "n_samples": self.samples}
-        game = subset_game(presence, **own, n_components=self.components, seed=self.seed)
+        sizes = {"group_size": self.group_size, "known": self.known, "n_samples": self.samples}
+        game = subset_game(presence, **sizes, n_components=self.components, seed=self.seed)
         return study({NAME: game}, piece.target)
 
-    def tables(self, presence: Binary, found: Mapping[TargetPiece, Figures]) -> Tables:
+    def tables(self, presence: Binary, figures: Mapping[TargetPiece, Figures]) -> Tables:
         """Exposure, and where, when and by which features the most exposed tenth differs from the least."""
-        week, exposure = presence[:, :WEEK], exposure_of(found, (NAME,))
+        week, exposure = presence[:, :WEEK], exposure_of(figures, (NAME,))
         targets = exposure.targets
         most, least = extremes(targets, exposure.areas[NAME], exposure.margins[NAME])
         return {

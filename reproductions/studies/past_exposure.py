@@ -1,4 +1,4 @@
-"""Who is exposed to an adversary who knows past participation, and by what: figure 5(b), table 3."""
+"""Exposure to an adversary who knows past participation, and the features behind it: figure 5(b), table 3."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class PastExposure(CabStudy):
         games = {prior: past_game(presence, prior, **sizes, seed=self.seed) for prior in PAST_PRIORS}
         return study(games, piece.target)
 
-    def tables(self, presence: Binary, found: Mapping[TargetPiece, Figures]) -> Tables:
-        """How exposed people are; where, when and by what, with different groups."""
-        exposure, prior = exposure_of(found, PAST_PRIORS), "different_groups"
+    def tables(self, presence: Binary, figures: Mapping[TargetPiece, Figures]) -> Tables:
+        """Exposure of people by place, hour and feature, with different groups."""
+        exposure, prior = exposure_of(figures, PAST_PRIORS), "different_groups"
         most, least = extremes(exposure.targets, exposure.areas[prior], exposure.margins[prior])
         last = presence[:, -WEEK:]
         return {

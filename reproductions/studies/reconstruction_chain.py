@@ -51,9 +51,9 @@ class ReconstructionChain(Study):
         """Bounds and attacks at one place of a sweep."""
         return chain_figures(piece, self.tau, self.draws, self.trajectories, self.samples, self.seed)
 
-    def tables(self, data: None, found: Mapping[Swept, Figures]) -> Tables:
+    def tables(self, data: None, measured: Mapping[Swept, Figures]) -> Tables:
         """The sweeps with the figure that shows them, and how far each bound is above the best attack."""
-        rows = [row for piece, figures in found.items() for row in sweep_rows(piece, figures)]
+        rows = [row for piece, figures in measured.items() for row in sweep_rows(piece, figures)]
         table = pl.DataFrame(rows, schema_overrides={"low": pl.Float64, "high": pl.Float64}, infer_schema_length=None)
         figure = pl.when(pl.col("sweep") == "sigma").then(7).otherwise(5).alias("figure")
         return {

@@ -62,7 +62,7 @@ class ReconstructionCheckins(Study):
         return (self.path,) if self.path else ()
 
     def data(self) -> IntArray:
-        """Who was where in each window, shape (n_people, n_windows)."""
+        """Place of everybody in each window, shape (n_people, n_windows)."""
         visits = read_checkins(self.data_set, self.path) if self.path else made_up_checkins(self.people, self.seed)
         return trajectories(visits, self.min_windows)
 
@@ -83,10 +83,10 @@ class ReconstructionCheckins(Study):
             return binned_bounds(known, piece.place.sweep, self.draws, self.seed)
         return people_figures(known, piece.place, self.draws, self.seed)
 
-    def tables(self, data: IntArray, found: Mapping[SmoothingPiece, Figures]) -> Tables:
+    def tables(self, data: IntArray, measured: Mapping[SmoothingPiece, Figures]) -> Tables:
         """The sweeps, how far each bound is above the best attack, and the ranges, with the figure that shows them."""
         swept, ranges = [], []
-        for piece, figures in found.items():
+        for piece, figures in measured.items():
             key = {"people": len(data), "smoothing": piece.smoothing, "towards": piece.towards}
             if piece.place.sweep in BINS:
                 ranges += [

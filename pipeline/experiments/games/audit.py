@@ -29,7 +29,7 @@ ENDLESS = 336
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found beside what is claimed."""
+    """Result of an audit beside the claimed loss."""
 
     bound: OneRunBound  # lower bound on ε from the guesses
     # ε of one planted person at the bound's δ: the dearest of what they were charged, or the budget that an
@@ -41,7 +41,7 @@ class Audit:
 
     @property
     def convicted(self) -> bool:
-        """Whether the release loses more than is claimed, at the bound's confidence."""
+        """Return whether the release loses more than is claimed, at the bound's confidence."""
         return self.bound.epsilon > self.claimed
 
     def as_dict(self) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def _stretches(plan: Plan, n_windows: int, length: int | None, n_own: int) -> It
 
 
 def _budget(plan: Plan, length: int | None) -> tuple[float, bool]:
-    """What an adaptive schedule may spend on a stretch, whatever it did spend, and whether that is ρ; else 0."""
+    """Amount an adaptive schedule may spend on a stretch, whatever it did spend, and whether that is ρ; else 0."""
     promised = plan.chain.guarantee
     if promised.adaptive and promised.amount is not None and length is None:
         return promised.amount, promised.concentrated
@@ -247,7 +247,7 @@ def _budget(plan: Plan, length: int | None) -> tuple[float, bool]:
 
 
 def _unit(plan: Plan, stretches: Sequence[NDArray[np.int64]], n_own: int) -> str:
-    """What a planted person does, in words."""
+    """Describe what a planted person does."""
     longest = max(len(stretch) for stretch in stretches)
     windows = "one window" if longest == 1 else f"{longest} windows"
     cells = "one cell" if n_own == 1 else f"{n_own} cells"

@@ -58,7 +58,7 @@ def attack_and_figure(name: str) -> tuple[str, str]:
 
 
 def plays_membership(name: str) -> bool:
-    """Whether a measure is an attack on membership, which the section ``attack`` is about."""
+    """Return whether a measure is an attack on membership, which the section ``attack`` is about."""
     return name.startswith("attack/") and not name.startswith(f"attack/{RECOVERY}/")
 
 
@@ -109,18 +109,18 @@ def positions_of(space: Space) -> NDArray[np.float64] | None:
     corners = [corners_of(cell) for cell in space.geometry()]
     if not all(map(len, corners)):
         return None
-    middles = np.array([(own.min(axis=0) + own.max(axis=0)) / 2 for own in corners])[:, ::-1]
+    middles = np.array([(points.min(axis=0) + points.max(axis=0)) / 2 for points in corners])[:, ::-1]
     return offsets_between(middles.mean(axis=0), middles)
 
 
-def recovery_figure(found: Recovery, figure: str, plan: Plan) -> float:
+def recovery_figure(recovery: Recovery, figure: str, plan: Plan) -> float:
     """One figure of `RECOVERY_FIGURES`; a distance needs cells with a place."""
     if figure != "distance":
-        return found.found.accuracy if figure == "accuracy" else float(getattr(found, figure))
+        return recovery.found.accuracy if figure == "accuracy" else float(getattr(recovery, figure))
     if positions_of(plan.space) is None:
         right = "one whose cells have a place, for attack/recovery/distance"
         raise ParameterError("space", type(plan.space).__name__.lower(), right)
-    return found.found.distance
+    return recovery.found.distance
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Attacked:
 
     @cached_property
     def presence(self) -> Presence:
-        """Who was where, read once for all attacks."""
+        """Presence of everybody, read once for all attacks."""
         return read_presence(self.plan, self.game.periods(self.plan.grid.n_windows)[0][1])
 
     @cached_property
@@ -160,9 +160,9 @@ class Attacked:
         """Labels and scores of the challenges of every target, on raw or released aggregates."""
         if (attack, released) not in self._made:
             game = replace(self.game, attack=attack)
-            own, defense = membership_game(self.plan, self.presence, game, released=released)
+            membership, defense = membership_game(self.plan, self.presence, game, released=released)
             targets = targets_of(self.presence, self.game, self.plan.config.seed or 0)
-            self._made[attack, released] = [own.scores(one, defense=defense, attack=attack) for one in targets]
+            self._made[attack, released] = [membership.scores(one, defense=defense, attack=attack) for one in targets]
         return self._made[attack, released]
 
     def _areas(self, attack: str, released: bool) -> NDArray[np.float64]:

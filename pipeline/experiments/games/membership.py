@@ -137,10 +137,10 @@ def attack(
     def play(piece: tuple[int, bool]) -> tuple[tuple[int, bool], Record]:
         """Attack one target, through the release or the raw counts."""
         target, released = piece
-        own, defense = games[released]
+        membership, defense = games[released]
         user = " ".join(str(word) for word in presence.users[target])
         row = {"user": user, "mobility": MOBILITY_GROUPS[mobility[target]], "released": released}
-        return piece, row | asdict(own.attack(target, defense=defense, attack=game.attack))
+        return piece, row | asdict(membership.attack(target, defense=defense, attack=game.attack))
 
     end = math.inf if minutes is None else time.monotonic() + 60 * minutes
     waiting = [piece for piece in pieces if piece not in rows]
@@ -183,14 +183,14 @@ def game_name(config: RunConfig, played: Any, presence: Presence) -> str:
 
     ``played`` holds the parameters of the game as plain values.
     """
-    own = hashlib.sha256(digest(config))
+    digested = hashlib.sha256(digest(config))
     plugins = [content_digest(folder) for folder in config.plugins]
-    own.update(json.dumps([config.seed, played, made_by(), plugins], sort_keys=True).encode())
+    digested.update(json.dumps([config.seed, played, made_by(), plugins], sort_keys=True).encode())
     for binary in (presence.raw, presence.released):
-        own.update(str(binary.shape).encode())
+        digested.update(str(binary.shape).encode())
         for person in binary:
-            own.update(np.packbits(person).tobytes())
-    return own.hexdigest()[:32]
+            digested.update(np.packbits(person).tobytes())
+    return digested.hexdigest()[:32]
 
 
 def _complete(rows: Iterable[tuple[int, bool]]) -> list[int]:
@@ -213,7 +213,7 @@ def counts_plan(config: RunConfig) -> Plan:
 
 
 def targets_of(presence: Presence, game: Game, seed: int) -> list[int]:
-    """Whom to attack, a third of each mobility group."""
+    """Draw the people to attack, a third of each mobility group."""
     n_people = len(presence.users)
     if n_people < len(MOBILITY_GROUPS):
         raise DataError(f"{n_people} seen in these windows; an attack needs at least {len(MOBILITY_GROUPS)} people")
@@ -226,7 +226,7 @@ def membership_game(
 ) -> tuple[MembershipGame, Defense | None]:
     """The game over raw or released presence, and what the run's mechanism does to its aggregates."""
     observation, inference = game.periods(plan.grid.n_windows)
-    own = MembershipGame(
+    membership = MembershipGame(
         presence.released if released else presence.raw,
         prior=game.prior,
         group_size=game.people_in_a_group(len(presence.users)),
@@ -238,7 +238,7 @@ def membership_game(
         n_components=game.components,
         seed=plan.config.seed or 0,
     )
-    return own, _defense(plan, own) if released else None
+    return membership, _defense(plan, membership) if released else None
 
 
 def _defense(plan: Plan, game: MembershipGame) -> Defense | None:

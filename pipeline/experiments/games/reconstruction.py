@@ -107,8 +107,8 @@ def settle(game: ReconstructionGame, config: RunConfig, n_windows: int, n_cells:
     """Resolve the parameters of a game for a run of that size."""
     if n_windows < 3:
         raise ParameterError("windows", n_windows, "3 or more in a run: two to learn from, one to attack")
-    own = next((each for each in config.accountants if isinstance(each, Reconstruction)), None)
-    horizon = game.horizon or (own.horizon if own else min(10, max(n_windows // 2, 1)))
+    accountant = next((each for each in config.accountants if isinstance(each, Reconstruction)), None)
+    horizon = game.horizon or (accountant.horizon if accountant else min(10, max(n_windows // 2, 1)))
     if horizon > n_windows - 2:
         raise ParameterError(
             "horizon", horizon, f"at most {n_windows - 2}: two of {n_windows} windows are learned from"
@@ -118,17 +118,19 @@ def settle(game: ReconstructionGame, config: RunConfig, n_windows: int, n_cells:
     if training < 2 or training + horizon > n_windows:
         right_size = f"2 to {n_windows - horizon}, so that {horizon} of the {n_windows} windows are left to attack"
         raise ParameterError("training", training, right_size)
-    given = game.tolerance if game.tolerance is not None else (own.tolerance if own else min(2, horizon - 1))
+    given = (
+        game.tolerance if game.tolerance is not None else (accountant.tolerance if accountant else min(2, horizon - 1))
+    )
     if given >= horizon:
         raise ParameterError("tolerance", given, f"below the horizon of {horizon} windows, or every guess succeeds")
     if game.learned:
         known = KnownPrior(learned=game.learned, windows=training)
-    elif own:
-        known = replace(own.prior, windows=training)
+    elif accountant:
+        known = replace(accountant.prior, windows=training)
     else:
         known = KnownPrior(estimate="first", windows=training, top=PLACES if n_cells > PLACES else None)
     n_segments = min(game.stretches, (n_windows - training) // horizon)
-    tunes = own is None and not game.learned
+    tunes = accountant is None and not game.learned
     return Settings(horizon=horizon, tolerance=given, n_segments=n_segments, known=known, tunes=tunes)
 
 
@@ -258,21 +260,21 @@ def reconstruct(
     )
     folder = Path(folder or config.output.path)
     name, kept = _name(config, game, settings, presence), RecordFolder(folder / "operator" / "attack")
-    found = {
+    records = {
         number: row for number, target in enumerate(targets) if (row := kept.read([name, int(target)])) is not None
     }
-    n_resumed = len(found)
-    waiting = [number for number in range(len(targets)) if number not in found]
+    n_resumed = len(records)
+    waiting = [number for number in range(len(targets)) if number not in records]
     listener(n_resumed, len(targets))
     attack = partial(_attack, known, observed, trajectories[targets], settings, bounds)
     for number, result in in_threads(attack, waiting, n_jobs or os.cpu_count() or 1):
         target = int(targets[number])
         user = " ".join(str(word) for word in presence.users[target])
-        own = {"target": target, "user": user, "mobility": MOBILITY_GROUPS[mobility[number]]}
-        found[number] = {"rows": rows_of(own, result, known.assumption, settings)}
-        kept.write([name, target], found[number])
-        listener(len(found), len(targets))
-    rows = [row for number in sorted(found) for row in found[number]["rows"]]
+        identity = {"target": target, "user": user, "mobility": MOBILITY_GROUPS[mobility[number]]}
+        records[number] = {"rows": rows_of(identity, result, known.assumption, settings)}
+        kept.write([name, target], records[number])
+        listener(len(records), len(targets))
+    rows = [row for number in sorted(records) for row in records[number]["rows"]]
     table = write_table(folder / "operator" / TABLE, name, rows, SCHEMA, ("target",))
     played = {**asdict(game), "horizon": settings.horizon, "tolerance": settings.tolerance}
     played |= {"stretches": settings.n_segments, "training": settings.training, "n_people": len(presence.users)}
@@ -291,12 +293,12 @@ def planned_segments(plan: Plan, places: PriorPlaces, settings: Settings) -> tup
     """The sensors and noise of each segment, as known before its first window."""
     releasing = Releasing(plan.chain.reader, plan.config.mechanism)
     outlook = ReleaseForecast(places, settings.horizon, releasing, plan.facts(), plan.grid.windows)
-    state, found = outlook.start(), []
+    state, planned = outlook.start(), []
     for index in range(1, settings.n_windows + 1):
         if index > settings.training and (index - settings.training - 1) % settings.horizon == 0:
-            found.append(outlook.coming(index, state))
+            planned.append(outlook.coming(index, state))
         state = outlook.after(index, state)
-    return tuple(found)
+    return tuple(planned)
 
 
 def _name(config: RunConfig, game: ReconstructionGame, settings: Settings, presence: Presence) -> str:
@@ -403,8 +405,10 @@ def _predictive_log_likelihood(known: KnownPrior, training: Training) -> float:
         return float(np.log(np.stack(likelihood)).mean())
 
 
-def rows_of(own: Mapping[str, Any], found: TargetResult, assumption: str, settings: Settings) -> list[dict[str, Any]]:
-    """Rows of one target, whose columns ``target``, ``user`` and ``mobility`` are ``own``.
+def rows_of(
+    identity: Mapping[str, Any], result: TargetResult, assumption: str, settings: Settings
+) -> list[dict[str, Any]]:
+    """Rows of one target, whose columns ``target``, ``user`` and ``mobility`` are ``identity``.
 
     ``<estimator>_success`` and ``<estimator>_hits`` (share of the windows guessed right) on its true trajectory,
     ``<estimator>_success_made_up`` on trajectories simulated from its prior, by an adversary who knows the place just
@@ -418,10 +422,10 @@ def rows_of(own: Mapping[str, Any], found: TargetResult, assumption: str, settin
     fixed: dict[str, Any] = {
         "stream": STREAM,
         "accountant": ACCOUNTANT,
-        "subject": f"target {own['target']}",
+        "subject": f"target {identity['target']}",
         "window": None,
     }
-    fixed |= {"adjacency": text, "status": "final", "stretches": settings.n_segments, **own}
+    fixed |= {"adjacency": text, "status": "final", "stretches": settings.n_segments, **identity}
 
     def row(name: str, value: float, trials: int, limits: tuple[float, float] | None = None) -> dict[str, Any]:
         """One figure with its limits, unit and number of trials."""
@@ -430,11 +434,11 @@ def rows_of(own: Mapping[str, Any], found: TargetResult, assumption: str, settin
         return fixed | {"name": name, "value": value, "low": low, "high": high, "unit": unit, "trials": trials}
 
     rows = []
-    for kind, n_right in found.n_right.items():
+    for kind, n_right in result.n_right.items():
         rate, trials = float((n_right >= settings.horizon - settings.tolerance).mean()), n_right.shape[1]
         rows.append(row(f"{kind}_success", rate, n_right.size, binomial_limits(rate, trials)))
         rows.append(row(f"{kind}_hits", float(n_right.mean()) / settings.horizon, n_right.size))
-    for kind, (successes, n) in found.simulated.items():
+    for kind, (successes, n) in result.simulated.items():
         rate = successes / n
         rows.append(row(f"{kind}_success_made_up", rate, n, binomial_limits(rate, n)))
-    return [*rows, row(BOUND, found.bound, 0)]
+    return [*rows, row(BOUND, result.bound, 0)]

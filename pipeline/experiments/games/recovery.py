@@ -58,12 +58,12 @@ def recovery(
     positions, known = knowledge(plan, range(1, n_windows + 1))
     begun(chosen.size, n_people)
     listener(0, len(counts))
-    found: dict[str, Found] = {}
+    agreement: dict[str, Found] = {}
     for done, (name, shown) in enumerate(counts.items(), 1):
         one = trajectory_recovery(raw, shown, positions, **known, seed=config.seed or 0)
-        found |= {name: one.found, NOTHING: one.nothing, SHUFFLED: one.shuffled}
+        agreement |= {name: one.found, NOTHING: one.nothing, SHUFFLED: one.shuffled}
         listener(done, len(counts))
-    rows = [{"from": name, **asdict(found[name])} for name in (RAW, RELEASED, NOTHING, SHUFFLED)]
+    rows = [{"from": name, **asdict(agreement[name])} for name in (RAW, RELEASED, NOTHING, SHUFFLED)]
     if positions_of(plan.space) is None:
         rows = [row | {"distance": None} for row in rows]
     summary = {
@@ -74,7 +74,7 @@ def recovery(
             "n_windows": plan.grid.n_windows,
         },
         "found": rows,
-        "gain": found[RELEASED].accuracy - max(found[NOTHING].accuracy, found[SHUFFLED].accuracy),
+        "gain": agreement[RELEASED].accuracy - max(agreement[NOTHING].accuracy, agreement[SHUFFLED].accuracy),
         "mechanism": resolved(config)["mechanism"],
         "versions": versions(),
     }
@@ -84,7 +84,7 @@ def recovery(
 
 
 def _released(plan: Plan, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """What the run's steps release of some counts, with the run's noise."""
+    """Release some counts through the run's steps, with the run's noise."""
     windows = plan.grid.windows(1, len(counts))
     made = run_mechanism(plan.mechanism, counts, plan.facts(), windows=windows, source=plan.keys.noise())
     return np.array([np.broadcast_to(release.values, counts.shape[1]) for release in made], np.float64)

@@ -108,7 +108,7 @@ class FpaPaper(FourierMechanism):
         return self._held(values), further
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """What is shown of the coefficients, block by block."""
+        """Show the counts that the kept coefficients give, block by block."""
         return self._held(super().without_noise(counts))
 
     def _held(self, values: NDArray[Any]) -> NDArray[Any]:
