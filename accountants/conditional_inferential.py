@@ -113,7 +113,7 @@ class ConditionalInferential(TracePrior, Accountant):
         """Nothing released; no bound is known for counts."""
         mechanism = facts.mechanism
         sigma = getattr(mechanism, "deviation", None)
-        is_bounded = mechanism is not None and mechanism.on_points
+        is_bounded = mechanism is not None and mechanism.guarantee.on_points
         trace = self._trace(sigma, is_bounded)
         return trace, trace.start()
 

@@ -12,9 +12,10 @@ from scipy.stats import binom
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
 from penstock.accountants.core.charges import pure_epsilon
-from penstock.mechanisms.core.contract import Release, Window
+from penstock.mechanisms.core.contract import EventStep, Release, Window
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.state import State
+from penstock.mechanisms.raw import Raw
 from penstock.mechanisms.sampling import Sampling
 
 __all__ = ["CrowdBlending", "amplified_delta", "amplified_epsilon"]
@@ -109,7 +110,10 @@ class CrowdBlending(Accountant):
 
     def start(self, facts: AccountingFacts) -> tuple[Mapping[str, Any], State]:
         """Work out the figures of one window."""
-        crowd = facts.mechanism.guarantee.crowd if facts.mechanism else None
+        # Counts as they are may be released through post-processing that hides small ones.
+        shown = (step for step in facts.steps if not isinstance(step, EventStep | Raw))
+        first = next(shown, facts.mechanism)
+        crowd = first.guarantee.crowd if first else None
         model: dict[str, Any] = {"crowd": crowd, "amplified": None}
         sampling = next((step for step in facts.steps if isinstance(step, Sampling)), None)
         n_counts = min(facts.max_cells, facts.n_cells)

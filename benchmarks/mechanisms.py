@@ -19,9 +19,10 @@ from benchmarks.measure import Benchmark, Peer, Program, Scale, penstock
 from penstock.mechanisms import get, names
 from penstock.mechanisms.adaptive_ranges import AdaptiveRanges
 from penstock.mechanisms.core.chain import Chain
-from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.contract import Facts, Mechanism
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.plugin import examples_of
 from penstock.mechanisms.core.run import run_mechanism, run_traces
 from penstock.mechanisms.core.samplers.integers import gaussian_magnitude
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
@@ -59,9 +60,10 @@ def plain_fourier() -> NDArray[np.float64]:
 
 def count_mechanisms(scale: Scale) -> Iterator[Benchmark]:
     """A window of every mechanism on counts, beside plain NumPy with the same arithmetic."""
-    on_noise = ("adaptive_ranges", "fpa", "suppress_unpopular", "filter", "kalman")
+    apart = ("adaptive_ranges", "fpa", "suppress_unpopular")
+    examples = {name: examples_of(get(name))[0] for name in names() if name not in apart}
     mechanisms: dict[str, Any] = {
-        name: get(name).examples()[0] for name in names() if "counts" in get(name).stages and name not in on_noise
+        name: one for name, one in examples.items() if isinstance(one, Mechanism) and not one.guarantee.on_points
     }
     # Alone they hand on what they get: they work on noise.
     mechanisms |= {

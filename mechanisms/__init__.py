@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.mechanisms.core.contract import Facts, Mechanism
+    from penstock.mechanisms.core.contract import ChainStep, Facts, Mechanism
     from penstock.mechanisms.core.run import run_mechanism
 
 
@@ -21,8 +21,8 @@ def names() -> tuple[str, ...]:
     return MECHANISMS.names()
 
 
-def get(name: str) -> type[Mechanism]:
-    """Class of one mechanism by its YAML name; raises `UnknownPlugin` with near misses.
+def get(name: str) -> type[ChainStep]:
+    """Class of one mechanism, event step or post-processing by its YAML name; raises `UnknownPlugin` with near misses.
 
     >>> get("raw").__name__
     'Raw'

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import Mechanism, Release, Window
@@ -72,12 +73,14 @@ class CrowdBlending(Mechanism):
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish one window."""
-        return self.form.step(window, counts, state, noise)
+        if isinstance(self.form, PerturbSmall):
+            return self.form.step(window, counts, state, noise)
+        return [Release.of(window, self.without_noise(counts), (Exact(),))], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """Large counts are exact."""
         return (Exact(),)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """That of the mechanism behind the name."""
-        return self.form.without_noise(counts)
+        """The counts, without those that are suppressed."""
+        return counts if self.epsilon is not None else np.where(counts < self.threshold, 0, counts)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Facts, Release, Transformation
+from penstock.mechanisms.core.contract import Facts, Postprocess, Release
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.portable import exp, expm1, millionths
 from penstock.mechanisms.core.state import State
@@ -40,7 +40,7 @@ LEAST = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filter(Transformation):
+class Filter(Postprocess):
     """Release the best guess of each count, with its standard deviation, in place of the noisy count.
 
     Parameters
@@ -50,7 +50,7 @@ class Filter(Transformation):
 
     **Privacy.** No guarantee of its own: it reads earlier releases and public facts only, so that the step before it
     keeps its unit, neighbours and budget, and nothing more is charged (post-processing; Dwork, McSherry, Nissim, Smith
-    2006). Alone, without a release before it, it shows exact counts.
+    2006).
 
     Notes
     -----
@@ -112,10 +112,6 @@ class Filter(Transformation):
             "common_errors": facts.constant(COMMON_ERROR**2),
             "common_weights": facts.constant(1.0),
         }
-
-    def transform(self, values: Array, state: State) -> tuple[Array, State]:
-        """The values: without noise there is nothing to filter."""
-        return values, state
 
     def process(self, release: Release, state: State) -> tuple[Release, State]:
         """The filtered release, and the state that has learned from it.

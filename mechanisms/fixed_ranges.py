@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Transformation
+from penstock.mechanisms.core.contract import Postprocess
 from penstock.mechanisms.core.plugin import parameter
-from penstock.mechanisms.core.state import State
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedRanges(Transformation):
+class FixedRanges(Postprocess):
     """Show each count as the middle of its range: 0 to width − 1, width to 2·width − 1, and so on.
 
     Parameters
@@ -39,10 +37,6 @@ class FixedRanges(Transformation):
 
     width: int = parameter(doc="counts in a range", at_least=1)
 
-    def transform(self, values: NDArray[np.float64], state: State) -> tuple[NDArray[np.float64], State]:
+    def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The middle of each value's range."""
-        return np.floor(values / self.width) * self.width + self.width // 2, state
-
-    def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """The middle of each count's range."""
-        return self.transform(np.asarray(counts, np.float64), {})[0]
+        return np.floor(values / self.width) * self.width + self.width // 2

@@ -53,7 +53,6 @@ class GaussianTrace(Scheduled):
 
     sigma: float | PlannedNoise = parameter(doc="standard deviation on each axis in metres, or a conditional_goal")
     radius: float | None = parameter(None, doc="distance of the two hypotheses about a secret point; unset: 1", above=0)
-    stages: ClassVar[tuple[str, ...]] = ("points",)
     theorem: ClassVar[str] = "Bun and Steinke 2016, proposition 1.6"
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Facts, Release, Transformation
+from penstock.mechanisms.core.contract import Facts, Postprocess, Release
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.filter import noise_variance
@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kalman(Transformation):
+class Kalman(Postprocess):
     """Release the mean and the standard deviation of each count, taken for a random walk seen through noise.
 
     Parameters
@@ -26,7 +26,7 @@ class Kalman(Transformation):
         Variance of the change of a count from one window to the next.
 
     **Privacy.** No guarantee of its own: it reads earlier releases and public facts only, so that the step before it
-    keeps its unit, neighbours and budget (post-processing). Alone, without a release before it, it shows exact counts.
+    keeps its unit, neighbours and budget (post-processing).
 
     Notes
     -----
@@ -52,10 +52,6 @@ class Kalman(Transformation):
         """Nothing seen yet: no estimate, of infinite variance."""
         shape = (*facts.shape, facts.n_cells)
         return {"estimate": np.zeros(shape), "variance": np.full(shape, np.inf)}
-
-    def transform(self, values: Array, state: State) -> tuple[Array, State]:
-        """The values: without noise there is nothing to filter."""
-        return values, state
 
     def process(self, release: Release, state: State) -> tuple[Release, State]:
         """The filtered release, and the next state."""

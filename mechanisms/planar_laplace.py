@@ -45,7 +45,6 @@ class PlanarLaplace(Scheduled):
         doc="cost of telling two points `radius` metres apart, at each point", above=0, unit="nats"
     )
     radius: float | None = parameter(None, doc="distance of two points that epsilon is about; unset: 1", above=0)
-    stages: ClassVar[tuple[str, ...]] = ("points",)
     theorem: ClassVar[str] = "Andrés, Bordenabe, Chatzikokolakis, Palamidessi 2013, section 4.1"
 
     @property

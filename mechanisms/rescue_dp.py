@@ -68,7 +68,6 @@ class RescueDp(WEventSchedule):
     group_below: float = parameter(30.0, doc="predicted counts below it are released in groups", at_least=0)
     growth: float = parameter(10.0, doc="windows by which the interval can grow at once", at_least=0, unit="windows")
     noise: str = parameter("discrete_laplace", doc="noise family", choices=families("counts"))
-    stages: ClassVar[tuple[str, ...]] = ("counts",)
     adaptive: ClassVar[bool] = True
     first: ClassVar[dict[str, Any]] = {"due": 0, "interval": 1.0, "changes": np.full(MEMORY, np.nan)}
 

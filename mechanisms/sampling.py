@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Mechanism, Window
+from penstock.mechanisms.core.contract import EventStep, Window
 from penstock.mechanisms.core.events import FREE, Block, Event, Exact, Sampled
 from penstock.mechanisms.core.plugin import parameter
 
@@ -16,7 +16,7 @@ UNITS = ("membership", "user")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampling(Mechanism):
+class Sampling(EventStep):
     """Count each distinct membership with a given probability, decided by a keyed hash.
 
     Parameters
@@ -45,10 +45,7 @@ class Sampling(Mechanism):
     """
 
     rate: float = parameter(doc="probability with which a membership is counted", above=0, at_most=1)
-    unit: str = parameter(  # type: ignore[assignment]  # a parameter: a step on events protects no unit
-        "membership", doc="what is kept or dropped as one", choices=UNITS
-    )
-    stages: ClassVar[tuple[str, ...]] = ("events",)
+    unit: str = parameter("membership", doc="what is kept or dropped as one", choices=UNITS)
 
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]

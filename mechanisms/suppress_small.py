@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Transformation
+from penstock.mechanisms.core.contract import Postprocess
 from penstock.mechanisms.core.guarantee import CROWD_THEOREM, Guarantee
 from penstock.mechanisms.core.plugin import parameter
-from penstock.mechanisms.core.state import State
 
 
 @dataclass(frozen=True, kw_only=True)
-class SuppressSmall(Transformation):
+class SuppressSmall(Postprocess):
     """Show counts below a threshold as 0, and all others as they are.
 
     Parameters
@@ -46,10 +44,6 @@ class SuppressSmall(Transformation):
         """What is shown comes from a whole crowd; the rest is not shown."""
         return Guarantee(crowd=(self.threshold, 0.0), theorem=CROWD_THEOREM)
 
-    def transform(self, values: NDArray[np.float64], state: State) -> tuple[NDArray[np.float64], State]:
+    def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Zeros for what is below the threshold."""
-        return np.where(values < self.threshold, 0.0, values), state
-
-    def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """The counts that are not suppressed."""
-        return np.where(counts < self.threshold, 0, counts)
+        return np.where(values < self.threshold, 0.0, values)

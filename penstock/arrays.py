@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from penstock.mechanisms.core.contract import Mechanism
+    from penstock.mechanisms.core.contract import ChainStep, Mechanism
     from penstock.pipeline.reporting.drawing import Drawing
 
 
@@ -92,7 +92,7 @@ class Released:
 
 def release(
     counts: ArrayLike,
-    mechanism: str | Mapping[str, Any] | Mechanism | Sequence[str | Mapping[str, Any] | Mechanism],
+    mechanism: str | Mapping[str, Any] | ChainStep | Sequence[str | Mapping[str, Any] | ChainStep],
     *,
     max_cells: int,
     seed: int = 0,
@@ -210,7 +210,7 @@ def _checked(counts: ArrayLike, axes: str) -> NDArray[Any]:
     return turned
 
 
-def _steps(mechanism: Any, parameters: dict[str, Any]) -> list[Mechanism]:
+def _steps(mechanism: Any, parameters: dict[str, Any]) -> list[ChainStep]:
     """The steps, built and on counts; parameters belong to a mechanism that is named alone."""
     if isinstance(mechanism, str):
         steps = [_built(mechanism, parameters, "mechanism")]
@@ -223,14 +223,16 @@ def _steps(mechanism: Any, parameters: dict[str, Any]) -> list[Mechanism]:
         steps = [_step(mechanism, "mechanism")]
     if not steps:
         raise ParameterError("mechanism", mechanism, "a mechanism on counts, or a list that begins with one")
+    from penstock.mechanisms.core.contract import EventStep
+
     for step in steps:
-        if "counts" not in step.stages:
+        if isinstance(step, EventStep) or step.guarantee.on_points:
             right = "one that works on counts: people are counted here already"
             raise ParameterError("mechanism", type(step).__name__, right)
     return steps
 
 
-def _arranged(steps: Sequence[Mechanism]) -> Mechanism:
+def _arranged(steps: Sequence[ChainStep]) -> Mechanism:
     """The one step, or all as a chain."""
     from penstock.mechanisms.core.chain import Chain
 
@@ -238,21 +240,21 @@ def _arranged(steps: Sequence[Mechanism]) -> Mechanism:
     return chain.reader if chain.simple else chain
 
 
-def _step(given: Any, place: str) -> Mechanism:
+def _step(given: Any, place: str) -> ChainStep:
     """One step, by its name, as a configuration has it, or built already."""
-    from penstock.mechanisms.core.contract import Mechanism
+    from penstock.mechanisms.core.contract import ChainStep
 
     if isinstance(given, str):
         return _built(given, {}, place)
     if isinstance(given, Mapping) and isinstance(given.get("type"), str):
         return _built(given["type"], {key: value for key, value in given.items() if key != "type"}, place)
-    if not isinstance(given, Mechanism):
+    if not isinstance(given, ChainStep):
         right = "a mechanism's name, a mapping with its type and parameters, one that is built already, or a list"
         raise ParameterError(place, given, right)
     return given
 
 
-def _built(name: str, parameters: dict[str, Any], place: str) -> Mechanism:
+def _built(name: str, parameters: dict[str, Any], place: str) -> ChainStep:
     """A mechanism of these parameters; one too many or too few is named."""
     from penstock import mechanisms
 
@@ -268,7 +270,7 @@ def _built(name: str, parameters: dict[str, Any], place: str) -> Mechanism:
         if own.name not in parameters and own.default is MISSING and own.default_factory is MISSING:
             raise ParameterError(f"{inside}{own.name}", None, f"given, {name} has no default for it")
     try:
-        built: Mechanism = kind(**parameters)
+        built: ChainStep = kind(**parameters)
     except ParameterError as error:
         raise ParameterError(f"{inside}{error.field}", error.value, error.expected) from None
     return built

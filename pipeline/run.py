@@ -156,7 +156,7 @@ def check_runner(config: RunConfig, runner: str) -> None:
     elif runner not in (DIRECT, LOCAL, FLINK) and not config.source.on_services:
         text = "a stream of this source runs on this machine, or on Flink; leave --runner out, or take flink"
         raise ConfigError((f"--runner {runner}: {text}",))
-    if any(step.on_points for step in config.mechanism):
+    if any(step.guarantee.on_points for step in config.mechanism):
         raise ConfigError(("source.type: traces are released from a finite source (what is under 'of')",))
 
 

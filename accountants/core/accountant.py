@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from penstock.accountants.core.trace_view import TraceView
 from penstock.accountants.core.training import Training
-from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
-from penstock.mechanisms.core.plugin import Checked, Registry, UnsupportedEvent, examples_of
+from penstock.mechanisms.core.contract import ChainStep, Facts, Mechanism, Release, Window
+from penstock.mechanisms.core.plugin import Checked, Registry, UnsupportedEvent, typical
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.temporal_generalization import TemporalGeneralization
 
@@ -83,7 +83,7 @@ class AccountingFacts:
     max_windows: int | None = None
     n_windows: int | None = None
     mechanism: Mechanism | None = None
-    steps: tuple[Mechanism, ...] = ()
+    steps: tuple[ChainStep, ...] = ()
     max_block_cells: int | None = None
     windows: Callable[[int, int], Sequence[Window]] | None = None
     landmarks: bool = False
@@ -174,7 +174,7 @@ class Accountant(Checked, ABC):
     @classmethod
     def examples(cls) -> tuple[Accountant, ...]:
         """Typical instances, for the conformance suite; the base makes them from the declared parameters."""
-        return examples_of(cls)
+        return typical(cls)
 
     @abstractmethod
     def start(self, facts: AccountingFacts) -> tuple[Any, State]:

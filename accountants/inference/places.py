@@ -15,10 +15,11 @@ from penstock.accountants.core.charges import concentrated_rho, is_linked, pure_
 from penstock.accountants.inference.observation import ADDITIVE, check_likelihood, log_ratio
 from penstock.accountants.markov import FloatArray, IntArray
 from penstock.mechanisms.core import events
-from penstock.mechanisms.core.contract import Facts, Generalization, Mechanism, Release, Window
+from penstock.mechanisms.core.contract import ChainStep, Facts, Generalization, Mechanism, Release, Window
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.observation import adds_noise_only
 from penstock.mechanisms.core.state import State, nested, part
 from penstock.mechanisms.core.unit import LANDMARKS
 
@@ -126,16 +127,14 @@ class Releasing:
     """Mechanism that sees counts, and all steps of the release, itself among them."""
 
     mechanism: Mechanism | None
-    steps: tuple[Mechanism, ...] = ()
+    steps: tuple[ChainStep, ...] = ()
 
     @property
     def adds_noise_only(self) -> bool:
         """Return whether what is published is counts plus noise, and nothing else was done to them."""
         if self.mechanism is None or len(self.steps) > 1:
             return False
-        kind = type(self.mechanism)
-        single = self.mechanism.releases_single_counts
-        return single and kind.without_noise is Mechanism.without_noise and kind.noise_in is Mechanism.noise_in
+        return adds_noise_only(self.mechanism)
 
     @property
     def is_coarse(self) -> bool:

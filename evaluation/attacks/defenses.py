@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock.evaluation.attacks.priors import Samples
 from penstock.evaluation.attacks.user_space import UserSpace
 from penstock.mechanisms.core.chain import Chain
-from penstock.mechanisms.core.contract import Facts, Mechanism, Window
+from penstock.mechanisms.core.contract import ChainStep, Facts, Mechanism, Window
 from penstock.mechanisms.core.draws import Noise
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
@@ -93,7 +93,7 @@ Release = Callable[[NDArray[Any], int], NDArray[np.float64]]
 
 
 def mechanism_defense(
-    mechanism: Mechanism | Sequence[Mechanism],
+    mechanism: ChainStep | Sequence[ChainStep],
     *,
     facts: Facts | None = None,
     windows: Sequence[Window] | None = None,
@@ -135,11 +135,8 @@ def mechanism_defense(
     >>> suppress(np.array([[[2, 3]], [[4, 1]]]), 0).tolist()
     [[[0.0, 3.0]], [[4.0, 0.0]]]
     """
-    steps = (mechanism,) if isinstance(mechanism, Mechanism) else tuple(mechanism)
-    arranged: Mechanism = steps[0]
-    if len(steps) != 1 or steps[0].stages == ("events",):
-        chain = Chain.of(steps, groups)
-        arranged = chain.reader if chain.simple else chain
+    chain = Chain.of((mechanism,) if isinstance(mechanism, ChainStep) else tuple(mechanism), groups)
+    arranged = chain.reader if chain.simple else chain
     # Sampling and copies of coarse counts leave counts as they are; equal shares do not.
     unchanged = isinstance(arranged, Raw) or (isinstance(arranged, Chain) and _copies(arranged))
     if unchanged:

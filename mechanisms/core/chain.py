@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.blocks import release_windows, seen, waiting
 from penstock.mechanisms.core.contract import (
     MECHANISMS,
+    ChainStep,
+    EventStep,
     Facts,
     Generalization,
     Mechanism,
+    Postprocess,
     Release,
-    Transformation,
     Window,
 )
 from penstock.mechanisms.core.events import FREE, Block, Event
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 
 #: Steps on events, in the order in which they act: people are coarsened, then bounded, then sampled.
-EVENT_STEPS: tuple[type[Mechanism], ...] = (SpatialGeneralization, TemporalGeneralization, Sampling)
+EVENT_STEPS: tuple[type[EventStep], ...] = (SpatialGeneralization, TemporalGeneralization, Sampling)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,30 +58,33 @@ class Chain(Mechanism):
     """
 
     reader: Mechanism
-    after: tuple[Transformation, ...] = ()
+    after: tuple[Postprocess, ...] = ()
     sampling: Sampling | None = None
     spatial: SpatialGeneralization | None = None
     temporal: TemporalGeneralization | None = None
-    keepers: tuple[Mechanism, ...] = ()
+    keepers: tuple[EventStep, ...] = ()
     groups: NDArray[np.int64] | None = None
 
     @classmethod
-    def of(cls, steps: Sequence[Mechanism], groups: NDArray[np.int64] | None = None) -> Chain:
+    def of(cls, steps: Sequence[ChainStep], groups: NDArray[np.int64] | None = None) -> Chain:
         """Arrange steps; without a step that reads counts these are released as they are.
 
         Raises `ParameterError` where the steps make no sense in their order.
         """
         for position, right in misplaced(steps):
             raise ParameterError(f"mechanism[{position}]", MECHANISMS.name_of(type(steps[position])), right)
-        on_counts = [step for step in steps if step.stages != ("events",)]
-        found: dict[str, Any] = {
-            name: next((step for step in steps if isinstance(step, kind)), None)
+        on_events = [step for step in steps if isinstance(step, EventStep)]
+        named: dict[str, Any] = {
+            name: next((step for step in on_events if isinstance(step, kind)), None)
             for name, kind in zip(("spatial", "temporal", "sampling"), EVENT_STEPS)
         }
-        found["after"] = tuple(step for step in on_counts[1:] if isinstance(step, Transformation))
-        on_events = (step for step in steps if step.stages == ("events",))
-        found["keepers"] = tuple(step for step in on_events if not isinstance(step, Generalization))
-        return cls(reader=on_counts[0] if on_counts else Raw(), groups=groups, **found)
+        return cls(
+            reader=next((step for step in steps if isinstance(step, Mechanism)), Raw()),
+            after=tuple(step for step in steps if isinstance(step, Postprocess)),
+            keepers=tuple(step for step in on_events if not isinstance(step, Generalization)),
+            groups=groups,
+            **named,
+        )
 
     @property
     def version(self) -> int:  # type: ignore[override]
@@ -239,32 +244,33 @@ class Chain(Mechanism):
         return fine if fine.ndim else int(fine)
 
 
-def misplaced(steps: Sequence[Mechanism]) -> Iterator[tuple[int, str]]:
+def misplaced(steps: Sequence[ChainStep]) -> Iterator[tuple[int, str]]:
     """Positions of steps that make no sense where they stand, each with what would be right."""
     reader: Mechanism | None = None
     stage = -1
     for position, step in enumerate(steps):
-        if step.stages == ("events",):
+        before = steps[:position]
+        if isinstance(step, EventStep):
             order = next((i for i, kind in enumerate(EVENT_STEPS) if isinstance(step, kind)), stage)
-            if reader is not None:
-                yield position, f"before {_name(reader)}: it changes who is counted, and counts are made already"
+            counted = next((one for one in before if not isinstance(one, EventStep)), None)
+            if counted is not None:
+                yield position, f"before {_name(counted)}: it changes who is counted, and counts are made already"
             elif order == stage and stage >= 0:
                 yield position, f"listed once: {_name(step)} stands before it"
             elif order < stage:
                 yield position, f"before {_name(EVENT_STEPS[stage])}: samples are drawn from coarse memberships"
             stage = max(stage, order)
-        elif reader is None:
+        elif isinstance(step, Postprocess):
+            if step.is_last and position < len(steps) - 1:
+                yield position, f"last, after {_name(steps[-1])}: it changes the values that later steps read"
+            if step.reads_noise and (right := _cannot_weigh(reader, before)):
+                yield position, right
+        elif isinstance(step, Mechanism) and reader is None:
             reader = step
-            yield from ((position, right) for right in _cannot_read(step, steps[:position]))
-        elif isinstance(step, Transformation) and step.reads_noise and steps[position - 1] is not reader:
-            yield position, f"directly after {_name(reader)}: it has to know the noise of what it reads"
-        elif isinstance(step, Transformation) and step.reads_noise and reader.unit.n_bounded > 1:
-            yield position, f"left out: the noise of {_name(reader)} is that of a block, not of single counts"
-        elif isinstance(step, Transformation) and step.reads_noise and getattr(reader, "smoothing", "none") != "none":
-            yield position, f"left out, or with smoothing: none before it: {_name(reader)} releases smoothed counts"
-        elif isinstance(step, Transformation) and step.reads_noise and not reader.guarantee.independent:
-            yield position, f"left out: the noise of {_name(reader)} is not independent from window to window"
-        elif not isinstance(step, Transformation):
+            if any(isinstance(one, Postprocess) for one in before):
+                yield position, f"before {_name(before[-1])}, which works on what it releases"
+            yield from ((position, right) for right in _cannot_read(step, before))
+        elif reader is not None:
             yield (
                 position,
                 (
@@ -274,7 +280,22 @@ def misplaced(steps: Sequence[Mechanism]) -> Iterator[tuple[int, str]]:
             )
 
 
-def _cannot_read(reader: Mechanism, before: Sequence[Mechanism]) -> Iterator[str]:
+def _cannot_weigh(reader: Mechanism | None, before: Sequence[ChainStep]) -> str | None:
+    """What would be right for a step that weighs noisy counts, where their noise is not known to it."""
+    if reader is None:
+        return "after a mechanism that adds noise to counts, such as discrete_laplace"
+    if before[-1] is not reader:
+        return f"directly after {_name(reader)}: it has to know the noise of what it reads"
+    if reader.unit.n_bounded > 1:
+        return f"left out: the noise of {_name(reader)} is that of a block, not of single counts"
+    if getattr(reader, "smoothing", "none") != "none":
+        return f"left out, or with smoothing: none before it: {_name(reader)} releases smoothed counts"
+    if not reader.guarantee.independent:
+        return f"left out: the noise of {_name(reader)} is not independent from window to window"
+    return None
+
+
+def _cannot_read(reader: Mechanism, before: Sequence[ChainStep]) -> Iterator[str]:
     longer = any(isinstance(step, TemporalGeneralization) for step in before)
     if longer and (isinstance(getattr(reader, "block", None), int) or reader.unit.has_periods):
         yield "a mechanism of single windows after temporal_generalization (or set windows.size to the longer window)"
@@ -282,5 +303,5 @@ def _cannot_read(reader: Mechanism, before: Sequence[Mechanism]) -> Iterator[str
         yield "without sampling before it: one membership is in several of its counts, and nothing is claimed for that"
 
 
-def _name(step: Mechanism | type[Mechanism]) -> str:
+def _name(step: ChainStep | type[ChainStep]) -> str:
     return MECHANISMS.name_of(step if isinstance(step, type) else type(step))

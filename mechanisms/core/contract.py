@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.events import Block, Event, Exact, Repeated
+from penstock.mechanisms.core.events import Block, Event, Repeated
 from penstock.mechanisms.core.guarantee import Guarantee
-from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, examples_of, parameter
+from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, parameter
 from penstock.mechanisms.core.sensitivity import Bounds
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import Unit
@@ -306,34 +306,38 @@ class PointRelease:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mechanism(Checked, ABC):
-    """Base of every mechanism: a frozen dataclass of parameters whose methods are pure functions.
+class ChainStep(Checked, ABC):
+    """One entry of a configuration's ``mechanism``: a frozen dataclass of parameters whose methods are pure functions.
 
-    A mechanism at stage "counts" implements `start`, `step` and `worst_charge`; one at stage "events" implements
-    `keep`; one at stage "points" is a `schedules.Scheduled`. State is a flat dict of arrays whose leading axes are
-    those of `Facts.shape`.
-
-    The last three methods are read by the conformance suite; a mechanism overrides one of them only where the base's
-    answer is wrong for it.
+    It is an `EventStep`, a `Mechanism` or a `Postprocess`.
     """
 
-    stages: ClassVar[tuple[str, ...]] = ("counts",)
     version: ClassVar[int] = 1
-
-    @property
-    def unit(self) -> Unit:
-        """What the guarantee protects together."""
-        return self.guarantee.unit
 
     @property
     def guarantee(self) -> Guarantee:
         """What is promised with these parameters; the base: nothing."""
         return Guarantee()
 
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism(ChainStep):
+    """Base of every mechanism: it reads counts, and releases them.
+
+    It implements `start`, `step` and `worst_charge`, and says what it promises. Most are a `schedules.Scheduled`, which
+    leaves only amounts to be said. State is a flat dict of arrays whose leading axes are those of `Facts.shape`.
+    """
+
+    @property
+    def unit(self) -> Unit:
+        """What the guarantee protects together."""
+        return self.guarantee.unit
+
     def start(self, facts: Facts) -> State:
         """State before the first window."""
         return {}
 
+    @abstractmethod
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Release one window.
 
@@ -353,7 +357,6 @@ class Mechanism(Checked, ABC):
         The releases that are now ready ([] while a block fills) and the next state. Of a block's releases the first
         carries the charge, a `Block`; the others carry none.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not work on counts")
 
     def finish(self, state: State, noise: Noise) -> list[Release]:
         """Releases still owed when a finite run ends (a last short block)."""
@@ -363,97 +366,70 @@ class Mechanism(Checked, ABC):
         """The part of a state that noise and charge of the next step are bound to: all that reads counts, or may."""
         return state
 
+    @abstractmethod
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """The most that the next step can charge; reads only what earlier releases already tell.
 
         A block announces its charge at its first window, after which nothing may be in its way.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not work on counts")
-
-    def keep(
-        self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]
-    ) -> NDArray[np.bool_]:
-        """Event stage: which distinct (user, cell) memberships of the window stay; ``hashes`` are keyed and uniform."""
-        raise NotImplementedError(f"{type(self).__name__} does not work on events")
-
-    @property
-    def on_points(self) -> bool:
-        """Whether it releases points of traces; otherwise counts."""
-        return self.stages == ("points",)
-
-    @property
-    def releases_single_counts(self) -> bool:
-        """Whether a published value is its own cell's count with noise; otherwise its likelihood is not the noise's."""
-        return True
-
-    @classmethod
-    def examples(cls) -> tuple[Mechanism, ...]:
-        """Typical instances; the base makes them from the declared parameters."""
-        return examples_of(cls)
-
-    def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """What a publication would hold without noise: shape (n_windows, n_cells) in and out; the base: the counts."""
-        return counts
-
-    def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
-        """The noise that publications contain, distributed as their ``noise`` and ``scale`` say; all (n, n_cells)."""
-        return np.asarray(published - self.without_noise(counts), np.float64)
 
 
-MECHANISMS: Registry[Mechanism] = Registry("penstock.mechanisms", "mechanism")
+#: Every kind of step by name.
+MECHANISMS: Registry[ChainStep] = Registry("penstock.mechanisms", "mechanism")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transformation(Mechanism):
-    """Base of post-processing: functions of the counts or of a release, window by window and without noise."""
-
-    #: Whether it must stand directly after the step that releases, whose noise it has to know.
-    reads_noise: ClassVar[bool] = False
+class EventStep(ChainStep):
+    """Base of steps on what people do, before it is counted."""
 
     @abstractmethod
-    def transform(self, values: NDArray[np.float64], state: State) -> tuple[NDArray[np.float64], State]:
-        """Values of one window as they are shown, and the next state.
-
-        Parameters
-        ----------
-        values
-            Shape (..., n_cells); NaN stands for inactive sensors and stays NaN.
-        state
-            From `start` or the last call.
-        """
-
-    def process(self, release: Release, state: State) -> tuple[Release, State]:
-        """A release of the step before as it is shown, and the next state; the base transforms its values."""
-        values, state = self.transform(np.asarray(release.values, np.float64), state)
-        return replace(release, values=values), state
-
-    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Transform the true counts of one window."""
-        values, state = self.transform(np.asarray(counts, np.float64), state)
-        return [Release.of(window, values, (Exact(),))], state
-
-    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """A function of true counts without noise: an exact release."""
-        return (Exact(),)
+    def keep(
+        self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]
+    ) -> NDArray[np.bool_]:
+        """Which distinct (user, cell) memberships of the window stay; ``hashes`` are keyed and uniform."""
 
 
 SPREADS = ("copy", "even")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generalization(Mechanism):
+class Generalization(EventStep):
     """Base of the two steps that coarsen memberships before they are counted; none is dropped."""
 
     spread: str = parameter(
         "copy", doc="what each fine cell or window shows: the coarse count, or an even share of it", choices=SPREADS
     )
-    stages: ClassVar[tuple[str, ...]] = ("events",)
 
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]
     ) -> NDArray[np.bool_]:
         """Every membership stays; equal coarse ones become one."""
         return np.ones(len(cells), bool)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Postprocess(ChainStep):
+    """Base of functions of releases: they see nothing else of what people do, and cost nothing.
+
+    One that maps each value by itself implements `transform`; one that remembers `start` and `process`.
+    """
+
+    #: Whether it must stand directly after the step that releases, whose noise it has to know.
+    reads_noise: ClassVar[bool] = False
+    #: Whether nothing may stand after it.
+    is_last: ClassVar[bool] = False
+
+    def start(self, facts: Facts) -> State:
+        """State before the first release."""
+        return {}
+
+    def process(self, release: Release, state: State) -> tuple[Release, State]:
+        """A release of the step before as it is shown, and the next state; the base transforms its values."""
+        return replace(release, values=self.transform(np.asarray(release.values, np.float64))), state
+
+    def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Values as they are shown, shape (..., n_cells); NaN stands for inactive sensors and stays NaN."""
+        raise NotImplementedError(f"{type(self).__name__} does not map values one by one")
 
 
 def active_l1(window: Window, max_cells: NDArray[Any]) -> NDArray[np.float64]:

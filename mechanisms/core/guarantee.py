@@ -95,6 +95,11 @@ class Guarantee:
         """Whether the amount is in ρ."""
         return self.measure == RHO
 
+    @property
+    def on_points(self) -> bool:
+        """Whether it is about positions of traces; otherwise about counts."""
+        return self.radius is not None
+
     def amount_of(self, unit: Unit) -> float | None:
         """Return the amount if it is that of a given unit, else None."""
         return self.amount if self.unit == unit and self.measure is not None else None

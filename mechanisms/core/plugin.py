@@ -232,8 +232,14 @@ WHOLE_NUMBERS = (3, 1, 2, 10, 100)
 NUMBERS = (1.0, 0.5, 2.0, 10.0, 100.0)
 
 
-def examples_of(cls: type[CheckedT], **given: Any) -> tuple[CheckedT, ...]:
-    """Typical instances of a plug-in: small allowed numbers, then one for every other choice of a parameter.
+def examples_of(cls: type[CheckedT]) -> tuple[CheckedT, ...]:
+    """Typical instances of a plug-in: those of its class method ``examples`` if it has one, else `typical` ones."""
+    own = getattr(cls, "examples", None)
+    return typical(cls) if own is None else tuple(own())
+
+
+def typical(cls: type[CheckedT], **given: Any) -> tuple[CheckedT, ...]:
+    """Instances with small allowed numbers, then one for every other choice of a parameter.
 
     ``given`` are parameters of all of them; a choice that the plug-in refuses beside these is left out.
 
@@ -246,7 +252,7 @@ def examples_of(cls: type[CheckedT], **given: Any) -> tuple[CheckedT, ...]:
     Examples
     --------
     >>> from penstock.mechanisms import get
-    >>> [(e.w, e.noise) for e in examples_of(get("w_event_uniform"), epsilon=1.0)]
+    >>> [(e.w, e.noise) for e in typical(get("w_event_uniform"), epsilon=1.0)]
     [(3, 'discrete_laplace'), (3, 'laplace'), (3, 'planar_laplace')]
     """
     hints = get_type_hints(cls)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Facts, Integers, Mechanism, PointRelease, Release, Window
+from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.contract import ChainStep, Facts, Integers, Mechanism, PointRelease, Release, Window
 from penstock.mechanisms.core.geometry import Points
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
@@ -23,7 +24,7 @@ LARGEST = 2**53
 
 
 def run_mechanism(
-    mechanism: Mechanism,
+    mechanism: ChainStep,
     counts: NDArray[Any],
     facts: Facts | None = None,
     seed: int = 0,
@@ -36,7 +37,7 @@ def run_mechanism(
     Parameters
     ----------
     mechanism
-        A mechanism that works on counts.
+        A mechanism that works on counts, or post-processing of the counts as they are.
     counts
         Whole numbers, shape (n_windows, n_cells), or (n_replicas, n_windows, n_cells) for independent copies in one
         vectorised pass.
@@ -70,6 +71,7 @@ def run_mechanism(
     if len(windows) != counts.shape[-2]:
         raise ParameterError("windows", len(windows), f"{counts.shape[-2]} windows, one for each row of counts")
     source = source or NoiseSource(NoiseKey.from_seed(seed), configuration=b"", stream="")
+    mechanism = mechanism if isinstance(mechanism, Mechanism) else Chain.of([mechanism])
     return [release for made, _ in step_through(mechanism, counts, facts, windows, source) for release in made]
 
 

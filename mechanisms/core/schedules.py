@@ -23,7 +23,7 @@ from penstock.mechanisms.core.events import Block, Covered, Event, Repeated
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily, families
-from penstock.mechanisms.core.plugin import ParameterError, examples_of, parameter, parameters_of
+from penstock.mechanisms.core.plugin import ParameterError, parameter, parameters_of, typical
 from penstock.mechanisms.core.sensitivity import Bounds, Sensitivity
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD, WINDOW, Unit
@@ -439,7 +439,7 @@ class BudgetSchedule(Scheduled):
     @classmethod
     def examples(cls) -> tuple[Mechanism, ...]:
         """One instance for every noise family of counts, and one with a budget in (ε, δ)."""
-        pure = [one for one in examples_of(cls, epsilon=1.0) if not one.on_points]
+        pure = [one for one in typical(cls, epsilon=1.0) if not one.on_points]
         offered = parameters_of(cls)["noise"].choices or ()
         gaussian = [
             replace(pure[0], epsilon=None, rho=0.5, noise=name) for name in families("counts", "rho") if name in offered
@@ -500,7 +500,6 @@ class TraceSchedule(BudgetSchedule):
         doc="on traces: distance at which two points are told apart at a cost of epsilon or rho; unset: 1",
         above=0,
     )
-    stages: ClassVar[tuple[str, ...]] = ("counts", "points")
 
     def __post_init__(self) -> None:
         super().__post_init__()

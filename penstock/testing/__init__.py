@@ -23,14 +23,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.mechanisms.core.contract import MECHANISMS, Mechanism
-from penstock.mechanisms.core.plugin import PenstockError
+from penstock.mechanisms.core.contract import MECHANISMS, ChainStep
+from penstock.mechanisms.core.plugin import PenstockError, examples_of
 from penstock.pipeline.config.sections import add_folder
-from penstock.testing.checks import Check, checks_for
+from penstock.testing.checks import Check, cases_of, checks_for
 from penstock.testing.noise import noise_matches
 from penstock.testing.runs import Subject
 
-__all__ = ["Case", "Subject", "checks_for", "failed_checks", "mechanism_cases", "noise_matches"]
+__all__ = ["Case", "Subject", "cases_of", "checks_for", "failed_checks", "mechanism_cases", "noise_matches"]
 
 if not __debug__:
     raise PenstockError("penstock.testing: run Python without -O, which leaves out what it checks")
@@ -52,7 +52,7 @@ class Case:
         return self.name
 
 
-def mechanism_cases(mechanism: str | Mechanism, plugins: str | Path | None = None) -> list[Case]:
+def mechanism_cases(mechanism: str | ChainStep, plugins: str | Path | None = None) -> list[Case]:
     """Every check of every promise that a mechanism makes.
 
     Parameters
@@ -78,15 +78,15 @@ def mechanism_cases(mechanism: str | Mechanism, plugins: str | Path | None = Non
     """
     if plugins is not None:
         add_folder(str(plugins))
-    examples = MECHANISMS.get(mechanism).examples() if isinstance(mechanism, str) else (mechanism,)
+    examples = examples_of(MECHANISMS.get(mechanism)) if isinstance(mechanism, str) else (mechanism,)
     return [
-        Case(f"{MECHANISMS.name_of(type(example))}-{number}-{check.__name__}", Subject(example), check)
+        Case(f"{MECHANISMS.name_of(type(example))}-{number}-{check.__name__}", subject, check)
         for number, example in enumerate(examples)
-        for check in checks_for(example)
+        for subject, check in cases_of(example)
     ]
 
 
-def failed_checks(mechanism: str | Mechanism, plugins: str | Path | None = None) -> list[str]:
+def failed_checks(mechanism: str | ChainStep, plugins: str | Path | None = None) -> list[str]:
     """Names of the cases that fail, whatever they raise; parameters as of `mechanism_cases`."""
     failed = []
     for case in mechanism_cases(mechanism, plugins):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,17 +12,20 @@ import numpy as np
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.chain import Chain
-from penstock.mechanisms.core.contract import ACTIONS, Facts, Mechanism, Release
+from penstock.mechanisms.core.contract import ACTIONS, ChainStep, EventStep, Facts, Postprocess, Release
 from penstock.mechanisms.core.events import Additive, Block, Event
+from penstock.mechanisms.core.observation import noise_in, without_noise
 from penstock.mechanisms.core.plugin import Parameter, ParameterError, parameters_of
 from penstock.mechanisms.core.run import step_through
 from penstock.mechanisms.core.state import State, decode_state, encode_state
+from penstock.mechanisms.discrete_laplace import DiscreteLaplace
 from penstock.testing.noise import noise_matches
 from penstock.testing.runs import (
     Amnesiac,
     OneReplica,
     ScriptedNoise,
     Subject,
+    content,
     contents,
     counts_for,
     facts_for,
@@ -117,7 +120,7 @@ def without_limits_gives_the_ideal(subject: Subject) -> None:
     for facts, windows in worlds(subject):
         mechanism = without_limits(subject.mechanism)
         releases, _ = released(subject, counts_for(), facts, windows, mechanism=mechanism)
-        ideal = np.asarray(mechanism.without_noise(counts_for()), np.float64)
+        ideal = np.asarray(without_noise(mechanism, counts_for()), np.float64)
         shown, n_published = np.zeros(facts.n_cells), 0
         for release in releases:
             active = np.ones(facts.n_cells, bool) if release.active is None else release.active
@@ -134,7 +137,7 @@ def noise_has_the_declared_scale(subject: Subject) -> None:
     facts = facts_for(6, n_cells, max_cells=1, landmarks=(2, 4))
     counts = np.random.default_rng(3).poisson(30, (6, n_cells))
     releases, _ = released(subject, counts, facts)
-    noises = subject.mechanism.noise_in(matrix_of(releases, counts), counts)
+    noises = noise_in(subject.mechanism, matrix_of(releases, counts), counts)
     blocks = tuple(e for release in releases for e in release.charge if isinstance(e, Block))
     told_apart: set[float] = set()
     for release in (release for release in releases if release.repeats is None):
@@ -209,7 +212,7 @@ def a_changed_count_draws_independent_noise(subject: Subject) -> None:
     if first.noise == "none":
         return
     noises = [
-        subject.mechanism.noise_in(matrix_of(run, matrix), matrix)[0]
+        noise_in(subject.mechanism, matrix_of(run, matrix), matrix)[0]
         for run, matrix in ((one, counts), (other, changed))
     ]
     correlation = abs(np.corrcoef(*noises)[0, 1])
@@ -307,7 +310,7 @@ def cells_have_noise_of_their_own(subject: Subject) -> None:
         releases = next(made for made, _ in steps if made)
         if releases[0].noise == "none":
             return
-        rows.append(subject.mechanism.noise_in(matrix_of(releases, counts), counts)[0])
+        rows.append(noise_in(subject.mechanism, matrix_of(releases, counts), counts)[0])
     together = np.corrcoef(np.array(rows).T)
     # Of independent noise this happens once in 10⁹ runs.
     assert np.abs(together[np.triu_indices(n_cells, 1)]).max() < 0.8, "two cells share their noise"
@@ -328,7 +331,7 @@ def reads_what_it_says(subject: Subject) -> None:
     for key, value in given.items():
         others = {name: one for name, one in given.items() if name != key}
         differs = any(released_with(**{key: value}, **rest) != released_with(**rest) for rest in ({}, others))
-        read = {name for step in steps for name in step.unit.reads}
+        read = {name for step in steps for name in step.guarantee.unit.reads}
         assert key in read or not differs, f"{key} is read and not declared"
 
 
@@ -422,6 +425,22 @@ def samples_anew_in_every_window_and_configuration(subject: Subject) -> None:
     assert largest < 6 / np.sqrt(n), "what is kept in one window, run or day tells of another"
 
 
+def reads_releases_alone(subject: Subject) -> None:
+    """Post-processing changes values and deviations only: no charge, window, action or mask, and none of its inputs."""
+    step, facts = subject.mechanism, facts_for()
+    assert isinstance(step, Postprocess), "it is no post-processing"
+    windows = [replace(window, active=np.arange(5) % 4 != window.index % 4) for window in facts.windows()]
+    state = step.start(facts)
+    for release in released(subject, counts_for(), facts, windows, mechanism=DiscreteLaplace(epsilon=1.0))[0]:
+        before = [content(release), encode_state("subject", 1, state)]
+        shown, after = step.process(release, state)
+        assert [content(release), encode_state("subject", 1, state)] == before, "a release or the state was changed"
+        kept = {name: value for name, value in vars(release).items() if name not in ("values", "standard_deviation")}
+        assert all(getattr(shown, name) is value for name, value in kept.items()), "more than values was changed"
+        assert np.array_equal(np.isnan(shown.values), np.isnan(release.values)), "inactive sensors stay inactive"
+        state = after
+
+
 GENERAL = (parameters_are_checked, is_documented)
 COUNTS = (
     resumes_from_encoded_state,
@@ -441,6 +460,7 @@ COUNTS = (
     reads_what_it_says,
 )
 EVENTS = (keeps_by_hash_alone, samples_anew_in_every_window_and_configuration)
+POSTPROCESSING = (reads_releases_alone,)
 #: What holds of several steps as of one; what single steps show without noise is checked of each by itself.
 CHAINS = tuple(
     check
@@ -449,9 +469,21 @@ CHAINS = tuple(
 )
 
 
-def checks_for(mechanism: Mechanism) -> tuple[Check, ...]:
-    """The checks of every stage that a mechanism works at."""
-    if isinstance(mechanism, Chain):
+def checks_for(step: ChainStep) -> tuple[Check, ...]:
+    """The checks of what a step is: a mechanism, a chain of several, a step on events or post-processing."""
+    if isinstance(step, Chain):
         return CHAINS
-    by_stage = {"counts": COUNTS, "events": EVENTS}
-    return GENERAL + tuple(check for stage in mechanism.stages for check in by_stage.get(stage, ()))
+    if isinstance(step, EventStep):
+        return GENERAL + EVENTS
+    if isinstance(step, Postprocess):
+        return GENERAL + POSTPROCESSING
+    return GENERAL + (() if step.guarantee.on_points else COUNTS)
+
+
+def cases_of(step: ChainStep) -> Iterator[tuple[Subject, Check]]:
+    """Every check of a step; post-processing is checked behind integer noise as well."""
+    yield from ((Subject(step), check) for check in checks_for(step))
+    if isinstance(step, Postprocess):
+        chain = Chain.of((DiscreteLaplace(epsilon=1.0), step))
+        apart = (a_changed_count_draws_independent_noise, cells_have_noise_of_their_own)  # of noise that is still there
+        yield from ((Subject(chain), check) for check in checks_for(chain) if check not in apart)

@@ -26,7 +26,7 @@ Counts = NDArray[np.int64]
 class Subject:
     """What is checked: a mechanism, and where its noise comes from."""
 
-    mechanism: Mechanism
+    mechanism: Any  # a `ChainStep`
     source: Any = field(default=SOURCE)
 
 

@@ -24,7 +24,7 @@ def entries(kind: str) -> list[dict[str, Any]]:
         from penstock.evaluation.utility import METRICS
 
         return [{"name": name, "promise": _first_line(metric.function)} for name, metric in sorted(METRICS.items())]
-    from penstock.mechanisms.core.plugin import parameters_of
+    from penstock.mechanisms.core.plugin import examples_of, parameters_of
 
     registry = _registry(kind)
     plugins = []
@@ -32,7 +32,7 @@ def entries(kind: str) -> list[dict[str, Any]]:
         plugin = registry.get(name)
         entry: dict[str, Any] = {"name": name, "promise": _first_line(plugin)}
         if kind == "mechanisms":
-            words = plugin.examples()[0].guarantee.in_general
+            words = examples_of(plugin)[0].guarantee.in_general
             entry |= {"guarantee": words.statement, "unit": words.unit, "theorem": words.theorem}
         entry["parameters"] = {p.key or n: p.doc for n, p in parameters_of(plugin).items()}
         plugins.append(entry)

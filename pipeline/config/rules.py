@@ -17,7 +17,7 @@ from penstock.accountants.core.accountant import Accountant
 from penstock.accountants.landmark_budget import LandmarkBudget
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.chain import Chain, misplaced
-from penstock.mechanisms.core.contract import MECHANISMS, Generalization, Mechanism
+from penstock.mechanisms.core.contract import MECHANISMS, ChainStep, EventStep, Generalization
 from penstock.mechanisms.core.draws import LARGEST_SCALE
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD
@@ -176,7 +176,7 @@ def times_fit_windows(budget_period: int | None, windows: Windows, output: Outpu
 
 @rule
 def landmark_mechanisms_have_landmarks(
-    mechanism: tuple[Mechanism, ...], landmarks: Landmarks | None
+    mechanism: tuple[ChainStep, ...], landmarks: Landmarks | None
 ) -> Iterator[Finding]:
     """A landmark budget is divided over landmarks."""
     for i, one in enumerate(mechanism):
@@ -187,7 +187,7 @@ def landmark_mechanisms_have_landmarks(
 
 @rule
 def endless_budgets_have_a_period(
-    source: Source, mechanism: tuple[Mechanism, ...], budget_period: int | None
+    source: Source, mechanism: tuple[ChainStep, ...], budget_period: int | None
 ) -> Iterator[Finding]:
     """On an endless stream a budget is renewed, and noise for a whole period needs its number of windows."""
     if budget_period is not None:
@@ -200,7 +200,7 @@ def endless_budgets_have_a_period(
 
 @rule
 def keys_are_read(
-    mechanism: tuple[Mechanism, ...],
+    mechanism: tuple[ChainStep, ...],
     accountants: tuple[Accountant, ...],
     bounding: Bounding,
     landmarks: Landmarks | None,
@@ -281,7 +281,7 @@ def accountants_can_learn(accountants: tuple[Accountant, ...], source: Source, w
 
 
 @rule
-def metrics_can_be_measured(mode: str, mechanism: tuple[Mechanism, ...], utility: tuple[str, ...]) -> Iterator[Finding]:
+def metrics_can_be_measured(mode: str, mechanism: tuple[ChainStep, ...], utility: tuple[str, ...]) -> Iterator[Finding]:
     """A metric is asked for once, of counts or of traces, and where the truth is kept."""
     for i, name in enumerate(utility):
         if name in utility[:i]:
@@ -325,7 +325,7 @@ def output_is_not_an_input(output: Output, source: Source, space: Space, sensors
 
 
 @rule
-def outlines_can_be_drawn(output: Output, space: Space, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
+def outlines_can_be_drawn(output: Output, space: Space, mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
     """Outlines can be read, and are on the map of the cells."""
     if output.outlines is None:
         return
@@ -352,7 +352,7 @@ def _corners(space: Space) -> NDArray[np.float64]:
 
 
 @rule
-def steps_make_sense(mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
+def steps_make_sense(mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
     """Steps on events come first, one step reads true counts, and only post-processing follows."""
     if not mechanism:
         yield Finding(("mechanism",), mechanism, "a list that ends in a mechanism on counts, such as landmark_uniform")
@@ -361,7 +361,7 @@ def steps_make_sense(mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
 
 
 @rule
-def space_fits_the_mechanism(mechanism: tuple[Mechanism, ...], space: Space) -> Iterator[Finding]:
+def space_fits_the_mechanism(mechanism: tuple[ChainStep, ...], space: Space) -> Iterator[Finding]:
     """Traces are made of positions, coarse cells of the places of the cells or of groups that the space names."""
     if on_points(mechanism) and "latitude" not in space.reads:
         yield Finding(("space", "type"), "", "a space that reads latitude and longitude, such as grid, for traces")
@@ -376,7 +376,7 @@ def space_fits_the_mechanism(mechanism: tuple[Mechanism, ...], space: Space) -> 
 
 
 @rule
-def bounds_are_priced(mechanism: tuple[Mechanism, ...], bounding: Bounding, sensors: Sensors) -> Iterator[Finding]:
+def bounds_are_priced(mechanism: tuple[ChainStep, ...], bounding: Bounding, sensors: Sensors) -> Iterator[Finding]:
     """A bound over a block needs blocks, one over a period such a unit; some counts are of all sensors."""
     for step in mechanism:
         if isinstance(step, Generalization) and sensors != Sensors():
@@ -397,12 +397,12 @@ def bounds_are_priced(mechanism: tuple[Mechanism, ...], bounding: Bounding, sens
         yield Finding(("sensors",), sensors, "left out with bounding.max_per_period")
 
 
-def _by_period(step: Mechanism) -> bool:
+def _by_period(step: ChainStep) -> bool:
     return step.guarantee.unit == PERIOD
 
 
 @rule
-def noise_can_be_drawn(mechanism: tuple[Mechanism, ...], bounding: Bounding, space: Space) -> Iterator[Finding]:
+def noise_can_be_drawn(mechanism: tuple[ChainStep, ...], bounding: Bounding, space: Space) -> Iterator[Finding]:
     """Noise of integers has a largest scale; a schedule, which divides its budget, says so when it is rehearsed."""
     n_cells = 1 if space.derived_from_data else len(space.cells) if not any(cells_can_be_listed(space)) else 1
     moved = min(bounding.max_cells or n_cells, n_cells)
@@ -424,7 +424,7 @@ _SCALES: dict[str, Callable[[float, int], float]] = {
 
 @rule
 def accountants_know_the_mechanism(
-    mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...], bounding: Bounding
+    mechanism: tuple[ChainStep, ...], accountants: tuple[Accountant, ...], bounding: Bounding
 ) -> Iterator[Finding]:
     """An accountant has theorems for counts, for traces, or for both, and not for every kind of release."""
     route = "points" if on_points(mechanism) else "counts"
@@ -447,7 +447,7 @@ def accountants_know_the_mechanism(
 
 @rule
 def landmark_budgets_share_a_measure(
-    mechanism: tuple[Mechanism, ...], accountants: tuple[Accountant, ...]
+    mechanism: tuple[ChainStep, ...], accountants: tuple[Accountant, ...]
 ) -> Iterator[Finding]:
     """The smallest of several budgets is the one that can be exceeded: an ε and a ρ have no order."""
     promised = next((step.guarantee.concentrated for step in mechanism if step.guarantee.unit == LANDMARKS), None)
@@ -468,14 +468,14 @@ def landmark_budgets_share_a_measure(
 METRIC = "mae"
 
 
-def on_points(mechanism: tuple[Mechanism, ...]) -> bool:
+def on_points(mechanism: tuple[ChainStep, ...]) -> bool:
     """Return whether a mechanism releases traces; otherwise counts."""
-    return any(one.on_points for one in mechanism)
+    return any(one.guarantee.on_points for one in mechanism)
 
 
 @rule
 def traces_are_no_counts(
-    mechanism: tuple[Mechanism, ...], windows: Windows, bounding: Bounding, typical_count: float | None
+    mechanism: tuple[ChainStep, ...], windows: Windows, bounding: Bounding, typical_count: float | None
 ) -> Iterator[Finding]:
     """Traces are released point by point and counts window by window; events and bounds are about counts."""
     if not on_points(mechanism):
@@ -495,7 +495,7 @@ def traces_are_no_counts(
 
 @rule
 def found_landmarks_are_on_traces(
-    mode: str, mechanism: tuple[Mechanism, ...], landmarks: Landmarks | None
+    mode: str, mechanism: tuple[ChainStep, ...], landmarks: Landmarks | None
 ) -> Iterator[Finding]:
     """Stay points are found on each trace, from private data; drawn landmarks are for experiments."""
     for name, counts_have_no, why in (
@@ -555,13 +555,13 @@ def deployed_facts_are_public(mode: str, space: Space, looked_at_data: bool | No
 
 @rule
 def deployed_mechanisms_have_a_guarantee(
-    mode: str, mechanism: tuple[Mechanism, ...], allow_no_guarantee: bool
+    mode: str, mechanism: tuple[ChainStep, ...], allow_no_guarantee: bool
 ) -> Iterator[Finding]:
     """A deployment releases through a mechanism with a guarantee, unless that is waived explicitly.
 
     It is the first one after steps on events; what follows works on private values.
     """
-    on_counts = [i for i, one in enumerate(mechanism) if one.stages != ("events",)]
+    on_counts = [i for i, one in enumerate(mechanism) if not isinstance(one, EventStep)]
     for i in on_counts[:1] or range(len(mechanism))[-1:]:
         promised = mechanism[i].guarantee
         is_promise = promised.exists or promised.amount == math.inf  # that it is infinite is said below
@@ -585,12 +585,12 @@ def deployed_rows_are_people(mode: str, source: Source, allow_no_guarantee: bool
 
 
 @rule
-def deployed_noise_protects(mode: str, mechanism: tuple[Mechanism, ...]) -> Iterator[Finding]:
+def deployed_noise_protects(mode: str, mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
     """Floating-point noise carries traces of the count (Mironov 2012); none at all releases the counts themselves."""
     for i, one in enumerate(mechanism if mode == "deployment" else ()):
         name = MECHANISMS.name_of(type(one))
         family = getattr(one, "noise", name)
-        if family in ("laplace", "gaussian") and "counts" in one.stages:
+        if family in ("laplace", "gaussian"):
             key = "type" if name == family else "noise"
             yield Finding(("mechanism", i, key), family, f"discrete_{family} in a deployment")
         for amount, nothing in (("epsilon", math.inf), ("rho", math.inf), ("sigma", 0)):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from penstock.accountants.core.accountant import Accountant
 from penstock.evaluation.utility import DEFAULT
-from penstock.mechanisms.core.contract import Mechanism
+from penstock.mechanisms.core.contract import ChainStep
 from penstock.mechanisms.core.plugin import Checked, ConfigError, parameter
 from penstock.pipeline.config.build import FAILED, Builder, defaults_of, fields_of
 from penstock.pipeline.config.rules import METRIC, RULES, broken_rules, keys_are_read, on_points
@@ -46,7 +46,7 @@ class RunConfig(Checked):
     budget_period: int | None = parameter(
         None, kind="duration", above=0, doc="time after which a landmark budget is renewed; unset: never"
     )
-    mechanism: tuple[Mechanism, ...] = parameter(doc="what is released: steps on events, then one that releases")
+    mechanism: tuple[ChainStep, ...] = parameter(doc="what is released: steps on events, then one that releases")
     accountants: tuple[Accountant, ...] = parameter((), doc="who keeps the books")
     utility: tuple[str, ...] = parameter(
         (),

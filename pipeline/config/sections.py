@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from penstock.accountants.core.accountant import ACCOUNTANTS, Accountant
-from penstock.mechanisms.core.contract import MECHANISMS, Mechanism
+from penstock.mechanisms.core.contract import MECHANISMS, ChainStep
 from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, parameter, refresh
 from penstock.pipeline.sources.base import SOURCES, Source
 from penstock.pipeline.sources.reading.services import check_options, flaw
@@ -21,7 +21,7 @@ UNIONS: dict[type, Registry[Any]] = {
     Source: SOURCES,
     Space: SPACES,
     Windows: WINDOWS,
-    Mechanism: MECHANISMS,
+    ChainStep: MECHANISMS,
     Accountant: ACCOUNTANTS,
 }
 

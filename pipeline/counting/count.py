@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Mechanism
+from penstock.mechanisms.core.contract import EventStep
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
 from penstock.mechanisms.sampling import Sampling
 from penstock.pipeline.counting.bounding import PeriodQuota, bound, bound_block, identity
@@ -220,7 +220,7 @@ def _coarse(memberships: ContributionRows, groups: Integers | None, together: in
     return merge([ContributionRows(memberships.user, window, cell, memberships.mark)], keep)
 
 
-def _kept(step: Mechanism, memberships: ContributionRows, plan: CoreSpec) -> NDArray[np.bool_]:
+def _kept(step: EventStep, memberships: ContributionRows, plan: CoreSpec) -> NDArray[np.bool_]:
     """Which memberships a step keeps."""
     user, kept, window = memberships.user[:, 0], np.ones(len(memberships), bool), memberships.window
     if len(memberships) == 0:

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts
 from penstock.mechanisms.core.chain import Chain
-from penstock.mechanisms.core.contract import Facts, Mechanism
+from penstock.mechanisms.core.contract import ChainStep, Facts, Mechanism
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.schedules import Scheduled
@@ -161,7 +161,7 @@ class CoreSpec:
     bounds: CountingBounds
     batching: Batching
     keys: RunKeys
-    steps: tuple[Mechanism, ...]
+    steps: tuple[ChainStep, ...]
     chain: Chain
     accountants: tuple[Accountant, ...] = ()
     prepared: tuple[Mapping[str, Any] | None, ...] = ()

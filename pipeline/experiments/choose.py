@@ -16,9 +16,9 @@ import numpy as np
 import polars as pl
 import yaml
 
-from penstock.mechanisms.core.contract import MECHANISMS, Mechanism
+from penstock.mechanisms.core.contract import MECHANISMS, ChainStep
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES
-from penstock.mechanisms.core.plugin import ConfigError, ParameterError, parameters_of
+from penstock.mechanisms.core.plugin import ConfigError, ParameterError, examples_of, parameters_of
 from penstock.mechanisms.core.sensitivity import Sensitivity
 from penstock.mechanisms.fast import Fast
 from penstock.mechanisms.period_uniform import PeriodUniform
@@ -170,7 +170,7 @@ def candidates(w: int | None, asked: Asked, bounds: Iterable[int] = ()) -> dict[
         has_the_unit = "w" in declared if w is not None else issubclass(kind, OF_A_PERIOD)
         if not (has_the_unit and {"epsilon", "noise"} <= declared.keys()):
             continue
-        is_independent = kind.examples()[0].guarantee.independent
+        is_independent = examples_of(kind)[0].guarantee.independent
         stretch = {"w": w} if w is not None else {}
         for noise, budget in noises.items():
             if budget["noise"] not in (declared["noise"].choices or ()):
@@ -188,7 +188,7 @@ def candidates(w: int | None, asked: Asked, bounds: Iterable[int] = ()) -> dict[
     return by_title
 
 
-def suggested_bounds(plan: Plan, n_windows: int, step: Mechanism) -> dict[str, int]:
+def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, int]:
     """``bounding.max_per_period`` that suits the first windows of a simulation.
 
     The keys are ``95`` and ``99``, percents of the memberships that it keeps, and, for `PeriodUniform`, ``for_noise``:
@@ -233,7 +233,7 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, chan
     if config.mode == "deployment":
         text = "mode: 'deployment' is not allowed; it must be simulation, for choosing looks at the exact counts"
         raise ConfigError((f"{path}: {text}",))
-    if any(step.on_points for step in config.mechanism):
+    if any(step.guarantee.on_points for step in config.mechanism):
         raise ConfigError((f"{path}: traces are not counted; choose is for counts",))
     w = None if asked.protect == CALENDAR_DAY else n_windows(config, asked.protect)
     if w is None and not make_plan(replace(config, accountants=())).grid.fits_days:

@@ -268,7 +268,7 @@ def _cannot_run(root: Mapping, config: RunConfig, measures: list[TrialMeasure]) 
     """Why a valid configuration cannot be a trial."""
     problems = []
     base = root.items[BASE]
-    if not any("counts" in mechanism.stages for mechanism in config.mechanism):
+    if any(mechanism.guarantee.on_points for mechanism in config.mechanism):
         place, _ = locate(base, ("mechanism",))
         problems.append(Problem(place, (BASE, "mechanism"), "an experiment compares counts; it must release counts"))
     names = [ACCOUNTANTS.name_of(type(accountant)) for accountant in config.accountants]

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from penstock.accountants.core.accountant import ACCOUNTANTS
-from penstock.mechanisms.core.contract import Mechanism
+from penstock.mechanisms.core.contract import ChainStep
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise_keys import BEGINNING
 from penstock.mechanisms.core.plugin import RowEquationError
@@ -82,7 +82,7 @@ def lateness_in_words(source: Source) -> str:
     return "shared: the latest event moves the clock, so that one person's event can make other people's rows late"
 
 
-def guarantee_in_words(mechanism: Mechanism, promised: Guarantee, source: Source) -> dict[str, Any]:
+def guarantee_in_words(mechanism: ChainStep, promised: Guarantee, source: Source) -> dict[str, Any]:
     """Guarantee of one mechanism in words and as a figure; none where a row's lateness is not its own.
 
     ``measure`` and ``amount`` are ``epsilon`` or ``rho`` and how much; null where no such figure is promised.

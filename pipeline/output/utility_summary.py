@@ -11,8 +11,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Transformation
+from penstock.mechanisms.core.contract import Postprocess
 from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.observation import shows_single_counts
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import Plan, outline
 from penstock.pipeline.config.run import RunConfig
@@ -280,7 +281,7 @@ MOST_COUNTS = 200_000
 
 def public_plan(config: RunConfig) -> Plan | None:
     """Return the plan of a configuration without its data; None for traces, and for cells taken from the data."""
-    if any(step.on_points for step in config.mechanism) or config.space.derived_from_data:
+    if any(step.guarantee.on_points for step in config.mechanism) or config.space.derived_from_data:
         return None
     return outline(config, NoiseKey.from_seed(0))
 
@@ -319,7 +320,7 @@ def expected_in_words(config: RunConfig) -> str | None:
     if (typical := config.typical_count) is None:
         return f"{text}: counts that are not well above that are lost in it (typical_count sets yours beside it)."
     given = f"{text}; {short(typical)} are typical (typical_count)"
-    later = any(isinstance(step, Transformation) or not step.releases_single_counts for step in config.mechanism)
+    later = any(isinstance(step, Postprocess) or not shows_single_counts(step) for step in config.mechanism)
     if mean < typical:
         return f"{given}: by {100 * mean / typical:.0f} % of a count{', before it is smoothed' if later else ''}."
     unless = ", unless smoothing mends it" if later else ""

@@ -473,6 +473,12 @@ def _shown(run: Run) -> list[Notice]:
     if counts is not None and len(counts.windows) < counts.n_all_windows:
         text = f"The charts show the latest {len(counts.windows):,} of {counts.n_all_windows:,} windows."
         notices.append(Notice("note", "not all windows are shown", text))
+    if counts is not None and (counts.released < 0).any():
+        text = (
+            "Noise makes counts negative where few people are. {type: clip} at the end of mechanism shows 0 there, at "
+            "no cost in privacy; sums over many cells are then too high."
+        )
+        notices.append(Notice("note", "negative counts", text))
     return notices
 
 

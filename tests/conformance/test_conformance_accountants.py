@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from accountant_checks import CHECKS
 from mutants import ACCOUNTANT_MUTANTS
-from plugin_checks import examples_of, failing
+from plugin_checks import every_example, failing
 
 from penstock import accountants
 
 CASES = [
     pytest.param(example, check, id=f"{name}-{number}-{check.__name__}")
-    for name, number, example in examples_of(accountants)
+    for name, number, example in every_example(accountants)
     for check in CHECKS
 ]
 

@@ -7,18 +7,19 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 from mutants import MECHANISM_MUTANTS, NAMED_MUTANTS
-from plugin_checks import examples_of, failing
+from plugin_checks import every_example, failing
 
 from penstock import mechanisms
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.testing import Subject, checks_for
+from penstock.mechanisms.core.plugin import examples_of
+from penstock.testing import Subject, cases_of, checks_for
 from penstock.testing.runs import SOURCE
 
 CASES = [
-    pytest.param(Subject(example), check, id=f"{name}-{number}-{check.__name__}")
-    for name, number, example in examples_of(mechanisms)
-    for check in checks_for(example)
+    pytest.param(subject, check, id=f"{name}-{number}-{check.__name__}")
+    for name, number, example in every_example(mechanisms)
+    for subject, check in cases_of(example)
 ]
 
 COARSE = (
@@ -76,7 +77,7 @@ def test_mechanism(subject, check):
 
 @pytest.mark.parametrize("name", mechanisms.names())
 def test_there_are_examples(name):
-    assert mechanisms.get(name).examples()
+    assert examples_of(mechanisms.get(name))
 
 
 @pytest.mark.parametrize("mutant", MECHANISM_MUTANTS, ids=lambda mutant: mutant.name)

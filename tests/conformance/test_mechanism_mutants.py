@@ -10,9 +10,10 @@ import pytest
 from penstock import mechanisms
 from penstock.mechanisms.core.events import Additive
 from penstock.mechanisms.core.fourier import l1_sensitivity, real_basis
+from penstock.mechanisms.core.plugin import examples_of
+from penstock.mechanisms.crowd_blending import CrowdBlending
 from penstock.mechanisms.fpa import Fpa
 from penstock.mechanisms.sampling import Sampling
-from penstock.mechanisms.suppress_small import SuppressSmall
 from penstock.mechanisms.suppress_unpopular import SuppressUnpopular
 from penstock.testing import Subject, checks_for
 from penstock.testing.checks import without_limits_gives_the_ideal
@@ -65,11 +66,12 @@ class ForgetsTheLastWindow(SuppressUnpopular):
         return made[:-1], state
 
 
-class OffByOne(SuppressSmall):
-    __doc__ = SuppressSmall.__doc__
+class OffByOne(CrowdBlending):
+    __doc__ = CrowdBlending.__doc__
 
-    def transform(self, values, state):
-        return np.where(values <= self.threshold, 0.0, values), state
+    def step(self, window, counts, state, noise):
+        [release], state = super().step(window, counts, state, noise)
+        return [replace(release, values=np.where(counts == self.threshold, 0.0, release.values))], state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,8 +130,8 @@ def shifted(mechanism):
 
 
 def mechanisms_on_counts():
-    found = {name: mechanisms.get(name).examples()[0] for name in mechanisms.names()}
-    return {name: example for name, example in found.items() if "counts" in example.stages}
+    found = {name: examples_of(mechanisms.get(name))[0] for name in mechanisms.names()}
+    return {name: example for name, example in found.items() if without_limits_gives_the_ideal in checks_for(example)}
 
 
 @pytest.mark.parametrize("name", mechanisms_on_counts())

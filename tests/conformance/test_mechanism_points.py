@@ -12,7 +12,7 @@ from penstock.mechanisms import get
 from penstock.mechanisms.core.geometry import EARTH_RADIUS, distance, expected_distance, moved, offsets_between
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError, examples_of
 from penstock.mechanisms.core.run import release_traces, run_traces
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.mechanisms.core.traces import PointSchedule, traces_of
@@ -56,7 +56,7 @@ def spent(mechanism, release):
     return release.rho if mechanism.concentrated else release.epsilon
 
 
-MECHANISMS = [*both(), PlanarLaplace(epsilon=EPSILON, radius=RADIUS), *get("gaussian_trace").examples()]
+MECHANISMS = [*both(), PlanarLaplace(epsilon=EPSILON, radius=RADIUS), *examples_of(get("gaussian_trace"))]
 every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: repr(m)[:70])
 
 

@@ -16,7 +16,7 @@ from penstock.accountants.core.charges import pure_epsilon
 from penstock.mechanisms import get
 from penstock.mechanisms.core.chain import Chain, misplaced
 from penstock.mechanisms.core.contract import Facts
-from penstock.mechanisms.core.plugin import ConfigError, ParameterError
+from penstock.mechanisms.core.plugin import ConfigError, ParameterError, examples_of
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.pipeline.config.plan import make_plan
@@ -308,7 +308,7 @@ def test_what_makes_sense_is_let_through():
         ["fpa", "fixed_ranges"],
         ["sampling"],
     ]
-    examples = {name: get(name).examples()[0] for chain in sensible for name in chain}
+    examples = {name: examples_of(get(name))[0] for chain in sensible for name in chain}
     for chain in sensible:
         assert list(misplaced([examples[name] for name in chain])) == []
 
@@ -317,7 +317,17 @@ LAPLACE = {"type": "laplace", "epsilon": 1.0}
 FPA = {"type": "fpa", "epsilon": 1.0, "coefficients": 3, "block": 4}
 REFUSED = [
     ([LAPLACE, FPA], {}, "mechanism[1].type", "both read true counts"),
-    ([{"type": "suppress_small", "threshold": 3}, LAPLACE], {}, "mechanism[1].type", "both read true counts"),
+    ([{"type": "suppress_small", "threshold": 3}, LAPLACE], {}, "mechanism[1].type", "before suppress_small"),
+    ([LAPLACE, LAPLACE], {}, "mechanism[1].type", "both read true counts"),
+    (
+        [LAPLACE, {"type": "clip"}, {"type": "fixed_ranges", "width": 3}],
+        {},
+        "mechanism[1].type",
+        "last, after sup",
+    ),
+    ([LAPLACE, {"type": "clip"}, {"type": "filter"}], {}, "mechanism[1].type", "last, after filter"),
+    ([LAPLACE, {"type": "clip"}, {"type": "kalman"}], {}, "mechanism[2].type", "directly after laplace"),
+    ([{"type": "filter"}], {}, "mechanism[0].type", "after a mechanism that adds noise"),
     ([LAPLACE, {"type": "sampling", "rate": 0.5}], {}, "mechanism[1].type", "before laplace"),
     ([{"type": "sampling", "rate": 0.5}, SPATIAL, LAPLACE], {}, "mechanism[1].type", "before sampling"),
     ([{"type": "sampling", "rate": 0.5}] * 2, {}, "mechanism[1].type", "listed once"),

@@ -6,12 +6,12 @@ import pytest
 from checkout import ROOT
 
 from penstock import mechanisms
+from penstock.mechanisms.core.plugin import examples_of
 
 PAGES = [ROOT / "docs" / name for name in ("mechanisms.md", "traces.md")]
 
 
 @pytest.mark.parametrize("name", mechanisms.names())
 def test_mechanism_is_explained(name):
-    stages = mechanisms.get(name).stages
-    page = PAGES[1] if stages == ("points",) else PAGES[0]
+    page = PAGES[examples_of(mechanisms.get(name))[0].guarantee.on_points]
     assert f"`{name}`" in page.read_text(encoding="utf-8")

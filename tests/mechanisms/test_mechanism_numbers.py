@@ -9,7 +9,7 @@ from scipy.stats import ks_1samp, laplace
 from penstock.accountants.core.charges import pure_epsilon
 from penstock.mechanisms import get
 from penstock.mechanisms.core.contract import Facts
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError, examples_of
 from penstock.mechanisms.core.run import run_mechanism
 
 
@@ -102,7 +102,7 @@ def test_least_popular_cells_and_windows_are_suppressed(fraction):
     "name", ["suppress_small", "perturb_small", "fixed_ranges", "adaptive_ranges", "suppress_unpopular"]
 )
 def test_none_of_them_has_a_guarantee(name):
-    for example in get(name).examples():
+    for example in examples_of(get(name)):
         assert not example.guarantee.exists
         releases = run_mechanism(example, np.zeros((6, 2), int))
         assert sum(pure_epsilon(release.charge) for release in releases) == np.inf
@@ -116,3 +116,14 @@ def test_sampling_keeps_its_share():
     assert everything.keep(hashes, hashes, None, np.array([0, 2**64 - 1], np.uint64)).all()
     with pytest.raises(ParameterError):
         get("sampling")(rate=0.0)
+
+
+def test_clipping_bounds_and_rounds_what_is_released():
+    values = np.array([-3.0, -0.4, 0.5, 2.6, np.nan, 40.0])
+    assert get("clip")().transform(values).tolist()[:4] == [0.0, 0.0, 0.5, 2.6]
+    shown = get("clip")(least=0.5, most=9.5, whole=True).transform(values)
+    np.testing.assert_array_equal(shown, [1.0, 1.0, 1.0, 3.0, np.nan, 9.0])
+    unbounded = get("clip")(least=None, whole=True).transform(values)
+    np.testing.assert_array_equal(unbounded, [-3.0, 0.0, 0.0, 3.0, np.nan, 40.0])
+    with pytest.raises(ParameterError, match="most: 1 is not allowed; it must be at least 2"):
+        get("clip")(least=2, most=1)

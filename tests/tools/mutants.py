@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from penstock.accountants.landmark_budget import LandmarkBudget
 from penstock.mechanisms.core.chain import Chain
-from penstock.mechanisms.core.contract import Mechanism
+from penstock.mechanisms.core.contract import EventStep
 from penstock.mechanisms.core.draws import Noise
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.plugin import UnsupportedEvent
@@ -153,13 +153,11 @@ class SharedGenerator(NoiseSource):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeepsEverySecond(Mechanism):
+class KeepsEverySecond(EventStep):
     """Keep every second membership.
 
     **Privacy.** None.
     """
-
-    stages: ClassVar[tuple[str, ...]] = ("events",)
 
     def keep(self, users, cells, window, hashes):
         return np.arange(len(users)) % 2 == 0
@@ -245,6 +243,16 @@ class SamplesPeopleOnce(Sampling):
         return np.asarray(users) * 2654435761 % 2**32 < self.rate * 2**32
 
 
+class ShowsNoCharge(SuppressSmall):
+    """Take the price from what is suppressed."""
+
+    __doc__ = SuppressSmall.__doc__
+
+    def process(self, release, state):
+        shown, state = super().process(release, state)
+        return replace(shown, charge=()), state
+
+
 class AnnouncesNothing(Chain):
     """Let every step of a chain pass unannounced."""
 
@@ -277,6 +285,7 @@ NAMED_MUTANTS = (
         ("samples_anew_in_every_window_and_configuration",),
     ),
     Mutant(Subject(SamplesPeopleOnce(rate=0.5)), ("samples_anew_in_every_window_and_configuration",)),
+    Mutant(Subject(ShowsNoCharge(threshold=5)), ("reads_releases_alone",)),
     Mutant(Subject(AnnouncesNothing.of(CHAINED)), ("charges_stay_within_worst_charge",)),
 )
 

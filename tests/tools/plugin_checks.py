@@ -6,14 +6,14 @@ import contextlib
 
 import pytest
 
-from penstock.mechanisms.core.plugin import PenstockError
+from penstock.mechanisms.core.plugin import PenstockError, examples_of
 
 
-def examples_of(family):
+def every_example(family):
     """Name, number and instance of every example in a family of plug-ins; one without any fails a test of its own."""
     for name in family.names():
         with contextlib.suppress(PenstockError):
-            yield from ((name, number, example) for number, example in enumerate(family.get(name).examples()))
+            yield from ((name, number, example) for number, example in enumerate(examples_of(family.get(name))))
 
 
 def failing(subject, checks):

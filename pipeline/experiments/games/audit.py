@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from penstock.evaluation.attacks.one_run import OneRunBound, evidence, one_run_bound
 from penstock.mechanisms.core.concentrated import epsilon_of
-from penstock.mechanisms.core.contract import MECHANISMS, Transformation
+from penstock.mechanisms.core.contract import MECHANISMS, EventStep, Mechanism, Postprocess
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD
@@ -156,14 +156,16 @@ class _Played:
 def _auditable(config: RunConfig) -> RunConfig:
     """The configuration without its post-processing."""
     steps = config.mechanism
-    if config.windows.per_event or any(step.on_points for step in steps):
+    if config.windows.per_event or any(step.guarantee.on_points for step in steps):
         raise ParameterError("mechanism", "a release of traces", "one of counts: people are planted in counts")
-    if any(step.stages == ("events",) for step in steps):
+    if any(isinstance(step, EventStep) for step in steps):
         raise ParameterError("mechanism", "steps on events", "without them: people are planted in what is counted")
-    if config.bounding.max_per_period is not None and all(step.unit != PERIOD for step in steps):
+    if config.bounding.max_per_period is not None and not any(
+        isinstance(step, Mechanism) and step.unit == PERIOD for step in steps
+    ):
         right = "left out: people are planted in counts, whom this bound would not have left there"
         raise ParameterError("bounding.max_per_period", config.bounding.max_per_period, right)
-    kept = tuple(step for number, step in enumerate(steps) if number == 0 or not isinstance(step, Transformation))
+    kept = tuple(step for number, step in enumerate(steps) if number == 0 or not isinstance(step, Postprocess))
     if not any(step.guarantee.exists for step in kept):
         raise ParameterError("mechanism", MECHANISMS.name_of(type(kept[0])), "one with a guarantee, to be held against")
     return replace(config, mechanism=kept)

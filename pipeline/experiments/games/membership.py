@@ -207,7 +207,7 @@ def jobs_with_room(game: Game, shape: tuple[int, int]) -> int:
 
 def counts_plan(config: RunConfig) -> Plan:
     """The plan without accountants, some of which read the source to learn a prior."""
-    if config.windows.per_event or any(step.on_points for step in config.mechanism):
+    if config.windows.per_event or any(step.guarantee.on_points for step in config.mechanism):
         raise ParameterError("mechanism", "a release of traces", "one of counts: the game is about aggregates")
     return make_plan(replace(config, accountants=()))
 

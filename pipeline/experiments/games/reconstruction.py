@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,8 @@ from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.core.run import step_through
 from penstock.mechanisms.crowd_blending import CrowdBlending
-from penstock.mechanisms.fixed_ranges import FixedRanges
 from penstock.mechanisms.perturb_small import PerturbSmall
+from penstock.mechanisms.raw import Raw
 from penstock.mechanisms.suppress_small import SuppressSmall
 from penstock.pipeline.config.canonical import content_digest, resolved
 from penstock.pipeline.config.plan import Plan
@@ -136,10 +136,14 @@ def settle(game: ReconstructionGame, config: RunConfig, n_windows: int, n_cells:
 
 def deterministic_output(plan: Plan) -> Shown | None:
     """The function of a mechanism without noise that maps each count by itself; None for any other mechanism."""
-    reader = plan.chain.reader
-    if isinstance(reader, CrowdBlending):
-        reader = reader.form
-    return reader.without_noise if isinstance(reader, SuppressSmall | FixedRanges) else None
+    reader, steps = plan.chain.reader, plan.chain.after
+    if isinstance(reader, CrowdBlending) and isinstance(reader.form, SuppressSmall):
+        steps = (reader.form, *steps)
+    elif not isinstance(reader, Raw):
+        return None
+    if not steps or any(step.reads_noise for step in steps):
+        return None
+    return lambda counts: reduce(lambda values, step: step.transform(values), steps, np.asarray(counts, np.float64))
 
 
 def check_applicable(plan: Plan) -> None:

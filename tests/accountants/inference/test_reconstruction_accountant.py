@@ -17,9 +17,9 @@ from penstock.accountants.inference.places import PriorPlaces, Reading, ReleaseF
 from penstock.accountants.inference.targets import KnownPrior, KnownTargets, Line, known_targets
 from penstock.accountants.markov import MarkovPrior
 from penstock.accountants.reconstruction import Reconstruction
-from penstock.mechanisms.core.contract import Facts, Release
+from penstock.mechanisms.core.contract import Facts, Mechanism, Release
 from penstock.mechanisms.core.events import Event, Exact
-from penstock.mechanisms.core.plugin import DataError, ParameterError, UnsupportedEvent
+from penstock.mechanisms.core.plugin import DataError, ParameterError, UnsupportedEvent, examples_of
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.counting.targets import as_counted, rows_of
 
@@ -315,8 +315,8 @@ def test_a_decision_that_read_the_counts_is_no_repetition():
 def test_every_mechanism_can_be_accounted():
     rng = np.random.default_rng(7)
     for name in mechanisms.names():
-        mechanism = mechanisms.get(name).examples()[0]
-        if "counts" not in mechanism.stages or mechanism.on_points:
+        mechanism = examples_of(mechanisms.get(name))[0]
+        if not isinstance(mechanism, Mechanism) or mechanism.guarantee.on_points:
             continue
         prior = random_prior(rng, 6, stationary=True)
         facts = Facts(n_cells=5, n_windows=12, max_windows=4, max_block_cells=4, landmarks=(3, 4, 9))

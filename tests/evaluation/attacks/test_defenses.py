@@ -11,7 +11,7 @@ from penstock.evaluation.utility import METRICS
 from penstock.mechanisms import get
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError, examples_of
 from penstock.mechanisms.core.run import run_mechanism
 
 
@@ -68,7 +68,7 @@ def test_equal_samples_get_different_noise_also_in_different_parts(counts_at_onc
 
 
 def test_a_block_of_windows_is_released_whole(counts):
-    examples = get("fpa").examples()
+    examples = examples_of(get("fpa"))
     for mechanism in examples:
         released = mechanism_defense(mechanism)(counts, 0)
         assert released.shape == counts.shape

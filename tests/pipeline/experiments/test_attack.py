@@ -14,7 +14,7 @@ import pytest
 from penstock.evaluation.attacks.parameters import Game
 from penstock.evaluation.attacks.summaries import as_text, attacked_part, counted_people, near_chance, summarize
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.mechanisms.core.plugin import DataError, ParameterError, examples_of
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
@@ -238,7 +238,7 @@ def test_deployments_and_traces_are_refused(tmp_path, noisy):
     deployed = replace(plan, keys=replace(plan.keys, noise_key=NoiseKey.from_file(tmp_path / "key")))
     with pytest.raises(ParameterError, match="deployment"):
         read_presence(deployed, 24)
-    traces = replace(noisy, mechanism=(get("planar_laplace").examples()[0],))
+    traces = replace(noisy, mechanism=(examples_of(get("planar_laplace"))[0],))
     with pytest.raises(ParameterError, match="traces"):
         attack(traces, SMALL, folder=tmp_path)
 

@@ -209,7 +209,7 @@ def test_a_guarantee_in_front_is_worth_the_place(n_locations):
 def test_what_suppression_hides_is_not_seen():
     counts, way = np.array([[1, 2, 3, 4]]), np.array([1])
     mechanism = get("suppress_small")(threshold=3)
-    observed = observe(releases_of(mechanism, counts, 1), counts, mechanism.without_noise)
+    observed = observe(releases_of(mechanism, counts, 1), counts, mechanism.transform)
     # of the others 1, 1, 3 and 4 are there: one more would show in the last two cells only
     np.testing.assert_array_equal(observed.without_others(way), [[[np.nan, np.nan, 0, 0]]])
     crowd = np.array([3])

@@ -1,0 +1,44 @@
+"""What releases show of single counts: methods that a mechanism may have, and what holds where it has none.
+
+Likelihoods and the conformance suite ask; the release loop does not, so that they are no part of the contract.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.mechanisms.core.contract import Mechanism
+
+
+def without_noise(mechanism: Mechanism, counts: NDArray[Any]) -> NDArray[Any]:
+    """What publications would hold without noise, shape (n_windows, n_cells) in and out: the counts, unless it says so.
+
+    Examples
+    --------
+    >>> from penstock.mechanisms import get
+    >>> without_noise(get("crowd_blending")(threshold=5), np.array([[4, 5]])).tolist()
+    [[0, 5]]
+    """
+    own = getattr(mechanism, "without_noise", None)
+    return counts if own is None else np.asarray(own(counts))
+
+
+def noise_in(mechanism: Mechanism, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
+    """The noise in publications, distributed as their ``noise`` and ``scale`` say; arrays (n_windows, n_cells)."""
+    own = getattr(mechanism, "noise_in", None)
+    return np.asarray(published - without_noise(mechanism, counts) if own is None else own(published, counts))
+
+
+def shows_single_counts(step: Any) -> bool:
+    """Return whether a published value is its own cell's count with noise: unless it says otherwise, or smooths."""
+    return bool(getattr(step, "releases_single_counts", True))
+
+
+def adds_noise_only(mechanism: Mechanism) -> bool:
+    """Return whether publications are counts plus noise, so that the noise's likelihood is that of a release."""
+    return shows_single_counts(mechanism) and not (
+        hasattr(mechanism, "without_noise") or hasattr(mechanism, "noise_in")
+    )
