@@ -323,7 +323,7 @@ REFUSED = [
         [LAPLACE, {"type": "clip"}, {"type": "fixed_ranges", "width": 3}],
         {},
         "mechanism[1].type",
-        "last, after sup",
+        "last, after fixed",
     ),
     ([LAPLACE, {"type": "clip"}, {"type": "filter"}], {}, "mechanism[1].type", "last, after filter"),
     ([LAPLACE, {"type": "clip"}, {"type": "kalman"}], {}, "mechanism[2].type", "directly after laplace"),
