@@ -22,7 +22,7 @@ CROWD_NEIGHBOURS = "the user is left out, where the crowd does not hide them alr
 CROWD_THEOREM = "Gehrke, Hay, Lui, Pass 2012, crowd-blending privacy, which is no differential privacy"
 
 
-class Words(NamedTuple):
+class UnitPhrases(NamedTuple):
     """A guarantee in words: its statement, its unit of privacy, its neighbours and its theorem."""
 
     statement: str
@@ -105,14 +105,14 @@ class Guarantee:
         return self.amount if self.unit == unit and self.measure is not None else None
 
     @property
-    def words(self) -> Words:
+    def words(self) -> UnitPhrases:
         """The guarantee with its figures."""
         sizes = str(self.unit.length), "" if self.radius is None else f"{self.radius:,g}"
         figure = self._figure() if self.exists else ""
         return self._said(*sizes, f", with {figure}" if figure else "")
 
     @property
-    def in_general(self) -> Words:
+    def in_general(self) -> UnitPhrases:
         """The guarantee whatever the parameters: letters in place of figures."""
         return self._said("w" if self.unit.kind == "stretch" else "", "`radius`", "")
 
@@ -126,17 +126,17 @@ class Guarantee:
         delta = self.delta or DELTA
         return f"ρ = {self.amount:.4g}, hence ε = {epsilon_of(self.amount, delta):.4g} at δ = {delta:g}"
 
-    def _said(self, length: str, metres: str, figure: str) -> Words:
+    def _said(self, length: str, metres: str, figure: str) -> UnitPhrases:
         if self.crowd is not None:
-            return Words("none", CROWD_UNIT, CROWD_NEIGHBOURS, self.theorem)
+            return UnitPhrases("none", CROWD_UNIT, CROWD_NEIGHBOURS, self.theorem)
         if self.goal is None and self.measure is None:
-            return Words("none", "none", "none", self.theorem)
+            return UnitPhrases("none", "none", "none", self.theorem)
         if self.radius is not None:
             statement, unit, neighbours = self._of_traces(length, metres)
         else:
             statement, unit = self._of_counts(length)
             neighbours = "add or remove the unit" + ("; landmarks are public" if self.unit == LANDMARKS else "")
-        return Words(statement + figure if self.exists else "none", unit, neighbours, self.theorem)
+        return UnitPhrases(statement + figure if self.exists else "none", unit, neighbours, self.theorem)
 
     def _of_counts(self, length: str) -> tuple[str, str]:
         """Statement and unit on counts."""

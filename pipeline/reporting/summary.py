@@ -402,8 +402,11 @@ def _windows(run: Run) -> list[Notice]:
 
 def _books(run: Run) -> list[Notice]:
     notices = []
+    # A pure ε of Gaussian noise is infinite; where the same loss has a figure at some δ, that is no news.
+    bounded = {(f.accountant, f.name.rpartition("_")[0]) for f in run.figures if math.isfinite(f.value)}
     for figure in run.figures:
-        if math.isinf(figure.value) and figure.value > 0 and not smallest_is_worst(figure.name):
+        is_bounded = figure.name.endswith("_epsilon") and (figure.accountant, figure.name) in bounded
+        if math.isinf(figure.value) and figure.value > 0 and not smallest_is_worst(figure.name) and not is_bounded:
             compared = with_values(figure.adjacency, run.configuration)
             text = f"{figure.accountant} knows no bound for {phrase(figure.name)} ({compared})."
             notices.append(Notice("caution", f"{phrase(figure.name)} is infinite", text))

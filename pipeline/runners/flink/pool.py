@@ -25,7 +25,7 @@ _THREADS = 4
 _OPTIONS = (("grpc.http2.max_pings_without_data", 0), ("grpc.http2.max_ping_strikes", 0), ("grpc.so_reuseport", 0))
 
 
-class _Workers(BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
+class _WorkerPool(BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
     """Beam's pool, which knows what it has started."""
 
     def __init__(self, **options: Any) -> None:
@@ -59,7 +59,7 @@ def worker_pool(host: str = LOOPBACK, port: int = 0, **options: Any) -> Iterator
     DataError
         If the address is taken, or not one of this machine.
     """
-    workers = _Workers(**options)
+    workers = _WorkerPool(**options)
     server = grpc.server(ThreadPoolExecutor(_THREADS, "penstock-pool"), options=_OPTIONS)
     beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(workers, server)
     try:
