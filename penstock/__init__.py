@@ -7,7 +7,7 @@ Examples
 --------
 >>> import penstock
 >>> penstock.mechanisms.names()[:3]
-('adaptive_ranges', 'correlated', 'crowd_blending')
+('adaptive_ranges', 'clip', 'correlated')
 """
 
 from __future__ import annotations

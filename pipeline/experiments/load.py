@@ -267,10 +267,6 @@ def _never_read(base: Node, settings: list[Setting], configs: list[RunConfig]) -
 def _cannot_run(root: Mapping, config: RunConfig, measures: list[TrialMeasure]) -> list[Problem]:
     """Why a valid configuration cannot be a trial."""
     problems = []
-    base = root.items[BASE]
-    if any(mechanism.guarantee.on_points for mechanism in config.mechanism):
-        place, _ = locate(base, ("mechanism",))
-        problems.append(Problem(place, (BASE, "mechanism"), "an experiment compares counts; it must release counts"))
     names = [ACCOUNTANTS.name_of(type(accountant)) for accountant in config.accountants]
     for i, one in enumerate(measures):
         if one.accountant is not None and one.accountant not in names:

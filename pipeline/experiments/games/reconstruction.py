@@ -161,7 +161,8 @@ def check_applicable(plan: Plan) -> None:
     steps = plan.config.mechanism
     # PerturbSmall adds noise to small counts only, so the noise depends on the counts
     adds_noise = Releasing(plan.chain.reader, steps).adds_noise_only and not isinstance(plan.chain.reader, PerturbSmall)
-    if plan.chain.simple and (adds_noise or deterministic_output(plan) is not None):
+    alone = len(steps) == 1 and not plan.chain.reshapes
+    if alone and (adds_noise or deterministic_output(plan) is not None):
         return
     right = (
         "a single step that adds noise of a known scale in each window, or changes each count by itself: how likely a "
