@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import threading
 import time
@@ -123,55 +122,6 @@ def test_partitions_that_are_idle_or_added_close_nobodys_window_on_flink(broker,
         assert driver.wait(120) == INTERRUPTED, words_of(folder)
     rows = json.loads((folder / "operator" / "manifest.json").read_text())["rows"]
     assert [rows[outcome] for outcome in ("rows", "used", "late")] == [30, 30, 0]
-
-
-@pytest.mark.parametrize(
-    ("size", "parallelism"), [(10, 1), (10, 2), pytest.param(60, 1, marks=pytest.mark.slow)], ids=str
-)
-def test_windows_of_silent_partitions_are_not_a_window_late(broker, topics, tmp_path, size, parallelism):
-    """Two of three partitions never have an event: their clock reaches a deadline, and the window is released then."""
-    folder, names, n_windows = tmp_path / "out", live_topic(broker, topics), 5 if size < 60 else 2
-    value = sections(folder, topic(broker, names, **live(0)))
-    value["windows"] = {"type": "fixed", "size": f"{size}s", "allowed_lateness": "1s"}
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(value))
-    sender, place, ended = producer(broker), {"latitude": 37.78, "longitude": -122.42}, threading.Event()
-
-    def send() -> None:
-        user = 0
-        while not ended.wait(0.5):
-            user += 1
-            message = json.dumps({"user": user, "time": int(time.time() * 1000), **place})
-            sender.send(names["events"], "", message, 0)
-            sender.flush()
-
-    feeding = threading.Thread(target=send)
-    feeding.start()
-    released: dict[int, float] = {}  # when each window was charged, by its end
-    ledger = folder / "operator" / "ledger"
-    try:
-        with running(config, folder, "--", f"--parallelism={parallelism}") as driver:
-            started = None
-            deadline = time.monotonic() + 120 + n_windows * size
-            while len(released) < n_windows and time.monotonic() < deadline and driver.poll() is None:
-                last = charged_until(ledger) if ledger.exists() else 0
-                if last:
-                    started = started or last  # those before the engine was up come together
-                    if last > started:
-                        released.setdefault(last, time.time())
-                time.sleep(0.05)
-            driver.send_signal(signal.SIGINT)
-            assert driver.wait(120) == INTERRUPTED, words_of(folder)
-    finally:
-        ended.set()
-        feeding.join()
-    delays = [at - end / 1000 for end, at in released.items()]
-    load = os.getloadavg()[0]
-    print(f"{size} s, {parallelism} tasks: {[round(delay, 1) for delay in delays]} s after the end, load {load:.1f}")
-    assert len(delays) == n_windows, words_of(folder)
-    # Lateness, disorder and idle_after are a second each; then come turns of the readers, and a bundle for each step.
-    # The first windows come while the engine starts, or catches up.
-    assert max(delays[-n_windows // 2 :]) <= min(3 + 5 * max(1, load / 4), 1 + size), delays
 
 
 def test_readers_that_are_killed_count_nothing_twice(broker, topics, tmp_path, undisturbed):
