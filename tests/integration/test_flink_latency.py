@@ -18,7 +18,8 @@ from test_kafka import broker, configured, live_topic, outputs, producer, sectio
 from penstock.pipeline.run import run
 from penstock.pipeline.windows.calendar import Calendar
 
-pytestmark = [pytest.mark.integration, needs_flink]
+# Slow: beside everything else it would measure the machine.
+pytestmark = [pytest.mark.integration, pytest.mark.slow, needs_flink]
 __all__ = ["broker", "topics"]
 
 #: Seconds: allowed lateness, `disorder`, `idle_after`; what the engine may take beyond them, and more for each process
@@ -31,7 +32,7 @@ PLACE = {"latitude": 37.78, "longitude": -122.42}
 
 @pytest.mark.parametrize(
     ("parallelism", "seconds", "n_windows"),
-    [(2, 10, 6), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1, 10, 6), (2, 60, 3)))],
+    [(2, 10, 6), (1, 10, 6), (2, 60, 3)],
 )
 def test_no_window_waits_for_a_silent_partition(broker, topics, tmp_path, parallelism, seconds, n_windows):
     """Partition 0 has events, some of them late, the other two have none; late rows and releases are the loop's."""
