@@ -6,7 +6,6 @@ from functools import cache, singledispatch
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from penstock.accountants.core.charges import (
     concentrated_rho,
@@ -137,7 +136,7 @@ def _discrete_laplace(scale: float, shift: int) -> NDArray[np.float64]:
     log_mass[[0, -1]] -= np.log(-np.expm1(-rate))
     loss = rate * np.concatenate([[shift], shift - 2.0 * between, [-shift]])
     exponent = log_mass[None, :] + np.outer(ORDERS - 1, loss)
-    return np.asarray(logsumexp(exponent, axis=1) / (ORDERS - 1), np.float64)
+    return np.asarray(np.logaddexp.reduce(exponent, axis=1) / (ORDERS - 1), np.float64)
 
 
 @cache
@@ -147,4 +146,4 @@ def _pure(epsilon: float) -> NDArray[np.float64]:
         return np.full(len(ORDERS), np.inf)
     log_yes, log_no = -np.log1p(np.exp(-epsilon)), -np.log1p(np.exp(epsilon))
     terms = np.stack([log_yes + (ORDERS - 1) * epsilon, log_no - (ORDERS - 1) * epsilon])
-    return np.asarray(logsumexp(terms, axis=0) / (ORDERS - 1), np.float64)
+    return np.asarray(np.logaddexp.reduce(terms, axis=0) / (ORDERS - 1), np.float64)

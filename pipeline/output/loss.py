@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -125,7 +126,8 @@ def _rehearsed(plan: Plan, n_windows: int) -> pl.LazyFrame:
     """Return the table of releases of a run that nobody is in."""
     windows = plan.grid.windows(1, n_windows)
     nobody = np.zeros((n_windows, plan.grid.n_cells), np.int64)
-    made = run_mechanism(plan.chain, nobody, plan.facts(), windows=windows)
+    noisy = replace(plan.chain, after=())  # no step after the noise is charged
+    made = run_mechanism(noisy, nobody, plan.facts(), windows=windows)
     # A block may end with windows that no release is about.
     by_index = {window.index: window for window in windows}
     released = [by_index[release.window] for release in made]
