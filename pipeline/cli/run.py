@@ -120,7 +120,9 @@ def expectations(config: RunConfig) -> list[str]:
     from penstock.pipeline.output.utility_summary import expected_in_words, unbounded_in_words
 
     losses = expected_losses(config)
+    rows = "rows of this source belong to no person: what is said of one person holds for one row"
     lines = [
+        ("CAUTION", None if config.source.has_people else rows),
         ("loss", losses and losses_in_words(losses)),
         ("CAUTION", caution(losses)),
         ("expect", expected_in_words(config)),

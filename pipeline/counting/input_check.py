@@ -11,6 +11,7 @@ import polars as pl
 from penstock.pipeline.counting.ingest import RowCounts, cells_of, located
 from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.sources.base import EventBlock
+from penstock.pipeline.sources.reading.text import NOT_UTF8
 
 #: Rows that a likely cure is looked for in.
 SAMPLE = 100_000
@@ -115,6 +116,8 @@ def _for_rejects(reason: str) -> str:
         return "The times are probably of another format: see source.time_format."
     if reason.endswith("is not a finite number"):
         return "Is another column meant in source.columns, or are they decimal commas (source.decimal: ',')?"
+    if reason == NOT_UTF8:
+        return "Is it of another encoding (source.encoding: cp1252, or gb18030, shift_jis, cp1251, …)?"
     return "Is another column meant in source.columns?"
 
 

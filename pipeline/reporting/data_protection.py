@@ -134,8 +134,8 @@ def _whom(run: Run) -> str:
     if run.public.get("distinct_people", True):
         return "Every person whose events are counted, the same to each, against anybody who sees what is published."
     return (
-        "Every trip, the same to each: the source knows trips, not people, so that a person who travels twice counts "
-        "twice and is protected per trip."
+        "Every row or trip, the same to each: the source does not know people, so that a person who is in two counts "
+        "twice, and each is protected by itself."
     )
 
 

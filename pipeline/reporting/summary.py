@@ -320,8 +320,11 @@ def _guarantee(run: Run) -> list[Notice]:
     if public["mode"] == "simulation":
         notices.append(Notice("caution", "unfit for publication", public["notice"]))
     if not public.get("distinct_people", True):
-        text = "The source knows trips, not people: a person who travels twice counts twice and is protected per trip."
-        notices.append(Notice("caution", "trips, not people", text))
+        text = (
+            "The source knows rows or trips, not people: a person who is in two counts twice, and each is protected by "
+            "itself."
+        )
+        notices.append(Notice("caution", "rows, not people", text))
     if words := caution(run.losses):
         level: Level = "danger" if (run.losses or {})["day"] > HOPELESS else "caution"
         notices.append(Notice(level, "little is protected", words))

@@ -183,8 +183,11 @@ class Source(Checked, ABC):
 
     #: Whether files are named after users, so that a deployment must not write down their names.
     names_users = False
-    #: False where a row is not a person (trips without a rider id): distinct people cannot be claimed.
-    has_people = True
+
+    @property
+    def has_people(self) -> bool:
+        """False where a row is not a person (trips without a rider id): distinct people cannot be claimed."""
+        return True
 
     @property
     def has_arrival(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import PurePath
 from typing import Literal
 
 import numpy as np
@@ -18,6 +17,7 @@ from penstock.pipeline.sources.reading.text import (
     ParsedRows,
     TextBatch,
     TextSource,
+    numbered,
     to_blocks,
     without_position,
 )
@@ -68,9 +68,13 @@ class Citibike(TextSource):
 
     events_of: str = parameter("both", choices=("start", "end", "both"), doc="which ends of a trip are events")
 
-    has_people = False
     patterns = ("*tripdata*.csv",)
     bytes_per_row = 180
+
+    @property
+    def has_people(self) -> bool:
+        """As in `Source`: a trip has no rider."""
+        return False
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
         """Header under today's names."""
@@ -107,7 +111,7 @@ class Citibike(TextSource):
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
         """Trips: ``user``, and the other columns of an `EventBlock` for both ends, such as ``start_time``."""
         raw = rows.raw
-        trips = raw["ride"] if "ride" in raw.columns else _numbered(rows, batch)
+        trips = raw["ride"] if "ride" in raw.columns else numbered(rows, batch)
         columns = {f"{end}_time": times for end, times in trip_times(raw).to_dict().items()}
         for end in ("start", "end"):
             station = raw[f"{end}_station"]
@@ -156,10 +160,3 @@ def _milliseconds(text: pl.Series, ambiguous: Literal["earliest", "latest"]) -> 
             others = TimeFormat(format, ZONE, ambiguous).milliseconds(text)
             times = pl.select(pl.coalesce(times, others)).to_series()
     return times
-
-
-def _numbered(rows: ParsedRows, batch: TextBatch) -> pl.Series:
-    """File and line as the name of a trip."""
-    segments, lines = batch.locate(rows.lines())
-    files = pl.Series([PurePath(segment.file).name for segment in batch.segments])[segments]
-    return files + ":" + pl.Series(lines).cast(pl.String)

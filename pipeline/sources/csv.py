@@ -11,7 +11,15 @@ from dataclasses import dataclass
 import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
-from penstock.pipeline.sources.reading.text import Dialect, MappedColumns, ParsedRows, TextBatch, TextSource
+from penstock.pipeline.sources.reading.text import (
+    Dialect,
+    MappedColumns,
+    ParsedRows,
+    TextBatch,
+    TextSource,
+    join_date,
+    numbered,
+)
 from penstock.pipeline.sources.reading.times import TimeFormat
 
 NOT_CSV = "is not text; is it a CSV file?"
@@ -31,7 +39,7 @@ class Csv(MappedColumns, TextSource):
     header
         Whether the first line names the columns; without, they are named ``column_1``, ``column_2``, …
     encoding
-        Of text that is not UTF-8: one byte a character, the first 128 of them those of ASCII.
+        Of text that is not UTF-8, by its name in Python.
     user_type
         ``integer`` is faster and takes less memory; a user that is none is rejected.
 
@@ -64,17 +72,17 @@ class Csv(MappedColumns, TextSource):
                 raise ParameterError(name, value, "one ASCII character")
         if not self.separator or self.separator == self.quote:
             raise ParameterError("separator", self.separator, "one ASCII character that is not the quote")
-        if self.decimal == self.separator:
-            raise ParameterError("separator", self.separator, "another character than decimal")
+        if self.decimal == self.separator and not self.quote:
+            raise ParameterError("separator", self.separator, "another character than decimal, where nothing is quoted")
         if not _is_readable(self.encoding):
-            raise ParameterError("encoding", self.encoding, "utf-8, or one with a byte a character such as latin-1")
+            raise ParameterError("encoding", self.encoding, "the name of an encoding of text, such as cp1252 or utf-16")
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
         """Column names from the first line, or made up for as many fields as it has."""
-        line = head.split(b"\n", 1)[0]
-        if self.header and b"\0" in line:
+        line = head.decode(self.encoding, "replace").removeprefix("\ufeff").split("\n", 1)[0]
+        if self.header and "\0" in line:
             raise DataError(f"{file}, line 1: {NOT_CSV}")
-        text = io.StringIO(line.decode(self.encoding, "replace").rstrip("\r"))
+        text = io.StringIO(line.rstrip("\r"))
         if self.quote:
             reader = csv.reader(text, delimiter=self.separator, quotechar=self.quote)
         else:
@@ -83,11 +91,12 @@ class Csv(MappedColumns, TextSource):
             fields = next(reader, [])
         except csv.Error as error:
             raise DataError(f"{file}, line 1: {NOT_CSV}") from error
+        decimal = "." if self._has_quoted_decimals else self.decimal
         if not self.header:
             columns = tuple(f"column_{i + 1}" for i in range(len(fields)))
-            return Dialect(columns, 0, self.separator, self.quote, self._encoding, self.decimal)
+            return Dialect(columns, 0, self.separator, self.quote, self._encoding, decimal)
         columns = tuple(name.strip() for name in fields)
-        return Dialect(columns, 1, self.separator, self.quote, self._encoding, self.decimal)
+        return Dialect(columns, 1, self.separator, self.quote, self._encoding, decimal)
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
         """Columns of the mapping; raises `DataError` that lists those there are."""
@@ -95,22 +104,35 @@ class Csv(MappedColumns, TextSource):
             "user": _USER_TYPES[self.user_type],
             "time": self._time.dtype,
             "arrival": self._time.dtype,
+            "date": pl.String,
             "place": pl.String,
         }
-        return {name: types.get(part, pl.Float64) for part, name in self.find_columns(columns, file).items()}
+        number = pl.String if self._has_quoted_decimals else pl.Float64
+        return {name: types.get(part, number) for part, name in self.find_columns(columns, file).items()}
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
         """Columns under their common names, times parsed."""
         found = self.find_columns(batch.format.columns, batch.segments[0].file)
-        frame = rows.raw.select(pl.col(name).alias(part) for part, name in found.items())
+        frame = join_date(rows.raw.select(pl.col(name).alias(part) for part, name in found.items()))
+        if "user" not in found:
+            frame = frame.with_columns(numbered(rows, batch))
+        if self._has_quoted_decimals:
+            degrees = pl.col(name for name in ("latitude", "longitude") if name in found)
+            frame = frame.with_columns(degrees.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False))
         instants = [name for name in ("time", "arrival") if name in found]
         return frame.with_columns(self._time.milliseconds(frame[name]) for name in instants)
 
     def explain(self, raw: pl.DataFrame) -> list[str | None]:
         """What is wrong with times."""
-        time = raw[self.columns.get("time", "time")]
+        parts = {"time": self.columns.get("time", "time"), "date": self.columns.get("date", "")}
+        time = join_date(raw.select(pl.col(name).alias(part) for part, name in parts.items() if name))["time"]
         is_wrong = self._time.milliseconds(time).is_null()
         return [why if wrong else None for why, wrong in zip(self._time.explain(time), is_wrong)]
+
+    @property
+    def _has_quoted_decimals(self) -> bool:
+        """Whether decimal commas are within quotes, which the parser of numbers does not read."""
+        return self.decimal == self.separator
 
     @property
     def _encoding(self) -> str:
@@ -122,13 +144,9 @@ class Csv(MappedColumns, TextSource):
 
 
 def _is_readable(encoding: str) -> bool:
-    """Whether text of an encoding can be cut at bytes: UTF-8, or a byte a character with ASCII as it is."""
+    """Return whether Python reads text of an encoding piece by piece."""
     try:
-        is_utf8 = codecs.lookup(encoding).name == "utf-8"
-        return is_utf8 or (bytes(range(128)).decode(encoding) == bytes(range(128)).decode() and _is_narrow(encoding))
+        codecs.getincrementaldecoder(encoding)
+        return bool("a".encode(encoding))
     except (LookupError, UnicodeError, ValueError):
         return False
-
-
-def _is_narrow(encoding: str) -> bool:
-    return all(len(bytes([byte, 65]).decode(encoding, "replace")) == 2 for byte in range(128, 256))

@@ -118,7 +118,7 @@ class Folder(LiveSource):
         super().__post_init__()
 
     @property
-    def has_people(self) -> bool:  # type: ignore[override]
+    def has_people(self) -> bool:
         """As the source that reads the files."""
         return self.of.has_people
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import PurePath
 
 import numpy as np
 import polars as pl
@@ -13,7 +14,14 @@ import pyarrow.parquet as pq
 from penstock.mechanisms.core.plugin import DataError, parameter
 from penstock.pipeline.sources.base import EventBlock, FileSource, Reject, Span
 from penstock.pipeline.sources.reading.inputs import list_files, sha256
-from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, MappedColumns, is_whole, reasons, sound_rows
+from penstock.pipeline.sources.reading.text import (
+    MAX_RAW_CHARACTERS,
+    MappedColumns,
+    is_whole,
+    join_date,
+    reasons,
+    sound_rows,
+)
 from penstock.pipeline.sources.reading.times import TimeFormat
 
 #: Rows that are checked together at most: several batches are in memory at a time.
@@ -95,7 +103,10 @@ class Parquet(MappedColumns, FileSource):
         _validate(batch, file)
         raw = pl.DataFrame(pa.table(batch.columns, batch.schema.names))
         time = TimeFormat(self.time_format, self.time_zone)
-        events = raw.select(pl.col(name).alias(part) for part, name in found.items())
+        events = join_date(raw.select(pl.col(name).alias(part) for part, name in found.items()))
+        if "user" not in found:
+            rows = pl.int_range(first_row + 1, first_row + 1 + raw.height, eager=True).cast(pl.String)
+            events = events.with_columns(user=PurePath(file).name + ":" + rows)
         events = events.with_columns(
             _users(events["user"]),
             *(_times(events[name], time, file) for name in ("time", "arrival") if name in found),
@@ -112,7 +123,9 @@ class Parquet(MappedColumns, FileSource):
         return EventBlock(events, batch.num_rows, tuple(rejects)).pieces(self.block_rows)
 
     def _user_type(self, schema: pa.Schema, file: str) -> type[pl.DataType]:
-        column = self.find_columns(schema.names, file)["user"]
+        column = self.find_columns(schema.names, file).get("user")
+        if column is None:
+            return pl.String
         # Without the notes that files carry on columns: Polars stops the process where they are no UTF-8.
         empty = pl.Series(pa.nulls(0, schema.field(column).type))
         try:

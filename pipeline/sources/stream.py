@@ -121,7 +121,7 @@ class Stream(LiveSource):
         return bool(getattr(self.of, "endless", False))
 
     @property
-    def has_people(self) -> bool:  # type: ignore[override]
+    def has_people(self) -> bool:
         """As the source that is replayed."""
         return self.of.has_people
 

@@ -43,6 +43,10 @@ class MessageSettings(MappedColumns, LiveSource):
         if self.has_arrival:
             expected = "left out: a row arrives at the timestamp of its message"
             raise ParameterError("columns.arrival", self.columns["arrival"], expected)
+        if self.columns.get("date"):
+            raise ParameterError("columns.date", self.columns["date"], "left out: a message holds its whole time")
+        if not self.has_people:
+            raise ParameterError("columns.user", "", "the name of a field: a message says whom it is about")
         if (self.format == "avro") != (self.schema is not None):
             expected = "given for avro" if self.format == "avro" else "left out, but for avro"
             raise ParameterError("schema", self.schema, expected)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import IO, Any, ClassVar, Self
 
 import numpy as np
@@ -39,7 +41,7 @@ class Dialect:
     n_lines: int = 0  # lines before the first row
     separator: str = ","
     quote: str = ""
-    encoding: str = "utf-8"  # of the text, one byte a character where it is not UTF-8
+    encoding: str = "utf-8"
     decimal: str = "."  # between whole and fraction of a number
 
 
@@ -110,9 +112,13 @@ def _parts(
 ) -> Iterator[TextBatch]:
     """One file as batches of whole records."""
     data = _read(stream, _HEAD_BYTES)
+    start = dialect_of(name, data.removeprefix(_BYTE_ORDER_MARK))
+    text: IO[bytes] | Recoded = stream
+    if start.encoding != "utf-8":
+        text = Recoded(data, stream, start.encoding)
+        data = _read(text, _HEAD_BYTES)
     is_final = len(data) < _HEAD_BYTES
     data = data.removeprefix(_BYTE_ORDER_MARK)
-    start = dialect_of(name, data)
     for _ in range(start.n_lines):
         data = data[data.find(b"\n") + 1 :] if b"\n" in data else b""
     line = 1 + start.n_lines
@@ -120,7 +126,7 @@ def _parts(
     while data or not is_final:
         if not is_final and len(data) < n_bytes:
             n_wanted = n_bytes - len(data)
-            more = _read(stream, n_wanted)
+            more = _read(text, n_wanted)
             is_final = len(more) < n_wanted
             data += more
         if is_final and data and not data.endswith(b"\n"):
@@ -129,20 +135,43 @@ def _parts(
         if n_whole:
             whole = data if n_whole == len(data) else data[:n_whole]
             n_lines = count_byte(whole, _NEWLINE)
-            if start.encoding != "utf-8":
-                whole = whole.decode(start.encoding, "replace").encode()
             yield TextBatch(start, whole, (Segment(name, line, n_lines),), records)
             line += n_lines
             data = data[n_whole:]
         elif not is_final and len(data) <= MAX_LINE_BYTES:
             n_bytes = 2 * len(data)
         elif not is_final:
-            data, is_final = _behind_line(stream)
+            data, is_final = _behind_line(text)
             # One row, and one that is rejected, whatever its sender: it stops no run, and the next is read as usual.
             data = _TOO_LONG + start.separator.encode() * len(start.columns) + b"\n" + data
 
 
-def _behind_line(stream: IO[bytes]) -> tuple[bytes, bool]:
+class Recoded:
+    """UTF-8 bytes of a stream in another encoding; bytes that are no text of it become replacement characters.
+
+    ``head``: what has been read of the stream.
+
+    >>> import io
+    >>> Recoded(b"Z", io.BytesIO(b"\xfcrich"), "latin-1").read(4).decode()
+    'Zür'
+    """
+
+    def __init__(self, head: bytes, stream: IO[bytes], encoding: str) -> None:
+        self._decoder = codecs.getincrementaldecoder(encoding)("replace")
+        self._stream, self._ready = stream, self._decoder.decode(head).encode()
+        self._is_final = False
+
+    def read(self, n_bytes: int) -> bytes:
+        """Return up to ``n_bytes``; fewer only at the end."""
+        while len(self._ready) < n_bytes and not self._is_final:
+            data = self._stream.read(n_bytes)
+            self._is_final = not data
+            self._ready += self._decoder.decode(data, self._is_final).encode()
+        data, self._ready = self._ready[:n_bytes], self._ready[n_bytes:]
+        return data
+
+
+def _behind_line(stream: IO[bytes] | Recoded) -> tuple[bytes, bool]:
     """What has been read of a stream behind the end of its line, and whether that is its end."""
     while True:
         data = _read(stream, _MAX_BATCH_BYTES)
@@ -158,7 +187,7 @@ def _whole(data: bytes, format: Dialect) -> tuple[Records | None, int]:
     return None, data.rfind(b"\n") + 1
 
 
-def _read(stream: IO[bytes], n_bytes: int) -> bytes:
+def _read(stream: IO[bytes] | Recoded, n_bytes: int) -> bytes:
     """Read exactly ``n_bytes`` unless the stream ends (a decompressor may return less in one call)."""
     data = stream.read(n_bytes)
     if len(data) == n_bytes or not data:
@@ -242,8 +271,9 @@ class MappedColumns(Checked):
 
     columns: dict[str, str] = parameter(
         factory=dict,
-        doc="name of the column that holds the user, time, latitude, longitude or place, if it differs; of arrival "
-        "(when a row was received, written like time) always",
+        doc="name of the column that holds the user (empty: each row is one of its own), time, latitude, longitude or "
+        "place, if it differs; of arrival (when a row was received, written like time) and date (the day of a time "
+        "that is an hour of the day) always",
     )
     time_format: str = parameter(
         "iso", doc="iso, unix_s, unix_ms, unix_us, unix_ns or a strptime format such as %d/%m/%Y %H:%M:%S"
@@ -252,15 +282,22 @@ class MappedColumns(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        unknown = [key for key in self.columns if key not in EVENT_COLUMNS]
+        parts = (*EVENT_COLUMNS, "date")
+        unknown = [key for key in self.columns if key not in parts]
         if unknown:
-            raise ParameterError("columns", unknown[0], "one of " + ", ".join(EVENT_COLUMNS))
-        TimeFormat(self.time_format, self.time_zone)
+            raise ParameterError("columns", unknown[0], "one of " + ", ".join(parts))
+        if TimeFormat(self.time_format, self.time_zone).is_number and self.columns.get("date"):
+            raise ParameterError("columns.date", self.columns["date"], f"left out where times are {self.time_format}")
 
     @property
     def has_arrival(self) -> bool:
         """As in `Source`: whether a column is named as ``arrival``."""
         return bool(self.columns.get("arrival"))
+
+    @property
+    def has_people(self) -> bool:
+        """As in `Source`: whether there is a column of users."""
+        return self.columns.get("user") != ""
 
     def reading(self, columns: Collection[str]) -> Self:
         """As in `Source`: a column that nothing looks at is not read, so that nothing in it can be wrong."""
@@ -285,15 +322,15 @@ def find_columns(mapping: Mapping[str, str], names: Sequence[str], file: str) ->
     {'user': 'cab', 'time': 'time', 'place': 'place'}
     """
     there = f"(columns: {', '.join(names) or 'none'})"
-    taken = {*mapping, *names} if "arrival" in mapping else {*mapping, *names} - {"arrival"}
-    named = {part: mapping.get(part, part) for part in EVENT_COLUMNS if part in taken}
+    taken = {*mapping, *(set(names) - {"arrival", "date"})}
+    named = {part: mapping.get(part, part) for part in (*EVENT_COLUMNS, "date") if part in taken}
     found = {part: name for part, name in named.items() if name}
     for part, name in found.items():
         if name not in names:
             raise DataError(f"{file}: there is no column {name!r} for {part} {there}")
         if list(names).count(name) > 1:
             raise DataError(f"{file}: column {name!r} for {part} is there more than once {there}")
-    missing = [part for part in ("user", "time") if part not in found]
+    missing = [part for part in ("user", "time") if part not in found and (part, mapping.get(part)) != ("user", "")]
     if ("latitude" in found) != ("longitude" in found):
         missing.append("longitude" if "latitude" in found else "latitude")
     elif "latitude" not in found and "place" not in found:
@@ -331,6 +368,21 @@ class ParsedRows:
         if self.records is None or self.row_records is None:
             return np.arange(self.raw.height)
         return self.row_records
+
+
+def numbered(rows: ParsedRows, batch: TextBatch) -> pl.Series:
+    """Return file and line as the user of each row, where no column says who it is."""
+    segments, lines = batch.locate(rows.lines())
+    files = pl.Series([PurePath(segment.file).name for segment in batch.segments], dtype=pl.String)[segments]
+    return (files + ":" + pl.Series(lines).cast(pl.String)).alias("user")
+
+
+def join_date(frame: pl.DataFrame) -> pl.DataFrame:
+    """Put the column ``date``, where there is one, before ``time``, with a blank between them."""
+    if "date" not in frame.columns:
+        return frame
+    day, clock = (pl.col(name).cast(pl.String) for name in ("date", "time"))
+    return frame.with_columns(time=pl.concat_str(day, clock, separator=" ")).drop("date")
 
 
 def parse(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> ParsedRows:
@@ -429,6 +481,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 _STRAY = "a quote is stray, or not closed before the line end"
+NOT_UTF8 = "not valid UTF-8"
 
 
 def _structural_problems(data: bytes, records: Records, n_fields: int) -> dict[int, str]:
@@ -440,7 +493,7 @@ def _structural_problems(data: bytes, records: Records, n_fields: int) -> dict[i
         outside_ascii = np.flatnonzero(np.frombuffer(data, np.uint8) >= 128)
         for index in np.unique(np.searchsorted(records.start, outside_ascii, side="right") - 1).tolist():
             if not _is_utf8(data[records.start[index] : records.stop[index]]):
-                problems.setdefault(index, "not valid UTF-8")
+                problems.setdefault(index, NOT_UTF8)
     return problems
 
 

@@ -16,6 +16,9 @@ EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_799_999
 #: Times of events are before 2128, where a unit is guessed.
 _FAR = 5_000_000_000_000
 
+#: Directives of which a format of times of day has one.
+_CLOCK = ("%H", "%I", "%k", "%l", "%T", "%R", "%X", "%c", "%r", "%s")
+
 #: Units since 1970 UTC: milliseconds in one, and how many are in a millisecond.
 _UNIX = {"unix_s": (1000, 1), "unix_ms": (1, 1), "unix_us": (1, 1000), "unix_ns": (1, 1_000_000)}
 _WORDS = {"unix_s": "Unix seconds", "unix_ms": "Unix milliseconds"}
@@ -45,7 +48,8 @@ _MIDNIGHT = r"([T ])24(:00(?::00(?:\.0+)?)?(?:Z|[+-].*)?)$"
 class TimeFormat:
     """How one column says when.
 
-    Raises `ParameterError` for an unknown zone, and a format that does not give a date with a time.
+    A format without a time of day means midnight. Raises `ParameterError` for an unknown zone, and a format that does
+    not give a date.
 
     >>> times = pl.Series(["2020-11-01 01:30:00", "2020-03-08 02:30:00"])
     >>> TimeFormat("iso", "America/New_York").milliseconds(times).to_list()
@@ -66,7 +70,7 @@ class TimeFormat:
         except (KeyError, OSError, ValueError) as error:
             raise ParameterError("time_zone", self.zone, "the name of a time zone, such as Europe/Zurich") from error
         if self.format != "iso" and self.format not in _UNIX and not _reads_what_it_writes(self.format):
-            expected = f"iso, {', '.join(_UNIX)} or a strptime format of date and time, such as %d/%m/%Y %H:%M:%S"
+            expected = f"iso, {', '.join(_UNIX)} or a strptime format with a date, such as %d/%m/%Y %H:%M:%S"
             raise ParameterError("time_format", self.format, expected)
 
     @property
@@ -168,6 +172,8 @@ def _reads_what_it_writes(format: str) -> bool:
     moment = datetime(2001, 2, 3, 14, 5, tzinfo=UTC)
     try:
         read = _parse(pl.Series([moment.strftime(format)]), _to_polars(format))
+        if not any(directive in format for directive in _CLOCK):
+            moment = datetime.combine(moment.date(), datetime.min.time(), UTC)
         return "%" in format and read[0] is not None and read[0].replace(tzinfo=UTC) == moment
     except (pl.exceptions.PolarsError, ValueError):
         return False

@@ -249,7 +249,7 @@ WRONG = {
     "wrong free key": (
         "{user: cab}",
         "{usr: cab}",
-        ["9: source.columns.usr: unknown key; it must be one of user, time, latitude, longitude, place, arrival"],
+        ["9: source.columns.usr: unknown key; it must be one of user, time, latitude, longitude, place, arrival, date"],
     ),
     "duration without unit": (
         "size: 1h",

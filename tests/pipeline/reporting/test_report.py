@@ -370,7 +370,7 @@ def test_warnings_name_what_applies(tmp_path):
         "Danger: no guarantee",
         "Danger: the run stopped early",
         "window 7 exceeds the budget",
-        "Caution: trips, not people",
+        "Caution: rows, not people",
         "Caution: refused windows",
         "No budget was left for 2 windows (2, 5)",
         "total loss is infinite",

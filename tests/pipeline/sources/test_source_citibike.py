@@ -45,7 +45,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_trips_are_not_people() -> None:
-    assert Citibike.has_people is False
+    assert not Citibike(path="trips.csv").has_people
     with pytest.raises(ParameterError, match="events_of"):
         Citibike(path="x", events_of="middle")
 

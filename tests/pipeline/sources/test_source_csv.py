@@ -108,11 +108,46 @@ def test_decimal_commas_and_other_encodings(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", text.encode("cp1252"))
     source = Csv(path=path, separator=";", decimal=",", encoding="cp1252", time_format="unix_s")
     assert events(source) == [("Änn", TEN_PAST + 500, 47.5, -8.25), ("bob", TEN_PAST, 47.5, 8.0)]
+    quoted = write(
+        tmp_path / "q.csv", b'user,time,latitude,longitude\nann,1704067800,"47,5","-8,25"\nbob,1704067800,47,x\n'
+    )
+    source = Csv(path=quoted, decimal=",", time_format="unix_s")
+    assert events(source) == [("ann", TEN_PAST, 47.5, -8.25)]
     with pytest.raises(ParameterError, match=r"separator: ',' .* another character than decimal"):
-        Csv(path=path, decimal=",")
-    for encoding in ("utf-16", "no such", "shift_jis", "utf-7"):
-        with pytest.raises(ParameterError, match=r"encoding: .* one with a byte a character"):
+        Csv(path=path, decimal=",", quote="")
+    for encoding in ("no such", "base64", "rot13"):
+        with pytest.raises(ParameterError, match=r"encoding: .* the name of an encoding of text"):
             Csv(path=path, encoding=encoding)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le", "shift_jis", "gb18030", "utf-8"])
+def test_quotes_and_damage_are_found_in_any_encoding(tmp_path: Path, encoding: str) -> None:
+    name = "Zür" if encoding in ("latin-1", "utf-8") else "表示"
+    rows = "".join(f'{name}{i},{1704067800 + i},"{name},{i}"\nbad{i},x,"{name}\n' for i in range(5_000))
+    path = write(tmp_path / "a.csv", f"user,time,place\n{rows}".encode(encoding))
+    source = Csv(path=path, encoding=encoding, time_format="unix_s")
+    blocks = [block for span in source.spans() for block in source.read(span)]
+    frame = pl.concat([block.frame for block in blocks])
+    assert frame.row(4_999) == (f"{name}4999", (1704067800 + 4999) * 1000, f"{name},4999")
+    assert [reject.line for block in blocks for reject in block.rejects] == list(range(3, 10_002, 2))
+
+
+def test_a_day_and_an_hour_in_two_columns_are_one_time(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", b"user,datum,zeit,place\nann,01.05.2024,8:10 pm,x\nbob,02.05.2024,,x\n")
+    columns = {"date": "datum", "time": "zeit"}
+    source = Csv(path=path, columns=columns, time_format="%d.%m.%Y %I:%M %p")
+    (block,) = (block for span in source.spans() for block in source.read(span))
+    assert block.frame["time"].to_list() == [1714594200000]
+    assert block.rejects[0].reason == "time is not %d.%m.%Y %I:%M %p"
+    with pytest.raises(ParameterError, match="left out where times are unix_s"):
+        Csv(path=path, columns=columns, time_format="unix_s")
+
+
+def test_without_users_each_row_is_one_of_its_own(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", b"time,place\n2024-05-01,x\n2024-05-01,x\n")
+    source = Csv(path=path, columns={"user": ""})
+    (block,) = (block for span in source.spans() for block in source.read(span))
+    assert (source.has_people, block.frame["user"].n_unique()) == (False, 2)
 
 
 def test_plain_rows(tmp_path: Path) -> None:
