@@ -79,7 +79,7 @@ class H3(Space):
         if self.file is None:
             return self._checked(self.list_)
         try:
-            return self._checked(tuple(read_table(self.file, required=("cell",))["cell"]))
+            return self._checked(tuple(read_table(self.file, "cell")["cell"]))
         except ParameterError as error:
             raise DataError(f"{self.file}: {error}") from error
 

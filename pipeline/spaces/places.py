@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.plugin import DataError, ParameterError, PenstockError, check_one_of, parameter
 from penstock.pipeline.sources.base import Source
 from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.spaces.polygons import Zone, outlines, read_zones
 from penstock.pipeline.spaces.tables import read_table
 
 ELSEWHERE = "elsewhere"
@@ -27,8 +28,12 @@ class Places(Space):
     list_
         Names of the places (``list`` in YAML), in the order of the cells.
     file
-        File that lists them: one name a line, or a CSV file with a column ``place`` and, for maps, ``latitude`` and
-        ``longitude``.
+        File that lists them: one name a line; a CSV file with a column ``place`` and, for maps, ``latitude`` and
+        ``longitude``; the stops of a GTFS feed (``stops.txt``, or the zip of the feed) or the stations of a GBFS feed
+        (``station_information.json``), which events name by ``stop_id`` or ``station_id``; or GeoJSON or GeoParquet
+        with areas of these names.
+    column
+        Heading of the names in a CSV file or feed, such as ``stop_name``; needed for areas, of which it is a property.
     top
         The K places with the most events in the data, ties in order of name. Private data decides which these are,
         so a deployment refuses it.
@@ -59,6 +64,7 @@ class Places(Space):
 
     list_: tuple[str, ...] = parameter((), key="list", doc="names of the places")
     file: str | None = parameter(None, kind="path", doc="file that lists the places")
+    column: str | None = parameter(None, doc="heading of the names in the file, if it is not place")
     top: int | None = parameter(None, at_least=1, doc="number of places, those with the most events in the data")
     elsewhere: bool = parameter(False, doc="count all other places in a cell of their own")
     found: tuple[str, ...] | None = field(default=None, repr=False)
@@ -67,6 +73,8 @@ class Places(Space):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_one_of({"list": self.list_, "file": self.file, "top": self.top})
+        if self.column is not None and self.file is None:
+            raise ParameterError("column", self.column, "left out where there is no file")
         if self.file is None:
             _check_names(self.list_, self.elsewhere)
 
@@ -98,7 +106,23 @@ class Places(Space):
     @cached_property
     def _table(self) -> pl.DataFrame:
         assert self.file is not None
-        return read_table(self.file, required=("place",), coordinates="optional")
+        if self._has_areas:
+            return pl.DataFrame({"place": [zone.name for zone in self._zones]})
+        return read_table(self.file, "place", "optional", self.column)
+
+    @cached_property
+    def _has_areas(self) -> bool:
+        """Whether the file has areas, of GeoJSON or GeoParquet."""
+        try:
+            with open(str(self.file), "rb") as file:
+                head = file.read(1 << 16)
+        except OSError:
+            return False  # said where the file is read
+        return self.column is not None and (head[:4] == b"PAR1" or b'"FeatureCollection"' in head)
+
+    @cached_property
+    def _zones(self) -> list[Zone]:
+        return read_zones(str(self.file), str(self.column))
 
     def resolve(self, source: Source) -> Places:
         """Find the busiest places by counting the events of each in the time range of the source.
@@ -136,12 +160,14 @@ class Places(Space):
         return pl.DataFrame({"place": names, "position": np.arange(len(names))})
 
     def geometry(self) -> list[dict[str, Any]]:
-        """The point of every place whose coordinates are in the file, or were found with the place."""
+        """The point or the outline of every place that the file has one of, or where the place was seen."""
         if self.found_at:
             placed: list[dict[str, Any]] = [
                 {"cell": cell, "point": list(point)} for cell, point in zip(self._names, self.found_at)
             ]
             return placed + [{"cell": cell} for cell in self.cells[len(placed) :]]
+        if self.file is not None and self._has_areas:
+            return [*outlines(self._zones), *([{"cell": ELSEWHERE}] if self.elsewhere else [])]
         if self.file is None or "latitude" not in self._table.columns:
             return super().geometry()
         points = dict(zip(self._table["place"], self._table.select("longitude", "latitude").rows()))

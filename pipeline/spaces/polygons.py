@@ -66,6 +66,20 @@ def read_zones(path: str, name: str) -> list[Zone]:
     return zones
 
 
+def outlines(zones: list[Zone]) -> list[dict[str, Any]]:
+    """Return the geometry of zones, as a space gives it."""
+    return [
+        {
+            "cell": zone.name,
+            "polygons": [
+                [shapely.get_coordinates(ring).tolist() for ring in shapely.get_rings(polygon)]
+                for polygon in zone.polygons
+            ],
+        }
+        for zone in zones
+    ]
+
+
 def read_lines(path: str, corners: NDArray[np.float64] | None = None) -> list[NDArray[np.float64]]:
     """Read the lines and the rings of the polygons of a file that `read_zones` reads too; names are not needed.
 

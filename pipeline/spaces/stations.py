@@ -23,7 +23,12 @@ class Stations(Space):
     Parameters
     ----------
     file
-        CSV file with the columns ``station``, ``latitude``, ``longitude`` and, if stations form groups, ``group``.
+        CSV file with the columns ``station``, ``latitude``, ``longitude`` and, if stations form groups, ``group``; the
+        stops of a GTFS feed (``stops.txt``, or the zip of the feed); or the stations of a GBFS feed
+        (``station_information.json``). Those of a feed are called by their names, with the identifier where several
+        share one.
+    column
+        Heading of the names in a CSV file, or what to call those of a feed by, such as ``stop_id``.
     radius
         Distance in metres up to which (inclusive) an event belongs to a station; beyond, it is out of the area.
 
@@ -38,12 +43,13 @@ class Stations(Space):
     circle. Of two stations at the same point the first one wins.
     """
 
-    file: str = parameter(doc="CSV file of the stations", kind="path")
+    file: str = parameter(doc="CSV file of the stations, stops of GTFS, or stations of GBFS", kind="path")
+    column: str | None = parameter(None, doc="heading of the stations' names, if it is not station")
     radius: float = parameter(doc="largest distance of an event from its station", above=0, unit="metres")
 
     @cached_property
     def _table(self) -> pl.DataFrame:
-        table = read_table(self.file, required=("station",), coordinates="required")
+        table = read_table(self.file, "station", "required", self.column)
         if table.is_empty():
             raise DataError(f"{self.file}: no station is listed")
         twice = table["station"].is_first_distinct().arg_min()

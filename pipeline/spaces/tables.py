@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import math
+import zipfile
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -12,6 +17,13 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.plugin import DataError
 
 EARTH_RADIUS = 6_371_008.8  # metres, mean radius of the reference ellipsoid (IUGG)
+
+#: Columns of a GTFS feed's stops.txt by their names here.
+_GTFS = {"stop_lat": "latitude", "stop_lon": "longitude"}
+#: Values of location_type of what people wait at: a stop or platform, which may be left empty.
+_STOP = ("", "0")
+#: Share of the lines of a table that have as many fields as the first.
+_ALIKE = 0.9
 
 
 def unit_vectors(latitude: NDArray[np.float64], longitude: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -26,38 +38,182 @@ def unit_vectors(latitude: NDArray[np.float64], longitude: NDArray[np.float64]) 
 
 
 def read_table(
-    path: str, required: tuple[str, ...], coordinates: Literal["required", "optional", "none"] = "none"
+    path: str,
+    name: str,
+    coordinates: Literal["required", "optional", "none"] = "none",
+    column: str | None = None,
 ) -> pl.DataFrame:
-    """Read a CSV file with a header, or a list of one name a line, as text columns.
+    """Read named places as text columns, the names in the column ``name``.
 
-    `coordinates`: whether ``latitude`` and ``longitude`` must be there; they become degrees and are checked.
+    Parameters
+    ----------
+    path
+        A CSV file with a header; a list of one name a line, unless there must be coordinates; the stops of a GTFS feed
+        (``stops.txt``, or the zip of the feed); or the stations of a GBFS feed (``station_information.json``).
+    name
+        What is named: the heading of the names, where ``column`` does not say another. Stops are known by their
+        ``stop_id``, and where there must be coordinates by their name, with the identifier where several share it.
+    coordinates
+        Whether ``latitude`` and ``longitude`` must be there; they become degrees and are checked.
+    column
+        Heading of the names.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, or is not what it is read as; says what it looks like and what would be right.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: {error}") from error
-    header = [name.strip() for name in text.partition("\n")[0].split(",")]
-    if coordinates != "required" and len(required) == 1 and required[0] not in header:
-        names = [line.strip() for line in text.splitlines()]
-        return pl.DataFrame({required[0]: [name for name in names if name]}, schema={required[0]: pl.String})
-    wanted = (*required, "latitude", "longitude") if coordinates == "required" else required
-    for name in wanted:
-        if name not in header:
-            raise DataError(f"{path}:1: the header must name the columns {', '.join(wanted)}; {name} is missing")
+    text = _text(path)
+    if text.lstrip()[:1] in ("{", "["):
+        table, is_feed = _of_gbfs(path, text), True
+    else:
+        header = [heading.strip() for heading in next(csv.reader([text.partition("\n")[0]]), [])]
+        is_feed = "stop_id" in header and name not in header
+        if not is_feed and coordinates != "required" and (column or name) not in header:
+            return _of_list(path, name, column, text)
+        wanted = (column or name, *(("latitude", "longitude") if coordinates == "required" else ()))
+        table = _of_csv(path, text, header, () if is_feed else wanted)
+    if is_feed:
+        table = _stops(path, table, name, coordinates == "required", column)
+    elif column not in (None, name):
+        table = table.drop(name, strict=False).rename({str(column): name})
+    _no_gaps(path, table, name)
+    has_degrees = coordinates != "none" and {"latitude", "longitude"} <= set(table.columns)
+    return _degrees(path, table) if has_degrees else table
+
+
+def _of_list(path: str, name: str, column: str | None, text: str) -> pl.DataFrame:
+    """Return the lines of a text as names."""
+    lines = [line.strip() for line in text.splitlines()]
+    if column is not None:
+        raise DataError(f"{path}:1: there is no column {column!r} (the first line is: {text[:200].splitlines()[0]})")
+    _check_list(path, name, lines)
+    return pl.DataFrame({name: [line for line in lines if line]}, schema={name: pl.String})
+
+
+def _of_csv(path: str, text: str, header: list[str], wanted: tuple[str, ...]) -> pl.DataFrame:
+    """Return a table as text, where it has the wanted columns."""
+    for heading in wanted:
+        if heading not in header:
+            raise DataError(
+                f"{path}:1: the header must name the columns {', '.join(wanted)}; {heading} is missing (it has "
+                f"{', '.join(header)[:200]})"
+            )
     try:
         table = pl.read_csv(text.encode(), infer_schema=False)
     except pl.exceptions.PolarsError as error:
         raise DataError(f"{path}: {error}") from error
-    table = table.rename({name: name.strip() for name in table.columns}).with_columns(pl.all().str.strip_chars())
-    _no_gaps(path, table, required)
-    return _degrees(path, table) if coordinates != "none" and {"latitude", "longitude"} <= set(header) else table
+    return table.rename(str.strip).with_columns(pl.all().str.strip_chars())
 
 
-def _no_gaps(path: str, table: pl.DataFrame, columns: tuple[str, ...]) -> None:
-    for name in columns:
-        missing = (table[name].is_null() | (table[name] == "")).arg_max() if len(table) else None
-        if missing is not None and not table[name][missing]:
-            raise DataError(f"{path}:{missing + 2}: {name} is empty")
+def _text(path: str) -> str:
+    """Read a file of text, or the stops of a zipped GTFS feed."""
+    try:
+        content = Path(path).read_bytes()
+        if content[:4] == b"PK\x03\x04":
+            with zipfile.ZipFile(io.BytesIO(content)) as feed:
+                stops = [member for member in feed.namelist() if Path(member).name == "stops.txt"]
+                content = feed.read(stops[0]) if stops else b""
+                if not stops:
+                    raise DataError(f"{path}: is a zip without stops.txt, so no GTFS feed; give a file that is in it")
+        if content[:4] == b"PAR1":
+            raise DataError(f"{path}: is Parquet; areas in GeoParquet make a space of type: zones, others a CSV file")
+        return content.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def _of_gbfs(path: str, text: str) -> pl.DataFrame:
+    """Return the stations of a GBFS feed under the names of GTFS."""
+    try:
+        root = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: looks like JSON, and is not ({error})") from error
+    kind = root.get("type") if isinstance(root, dict) else None
+    if kind in ("FeatureCollection", "Feature"):
+        raise DataError(f"{path}: is GeoJSON; areas make a space of type: zones, with path and name")
+    data = root.get("data") if isinstance(root, dict) else None
+    stations = data.get("stations") if isinstance(data, dict) else None
+    if not (isinstance(stations, list) and stations and all(isinstance(one, dict) for one in stations)):
+        raise DataError(f"{path}: is JSON, but not station_information.json of a GBFS feed (data.stations)")
+    if not all("lat" in one and "lon" in one and "station_id" in one for one in stations):
+        raise DataError(
+            f"{path}: stations lack station_id, lat or lon; station_information.json has them, station_status.json not"
+        )
+    return pl.DataFrame(
+        {
+            "stop_id": [str(one["station_id"]) for one in stations],
+            "stop_name": [_text_of(one.get("name")) for one in stations],
+            "stop_lat": [str(one["lat"]) for one in stations],
+            "stop_lon": [str(one["lon"]) for one in stations],
+        }
+    )
+
+
+def _text_of(name: Any) -> str:
+    """Return a name of GBFS: text, or from version 3 on a list of translations, of which the first counts."""
+    if isinstance(name, list) and name and isinstance(name[0], dict):
+        name = name[0].get("text")
+    return str(name or "")
+
+
+def _stops(path: str, table: pl.DataFrame, name: str, placed: bool, column: str | None) -> pl.DataFrame:
+    """Return the stops of a feed that have a position by name; of several of one name in ``column`` the first.
+
+    ``placed``: only what people wait at.
+    """
+    column = {"station_id": "stop_id", "name": "stop_name"}.get(column or "", column)
+    needed = [*(("stop_lat", "stop_lon") if placed else ()), *([column] if column is not None else [])]
+    for heading in needed:
+        if heading not in table.columns:
+            raise DataError(f"{path}:1: the stops have no column {heading!r} (they have {', '.join(table.columns)})")
+    if placed:
+        kind = pl.col("location_type").fill_null("") if "location_type" in table.columns else pl.lit("")
+        table = table.filter(kind.is_in(_STOP))
+    if "stop_lat" in table.columns:
+        table = table.filter(pl.col("stop_lat").str.len_bytes() > 0)
+    table = table.rename(_GTFS, strict=False)
+    if column is not None:
+        return table.unique(column, keep="first", maintain_order=True).rename({column: name})
+    label = pl.col("stop_id")
+    if placed and "stop_name" in table.columns:
+        spoken = pl.col("stop_name").fill_null("")
+        shared = pl.format("{} ({})", spoken, label)
+        label = pl.when(spoken == "").then(label).when(pl.len().over(spoken) == 1).then(spoken).otherwise(shared)
+    return table.with_columns(label.alias(name))
+
+
+def _check_list(path: str, name: str, lines: list[str]) -> None:
+    """Raise `DataError` where lines are rows of a table, and not one name each.
+
+    They are where all have as many semicolons, tabs or bars, or as many commas and numbers between them.
+    """
+    rows = [line for line in lines if line]
+    for separator in ";\t|,":
+        fields = [line.split(separator) for line in rows]
+        n_fields = len(fields[0]) if rows else 1
+        alike = [row for row in fields if len(row) == n_fields]
+        if n_fields == 1 or len(alike) < max(2, _ALIKE * len(rows)):
+            continue
+        n_numbers = max(sum(_is_number(row[i]) for row in alike) for i in range(n_fields))
+        if separator != "," or n_numbers >= max(1, _ALIKE * (len(alike) - 1)):
+            raise DataError(
+                f"{path}:1: looks like a table of {n_fields} columns ({rows[0][:100]}), not one {name} a line: put "
+                f"commas between columns, and head the one with the names {name}"
+            )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _no_gaps(path: str, table: pl.DataFrame, column: str) -> None:
+    missing = (table[column].is_null() | (table[column] == "")).arg_max() if len(table) else None
+    if missing is not None and not table[column][missing]:
+        raise DataError(f"{path}:{missing + 2}: {column} is empty")
 
 
 def _degrees(path: str, table: pl.DataFrame) -> pl.DataFrame:

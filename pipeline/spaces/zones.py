@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import parameter
 from penstock.pipeline.spaces.base import Space, in_chunks
-from penstock.pipeline.spaces.polygons import Zone, read_zones
+from penstock.pipeline.spaces.polygons import Zone, outlines, read_zones
 from penstock.pipeline.spaces.raster import FEW_POINTS, Bins, Raster
 
 _CHUNK = 1 << 17  # rows at a time
@@ -114,13 +114,4 @@ class Zones(Space):
 
     def geometry(self) -> list[dict[str, Any]]:
         """The polygons of every zone, each a list of closed rings of [longitude, latitude], holes after the first."""
-        return [
-            {
-                "cell": zone.name,
-                "polygons": [
-                    [shapely.get_coordinates(ring).tolist() for ring in shapely.get_rings(polygon)]
-                    for polygon in zone.polygons
-                ],
-            }
-            for zone in self._zones
-        ]
+        return outlines(self._zones)

@@ -1,5 +1,7 @@
 """Places: listed, from a file, or the busiest of the data."""
 
+import json
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -9,6 +11,7 @@ import pytest
 from penstock.mechanisms.core.plugin import DataError, ParameterError, PenstockError
 from penstock.pipeline.sources.base import EventBlock, FileSource, Span
 from penstock.pipeline.spaces.places import Places
+from penstock.pipeline.spaces.stations import Stations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +147,84 @@ def test_a_wrong_file_is_refused(tmp_path, text, message):
     space = Places(file=str(file))
     with pytest.raises(DataError, match=message):
         _ = (space.cells, space.geometry())
+
+
+STOPS = """stop_id,stop_name,stop_lat,stop_lon,location_type,parent_station
+8501:1,"Genève, gare",46.21,6.14,0,8501
+8501:2,"Genève, gare",46.22,6.15,,8501
+8502:1,Nyon,46.38,6.24,,
+8501,"Genève, gare",46.215,6.145,1,
+8501:x,,,,3,8501
+"""
+BIKES = {"station_id": 7, "name": [{"text": "Quai", "language": "fr"}], "lat": 46.2, "lon": 6.1}
+
+
+def test_stops_of_a_gtfs_feed_are_places_by_identifier_or_name(tmp_path):
+    file, feed = tmp_path / "stops.txt", tmp_path / "feed.zip"
+    file.write_text(STOPS, encoding="utf-8-sig")
+    with zipfile.ZipFile(feed, "w") as archive:
+        archive.write(file, "stops.txt")
+    space = Places(file=str(feed))
+    assert space.cells == ("8501:1", "8501:2", "8502:1", "8501")
+    assert space.geometry()[2] == {"cell": "8502:1", "point": [6.24, 46.38]}
+    assert Places(file=str(file), column="stop_name").cells == ("Genève, gare", "Nyon")
+    stations = Stations(file=str(file), radius=200.0)
+    assert stations.cells == ("Genève, gare (8501:1)", "Genève, gare (8501:2)", "Nyon")
+    with pytest.raises(DataError, match=r"have no column 'name_of_stop' \(they have stop_id, stop_name"):
+        _ = Places(file=str(file), column="name_of_stop").cells
+
+
+def test_stations_of_a_gbfs_feed(tmp_path):
+    file = tmp_path / "station_information.json"
+    file.write_text(json.dumps({"data": {"stations": [BIKES, BIKES | {"station_id": "b"}]}}))
+    assert Places(file=str(file)).cells == ("7", "b")
+    assert Stations(file=str(file), radius=9.0).cells == ("Quai (7)", "Quai (b)")
+    file.write_text(json.dumps({"data": {"stations": [{"station_id": "7", "num_bikes_available": 3}]}}))
+    with pytest.raises(DataError, match=r"station_information\.json has them, station_status\.json not"):
+        _ = Places(file=str(file)).cells
+
+
+def test_areas_are_places_with_outlines(tmp_path):
+    ring = [[0, 0], [1, 0], [1, 1], [0, 0]]
+    shape = {"type": "Polygon", "coordinates": [ring]}
+    feature = {"type": "Feature", "properties": {"quartier": "Pâquis"}, "geometry": shape}
+    file = tmp_path / "areas.geojson"
+    file.write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
+    space = Places(file=str(file), column="quartier", elsewhere=True)
+    assert space.cells == ("Pâquis", "elsewhere")
+    assert space.geometry()[0]["polygons"] == [[[[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]]]
+    with pytest.raises(DataError, match="is GeoJSON; areas make a space of type: zones"):
+        _ = Places(file=str(file)).cells
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("id,name,lat,lon\n1,a,47.1,8.2\n2,b,47.2,8.3\n", r"a table of 4 columns \(id,name,lat,lon\)"),
+        ("name;kind\na;x\nb;y\n", r"a table of 2 columns \(name;kind\)"),
+        ("a,7\nb,8\n", r"a table of 2 columns \(a,7\)"),
+        ('["a", "b"]', r"is JSON, but not station_information\.json"),
+        ("{a: 1}", "looks like JSON, and is not"),
+        ("PAR1", "is Parquet; areas in GeoParquet make a space of type: zones"),
+    ],
+)
+def test_lines_of_a_table_are_no_names_of_places(tmp_path, text, seen):
+    file = tmp_path / "places.txt"
+    file.write_text(text)
+    with pytest.raises(DataError, match=seen):
+        _ = Places(file=str(file)).cells
+    file.write_text("Road, Town, Country\nStreet, Village, Country\n")
+    assert len(Places(file=str(file)).cells) == 2
+    assert Places(file=str(file)).column is None
+
+
+def test_another_heading(tmp_path):
+    file = tmp_path / "pois.csv"
+    file.write_text("poi,latitude,longitude\na,1,2\n")
+    assert Places(file=str(file), column="poi").geometry() == [{"cell": "a", "point": [2.0, 1.0]}]
+    assert Stations(file=str(file), column="poi", radius=1.0).cells == ("a",)
+    with pytest.raises(ParameterError, match=r"column: .poi. .* left out where there is no file"):
+        Places(top=1, column="poi")
 
 
 def test_a_missing_or_binary_file_is_named(tmp_path):
