@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import Facts, Window
 from penstock.mechanisms.core.guarantee import Guarantee
-from penstock.mechanisms.core.noise_family import families
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.portable import log
 from penstock.mechanisms.core.schedules import Offer, Step, WEventSchedule
@@ -67,7 +66,6 @@ class RescueDp(WEventSchedule):
 
     group_below: float = parameter(30.0, doc="predicted counts below it are released in groups", at_least=0)
     growth: float = parameter(10.0, doc="windows by which the interval can grow at once", at_least=0, unit="windows")
-    noise: str = parameter("discrete_laplace", doc="noise family", choices=families("counts"))
     adaptive: ClassVar[bool] = True
     first: ClassVar[dict[str, Any]] = {"due": 0, "interval": 1.0, "changes": np.full(MEMORY, np.nan)}
 

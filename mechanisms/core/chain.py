@@ -124,15 +124,18 @@ class Chain(Mechanism):
         """Whether memberships are changed before they are counted."""
         return bool(self.keepers) or self.spatial is not None or self.temporal is not None
 
-    def start(self, facts: Facts) -> State:
-        """States of all steps on counts, and an empty longer window."""
-        coarse = facts
+    def coarse(self, facts: Facts) -> Facts:
+        """Facts as the reading step knows them."""
         if self.groups is not None:
-            coarse = replace(coarse, n_cells=int(self.groups.max()) + 1)
+            facts = replace(facts, n_cells=int(self.groups.max()) + 1)
         if self.temporal:
             n_windows = None if facts.n_windows is None else -(-facts.n_windows // self.together)
-            coarse = replace(coarse, n_windows=n_windows, landmarks=(), budget_period=None)
-        state = nested("reader", self.reader.start(coarse))
+            facts = replace(facts, n_windows=n_windows, landmarks=(), budget_period=None)
+        return facts
+
+    def start(self, facts: Facts) -> State:
+        """States of all steps on counts, and an empty longer window."""
+        state = nested("reader", self.reader.start(self.coarse(facts)))
         shown = replace(facts, windows_per_day=max(1, facts.windows_per_day // self.together))
         for number, step in enumerate(self.after):
             state |= nested(f"after{number}", step.start(shown))

@@ -259,14 +259,14 @@ def typical(cls: type[CheckedT], **given: Any) -> tuple[CheckedT, ...]:
     required = [f for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING]  # type: ignore[arg-type]
     declared = parameters_of(cls)
     own = {field.name: _example(field.name, declared[field.name], hints[field.name]) for field in required}
-    first = cls(**own | given)
-    others = []
+    made = [cls(**own | given)]
     for name, parameter in declared.items():
         for choice in parameter.choices or ():
-            if choice != getattr(first, name):
-                with contextlib.suppress(ParameterError):
-                    others.append(dataclasses.replace(first, **{name: choice}))  # type: ignore[type-var]
-    return (first, *others)
+            with contextlib.suppress(ParameterError):
+                other = dataclasses.replace(made[0], **{name: choice})  # type: ignore[type-var]
+                if other not in made:
+                    made.append(other)
+    return tuple(made)
 
 
 def _example(name: str, declared: Parameter, hint: Any) -> Any:

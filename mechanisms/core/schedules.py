@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,8 @@ Array = NDArray[np.float64]
 COMPOSITION = "Bun and Steinke 2016, lemma 2.3"
 RENYI_FILTER = "Feldman and Zrnic 2021, Rényi filter, for amounts that follow earlier releases"
 
+#: In place of a family of noise on counts: the one with less noise, for the bounds of the run (`BudgetSchedule`).
+AUTO = "auto"
 #: Names of the noise families that work on traces: one divides ε, the other ρ.
 PLANAR, PLANAR_GAUSSIAN = families("points")
 
@@ -379,6 +382,40 @@ class Scheduled(Mechanism):
         return self._offer(window, state).amount + self.query_budget
 
 
+class NoiseChoice(NamedTuple):
+    """Noise that was chosen for ``auto``, and why.
+
+    Parameters
+    ----------
+    schedule
+        The schedule with that noise; without a δ where it is pure.
+    deviations
+        Standard deviation in a count, by family.
+    delta
+        δ that was offered.
+    by_ledger
+        Whether it had to be that of a ledger's measure.
+    """
+
+    schedule: BudgetSchedule
+    deviations: dict[str, float]
+    delta: float | None
+    by_ledger: bool
+
+    @property
+    def words(self) -> str:
+        """The choice as a sentence."""
+        of = {name: name.removeprefix("discrete_").capitalize() for name in self.deviations}
+        chosen = self.schedule.noise
+        other = next(name for name in of if name != chosen)
+        spent = f"δ = {self.delta:g} is spent" if self.schedule.delta else "the promise is a pure ε, no δ is spent"
+        why = f"since the ledger counts in {'ε' if self.schedule.delta is None else 'ρ'}" if self.by_ledger else "auto"
+        return (
+            f"{of[chosen]} ({why}): standard deviation {self.deviations[chosen]:.3g} in a count, "
+            f"{self.deviations[other]:.3g} with {of[other]} noise; {spent}."
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class BudgetSchedule(Scheduled):
     """Base of schedules with a choice of noise: a budget in ε, in ρ or in (ε, δ).
@@ -392,17 +429,21 @@ class BudgetSchedule(Scheduled):
     delta
         With Gaussian noise and an epsilon: δ of the whole. The schedule divides the largest ρ that keeps to both.
     noise
-        ``discrete_laplace`` (integers, the default) or ``laplace`` on counts, which divide ε; ``discrete_gaussian`` or
-        ``gaussian`` on counts, which divide ρ; on traces ``planar_laplace``, which divides ε, or ``planar_gaussian``,
-        which divides ρ.
+        ``discrete_laplace`` (integers) or ``laplace`` on counts, which divide ε; ``discrete_gaussian`` or ``gaussian``
+        on counts, which divide ρ; on traces ``planar_laplace``, which divides ε, or ``planar_gaussian``, which divides
+        ρ. ``auto`` (the default) is ``discrete_laplace`` without a δ and ``discrete_gaussian`` with a ρ; with ε and δ
+        it is whichever of the two has the smaller standard deviation under the bounds of the run (`choose_noise`).
+        Until that is known it stands for Gaussian noise, and the promise is (ε, δ).
     """
 
     epsilon: float | None = parameter(None, doc="budget that the schedule divides", above=0, unit="nats")
     rho: float | None = parameter(None, doc="with Gaussian noise: the budget in zCDP, instead of epsilon", above=0)
     delta: float | None = parameter(None, doc="with Gaussian noise and epsilon: δ of the whole", above=0, below=1)
-    noise: str = parameter("discrete_laplace", doc="noise family", choices=families("counts"))
+    noise: str = parameter(AUTO, doc="noise family; auto: the one with less noise", choices=(AUTO, *families("counts")))
 
     def __post_init__(self) -> None:
+        if self.noise == AUTO and self.delta is None:  # there is nothing to choose
+            object.__setattr__(self, "noise", "discrete_laplace" if self.rho is None else "discrete_gaussian")
         super().__post_init__()
         if not self.concentrated:
             offered = parameters_of(type(self))["noise"].choices or ()
@@ -420,7 +461,47 @@ class BudgetSchedule(Scheduled):
     @property
     def family(self) -> NoiseFamily:
         """The noise that was chosen."""
-        return NOISE_FAMILIES[self.noise]
+        return NOISE_FAMILIES["discrete_gaussian" if self.noise == AUTO else self.noise]
+
+    @property
+    def candidates(self) -> tuple[Self, ...]:
+        """The schedule with every noise that it may have, pure noise first: it alone, unless its noise is ``auto``."""
+        if self.noise != AUTO:
+            return (self,)
+        return replace(self, noise="discrete_laplace", delta=None), replace(self, noise="discrete_gaussian")
+
+    def choose_noise(self, facts: Facts, windows: Sequence[Window], measure: str | None = None) -> NoiseChoice:
+        """Choose the noise of the smaller standard deviation, pure noise where both are equal.
+
+        Parameters
+        ----------
+        facts, windows
+            Public facts of the run, and the windows over which noise is compared: as it is for the first publication
+            of a unit in each.
+        measure
+            ``epsilon`` or ``rho``: that of a ledger, which decides instead; None: none does.
+
+        **Privacy.** The choice is a function of public facts. Each candidate keeps to (ε, δ) by itself.
+
+        Examples
+        --------
+        >>> from penstock.mechanisms import get
+        >>> facts = Facts(n_cells=100, max_cells=2, max_per_period=20, n_windows=24)
+        >>> [get("period_uniform")(epsilon=e, delta=1e-6).choose_noise(facts, facts.windows()).schedule.noise
+        ...  for e in (2.0, 20.0)]
+        ['discrete_gaussian', 'discrete_laplace']
+        """
+        deviations = {one.noise: one.deviation(facts, windows) for one in self.candidates}
+        of_ledger = [one for one in self.candidates if one.family.measure == measure]
+        chosen = min(of_ledger or self.candidates, key=lambda one: deviations[one.noise])
+        return NoiseChoice(chosen, deviations, self.delta, bool(of_ledger))
+
+    def deviation(self, facts: Facts, windows: Sequence[Window]) -> float:
+        """Standard deviation of the noise of a publication, over windows of which each is the first of its unit."""
+        state = self.start(facts)
+        offers = (self._offer(window, state) for window in windows)
+        variances = [float(np.mean(self.family.variance(offer.scale))) for offer in offers if np.all(offer.amount > 0)]
+        return float(np.sqrt(np.mean(variances))) if variances else float("inf")
 
     @property
     def budget(self) -> float:
@@ -491,9 +572,9 @@ class TraceSchedule(BudgetSchedule):
     """
 
     noise: str = parameter(
-        "discrete_laplace",
-        doc="noise family; planar_laplace, planar_gaussian: release points of traces",
-        choices=families(),
+        AUTO,
+        doc="noise family; auto: the one with less noise; planar_laplace, planar_gaussian: release points of traces",
+        choices=(AUTO, *families()),
     )
     radius: float | None = parameter(
         None,

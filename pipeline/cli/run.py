@@ -117,12 +117,13 @@ def progress_line(registry: RunMetrics, seconds: float) -> str:
 def expectations(config: RunConfig) -> list[str]:
     """Return lines on the cost and the error to expect of a run, from public facts, before it begins."""
     from penstock.pipeline.output.loss import caution, expected_losses, losses_in_words
-    from penstock.pipeline.output.utility_summary import expected_in_words, unbounded_in_words
+    from penstock.pipeline.output.utility_summary import expected_in_words, public_plan, unbounded_in_words
 
-    losses = expected_losses(config)
+    losses, plan = expected_losses(config), public_plan(config)
     rows = "rows of this source belong to no person: what is said of one person holds for one row"
     lines = [
         ("CAUTION", None if config.source.has_people else rows),
+        ("noise", plan and plan.noise_choice and plan.noise_choice.words),
         ("loss", losses and losses_in_words(losses)),
         ("CAUTION", caution(losses)),
         ("expect", expected_in_words(config)),

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.schedules import Scheduled
+from penstock.mechanisms.core.schedules import BudgetSchedule, NoiseChoice, Scheduled
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.bounding import CountingBounds
 from penstock.pipeline.counting.presence import prepared
 from penstock.pipeline.counting.spec import Batching, CoreSpec, RunKeys, TraceSpec
+from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.sources.base import LiveSource
 from penstock.pipeline.windows.grid import WindowGrid
 from penstock.pipeline.windows.timestamps import Timestamps
@@ -27,19 +29,22 @@ class Plan(CoreSpec):
     Parameters
     ----------
     config
-        The configuration as loaded.
+        The configuration as loaded, with the noise that was chosen for ``auto``.
     folder
         Where the run writes.
     streaming
         Whether events come as a stream, so that every window is counted for itself.
     resumed
         Whether an earlier, unfinished run in the same folder is continued.
+    noise_choice
+        How noise was chosen; None: it was not left to be chosen.
     """
 
     config: RunConfig
     folder: Path
     streaming: bool = False
     resumed: bool = False
+    noise_choice: NoiseChoice | None = None
 
     def opened(self) -> Self:
         """The run with its noise key, read again where it has travelled without; raises `PenstockError` without a key.
@@ -52,6 +57,10 @@ class Plan(CoreSpec):
         fingerprints, nonce = key
         key = noise_key(self.config).limited_to(fingerprints).for_run(nonce)
         return replace(self, keys=RunKeys(key, self.keys.configuration))
+
+
+#: Windows over which noise is compared, at most.
+COMPARED = 1_000
 
 
 def noise_key(config: RunConfig) -> NoiseKey:
@@ -95,7 +104,7 @@ def outline(
     chain = Chain.of(config.mechanism, spatial.groups(space.geometry()) if spatial else None)
     # One process counts a stream; users are split for several.
     shards = 1 if streaming else n_shards
-    return Plan(
+    plan = Plan(
         source=source,
         grid=grid,
         space=space,
@@ -115,6 +124,36 @@ def outline(
         streaming=streaming,
         resumed=resumed,
     )
+    reader = chain.reader
+    if not isinstance(reader, BudgetSchedule) or len(reader.candidates) == 1:
+        return plan
+    compared = grid.windows(1, min(COMPARED, grid.calendar.n_windows or COMPARED))
+    choice = reader.choose_noise(chain.coarse(plan.facts()), compared, _measure_of_ledger(plan))
+    # The run is that of a configuration which names the noise: equal digests, and equal bytes.
+    steps = tuple(choice.schedule if step is reader else step for step in config.mechanism)
+    named = outline(replace(config, mechanism=steps), key, folder, n_shards, resumed)
+    return replace(named, noise_choice=choice)
+
+
+def _measure_of_ledger(plan: Plan) -> str | None:
+    """Measure of the ledger that a deployment charges; None where it will be the first."""
+    if plan.config.mode == "simulation":
+        return None
+    first = next(Ledger(ledger_path(plan)).entries(), None)
+    return None if first is None else str(first.values["terms"]["measure"])
+
+
+def state_folder() -> Path:
+    """Return the folder of ledgers that no configuration names, in ``XDG_STATE_HOME`` or ``~/.local/state``."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "penstock"
+
+
+def ledger_path(plan: Plan) -> Path:
+    """Return the ledger of a run: of a deployment outside its folder, so that no copy of the folder has another one."""
+    output = plan.config.output
+    if plan.config.mode == "simulation":
+        return plan.folder / "operator" / "ledger"
+    return Path(output.ledger or state_folder() / "ledgers" / (output.ledger_source or ""))
 
 
 def _traces(config: RunConfig) -> TraceSpec | None:

@@ -88,7 +88,6 @@ def broken_rules(rules: Iterable[Rule], root: Mapping, known: dict[str, Any]) ->
 #: Ten million hours are 1,100 years; ten million cells are 80 MB a window.
 MAX_WINDOWS = 10_000_000
 MAX_CELLS = 10_000_000
-_FIRST_ROWS = 1_000
 
 
 def _calendar(source: Source, windows: Windows) -> Calendar | None:
@@ -141,7 +140,7 @@ def places_come_from_the_source(source: Source, space: Space) -> Iterator[Findin
     """The input can be read, and tells what the space places events by; one small block is looked at."""
     if isinstance(source.recorded, LiveSource) or not input_paths(source):
         return  # what comes later cannot be looked at
-    little = replace(source, block_rows=_FIRST_ROWS).from_start()
+    little = replace(source, block_rows=1_000).from_start()
     try:
         span = next(iter(little.spans()), None)
         block = None if span is None else next(iter(little.read(span)), None)
@@ -528,11 +527,16 @@ def key_follows_mode(mode: str, seed: int | None, noise_key: str | None) -> Iter
 
 
 @rule
-def deployed_output_is_private(mode: str, noise_key: str | None, output: Output) -> Iterator[Finding]:
+def deployed_output_is_private(
+    mode: str, noise_key: str | None, output: Output, mechanism: tuple[ChainStep, ...]
+) -> Iterator[Finding]:
     """What lies in the output folder may be handed on; a ledger belongs to an event source, which has one name."""
     if mode == "deployment" and output.ledger_source is None:
         expected = "a name for the event source, the same in all deployments over the same events"
         yield Finding(("output", "ledger_source"), None, expected)
+    if output.ledger_budget is not None and any(len(getattr(step, "candidates", ())) > 1 for step in mechanism):
+        expected = "left out with noise: auto, since it is in ε or ρ as the noise is; or the noise must be named"
+        yield Finding(("output", "ledger_budget"), output.ledger_budget, expected)
     if mode == "deployment" and output.rejects == "raw":  # a rejected row names a person and a place
         yield Finding(("output", "rejects"), "raw", "places in a deployment")
     if noise_key is not None and not noise_key.startswith("env:"):
@@ -557,10 +561,7 @@ def deployed_facts_are_public(mode: str, space: Space, looked_at_data: bool | No
 def deployed_mechanisms_have_a_guarantee(
     mode: str, mechanism: tuple[ChainStep, ...], allow_no_guarantee: bool
 ) -> Iterator[Finding]:
-    """A deployment releases through a mechanism with a guarantee, unless that is waived explicitly.
-
-    It is the first one after steps on events; what follows works on private values.
-    """
+    """The first step on counts, which alone reads private values, has a guarantee, unless that is waived explicitly."""
     on_counts = [i for i, one in enumerate(mechanism) if not isinstance(one, EventStep)]
     for i in on_counts[:1] or range(len(mechanism))[-1:]:
         promised = mechanism[i].guarantee

@@ -17,7 +17,6 @@ import polars as pl
 import yaml
 
 from penstock.mechanisms.core.contract import MECHANISMS, ChainStep
-from penstock.mechanisms.core.noise_family import NOISE_FAMILIES
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, examples_of, parameters_of
 from penstock.mechanisms.core.sensitivity import Sensitivity
 from penstock.mechanisms.fast import Fast
@@ -205,11 +204,12 @@ def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, i
     period = plan.grid.periods_of(memberships.window) if len(memberships) else memberships.window
     suggested = {f"{100 * share:.0f}": most_for_share(memberships, period, share) for share in KEPT_SHARES}
     if isinstance(step, PeriodUniform):
-        family, budget = NOISE_FAMILIES[step.noise], step.budget
+        schedules = step.candidates
 
         def deviation(n: int) -> float:
             """Standard deviation of the noise for a bound of n memberships."""
-            return float(family.variance(family.scale(budget, Sensitivity(n, n))) ** 0.5)
+            moved = Sensitivity(n, n)
+            return min(float(s.family.standard_deviation(s.scale(s.budget, moved))) for s in schedules)
 
         suggested["for_noise"] = most_for_noise(memberships, period, n_windows * plan.grid.n_cells, deviation)
     return suggested
@@ -277,11 +277,7 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, chan
     if w is None:
         first = experiment.trials[0].config
         plan = make_plan(replace(first, accountants=(), bounding=replace(first.bounding, max_cells=None)))
-        step = PeriodUniform(
-            epsilon=asked.epsilon,
-            delta=asked.delta or None,
-            noise="discrete_gaussian" if asked.delta else "discrete_laplace",
-        )
+        step = PeriodUniform(epsilon=asked.epsilon, delta=asked.delta or None)
         bounds = suggested_bounds(plan, plan.grid.n_windows, step) if plan.grid.calendar.n_windows else {}
         experiment = of(candidates(w, asked, sorted(set(bounds.values()))))
     return experiment

@@ -9,24 +9,20 @@ import os
 import secrets
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError, StateVersionError
 from penstock.mechanisms.core.state import State, StateFormat
 from penstock.pipeline.config.canonical import resolved
-from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.plan import Plan, ledger_path, make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import check_local
 from penstock.pipeline.output import files, registration
-from penstock.pipeline.output.files import ledger_path, parts_folder
+from penstock.pipeline.output.files import parts_folder
 from penstock.pipeline.output.manifest import key_mismatch
 from penstock.pipeline.releasing import account, traces
 from penstock.pipeline.releasing.account import books_of
 from penstock.pipeline.releasing.release import ReleaseLoop
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
-
 
 # The checkpoint of a stream, and the mark that says which run a folder holds.
 

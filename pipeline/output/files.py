@@ -223,16 +223,3 @@ def parts_folder(plan: Plan, kind: str) -> Path:
 def keeps_truth(plan: Plan) -> bool:
     """Return whether true counts or traces are kept for the operator; a deployment keeps none."""
     return plan.config.mode == "simulation" and plan.config.output.truth
-
-
-def state_folder() -> Path:
-    """Return the folder of ledgers that no configuration names, in ``XDG_STATE_HOME`` or ``~/.local/state``."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "penstock"
-
-
-def ledger_path(plan: Plan) -> Path:
-    """Return the ledger of a run: of a deployment outside its folder, so that no copy of the folder has another one."""
-    output = plan.config.output
-    if plan.config.mode == "simulation":
-        return plan.folder / "operator" / "ledger"
-    return Path(output.ledger or state_folder() / "ledgers" / (output.ledger_source or ""))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,11 +22,12 @@ from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise_keys import BEGINNING
 from penstock.mechanisms.core.plugin import RowEquationError
 from penstock.pipeline.config.canonical import digest, resolved
+from penstock.pipeline.config.plan import Plan, ledger_path
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import SINKS
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.output import files, tables
-from penstock.pipeline.output.files import keeps_truth, ledger_path, merge, parts_folder
+from penstock.pipeline.output.files import keeps_truth, merge, parts_folder
 from penstock.pipeline.output.loss import losses
 from penstock.pipeline.output.registration import promise
 from penstock.pipeline.output.utility_summary import shared_rows
@@ -34,9 +35,6 @@ from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.traces import area_of
 from penstock.pipeline.sources.base import LiveSource, Source
 from penstock.pipeline.windows.calendar import format_time
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
 
 PACKAGES = ("apache-beam", "numpy", "scipy", "polars", "pyarrow", "river", "scikit-learn", "dp-accounting")
 #: Packages whose code decides a result, and the part of them that only presents results.
@@ -159,6 +157,7 @@ def public_manifest(
         "configuration_digest": digest(plan.config).hex(),
         "versions": versions(),
         "guarantee": _guarantees(plan),
+        **({} if plan.noise_choice is None else {"noise_choice": plan.noise_choice.words}),
         "lateness": lateness_in_words(plan.config.source),
         "distinct_people": plan.config.source.has_people,
         "accounts": [dict(books) for books in accounts if books["public"]],

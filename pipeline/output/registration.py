@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,16 +24,13 @@ from penstock.mechanisms.core.unit import LANDMARKS, PERIOD, RUN, WINDOW
 from penstock.pipeline.atomic import private_opener
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.kinds import format_duration
-from penstock.pipeline.output.files import ledger_path, make_folder, state_folder, write_json
+from penstock.pipeline.config.plan import Plan, ledger_path, state_folder
+from penstock.pipeline.output.files import make_folder, write_json
 from penstock.pipeline.releasing.charge_table import Terms
 from penstock.pipeline.releasing.ledger import Charge, Ledger
 from penstock.pipeline.releasing.release import ReleaseLoop
 from penstock.pipeline.windows.calendar import DAY
 from penstock.pipeline.windows.grid import period_calendar
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
-
 
 #: The first file that a run writes, in ``operator``: which run it is.
 MARK = "run.json"

@@ -27,10 +27,10 @@ from worlds import KINDS, START, Change, Rows, World, change, one_in_every_cell,
 
 from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError, DataError
 from penstock.pipeline import STOPPED
-from penstock.pipeline.config.plan import Plan, make_plan
+from penstock.pipeline.config.plan import Plan, ledger_path, make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import checkpoint
-from penstock.pipeline.output.files import keeps_truth, ledger_path
+from penstock.pipeline.output.files import keeps_truth
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.run import run
 

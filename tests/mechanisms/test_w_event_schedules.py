@@ -211,8 +211,10 @@ def test_what_an_adaptive_schedule_in_rho_promises_is_the_budget_bounded_beforeh
         ({"noise": "gaussian", "rho": 1.0, "epsilon": 1.0}, "rho"),
         ({"noise": "gaussian", "epsilon": 1.0}, "delta"),
         ({"noise": "gaussian", "rho": 1.0, "delta": 1e-6}, "delta"),
-        ({"epsilon": 1.0, "delta": 1e-6}, "delta"),
-        ({"rho": 1.0}, "rho"),
+        ({"noise": "discrete_laplace", "epsilon": 1.0, "delta": 1e-6}, "delta"),
+        ({"noise": "discrete_laplace", "rho": 1.0}, "rho"),
+        ({"rho": 1.0, "delta": 1e-6}, "delta"),
+        ({"delta": 1e-6}, "rho"),
         ({}, "epsilon"),
     ],
 )

@@ -15,10 +15,9 @@ from penstock.mechanisms import get
 from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.filter import Filter
-from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.plan import ledger_path, make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import registration
-from penstock.pipeline.output.files import ledger_path
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.release import ReleaseLoop

@@ -20,13 +20,13 @@ from engine_state import Bag, Cell, Due
 from ledgers import windows_in
 
 from penstock.mechanisms.core.contract import Release
-from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.plan import ledger_path, make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.count import GroupCounts
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.monitoring.metrics import PERIODS_CLOSED, RunMetrics, listening
-from penstock.pipeline.output.files import ledger_path, parts_folder
+from penstock.pipeline.output.files import parts_folder
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
 from penstock.pipeline.runners.beam import IN_PROCESS, distributed, graph
 from penstock.pipeline.runners.beam.coders import (

@@ -26,12 +26,12 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 from ledgers import charges_in
 
 from penstock.mechanisms.core.plugin import StateVersionError
-from penstock.pipeline.config.plan import Plan, make_plan
+from penstock.pipeline.config.plan import Plan, ledger_path, make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.monitoring.redaction import UnforeseenError
 from penstock.pipeline.output import files, manifest
-from penstock.pipeline.output.files import ledger_path, parts_folder
+from penstock.pipeline.output.files import parts_folder
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import distributed, read

@@ -9,9 +9,10 @@ from engine_state import Bag, Cell, Due
 from ledgers import windows_in
 from test_cluster_graph import plan_in
 
+from penstock.pipeline.config.plan import ledger_path
 from penstock.pipeline.counting.count import nothing
 from penstock.pipeline.counting.spec import STREAM
-from penstock.pipeline.output.files import ledger_path, parts_folder
+from penstock.pipeline.output.files import parts_folder
 from penstock.pipeline.runners.beam.coders import decode_counts, encode_counts
 from penstock.pipeline.runners.beam.graph import Release
 
