@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
-from penstock.pipeline import DONE, INTERRUPTED, STOPPED
+from penstock.pipeline import DONE, FAILED, INTERRUPTED, STOPPED
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import check_local
@@ -101,7 +101,7 @@ def _run_alone(plan: Plan, runner: str, beam_options: Sequence[str], clock: Stop
         _check_input(plan)
     finished_before = _make_ready(plan, beam if _on_engine(plan, runner) else checkpoint)
     if finished_before is not None:
-        return _done(plan, int(finished_before["exit"]["code"]), finished_before)
+        return _done(plan, finished_before)
     # What is known beforehand, so that the run can be watched; its end adds what the accountants say.
     files.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
     if not plan.on_points:
@@ -229,15 +229,22 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
     """Balance the books and write the manifests."""
     equation = outcome.row_equation(plan)
     code, reason = _ending(plan, unfinished)
+    complete, ended = code == DONE, code != INTERRUPTED
+    offsets = outcome.offsets_read(plan, complete)
+    if offsets and (words := offsets["shortfall"]):
+        code, reason = FAILED, f"not all of the input was counted: {'; '.join(words[:5])} ({reason})"
+        logs.problem("not all of the input was counted", shortfall=words)
     manifest = operator_manifest(
         plan,
         rows=equation,
         users=outcome.user_summaries(plan),
-        **outcome.release_summary(plan, complete=code == DONE),
+        **outcome.release_summary(plan, complete),
         inputs=input_digests(plan.config),
         ledger=outcome.ledger_head(plan),
-        exit={"code": code, "reason": reason},
+        exit={"code": code, "reason": reason, "ended": ended, "complete": complete},
     )
+    if offsets:
+        manifest["offsets"] = offsets
     if lost := input_check.lost(equation):
         manifest["unused"] = input_check.why_unused(lost, input_check.sample_of(_recorded(plan)), plan)
     if files.keeps_truth(plan):
@@ -251,7 +258,7 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
         public_manifest(plan, outcome.account_summaries(plan), manifest["ledger"]),
     )
     files.write_json(plan.folder / "operator" / "manifest.json", manifest)
-    return _done(plan, code, manifest)
+    return _done(plan, manifest)
 
 
 def _ending(plan: Plan, unfinished: str | None) -> tuple[int, str]:
@@ -262,15 +269,16 @@ def _ending(plan: Plan, unfinished: str | None) -> tuple[int, str]:
     return (INTERRUPTED, f"{unfinished}; {checkpoint.HOW_TO}") if unfinished else (DONE, "done")
 
 
-def _done(plan: Plan, exit_code: int, manifest: dict[str, Any]) -> Result:
-    logs.event("run ended", exit_code=exit_code, reason=manifest["exit"]["reason"])
-    if exit_code != INTERRUPTED:
+def _done(plan: Plan, manifest: dict[str, Any]) -> Result:
+    ending = manifest["exit"]
+    logs.event("run ended", exit_code=ending["code"], reason=ending["reason"])
+    if ending["ended"]:
         outcome.clear_parts(plan)
     if plan.config.output.report:
         from penstock.pipeline.reporting.page import write_report
 
         write_report(plan.folder)
-    if exit_code != INTERRUPTED:
+    if ending["ended"]:
         for sink in sinks_of(plan):
             sink.end()
     return Result(plan.folder)

@@ -13,7 +13,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipeline import INTERRUPTED, STOPPED
+from penstock.pipeline import FAILED, INTERRUPTED, STOPPED
 from penstock.pipeline.cli.command import Command, add_configuration, add_quiet, print_json
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def summary(result: Result) -> str:
     for name, value in ((name, measured[name]) for name in METRICS if name in measured):
         source = METRICS[name].source if name in METRICS else ""
         lines.append(f"utility   {name} {value:.4g}" + (f" (as in {source})" if source else ""))
-    if result.exit_code in (STOPPED, INTERRUPTED):
+    if result.exit_code in (FAILED, STOPPED, INTERRUPTED):
         lines.append(f"STOPPED   {manifest['exit']['reason']}")
     lines.append(f"took      {sum(manifest['seconds'].values()):.1f} s")
     lines.append("open")

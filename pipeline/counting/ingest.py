@@ -14,6 +14,7 @@ from penstock.mechanisms.core.state import State
 from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.counting.users import with_digests
 from penstock.pipeline.sources.base import EventBlock, MicroBatch, Reject
+from penstock.pipeline.sources.reading.offsets import OffsetRange, joined_ranges
 
 
 @dataclass
@@ -21,7 +22,7 @@ class RowCounts:
     """What became of the rows of some input: every row has exactly one outcome.
 
     ``clamped`` are those of the used rows whose point of a trace was moved to the edge of the area: no outcome of its
-    own.
+    own. ``offsets`` are the ranges that the rows are all of, where the input has offsets.
     """
 
     rows: int = 0
@@ -31,6 +32,7 @@ class RowCounts:
     out_of_time: int = 0
     clamped: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
+    offsets: list[OffsetRange] = field(default_factory=list)
 
     def add(self, other: RowCounts) -> None:
         """Add the rows of another piece."""
@@ -38,6 +40,8 @@ class RowCounts:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for reason, n in other.rejected.items():
             self.rejected[reason] = self.rejected.get(reason, 0) + n
+        if other.offsets:
+            self.offsets = joined_ranges([*self.offsets, *other.offsets])
 
     def as_state(self) -> State:
         """As arrays, for checkpoints and for the state of an engine.
@@ -46,15 +50,18 @@ class RowCounts:
         >>> RowCounts.of_state(counts.as_state()) == counts
         True
         """
-        numbers = {name: np.asarray(n) for name, n in asdict(self).items() if name != "rejected"}
+        numbers = {name: np.asarray(n) for name, n in asdict(self).items() if name not in ("rejected", "offsets")}
         reasons = np.asarray(list(self.rejected), np.str_ if self.rejected else "U1")
-        return numbers | {"reasons": reasons, "rejected": np.asarray(list(self.rejected.values()), np.int64)}
+        offsets = np.asarray(self.offsets, np.int64).reshape(-1, len(OffsetRange._fields))
+        rejected = np.asarray(list(self.rejected.values()), np.int64)
+        return numbers | {"reasons": reasons, "rejected": rejected, "offsets": offsets}
 
     @classmethod
     def of_state(cls, state: State) -> RowCounts:
         """Inverse of `as_state`."""
-        numbers = {name: int(n) for name, n in state.items() if name not in ("reasons", "rejected")}
-        return cls(rejected=dict(zip(state["reasons"].tolist(), state["rejected"].tolist())), **numbers)
+        numbers = {name: int(n) for name, n in state.items() if name not in ("reasons", "rejected", "offsets")}
+        rejected = dict(zip(state["reasons"].tolist(), state["rejected"].tolist()))
+        return cls(rejected=rejected, offsets=joined_ranges(state["offsets"].tolist()), **numbers)
 
 
 #: Stands in place of coordinates and places once a deployment has taken events in; −1 outside the area.
@@ -75,7 +82,7 @@ def ingested(block: EventBlock, plan: CoreSpec) -> EventBlock:
     if plan.keys.users is not None and not plan.on_points:
         kept = [name for name in ("time", "user", "arrival") if name in frame.columns]
         frame = frame.select(*kept, pl.Series(CELL, cells_of(frame, plan), dtype=pl.Int64))
-    return EventBlock(frame, block.n_rows, rejects)
+    return EventBlock(frame, block.n_rows, rejects, block.offsets)
 
 
 def cells_of(frame: pl.DataFrame, plan: CoreSpec) -> NDArray[np.int64]:
@@ -133,7 +140,7 @@ def located(block: EventBlock, plan: CoreSpec, closed: NDArray[np.int64] | None 
         out_of_time=len(window) - n_timely,
         out_of_area=n_timely - n_inside,
     )
-    counts.rejected = rejected_by_reason(block)
+    counts.rejected, counts.offsets = rejected_by_reason(block), list(block.offsets)
     return Located(counts, window, cell, used)
 
 

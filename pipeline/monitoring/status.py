@@ -16,8 +16,6 @@ from penstock.pipeline.output.files import holder_of, read_part, windows_of
 
 #: States in which the operator has nothing to do.
 WELL = ("running", "ended")
-#: Exit codes of a run that has come to its end.
-_ENDED = (0, 3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +55,7 @@ def of_folder(folder: Path) -> Status:
     public = _read(folder / "public" / "manifest.json")
     planned = public.get("windows")
     ending = manifest.get("exit", {})
-    if ending.get("code") in _ENDED:
+    if ending.get("ended"):
         state, detail = "ended", f"exit code {ending['code']}: {ending['reason']}"
         released, end = _of_releases(folder / "public" / "releases.parquet")
         known = {name: manifest["rows"][name] for name in ("rows", "late")}

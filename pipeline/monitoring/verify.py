@@ -21,10 +21,12 @@ from penstock.mechanisms.core.unit import LANDMARKS
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.plan import make_plan, outline
 from penstock.pipeline.config.run import RunConfig, loads
-from penstock.pipeline.output.manifest import check_row_equation, check_windows, input_digests
+from penstock.pipeline.output.manifest import check_row_equation, check_windows, input_digests, shortfall
 from penstock.pipeline.output.tables import ACCOUNTS, RELEASES, TRACES
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.traces import ROUNDING, budget_periods
+from penstock.pipeline.sources.base import LiveSource
+from penstock.pipeline.sources.reading.offsets import OffsetsRead
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -52,6 +54,7 @@ def verify(folder: Path) -> list[Check]:
     of_traces = "points" in manifest
     return [
         _rows(manifest),
+        *_offsets(manifest),
         _schema(folder, "traces", TRACES) if of_traces else _schema(folder, "releases", RELEASES),
         _schema(folder, "accounts", ACCOUNTS),
         *(_traces(folder, manifest) if of_traces else _releases(folder, manifest)),
@@ -70,6 +73,22 @@ def _rows(manifest: dict[str, Any]) -> Check:
     return Check("row equation", True, f"{rows['rows']} rows read, each with one outcome; {rows['used']} used")
 
 
+def _offsets(manifest: dict[str, Any]) -> list[Check]:
+    """Check that what was counted is all that the topic holds, as its brokers say now; none for other inputs."""
+    if "offsets" not in manifest:
+        return []
+    read, source = OffsetsRead.of_json(manifest["offsets"]), _config(manifest).source
+    assert isinstance(source, LiveSource)
+    result = shortfall(source, read)
+    if result["shortfall"]:
+        return [Check("offsets", False, "; ".join(result["shortfall"][:5]))]
+    records, n_offsets = sum(one.records for one in read.ranges), sum(one.end - one.first for one in read.ranges)
+    detail = f"{n_offsets:,} of {len(read.ranges):,} partitions without a gap, {n_offsets - records:,} without a record"
+    if result["unchecked"]:
+        detail += f"; not held against the brokers: {result['unchecked']}"
+    return [Check("offsets", True, detail)]
+
+
 def _schema(folder: Path, name: str, schema: pa.Schema) -> Check:
     names = pq.read_schema(folder / "public" / f"{name}.parquet").names
     return Check(f"columns of {name}.parquet", names == schema.names, ", ".join(names))
@@ -85,7 +104,7 @@ def _releases(folder: Path, manifest: dict[str, Any]) -> list[Check]:
     planned, windows = manifest["windows"]["planned"], per_window["window"].to_list()
     of = "" if planned is None else f" of {planned} planned"
     in_order = windows == list(range(1, len(windows) + 1))
-    complete = manifest["exit"]["code"] != 0 or len(windows) == planned
+    complete = not manifest["exit"]["complete"] or len(windows) == planned
     flaw = None if in_order and complete else _flaw(folder, manifest, per_window)
     twice = per_window.filter(pl.col("cells") != pl.col("cell"))
     # Windows of a block are available together; they show its charge, which is paid once.
@@ -102,7 +121,7 @@ def _flaw(folder: Path, manifest: dict[str, Any], released: pl.DataFrame) -> str
     """Describe the first gap in the windows of a run; None where those that are missing had no active sensor."""
     try:
         plan = outline(_config(manifest), NoiseKey.from_seed(0), folder)
-        check_windows(plan, released, complete=manifest["exit"]["code"] == 0)
+        check_windows(plan, released, complete=manifest["exit"]["complete"])
     except PenstockError as error:
         return str(error)
     return None

@@ -27,7 +27,7 @@ from penstock.pipeline.releasing.release import ReleaseLoop
 # The checkpoint of a stream, and the mark that says which run a folder holds.
 
 
-FORMAT = StateFormat("checkpoint", 2)
+FORMAT = StateFormat("checkpoint", 3)
 MARK = registration.MARK
 _NONCE_BYTES = 32
 
@@ -261,7 +261,6 @@ def _read_mark(folder: Path) -> dict[str, Any]:
 
 
 HOW_TO = "--resume goes on from here"
-_FINISHED = (0, 3)
 
 
 def prepare(plan: Plan) -> dict[str, Any] | None:
@@ -295,7 +294,7 @@ def finished(plan: Plan) -> dict[str, Any] | None:
     if not manifest.exists():
         return None
     values: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
-    return values if values["exit"]["code"] in _FINISHED else None
+    return values if values["exit"]["ended"] else None
 
 
 def go_back(plan: Plan) -> None:

@@ -20,7 +20,7 @@ from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.mechanisms.core.contract import ChainStep
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise_keys import BEGINNING
-from penstock.mechanisms.core.plugin import RowEquationError
+from penstock.mechanisms.core.plugin import DataError, RowEquationError
 from penstock.pipeline.config.canonical import digest, resolved
 from penstock.pipeline.config.plan import Plan, ledger_path
 from penstock.pipeline.config.run import RunConfig
@@ -33,7 +33,8 @@ from penstock.pipeline.output.registration import promise
 from penstock.pipeline.output.utility_summary import shared_rows
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.traces import area_of
-from penstock.pipeline.sources.base import LiveSource, Source
+from penstock.pipeline.sources.base import LiveInput, LiveSource, Source
+from penstock.pipeline.sources.reading.offsets import OffsetsRead
 from penstock.pipeline.windows.calendar import format_time
 
 PACKAGES = ("apache-beam", "numpy", "scipy", "polars", "pyarrow", "river", "scikit-learn", "dp-accounting")
@@ -207,17 +208,44 @@ def operator_manifest(plan: Plan, **facts: Any) -> dict[str, Any]:
     }
 
 
-def row_equation(plan: Plan) -> dict[str, Any]:
-    """Row counts by outcome over the whole run; raises `RowEquationError` unless they balance."""
+def counted_rows(plan: Plan) -> RowCounts:
+    """Row counts of the whole run."""
     total = RowCounts()
     for path in sorted(parts_folder(plan, "row_counts").glob("*.json")):
         total.add(RowCounts(**json.loads(path.read_text(encoding="utf-8"))))
+    return total
+
+
+def row_equation(plan: Plan) -> dict[str, Any]:
+    """Row counts by outcome over the whole run; raises `RowEquationError` unless they balance."""
+    total = counted_rows(plan)
     memberships = sum(json.loads(p.read_text()) for p in parts_folder(plan, "memberships").glob("*.json"))
     equation = as_equation(total) | {"duplicates": total.used - memberships}
     if plan.on_points:
         equation["clamped"] = total.clamped
     check_row_equation(equation)
     return equation
+
+
+def offsets_read(plan: Plan, complete: bool) -> dict[str, Any] | None:
+    """Offsets that a run has counted, held against those of the brokers; None where the input has no offsets.
+
+    ``complete``: the run has come to its end, up to which everything had to be read.
+    """
+    source = plan.config.source
+    if not isinstance(source, LiveSource) or not source.has_offsets:
+        return None
+    topic_id = source.topic_id(LiveInput(plan.grid, parts_folder(plan, "spool"), lambda block: block))
+    read = OffsetsRead(tuple(counted_rows(plan).offsets), topic_id, plan.grid.over if complete else None)
+    return read.as_json() | shortfall(source, read)
+
+
+def shortfall(source: LiveSource, read: OffsetsRead) -> dict[str, Any]:
+    """Say what of the input was not counted, or counted twice; and why the brokers were not asked, if they were not."""
+    try:
+        return {"shortfall": [*read.gaps(), *source.unread(read)], "unchecked": None}
+    except DataError as error:
+        return {"shortfall": read.gaps(), "unchecked": str(error)}
 
 
 def as_equation(total: RowCounts) -> dict[str, Any]:

@@ -340,6 +340,8 @@ def _progress(run: Run) -> list[Notice]:
     if not run.is_over:
         return [Notice("note", "the run goes on", "Everything here is provisional until it has ended.")]
     if manifest is not None and manifest["exit"]["code"] != 0:
+        if manifest.get("offsets", {}).get("shortfall"):
+            return []  # said with the rows
         text = f"{manifest['exit']['reason']}. What follows covers the windows released before."
         return [Notice("danger", "the run stopped early", text)]
     return []
@@ -447,6 +449,12 @@ def _rows(run: Run) -> list[Notice]:
     if run.operator is None:
         return []
     rows, notices, remark = run.operator["rows"], [], ""
+    offsets = run.operator.get("offsets") or {"shortfall": [], "unchecked": None}
+    if offsets["shortfall"]:
+        notices.append(Notice("danger", "not all of the input was counted", "; ".join(offsets["shortfall"])))
+    elif offsets["unchecked"]:
+        text = f"Whether all of the topic was counted is not known: {offsets['unchecked']}."
+        notices.append(Notice("caution", "the brokers were not asked", text))
     if unused := run.operator.get("unused"):
         notices.append(Notice("danger", "half of the rows or more were not used", str(unused)))
         explained = lost(rows) or rows

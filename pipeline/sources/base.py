@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, Registry, parameter
 from penstock.mechanisms.core.state import State
+from penstock.pipeline.sources.reading.offsets import OffsetRange, OffsetsRead
 from penstock.pipeline.windows.calendar import Calendar, format_time
 from penstock.pipeline.windows.grid import WindowGrid
 
@@ -60,11 +61,14 @@ class EventBlock:
         Rows read from the input, those rejected included: ``n_rows == frame.height + len(rejects)``.
     rejects
         The rows that could not be parsed.
+    offsets
+        Ranges of offsets that the rows are all of, where the input has offsets.
     """
 
     frame: pl.DataFrame
     n_rows: int
     rejects: tuple[Reject, ...] = field(default=())
+    offsets: tuple[OffsetRange, ...] = field(default=())
 
     def __post_init__(self) -> None:
         if self.n_rows != self.frame.height + len(self.rejects):
@@ -73,7 +77,7 @@ class EventBlock:
             )
 
     def pieces(self, n_rows: int) -> Iterator[EventBlock]:
-        """The block in pieces of up to ``n_rows`` sound rows, which share its memory; rejects come with the first.
+        """Pieces of up to ``n_rows`` sound rows, which share its memory; rejects and offsets come with the first.
 
         >>> block = EventBlock(pl.DataFrame({"time": [1, 2, 3], "user": [1, 1, 2]}), 3)
         >>> [piece.n_rows for piece in block.pieces(2)]
@@ -82,10 +86,10 @@ class EventBlock:
         if self.frame.height <= n_rows:
             yield self
             return
-        rejects = self.rejects
+        rejects, offsets = self.rejects, self.offsets
         for frame in self.frame.iter_slices(n_rows):
-            yield EventBlock(frame, frame.height + len(rejects), rejects)
-            rejects = ()
+            yield EventBlock(frame, frame.height + len(rejects), rejects, offsets)
+            rejects, offsets = (), ()
 
 
 # Micro-batches of a live source.
@@ -272,6 +276,8 @@ class LiveSource(Source):
     by_connector = False
     #: Whether runners that keep a job going by themselves, such as Dataflow, can read it.
     on_services = False
+    #: Whether its blocks say which offsets they are of, so that `unread` can tell what was lost on the way.
+    has_offsets = False
 
     disorder: int = parameter(0, kind="duration", at_least=0, unit="ms", doc="how far the watermark stays behind")
     checkpoint: int = parameter(
@@ -300,6 +306,17 @@ class LiveSource(Source):
     def starts(self, run: LiveInput) -> list[State]:
         """Initial position of each of the readers that share the source on a cluster; the same when a run resumes."""
         return [{}]
+
+    def topic_id(self, run: LiveInput) -> str | None:
+        """Identity of what the readers of a run have read; None where it has none, or nothing was read yet."""
+        return None
+
+    def unread(self, read: OffsetsRead) -> list[str]:
+        """Say what the brokers hold that a run should have read and has not.
+
+        Raises `DataError` if they cannot say it: none answers, or what was read is no longer there.
+        """
+        return []
 
     @abstractmethod
     def micro_batches(

@@ -12,6 +12,7 @@ from penstock.mechanisms.core.state import State
 from penstock.pipeline.sources.base import Checkpointed, LiveInput, MicroBatch
 from penstock.pipeline.sources.reading import kafka
 from penstock.pipeline.sources.reading.kafka_client import KafkaSettings
+from penstock.pipeline.sources.reading.offsets import OffsetsRead
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,8 @@ class Kafka(KafkaSettings):
     {'user': 'user', 'time': 'time', 'place': 'stop'}
     """
 
+    has_offsets = True
+
     @property
     def recorded(self) -> Kafka:
         """The topic alone, whatever the way it is read."""
@@ -70,6 +73,14 @@ class Kafka(KafkaSettings):
     def starts(self, run: LiveInput) -> list[State]:
         """One for each partition, up to a limit."""
         return kafka.starts(self, run)
+
+    def topic_id(self, run: LiveInput) -> str | None:
+        """Identity that brokers gave the topic when it was created."""
+        return kafka.topic_id(run)
+
+    def unread(self, read: OffsetsRead) -> list[str]:
+        """Messages that brokers appended before the last window was final, or whole partitions."""
+        return kafka.unread(self, read)
 
     def digests(self) -> dict[str, str]:
         """SHA-256 of the topic's address; its content has no end."""

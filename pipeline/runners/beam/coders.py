@@ -29,19 +29,20 @@ from penstock.pipeline.counting.targets import PrivateFacts
 from penstock.pipeline.releasing.ledger import Charge
 from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.sources.base import EventBlock, Reject
+from penstock.pipeline.sources.reading.offsets import OffsetRange
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
 
 
 #: A block of events.
-BLOCK_VERSION = 1
+BLOCK_VERSION = 2
 _MAGIC, _CLOSED = b"penstock block", "closed"
 #: Distinct contributions: layout, group of windows, and how many rows they stand for; then the contributions.
 _HEAD = np.dtype([("layout", "S8"), ("group", "<i8"), ("n_rows", "<i8")])
 _LAYOUT = b"PIECE001"
 #: Counts of a group of windows; how far a lane has been counted; row counts; releases.
-COUNTS, LANE, ROWS = StateFormat("group_counts"), StateFormat("lane"), StateFormat("books")
+COUNTS, LANE, ROWS = StateFormat("group_counts"), StateFormat("lane"), StateFormat("books", 2)
 #: What the users of a shard have used of a bound on budget periods.
 _QUOTA = StateFormat("quota")
 _EVENTS = {kind.__name__: kind for kind in EVENTS}
@@ -81,6 +82,7 @@ def encode_block(named: NamedBlock) -> bytes:
     block = named.block
     rejects = [reject.as_dict() for reject in block.rejects]
     head = {"version": BLOCK_VERSION, "name": named.name, "n_rows": block.n_rows, "rejects": rejects}
+    head["offsets"] = block.offsets
     rows = io.BytesIO()
     frame = block.frame if named.closed is None else block.frame.with_columns(pl.Series(_CLOSED, named.closed))
     frame.write_ipc(rows, compression="uncompressed")
@@ -100,7 +102,8 @@ def decode_block(data: bytes) -> NamedBlock:
     closed = None
     if _CLOSED in frame.columns:
         closed, frame = frame[_CLOSED].to_numpy(), frame.drop(_CLOSED)
-    return NamedBlock(head["name"], EventBlock(frame, head["n_rows"], rejects), closed)
+    offsets = tuple(map(OffsetRange._make, head["offsets"]))
+    return NamedBlock(head["name"], EventBlock(frame, head["n_rows"], rejects, offsets), closed)
 
 
 def pack(group: int, n_rows: int, contributions: bytes | memoryview) -> bytes:

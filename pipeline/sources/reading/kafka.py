@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from pathlib import Path
 from time import time as clock_time
 from typing import Any
 
@@ -38,6 +39,7 @@ from penstock.pipeline.sources.reading.kafka_progress import (
     ReaderProgress,
 )
 from penstock.pipeline.sources.reading.messages import events_of
+from penstock.pipeline.sources.reading.offsets import OffsetRange, OffsetsRead
 from penstock.pipeline.sources.reading.services import PATIENCE, Outage
 
 #: Bytes that are taken together at most, and seconds that they are waited for.
@@ -221,14 +223,12 @@ class Consumer:
         With what is not committed yet: an open transaction keeps everything after it from being read, also messages
         of others, which arrive when they were appended. None where a broker does not answer.
         """
-        if self._admin is None:
-            module: Any = importlib.import_module("confluent_kafka.admin")
-            self._admin = module.AdminClient(self._options | {"logger": silent()})
-            self._latest = module.OffsetSpec.latest()
-        wanted = {self._kafka.TopicPartition(self.topic, partition): self._latest for partition in partitions}
+        admin = self._administrator()
+        latest = self._admin_module.OffsetSpec.latest()
+        wanted = {self._kafka.TopicPartition(self.topic, partition): latest for partition in partitions}
         level, found = self._kafka.IsolationLevel.READ_UNCOMMITTED, set()
         try:
-            asked = self._admin.list_offsets(wanted, isolation_level=level, request_timeout=_ANSWER)
+            asked = admin.list_offsets(wanted, isolation_level=level, request_timeout=_ANSWER)
             for place, future in asked.items():
                 if future.result().offset <= self._ends.get(place.partition, -1):
                     found.add(int(place.partition))
@@ -236,6 +236,44 @@ class Consumer:
             self._admin = None  # one that was there before a partition goes on not to know it
             return frozenset()
         return frozenset(found)
+
+    def topic_id(self) -> str:
+        """Identity of the topic: one that is created again under the same name has another."""
+        asked = self._administrator().describe_topics(self._kafka.TopicCollection([self.topic]), request_timeout=ANSWER)
+        try:
+            return str(asked[self.topic].result().topic_id)
+        except self._kafka.KafkaException as error:
+            raise DataError(f"topic {self.topic}: {error.args[0].str()}") from None
+
+    def end_before(self, partition: int, instant: int) -> int:
+        """Return the offset of the first message at a time or later; where there is none, that of the next one."""
+        place = self._kafka.TopicPartition(self.topic, partition, instant)
+        try:
+            (answer,) = self._client.offsets_for_times([place], timeout=ANSWER)
+        except self._kafka.KafkaException as error:
+            raise DataError(f"topic {self.topic}: {error.args[0].str()}") from None
+        return int(answer.offset) if answer.offset >= 0 else self.bounds(partition)[1]
+
+    def next_message(self, partition: int, offset: int) -> int | None:
+        """Return the offset of the first message at an offset or behind it; None where there is none yet."""
+        self.assign({partition: offset})
+        until = time.monotonic() + ANSWER
+        while not self._waiting[partition]:
+            if self.at_end(partition):
+                return None
+            if time.monotonic() > until:
+                raise DataError(f"topic {self.topic}: no broker answers ({self._trouble or 'in time'})")
+            self._fill()
+        return int(self._waiting[partition][0].offset())
+
+    def _administrator(self) -> Any:
+        if self._admin is None:
+            self._admin = self._admin_module.AdminClient(self._options | {"logger": silent()})
+        return self._admin
+
+    @property
+    def _admin_module(self) -> Any:
+        return importlib.import_module("confluent_kafka.admin")
 
     def _fill(self) -> None:
         n_messages = max(1, min(self.at_once, int(_BYTES / self._size)))
@@ -418,6 +456,7 @@ def micro_batches(
     that is continued counts the same ones again from its checkpoint on, so that it releases the same.
     """
     with closing(Consumer(source)) as consumer, closing(DeadLetters(source)) as letters:
+        _check_topic(source, run, consumer)
         reader = _Reader(source, run, consumer, letters, start, latest)
         folder = run.spool / f"reader-{reader.assignment.reader:03d}" if reader.assignment.n_readers > 1 else run.spool
         journal = Journal(folder, number, Entry.decode)
@@ -444,6 +483,57 @@ def micro_batches(
             check_reach(consumer, outage)
             new = reader.look_around()
         reader.board.publish(None)  # one that has finished keeps no other waiting
+
+
+def _check_topic(source: KafkaSettings, run: LiveInput, consumer: Consumer) -> None:
+    """Raise `DataError` where the topic is another one than the run has begun with, by its identity."""
+    consumer.partitions()  # says in words what is wrong where no broker answers
+    now = consumer.topic_id()
+    if not write_first(_topic_path(run), now.encode()) and (begun := topic_id(run)) != now:
+        raise DataError(
+            f"topic {source.topic} was created again since the run began (its id was {begun} and is {now}): what it "
+            "held is gone, and its offsets mean other messages. Begin another run in another folder, on the same "
+            "output.ledger, with 'from' at the first window that is not released"
+        )
+
+
+def _topic_path(run: LiveInput) -> Path:
+    return run.spool / "topic"
+
+
+def topic_id(run: LiveInput) -> str | None:
+    """See `LiveSource.topic_id`."""
+    path = _topic_path(run)
+    return path.read_text() if path.exists() else None
+
+
+def unread(source: KafkaSettings, read: OffsetsRead) -> list[str]:
+    """See `LiveSource.unread`.
+
+    A row that its broker appended before the last window was final is part of the run; with ``watermark: events`` the
+    readers alone know how far it goes, but every partition with a message has one.
+    """
+    words = []
+    with closing(Consumer(source)) as consumer:
+        partitions = consumer.partitions()
+        if (now := consumer.topic_id()) != read.topic_id and read.topic_id is not None:
+            raise DataError(f"topic {source.topic} was created again (its id was {read.topic_id} and is {now})")
+        for partition in partitions:
+            low, high = consumer.bounds(partition)
+            ranges = [one for one in read.ranges if one.partition == partition]
+            if ranges and source.offset == "earliest" and low < ranges[0].first:
+                words.append(f"offsets {low} to {ranges[0].first} of partition {partition} were not read")
+            if read.over is None:
+                continue
+            begin = ranges[-1].end if ranges else low
+            if source.by_broker:
+                high = consumer.end_before(partition, read.over)
+            elif ranges:
+                continue
+            # What a broker has deleted meanwhile it can say nothing of.
+            if low <= begin < high and (first := consumer.next_message(partition, begin)) is not None and first < high:
+                words.append(f"offsets {first} to {high} of partition {partition} were not read")
+    return words
 
 
 class _Reader:
@@ -578,10 +668,17 @@ class _Reader:
             rows[partition] = (entry.ranges[partition][1], block.frame[column].to_numpy())
         self._adapt(rows)
         self.letters.send([reject for block in blocks for reject in block.rejects], messages)
+        before_rows = dict(self.progress.offsets)
         watermarks = self.progress.read(rows, entry.idle, entry.clock, entry.listed)
+        offsets = tuple(
+            # With what lies between the last message and this one, which holds none.
+            OffsetRange(partition, before_rows[partition], end, len(messages.get(partition, ())), 0, int(self.finished))
+            for partition, end in sorted(self.progress.offsets.items())
+            if self.finished or partition in entry.ranges
+        )
         return MicroBatch(
             number=entry.number,
-            block=self.run.ingest(joined(blocks, self.source)),
+            block=replace(self.run.ingest(joined(blocks, self.source)), offsets=offsets),
             before=before,
             after=self.progress.watermark,
             end=self.progress.as_state() | self.assignment.as_state(),

@@ -252,8 +252,8 @@ def test_a_run_is_only_continued_with_its_configuration(plan: Plan) -> None:
         prepare(plan)
     checkpoint.begin(plan)
     assert prepare(plan) is None
-    (plan.folder / "operator" / "manifest.json").write_text('{"exit": {"code": 0}}')
-    assert prepare(plan) == {"exit": {"code": 0}}
+    (plan.folder / "operator" / "manifest.json").write_text('{"exit": {"ended": true}}')
+    assert prepare(plan) == {"exit": {"ended": True}}
 
 
 @pytest.mark.parametrize(("mark", "graph"), [(None, 1), ("1", 1), ("999", 999)])

@@ -43,6 +43,9 @@ class Broker:
     def partitions(self):
         return list(range(self.n_partitions))
 
+    def topic_id(self):
+        return "id"
+
     def bounds(self, _: int):
         return 0, 100
 

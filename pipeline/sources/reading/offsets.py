@@ -1,0 +1,94 @@
+"""Ranges of offsets that a run has counted of a topic, and what is missing of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Any, NamedTuple, Self
+
+
+class OffsetRange(NamedTuple):
+    """Offsets of one partition from ``first`` up to ``end``, which is not among them."""
+
+    partition: int
+    first: int
+    end: int
+    records: int = 0  # messages among them; the other offsets are markers of transactions, or were compacted
+    twice: int = 0  # offsets that were counted more than once
+    is_last: int = 0  # 1 where the run needs nothing of the partition behind the end
+
+
+def joined_ranges(ranges: Iterable[Sequence[int]]) -> list[OffsetRange]:
+    """Join ranges that touch or overlap, by partition and in order.
+
+    >>> joined_ranges([(0, 5, 9, 4), (0, 0, 5, 5), (1, 3, 4, 1)])  # doctest: +NORMALIZE_WHITESPACE
+    [OffsetRange(partition=0, first=0, end=9, records=9, twice=0, is_last=0),
+     OffsetRange(partition=1, first=3, end=4, records=1, twice=0, is_last=0)]
+    """
+    joined: list[OffsetRange] = []
+    for after in sorted(map(OffsetRange._make, (_whole(given) for given in ranges))):
+        before = joined[-1] if joined else None
+        if before is None or before.partition != after.partition or before.end < after.first:
+            joined.append(after)
+            continue
+        joined[-1] = OffsetRange(
+            before.partition,
+            before.first,
+            max(before.end, after.end),
+            before.records + after.records,
+            before.twice + after.twice + max(0, min(before.end, after.end) - after.first),
+            max(before.is_last, after.is_last),
+        )
+    return joined
+
+
+def _whole(given: Sequence[int]) -> list[int]:
+    return [*given, *(0 for _ in OffsetRange._fields[len(given) :])]
+
+
+@dataclass(frozen=True)
+class OffsetsRead:
+    """All offsets that a run has counted.
+
+    Parameters
+    ----------
+    ranges
+        As `joined_ranges` returns them.
+    topic_id
+        Identity of the topic that was read: one that is created again under the same name has another.
+    over
+        When the last window was final, in milliseconds, where the run has come to its end; None: it has not.
+    """
+
+    ranges: tuple[OffsetRange, ...]
+    topic_id: str | None = None
+    over: int | None = None
+
+    def gaps(self) -> list[str]:
+        """Say what is missing between the first and the last offset of each partition, and what was counted twice.
+
+        >>> OffsetsRead((OffsetRange(0, 0, 5, 5), OffsetRange(0, 8, 9, 1)), over=7).gaps()
+        ['offsets 5 to 8 of partition 0 were not counted', 'partition 0 was not read to the end of the run, only to 9']
+        """
+        words = []
+        for partition, group in groupby(self.ranges, key=lambda one: one.partition):
+            ranges = list(group)
+            for before, after in pairwise(ranges):
+                words.append(f"offsets {before.end} to {after.first} of partition {partition} were not counted")
+            if twice := sum(one.twice for one in ranges):
+                words.append(f"{twice:,} offsets of partition {partition} were counted twice")
+            if self.over is not None and not ranges[-1].is_last:
+                words.append(f"partition {partition} was not read to the end of the run, only to {ranges[-1].end}")
+        return words
+
+    def as_json(self) -> dict[str, Any]:
+        """The ranges as the operator's manifest has them, offsets without a record apart."""
+        rows = [{**one._asdict(), "without_record": max(0, one.end - one.first - one.records)} for one in self.ranges]
+        return {"topic_id": self.topic_id, "over": self.over, "ranges": rows}
+
+    @classmethod
+    def of_json(cls, value: dict[str, Any]) -> Self:
+        """Inverse of `as_json`."""
+        ranges = tuple(OffsetRange(*(row[name] for name in OffsetRange._fields)) for row in value["ranges"])
+        return cls(ranges, value["topic_id"], value["over"])
