@@ -244,17 +244,35 @@ def _learn(arguments: argparse.Namespace) -> int:
     return DONE
 
 
+#: Parts of an event, and what a column of each holds.
+_PARTS = {
+    "user": "who it is (empty: no column says)",
+    "time": "when, or the hour of the day",
+    "date": "the day, where time is an hour of the day",
+    "latitude": "degrees north",
+    "longitude": "degrees east",
+    "place": "name of the place",
+}
+
+
 def _configure_init(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path",
         nargs="+",
         metavar="FILE.csv",
-        help="a CSV file, compressed or not, a folder of them, or a pattern in quotes",
+        help="a CSV file, compressed or not, a Parquet file, a folder of them, or a pattern in quotes",
     )
     parser.add_argument(
         "--out", metavar="FILE.yaml", help="the configuration to write (the name of the CSV file, here)"
     )
     parser.add_argument("--time-zone", default="UTC", metavar="ZONE", help="of times without an offset, and of windows")
+    columns = parser.add_argument_group("where a guess is wrong")
+    for part, help in _PARTS.items():
+        columns.add_argument(f"--{part}", metavar="COLUMN", help=help)
+    columns.add_argument("--time-format", metavar="F", help="iso, unix_s, unix_ms, or such as '%%d.%%m.%%Y %%H:%%M'")
+    columns.add_argument("--decimal", choices=(".", ","), help="mark between the whole and the fraction of a number")
+    columns.add_argument("--encoding", metavar="E", help="of the text, such as cp1252")
+    columns.add_argument("--stops", metavar="FILE", help="stops to count at: GTFS, GBFS, or a list of them")
     parser.add_argument(
         "--epsilon-per-day",
         type=float,
@@ -265,20 +283,29 @@ def _configure_init(parser: argparse.ArgumentParser) -> None:
 
 def _init(arguments: argparse.Namespace) -> int:
     from penstock.mechanisms.core.plugin import ParameterError
+    from penstock.pipeline.config.columns import Stated
     from penstock.pipeline.config.draft import write_draft
     from penstock.pipeline.config.run import loads
     from penstock.pipeline.output.loss import expected_losses, losses_in_words
 
     if len(arguments.path) > 1:
         raise ParameterError("FILE.csv", arguments.path, "one file, or for several a folder or a pattern in quotes")
-    epsilon = _epsilon_per_day(arguments)
-    out, draft = write_draft(arguments.path[0], arguments.out, arguments.time_zone, epsilon)
+    given = {part: value for part in _PARTS if (value := getattr(arguments, part)) is not None}
+    out, draft = write_draft(
+        arguments.path[0],
+        arguments.out,
+        time_zone=arguments.time_zone,
+        epsilon_per_day=_epsilon_per_day(arguments),
+        stated=Stated(given, arguments.time_format, arguments.decimal, arguments.encoding),
+        stops=arguments.stops,
+    )
     if arguments.json:
         print_json({"file": str(out), "notes": draft.notes})
     else:
-        losses = expected_losses(loads(draft.text))
+        losses = expected_losses(loads(draft.text)) if draft.is_whole else None
         cost = [losses_in_words(losses)] if losses else []
-        print(*draft.notes, *cost, f"wrote {out}; now look at it, then: penstock run {out}", sep="\n")
+        then = f"now look at it, then: penstock run {out}" if draft.is_whole else "write what is marked FIXME in it"
+        print(*draft.notes, *cost, f"wrote {out}; {then}", sep="\n")
     return DONE
 
 
@@ -301,7 +328,9 @@ def _epsilon_per_day(arguments: argparse.Namespace) -> float:
         raise ParameterError("epsilon_per_day", answer, "a number above 0") from None
 
 
-INIT = Command("init", "draft a configuration from a look at a CSV file of one's own", _configure_init, _init)
+INIT = Command(
+    "init", "draft a configuration from a look at a CSV or Parquet file of one's own", _configure_init, _init
+)
 CONVERT = Command("convert", "convert a data set in its original format to Parquet", _configure_convert, _convert)
 GENERATE = Command("generate", "write a synthetic city as Parquet", _configure_generate, _generate)
 LEARN = Command(

@@ -1,38 +1,43 @@
-"""Draft of a configuration from a CSV file of one's own: columns, times, area and bounds, guessed from a look at it."""
+"""Draft of a configuration from a file of one's own: columns, times, area and bounds, guessed from a look at it."""
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from penstock.mechanisms.core.concentrated import rho_of
 from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.pipeline.config.columns import CUT, FIXME, KINDS, Columns, Stated, Table, guess, is_parquet, share
 from penstock.pipeline.config.kinds import format_duration
+from penstock.pipeline.sources.base import SOURCES
 from penstock.pipeline.sources.csv import Csv
-from penstock.pipeline.sources.reading.inputs import list_files, open_inputs
+from penstock.pipeline.sources.parquet import Parquet
+from penstock.pipeline.sources.reading.inputs import list_files
+from penstock.pipeline.sources.reading.text import join_date
 from penstock.pipeline.sources.reading.times import TimeFormat
+from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.spaces.grid import Grid
+from penstock.pipeline.spaces.places import ELSEWHERE, Places
+from penstock.pipeline.spaces.stations import Stations
+from penstock.pipeline.spaces.tables import read_table
 from penstock.pipeline.windows.calendar import DAY, format_time, instants, wall_time
 
-#: Bytes of the first file that columns are guessed from, and events that times, area and bounds are.
-_HEAD_BYTES = 1 << 18
+#: Events that times, area and bounds are guessed from.
 _EVENTS = 2_000_000
-#: A column is of a kind where this share of its values is.
+#: Share of values that is nearly all of them.
 _MOST = 0.9
 #: Times this far from the others are taken for mistakes, at each end; positions likewise.
 _STRAY = 0.005
-#: So few people in a whole file are kinds of people, such as subscribers and customers.
-_KINDS = 10
 HOUR, WEEK = 3_600_000, 7 * DAY
 #: Metres of a degree of latitude, and of the smallest cell that is drafted.
 _DEGREE, _CELL = 111_195.0, 500.0
@@ -46,54 +51,16 @@ EPSILON_PER_DAY, _DELTA, _CLEAR = 2.0, 1e-6, 1.5
 _HOURLY, _WINDOWS, _FINE = 92 * DAY, 10, 3
 #: Events that windows and cells are tried on; of more, those of some of the people.
 _TRIED = 500_000
+#: Metres from a stop that are at it.
+_RADIUS = 250.0
+#: Begin and end of a draft that nothing could be read for.
+_BEGIN, _END = 1_704_067_200_000, 1_704_672_000_000
 
-_FORMATS = (
-    "iso",
-    "unix_s",
-    "unix_ms",
-    "unix_us",
-    "unix_ns",
-    *(
-        f"{date} {clock}"
-        for date in ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y")
-        for clock in ("%H:%M:%S", "%H:%M")
-    ),
-    "%a %b %d %H:%M:%S %z %Y",
-    "%Y%m%d%H%M%S",
+_UNIX = ("unix_s", "unix_ms", "unix_us", "unix_ns")
+#: Names of columns that hold things which people have, or share.
+_DEVICES = (
+    r"bike|cab|taxi|vehic|vehíc|device|card|cart[aeã]|karte|kaart|tarjeta|tessera|appar|ger[äa]e?t|dispositi|カード|卡"
 )
-_SECONDS = (300_000_000, 5_000_000_000)  # 1979 to 2128
-#: Words of a column's name for each part of an event, the most telling first.
-_WORDS = {
-    "time": ("timestamp", "datetime", "time", "started", "start", "date", "when", "at"),
-    "latitude": ("latitude", "lat"),
-    "longitude": ("longitude", "long", "lon", "lng"),
-    "user": (
-        *(
-            "user",
-            "rider",
-            "person",
-            "customer",
-            "member",
-            "subscriber",
-            "passenger",
-            "card",
-            "device",
-            "phone",
-            "imei",
-        ),
-        *("cab", "taxi", "vehicle", "bike", "id"),
-    ),
-    "place": ("place", "station", "stop", "venue", "zone", "location", "poi", "cell", "site"),
-}
-
-
-#: What to do about a file that is no CSV file.
-OTHERS = (
-    "is it a CSV file? Cabspotting, GeoLife, T-Drive, Parquet and others have sources of their own: see "
-    "'penstock list sources' and configs/datasets"
-)
-#: What to do about quoted values with line breaks.
-CUT = "a quoted value goes on in the next line, and a row is one line: take such line breaks out"
 
 #: How to go on where some files of many are of another kind.
 LEAVE_OUT = "to leave a file out, move it away, or give a pattern that only the others match, such as 'trips-*.csv'"
@@ -105,10 +72,19 @@ class Draft:
 
     text: str  # the YAML, with comments
     notes: list[str] = field(default_factory=list)  # what was found and what to look at, a sentence each
+    is_whole: bool = True  # nothing is left to be written by hand
 
 
-def draft(path: str, time_zone: str = "UTC", epsilon_per_day: float = EPSILON_PER_DAY) -> Draft:
-    """Draft a configuration that runs on a CSV file, or on a folder of them, from a look at it.
+def draft(
+    path: str,
+    time_zone: str = "UTC",
+    epsilon_per_day: float = EPSILON_PER_DAY,
+    stated: Stated | None = None,
+    stops: str | None = None,
+) -> Draft:
+    """Draft a configuration that runs on a table of events, or on a folder of them, from a look at it.
+
+    What can be neither read nor guessed is drafted as ``FIXME`` with a note, so that there is a draft of every table.
 
     **Privacy**: the draft is made by looking at the data, which is fine for a simulation. Values taken from it are
     marked ``LOOKED``, and the key ``looked_at_data: true`` keeps the draft from being deployed until someone has
@@ -116,10 +92,10 @@ def draft(path: str, time_zone: str = "UTC", epsilon_per_day: float = EPSILON_PE
 
     Reads up to two million events; memory O(events read).
 
-    ``path``: as for the source ``csv``: a file, compressed or not, a folder, a pattern, or an archive. ``time_zone``:
-    of times written without an offset, and of the windows. ``epsilon_per_day``: budget, in nats, for all that a person
-    does in a day. Raises `ParameterError` unless it is above 0, `DataError` if there is nothing to read, or no column
-    can be a time, a person, or a place.
+    ``path``: as for the sources ``csv`` and ``parquet``. ``time_zone``: of times written without an offset, and of the
+    windows. ``epsilon_per_day``: budget, in nats, for all that a person does in a day. ``stated``: what is known of the
+    file. ``stops``: a file of stops or stations, see the spaces of these names. Raises `ParameterError` unless the
+    budget is above 0 and stated columns are there, `DataError` if there is no table to read.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -130,214 +106,87 @@ def draft(path: str, time_zone: str = "UTC", epsilon_per_day: float = EPSILON_PE
     """
     if not 0 < epsilon_per_day < math.inf:
         raise ParameterError("epsilon_per_day", epsilon_per_day, "a number above 0")
+    stated = stated or Stated()
     try:
-        table = _Table.read(path)
-        columns = _columns(table, time_zone)
+        table = Table.read(path, stated)
+        columns = guess(table, time_zone, stated)
         source = _source(path, table, columns, time_zone)
-        events, rejects = _events(source)
+        is_whole = FIXME not in columns.names.values()
+        events, rejects = _events(source) if is_whole else (pl.DataFrame(), Counter[str]())
     except DataError as error:
         if _are_many(path):
             raise DataError(f"{error}; {LEAVE_OUT}") from error
         raise
-    n_rows = len(events) + rejects.total()
-    if not len(events):
-        if table.is_cut:
-            raise DataError(f"{path}: {CUT}")
-        raise DataError(
-            f"{path}: none of {n_rows:,} rows can be read as {', '.join(columns)}; write the source by hand"
-        )
-    found = _Facts.of(events, time_zone, epsilon_per_day)
+    if table.is_cut and not len(events):
+        raise DataError(f"{path}: {CUT}")
+    has_clock = columns.time_format in ("iso", *_UNIX) or "%H" in columns.time_format or "%I" in columns.time_format
+    has_clock &= not columns.checks.get("time", "").startswith("it holds days")
+    known = _stops(stops, events, "latitude" in columns.names) if stops else None
+    if len(events):
+        facts = _Facts.of(events, time_zone, epsilon_per_day, HOUR if has_clock else DAY, known)
+    else:
+        facts = _Facts.unknown(epsilon_per_day, known or _nowhere("latitude" in columns.names))
+    used = ", ".join(f"{part} from {name}" if name else f"no {part}" for part, name in columns.names.items())
     notes = [
-        "columns: " + ", ".join(f"{part} from {name}" for part, name in columns.items()),
-        f"times: {source.time_format}, {format_time(found.begin)} to {format_time(found.end)}",
-        *_doubts(table, columns, source, events, rejects),
-        *_caveats(found),
+        f"columns: {used}",
+        f"times: {source.time_format}, {format_time(facts.begin)} to {format_time(facts.end)}",
+        *(f"{part} from {columns.names[part] or 'no column'}: {why}" for part, why in columns.checks.items()),
+        *table.notes,
+        *(_doubts(table, columns, source, events, rejects) if len(events) else _unreadable(rejects, is_whole)),
+        *_caveats(facts),
     ]
-    return Draft(_text(path, source, columns, found, notes[2:]), notes)
+    return Draft(_text(path, source, columns, facts, notes[2:]), notes, facts.is_known)
 
 
-# What the file looks like: separator, header, and which column is which.
+def _unreadable(rejects: Counter[str], is_whole: bool) -> Iterator[str]:
+    """Say that nothing is known of the events, and what stands in its place."""
+    n_rows = f"none of {rejects.total():,} rows could be read as drafted" if is_whole else "no row was read"
+    yield f"{n_rows}: from, until, space and bounds are {FIXME}, and nothing can run before they are written"
 
 
-@dataclass
-class _Table:
-    """The first rows of a table, all as text."""
-
-    frame: pl.DataFrame
-    separator: str
-    decimal: str
-    has_header: bool
-    is_cut: bool
-
-    @classmethod
-    def read(cls, path: str) -> _Table:
-        """Read the head of the first file."""
-        files = list_files(path, Csv.patterns)
-        inputs = open_inputs(files, Csv.patterns)
-        path, head = next(((name, stream.read(_HEAD_BYTES)) for name, stream in inputs), (path, b""))
-        if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            raise DataError(f"{path}: is UTF-16 text; save it as UTF-8 (in Excel: 'CSV UTF-8')")
-        try:
-            text = head.decode("utf-8-sig", "strict" if len(head) < _HEAD_BYTES else "ignore")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path}: is not UTF-8 text (byte {error.start}); is it a CSV file, saved as UTF-8?"
-            ) from None
-        lines = text.splitlines()[: None if len(head) < _HEAD_BYTES else -1]
-        lines = [line for line in lines if line.strip()]
-        if not lines:
-            raise DataError(f"{path}: has no rows to look at")
-        if lines[0].lstrip()[:1] in "{[":
-            raise DataError(f"{path}: looks like JSON; draft reads CSV files")
-        separator = max(",;\t|", key=lambda one: (min(line.count(one) for line in lines[:20]), lines[0].count(one)))
-        if separator not in lines[0]:
-            raise DataError(f"{path}: the first line has no comma, semicolon, tab or bar; {OTHERS}")
-        first = [one.strip().strip('"') for one in lines[0].split(separator)]
-        has_header = not any(_is_number(one) or _time_format(pl.Series([one]), "UTC") for one in first)
-        if has_header and len(lines) == 1:
-            raise DataError(f"{path}: has a header and no rows")
-        try:
-            frame = pl.read_csv(
-                io.BytesIO("\n".join(lines).encode()),
-                separator=separator,
-                has_header=has_header,
-                infer_schema=False,
-                truncate_ragged_lines=True,
-            )
-        except pl.exceptions.PolarsError as error:
-            if any(map(_is_cut, lines)):
-                raise DataError(f"{path}: {CUT}") from None
-            raise DataError(f"{path}: cannot be read as CSV ({' '.join(str(error).split())[:200]})") from error
-        frame.columns = [name.strip() for name in frame.columns]
-        commas = [name for name in frame.columns if _share(frame[name].str.contains(r"^-?\d+,\d+$")) >= _MOST]
-        if separator != "," and commas:
-            frame = frame.with_columns(pl.col(name).str.replace(",", ".", literal=True) for name in commas)
-        decimal = "," if separator != "," and commas else "."
-        return cls(frame, separator, decimal, has_header, any(map(_is_cut, lines)))
+def _nowhere(has_positions: bool) -> Grid | Places:
+    """Return a space in the place of one that could not be guessed."""
+    if has_positions:
+        return Grid(south=0.0, north=1.0, west=0.0, east=1.0, rows=1, columns=1)
+    return Places(list_=(FIXME,), elsewhere=True)
 
 
-def _is_cut(line: str) -> bool:
-    """Whether a quoted value does not end in its line."""
-    return line.count('"') % 2 == 1
+def _stops(file: str, events: pl.DataFrame, has_positions: bool) -> Places | Stations:
+    """Return the space of a file of stops: the nearest ones to positions, or those that events name."""
+    if has_positions:
+        return Stations(file=file, radius=_RADIUS)
+    places = Places(file=file, elsewhere=True)
+    table = read_table(file, "place", "optional")
+    if not len(events):
+        return places
+    seen = events["place"].unique()
+    column = max(
+        table.columns, key=lambda name: (share(seen.is_in(table[name].cast(pl.String).implode())), name == "place")
+    )
+    if column in ("place", "stop_id"):
+        return places
+    return Places(file=file, elsewhere=True, column=column)
 
 
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
-
-
-def _numbers(column: pl.Series) -> pl.Series:
-    return column.cast(pl.Float64, strict=False)
-
-
-def _share(mask: pl.Series) -> float:
-    return float(mask.fill_null(False).mean() or 0.0)  # type: ignore[arg-type]
-
-
-def _time_format(column: pl.Series, zone: str) -> str | None:
-    """The format that most values of a column have, if any."""
-    numbers = _numbers(column)
-    for name in _FORMATS:
-        if name.startswith("unix"):
-            scale = 1000 ** ("unix_s", "unix_ms", "unix_us", "unix_ns").index(name)
-            if _share(numbers.is_between(_SECONDS[0] * scale, _SECONDS[1] * scale)) >= _MOST:
-                return name
-        elif _share(TimeFormat(name, zone).milliseconds(column).is_not_null()) >= _MOST:
-            return name
-    return None
-
-
-def _named(part: str, names: Iterable[str]) -> list[str]:
-    """Columns in the order in which their names tell of a part of an event; those that do not are left out."""
-
-    def rank(name: str) -> int:
-        """Place of a name among the words for the part; large where it has none of them."""
-        words = re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower())
-        spoken = [i for i, word in enumerate(_WORDS[part]) if word in words]
-        within = [
-            len(_WORDS[part]) + i for i, word in enumerate(_WORDS[part]) if len(word) > 2 and word in name.lower()
-        ]
-        return min(spoken or within or [999])
-
-    return sorted((name for name in names if rank(name) < 999), key=rank)
-
-
-def _are_many(path: str) -> bool:
-    """Whether a path means several files."""
-    return not os.path.isfile(path) and len(list_files(path, Csv.patterns)) > 1
-
-
-def _columns(table: _Table, zone: str) -> dict[str, str]:
-    """Column of each part of an event, user and time first."""
-    frame = table.frame
-    names = frame.columns if table.has_header else [f"column_{i + 1}" for i in range(frame.width)]
-    frame.columns = names
-    times = [name for name in names if _time_format(frame[name], zone)]
-    if not times:
-        raise DataError(
-            f"no column holds times that can be read (columns: {', '.join(names)}); write time_format by hand"
-        )
-    found = {"time": [*(name for name in _named("time", names) if name in times), *times][0]}
-    found |= _position(frame, [name for name in names if name not in times])
-    rest = [name for name in names if name not in (*times, *found.values())]
-    if "latitude" not in found:
-        places = _named("place", rest)
-        if not places:
-            raise DataError(
-                f"no column holds latitude and longitude, or names a place (columns: {', '.join(names)}); {OTHERS}"
-            )
-        found["place"] = places[0]
-    others = [name for name in rest if name not in (found.get("place"), *_named("place", rest))]
-    named = _named("user", others)
-    users = [name for name in named if not _is_kind(frame[name])] or named
-    users = users or [name for name in others if frame[name].n_unique() > 1]
-    if not users:
-        raise DataError(f"no column tells people apart (columns: {', '.join(names)}); write columns.user by hand")
-    return {"user": users[0]} | found
-
-
-def _is_kind(column: pl.Series) -> bool:
-    """Whether a column says what a person is, not who: a few values that take turns from row to row."""
-    n_values, n_turns = column.n_unique(), int((column != column.shift()).sum())
-    return n_values <= _KINDS and n_turns > 10 * n_values
-
-
-def _position(frame: pl.DataFrame, names: list[str]) -> dict[str, str]:
-    """Columns of latitude and longitude: by name, or the two with decimals that can be."""
-
-    def fits(name: str, limit: int) -> bool:
-        """Whether most values of a column are coordinates within a limit."""
-        return _share(_numbers(frame[name]).abs() <= limit) >= _MOST
-
-    north = [name for name in _named("latitude", names) if fits(name, 90)]
-    east = [name for name in _named("longitude", names) if fits(name, 180)]
-    if not (north and east):
-        decimals = [name for name in names if fits(name, 180) and _share(frame[name].str.contains(r"\.\d{3}")) >= _MOST]
-        if len(decimals) < 2:
-            return {}
-        first, second = decimals[:2]
-        north, east = ([first], [second]) if fits(first, 90) else ([second], [first])
-    return {"latitude": north[0], "longitude": east[0]} if north[0] != east[0] and fits(north[0], 90) else {}
-
-
-def _source(path: str, table: _Table, columns: dict[str, str], zone: str) -> Csv:
+def _source(path: str, table: Table, columns: Columns, zone: str) -> Csv | Parquet:
     """The source as the draft describes it, without a time range."""
-    form = _time_format(table.frame[columns["time"]], zone)
-    unused = {part: "" for part in ("latitude", "longitude", "place") if part not in columns}
+    unused = {part: "" for part in ("latitude", "longitude", "place") if part not in columns.names}
+    names = columns.names | unused
+    if table.is_parquet:
+        return Parquet(path=path, columns=names, time_format=columns.time_format, time_zone=zone)
     return Csv(
         path=path,
-        columns=columns | unused,
-        time_format=form or "iso",
+        columns=names,
+        time_format=columns.time_format,
         time_zone=zone,
         separator=table.separator,
         decimal=table.decimal,
+        encoding=table.encoding,
         header=table.has_header,
     )
 
 
-def _events(source: Csv) -> tuple[pl.DataFrame, Counter[str]]:
+def _events(source: Csv | Parquet) -> tuple[pl.DataFrame, Counter[str]]:
     """The first events of a source, and of each file how many rows beside them cannot be read."""
     frames, n_rows, rejects = [], 0, Counter[str]()
     for block in (block for span in source.spans() for block in source.read(span)):
@@ -359,50 +208,55 @@ class _Facts:
     begin: int
     end: int
     window: int
-    grid: Grid | None
-    places: list[str]
+    space: Space
     max_cells: int
     max_per_period: int
     epsilon: float
     typical: float
-    #: Share of the events that are in the grid.
+    #: Share of the events that are in the space, and not elsewhere.
     inside: float
+    is_known: bool = True
 
     @classmethod
-    def of(cls, events: pl.DataFrame, zone: str, epsilon: float) -> _Facts:
-        """Find the finest cells and windows in which a typical count stands clear of the noise."""
+    def unknown(cls, epsilon: float, space: Space) -> _Facts:
+        """Return what stands in a draft that nothing could be read for."""
+        return cls(_BEGIN, _END, HOUR, space, 1, 1, epsilon, math.inf, 1.0, is_known=False)
+
+    @classmethod
+    def of(cls, events: pl.DataFrame, zone: str, epsilon: float, shortest: int, known: Space | None) -> _Facts:
+        """Find the finest cells, unless they are known, and windows in which a typical count stands clear of noise."""
         begin, end = _midnights(_inner(events["time"]), zone)
-        if "latitude" in events.columns:
-            area = _area(events)
-            layouts: list[tuple[Grid | None, list[str]]] = [(grid, []) for grid in _grids(area)]
+        if known is not None:
+            spaces = [known]
+        elif "latitude" in events.columns:
+            spaces = list(_grids(_area(events)))
         else:
-            common = Counter(events["place"].to_list()).most_common(_MOST_CELLS**2)
-            layouts = [(None, sorted(name for name, _ in common))]
-        shortest = DAY if end - begin > _HOURLY else HOUR
-        windows = [size for size in (HOUR, DAY, WEEK) if shortest <= size <= (end - begin) / _WINDOWS] or [HOUR]
+            common = Counter(events.filter(pl.col("place") != ELSEWHERE)["place"].to_list()).most_common(_MOST_CELLS**2)
+            spaces = [Places(list_=tuple(sorted(name for name, _ in common)), elsewhere=True)]
+        shortest = DAY if end - begin > _HOURLY else shortest
+        windows = [size for size in (HOUR, DAY, WEEK) if shortest <= size <= (end - begin) / _WINDOWS] or [shortest]
         n_parts = -(-len(events) // _TRIED)
         tried = events.filter(pl.col("user").hash(0) % n_parts == 0) if n_parts > 1 else events
         tried = tried.filter(pl.col("time").is_between(begin, end, closed="left"))
         best: _Facts | None = None
         for window in windows:
             n_windows = (end - begin) / window
-            for grid, places in layouts if window == windows[-1] else layouts[:_FINE]:
-                cell = _cells(tried, grid, places)
+            for space in spaces if window == windows[-1] else spaces[:_FINE]:
+                cell = _cells(tried, space)
                 inside = float((cell >= 0).mean() or 0.0)  # type: ignore[arg-type]
                 seen = tried.select("user", window=(pl.col("time") - begin) // window, cell=cell).filter(cell >= 0)
                 seen = seen.unique().with_columns(period=pl.col("window") * window // max(window, DAY))
                 each = seen.group_by("user", "window").len()["len"]
                 in_period = seen.group_by("user", "period").len()["len"]
-                n_cells = len(grid.cells) if grid is not None else len(places) + 1
                 max_cells = int(each.quantile(0.95, "higher") or 1)
                 most = int(in_period.quantile(0.95, "higher") or 1)
                 kept = min(int(each.clip(0, max_cells).sum()), int(in_period.clip(0, most).sum()))
-                typical = n_parts * kept / (n_windows * n_cells)
-                found = cls(begin, end, window, grid, places, max_cells, most, epsilon, typical, inside)
-                if found.clearness >= _CLEAR:
-                    return found
-                if best is None or found.clearness > best.clearness:
-                    best = found
+                typical = n_parts * kept / (n_windows * len(space.cells))
+                facts = cls(begin, end, window, space, max_cells, most, epsilon, typical, inside)
+                if facts.clearness >= _CLEAR:
+                    return facts
+                if best is None or facts.clearness > best.clearness:
+                    best = facts
         assert best is not None
         return best
 
@@ -428,12 +282,11 @@ class _Facts:
         return format_duration(max(self.window, DAY))
 
 
-def _cells(events: pl.DataFrame, grid: Grid | None, places: list[str]) -> pl.Series:
-    """Cell of every event, −1 outside."""
-    if grid is not None:
-        return pl.Series("cell", grid.place(events), dtype=pl.Int64)
-    numbers = {name: i for i, name in enumerate(places)}
-    return events["place"].replace_strict(numbers, default=-1, return_dtype=pl.Int64).alias("cell")
+def _cells(events: pl.DataFrame, space: Space) -> pl.Series:
+    """Cell of every event, −1 outside and elsewhere."""
+    cell = pl.Series("cell", space.place(events), dtype=pl.Int64)
+    n_named = len(space.cells) - (isinstance(space, Places) and space.elsewhere)
+    return cell.set(cell >= n_named, -1)
 
 
 def _inner(values: pl.Series) -> tuple[float, float]:
@@ -502,27 +355,26 @@ def _outward(low: float, high: float, limit: float) -> tuple[float, float]:
 
 
 def _doubts(
-    table: _Table, columns: dict[str, str], source: Csv, events: pl.DataFrame, rejects: Counter[str]
+    table: Table, columns: Columns, source: Csv | Parquet, events: pl.DataFrame, rejects: Counter[str]
 ) -> Iterator[str]:
     """What may be guessed wrong, a sentence each."""
     if not table.has_header:
         yield "the file has no header: columns were told by their values alone; check them"
-    n_users = events["user"].n_unique()
-    if n_users <= _KINDS < len(events) / 100:
-        values = f"{columns['user']} has {n_users} values in {len(events):,} rows"
-        yield f"{values}: is it a kind of people, and not a person?"
-    elif n_users > 0.9 * len(events) > 9:
-        yield f"nearly every row has another {columns['user']}: is it a trip or a row, and not a person?"
-    elif re.search(r"bike|cab|taxi|vehicle|device|card", columns["user"], re.IGNORECASE):
-        yield f"{columns['user']} is taken for a person: one person with two of them counts twice, two with one once"
-    if source.time_format.startswith(("%d/%m", "%m/%d")):
-        other = "%m/%d" if source.time_format.startswith("%d/%m") else "%d/%m"
-        swapped = TimeFormat(other + source.time_format[5:]).milliseconds(table.frame[columns["time"]])
-        if _share(swapped.is_not_null()) >= _MOST:
-            yield "day and month cannot be told apart in these times: check time_format"
-    zoned = "%z" in source.time_format or source.time_format.startswith("unix")
+    n_users, user = events["user"].n_unique(), columns.names["user"]
+    if user and n_users <= KINDS < len(events) / 100:
+        yield f"{user} has {n_users} values in {len(events):,} rows: is it a kind of people, and not a person?"
+    elif user and n_users > 0.9 * len(events) > 9:
+        yield f"nearly every row has another {user}: is it a trip or a row, and not a person?"
+    elif re.search(_DEVICES, user, re.IGNORECASE):
+        yield f"{user} is taken for a person: one person with two of them counts twice, two with one once"
+    parts = {part: columns.names[part] for part in ("date", "time") if part in columns.names}
+    times = join_date(table.frame.select(pl.col(name).alias(part) for part, name in parts.items()))["time"]
+    other = _exchanged(source.time_format)
+    if other and share(TimeFormat(other).milliseconds(times).is_not_null()) >= _MOST:
+        yield f"day and month cannot be told apart in these times: check time_format (or {other})"
+    zoned = "%z" in source.time_format or source.time_format in _UNIX
     if source.time_format == "iso":
-        zoned = _share(table.frame[columns["time"]].str.contains(r"(Z|:\S*[+-]\d\d(:?\d\d)?)$")) >= _MOST
+        zoned = share(times.str.contains(r"(Z|:\S*[+-]\d\d(:?\d\d)?)$")) >= _MOST
     if not zoned:
         yield f"times have no zone and are read as {source.time_zone}: --time-zone says another"
     n_rows = len(events) + rejects.total()
@@ -535,17 +387,38 @@ def _doubts(
         yield f"{rejects.total():,} of {n_rows:,} rows cannot be read, and will be rejected{where}"
 
 
-def _caveats(found: _Facts) -> Iterator[str]:
+def _exchanged(form: str) -> str | None:
+    """Return a format with day and month the other way round, where people write both.
+
+    >>> _exchanged("%d/%m/%Y %H:%M"), _exchanged("%d.%m.%Y %H:%M")
+    ('%m/%d/%Y %H:%M', None)
+    """
+    if form[:5] not in ("%d/%m", "%m/%d", "%d-%m", "%m-%d"):
+        return None
+    return form[3:5] + form[2] + form[:2] + form[5:]
+
+
+def _are_many(path: str) -> bool:
+    """Return whether a path means several files."""
+    patterns = Parquet.patterns if is_parquet(path) else Csv.patterns
+    return not os.path.isfile(path) and len(list_files(path, patterns)) > 1
+
+
+def _caveats(facts: _Facts) -> Iterator[str]:
     """What a release as drafted leaves out or drowns, a sentence each."""
-    if found.inside < 1 - 4 * _STRAY:
-        where = "the densest region" if found.grid is not None else f"the {len(found.places)} most frequent places"
-        yield f"the cells are {where}, with {found.inside:.0%} of the events: change space for others".replace(
-            "% ", " % "
-        )
-    if found.clearness < 1:
+    if not facts.is_known:
+        return
+    if facts.inside < 1 - 4 * _STRAY:
+        where = f"the {len(facts.space.cells) - 1} most frequent places"
+        if isinstance(facts.space, Grid):
+            where = "the densest region"
+        elif getattr(facts.space, "file", None):
+            where = "stops of the file"
+        yield f"the cells are {where}, with {100 * facts.inside:.0f} % of the events: change space for others"
+    if facts.clearness < 1:
         yield (
-            f"a cell has {found.typical:.2g} people in a window on average and noise of about "
-            f"{found.noise:.2g}: it takes larger cells, longer windows, more events or a larger epsilon"
+            f"a cell has {facts.typical:.2g} people in a window on average and noise of about "
+            f"{facts.noise:.2g}: it takes larger cells, longer windows, more events or a larger epsilon"
         )
 
 
@@ -557,12 +430,15 @@ def _commented(text: str, comment: str) -> str:
     return f"{text:<32} # {comment}"
 
 
-def _text(path: str, source: Csv, columns: dict[str, str], found: _Facts, doubts: list[str]) -> str:
-    quoted = {part: json.dumps(name, ensure_ascii=False) for part, name in columns.items()}
+def _text(path: str, source: Csv | Parquet, columns: Columns, found: _Facts, doubts: list[str]) -> str:
     name, zone = name_of(path), source.time_zone
-    extra = [] if source.separator == "," else [f"  separator: {json.dumps(source.separator)}"]
-    extra += [] if source.decimal == "." else [f"  decimal: {json.dumps(source.decimal)}"]
-    extra += [] if source.header else ["  header: false"]
+    looked = "LOOKED: " if found.is_known else f"{FIXME}: "
+    extra = []
+    if isinstance(source, Csv):
+        usual = {"separator": ",", "decimal": ".", "encoding": "utf-8"}
+        written = {key: getattr(source, key) for key, value in usual.items() if getattr(source, key) != value}
+        extra = [f"  {key}: {json.dumps(value)}" for key, value in written.items()]
+        extra += [] if source.header else ["  header: false"]
     lines = [
         f"# Draft made by `penstock init` from a look at {json.dumps(Path(path).name)}.",
         "#",
@@ -576,14 +452,14 @@ def _text(path: str, source: Csv, columns: dict[str, str], found: _Facts, doubts
         "seed: 1",
         "",
         "source:",
-        "  type: csv",
+        f"  type: {SOURCES.name_of(type(source))}",
         f"  path: {json.dumps(path, ensure_ascii=False)}",
         *extra,
         _commented("  columns:", "LOOKED: which column holds what"),
-        *(f"    {part}: {text}" for part, text in quoted.items()),
+        *(_column(part, name, part in columns.checks) for part, name in columns.names.items()),
         f"  time_format: {json.dumps(source.time_format)}",
         _commented(f"  time_zone: {zone}", "DECIDE: of times without an offset"),
-        _commented(f"  from: {format_time(found.begin)}", "LOOKED: midnights around the events"),
+        _commented(f"  from: {format_time(found.begin)}", looked + "midnights around the events"),
         f"  until: {format_time(found.end)}",
         "",
         *_space_lines(found),
@@ -597,15 +473,14 @@ def _text(path: str, source: Csv, columns: dict[str, str], found: _Facts, doubts
         f"  time_zone: {zone}",
         "",
         "bounding:",
-        _commented(f"  max_cells: {found.max_cells}", "LOOKED: cells of one window that 95 % of people stay within"),
+        _commented(f"  max_cells: {found.max_cells}", looked + "cells of one window that 95 % of people stay within"),
         _commented(
             f"  max_per_period: {found.max_per_period}",
-            f"LOOKED: cells, window by window, of a period of {found.period}; what is more is not counted",
+            f"{looked}cells, window by window, of a period of {found.period}; what is more is not counted",
         ),
         _commented(f"budget_period: {found.period}", "the budget below is for all that a person does in it"),
         "",
-        _commented(f"typical_count: {found.typical:.2g}", "LOOKED: people in a cell and window on average"),
-        "",
+        *_typical(found),
         "mechanism:",
         "  - type: period_uniform",
         _commented(f"    noise: discrete_{'laplace' if found.is_pure else 'gaussian'}", "the smaller for these bounds"),
@@ -622,21 +497,42 @@ def _text(path: str, source: Csv, columns: dict[str, str], found: _Facts, doubts
     return "\n".join(lines) + "\n"
 
 
+def _column(part: str, name: str, is_doubtful: bool) -> str:
+    line = f"    {part}: {json.dumps(name, ensure_ascii=False)}"
+    return _commented(line, "CHECK: see above") if is_doubtful else line
+
+
+def _typical(found: _Facts) -> list[str]:
+    if not found.is_known:
+        return []
+    return [_commented(f"typical_count: {found.typical:.2g}", "LOOKED: people in a cell and window on average"), ""]
+
+
 def _space_lines(found: _Facts) -> list[str]:
-    if (grid := found.grid) is not None:
+    space, looked = found.space, "LOOKED: " if found.is_known else f"{FIXME}: "
+    if isinstance(space, Grid):
         return [
-            _commented(
-                "space:",
-                f"LOOKED: a box with {100 * found.inside:.0f} % of the events; DECIDE: how fine",
-            ),
+            _commented("space:", f"{looked}a box with {100 * found.inside:.0f} % of the events; DECIDE: how fine"),
             "  type: grid",
-            *(f"  {side}: {getattr(grid, side)!r}" for side in ("south", "north", "west", "east")),
-            f"  rows: {grid.rows}",
-            f"  columns: {grid.columns}",
+            *(f"  {side}: {getattr(space, side)!r}" for side in ("south", "north", "west", "east")),
+            f"  rows: {space.rows}",
+            f"  columns: {space.columns}",
         ]
-    names = ", ".join(json.dumps(name, ensure_ascii=False) for name in found.places)
+    if isinstance(space, Stations):
+        return [
+            "space:",
+            "  type: stations",
+            f"  file: {json.dumps(space.file, ensure_ascii=False)}",
+            _commented(f"  radius: {space.radius:g}", "DECIDE: metres from a stop that are at it"),
+        ]
+    assert isinstance(space, Places)
+    if space.file is not None:
+        column = [] if space.column is None else [f"  column: {json.dumps(space.column, ensure_ascii=False)}"]
+        listed = [f"  file: {json.dumps(space.file, ensure_ascii=False)}", *column]
+        return ["space:", "  type: places", *listed, "  elsewhere: true"]
+    names = ", ".join(json.dumps(name, ensure_ascii=False) for name in space.list_)
     return [
-        _commented("space:", "LOOKED: the most frequent places"),
+        _commented("space:", f"{looked}the most frequent places"),
         "  type: places",
         f"  list: [{names}]",
         "  elsewhere: true",
@@ -654,14 +550,15 @@ def name_of(path: str) -> str:
     return next(filter(None, names), "draft")
 
 
-def write_draft(
-    path: str, out: str | Path | None = None, time_zone: str = "UTC", epsilon_per_day: float = EPSILON_PER_DAY
-) -> tuple[Path, Draft]:
-    """Write a `draft` to a new file (None: called as the input, here); `DataError` where there is one already."""
-    found, target = draft(path, time_zone, epsilon_per_day), Path(out or f"{name_of(path)}.yaml")
+def write_draft(path: str, out: str | Path | None = None, **options: Any) -> tuple[Path, Draft]:
+    """Write a `draft`, with its options, to a new file (None: called as the input, here).
+
+    Raises `DataError` where there is a file of that name.
+    """
+    drafted, target = draft(path, **options), Path(out or f"{name_of(path)}.yaml")
     try:
         with target.open("x", encoding="utf-8") as file:
-            file.write(found.text)
+            file.write(drafted.text)
     except FileExistsError:
         raise DataError(f"{target}: is there already; give another name with --out") from None
-    return target, found
+    return target, drafted

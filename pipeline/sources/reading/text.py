@@ -147,7 +147,7 @@ def _parts(
 
 
 class Recoded:
-    """UTF-8 bytes of a stream in another encoding; bytes that are no text of it become replacement characters.
+    r"""UTF-8 bytes of a stream in another encoding; bytes that are no text of it become replacement characters.
 
     ``head``: what has been read of the stream.
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import penstock
 from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError
 from penstock.pipeline import DONE, FAILED, WRONG_USE
 from penstock.pipeline.cli.main import main
+from penstock.pipeline.cli.run import expectations
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.draft import draft
 from penstock.pipeline.config.run import loads
@@ -108,22 +111,170 @@ def test_strays_do_not_stretch_the_area_and_the_time(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        (["user,lat,lon", "ann,47.1,8.1"], "no column holds times that can be read"),
-        (["user,time", "ann,2024-01-01T00:00:00Z"], "no column holds latitude and longitude, or names a place"),
-        (["time,lat,lon", "2024-01-01T00:00:00Z,47.1,8.1"], "no column tells people apart"),
         (["user,time,place"], "has a header and no rows"),
         (["nothing"], "no comma, semicolon, tab or bar"),
         ([""], "has no rows to look at"),
         (['{"type": "FeatureCollection", "features": []}'], "looks like JSON"),
     ],
 )
-def test_what_cannot_be_guessed_is_said(tmp_path, lines, expected):
+def test_what_is_no_table_is_said(tmp_path, lines, expected):
     with pytest.raises(DataError, match=expected):
         draft(written(tmp_path, lines))
 
 
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["user,lat,lon", "ann,47.1,8.1"], "no column holds times that can be read: write it, and time_format"),
+        (["user,time", "ann,2024-01-01T00:00:00Z"], "no column holds latitude and longitude, or names a place"),
+        (["user,time,east,north", "ann,2024-01-01T00:00:00Z,2600000,1200000"], "east and north may be metres"),
+    ],
+)
+def test_what_cannot_be_guessed_is_to_be_written(tmp_path, monkeypatch, capsys, lines, expected):
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", written(tmp_path, lines)]) == DONE
+    said = capsys.readouterr().out
+    assert expected in said
+    assert "wrote taps.yaml; write what is marked FIXME in it" in said
+    with pytest.raises(ConfigError, match=r"there is no column 'FIXME'"):
+        loads((tmp_path / "taps.yaml").read_text())
+
+
+#: Headings of user, time (or date and time) and place; times as they are written under them; encoding; drafted format.
+LANGUAGES = {
+    "German": (
+        "Kartennummer;Datum;Uhrzeit;Haltestelle",
+        "01.05.2024;8:10",
+        "cp1252",
+        "%d.%m.%Y %H:%M",
+    ),
+    "French": ("Abonné;Horodatage;Arrêt", "21/05/2024 8h10", "latin-1", "%d/%m/%Y %Hh%M"),
+    "Spanish": ("tarjeta;fecha_hora;estación", "2024-05-01 08:10", "utf-8", "iso"),
+    "Portuguese": (
+        "cartão;data;hora;paragem",
+        "21-05-2024;08:10",
+        "utf-8-sig",
+        "%d-%m-%Y %H:%M",
+    ),
+    "Italian": ("tessera;data_ora;fermata", "21/05/2024 08.10", "utf-8", "%d/%m/%Y %H.%M"),
+    "Dutch": ("gebruiker;tijdstip;halte", "21-05-2024 08:10:11", "utf-8", "%d-%m-%Y %H:%M:%S"),
+    "Russian": (
+        "номер карты;дата;время;остановка",
+        "21.05.24;08:10",
+        "cp1251",
+        "%d.%m.%y %H:%M",
+    ),
+    "Arabic": ("المستخدم;الوقت;المحطة", "2024-05-01 08:10", "cp1256", "iso"),
+    "Chinese": ("用户;时间;车站", "2024/05/01 08:10", "gb18030", "%Y/%m/%d %H:%M"),
+    "Japanese": ("利用者;日時;駅", "2024年5月1日 08:10", "shift_jis", "%Y年%m月%d日 %H:%M"),
+    "American": (
+        "Rider;Start Date;Start Time;Station",
+        "05/21/2024;8:10 PM",
+        "utf-16",
+        "%m/%d/%Y %I:%M %p",
+    ),
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_headings_of_many_languages_are_read_in_their_encodings(tmp_path, language):
+    header, time, encoding, form = LANGUAGES[language]
+    parts = ["user", *(["date"] if ";" in time else []), "time", "place"]
+    path = tmp_path / "taps.csv"
+    rows = "".join(f"K{i % 9};{time};{'AB'[i % 2]}\n" for i in range(30))
+    path.write_bytes(f"{header}\n{rows}".encode(encoding))
+    found = draft(str(path))
+    source = loads(found.text).source
+    columns = {part: name for part, name in source.columns.items() if name}
+    assert columns == dict(zip(parts, header.split(";"), strict=True))
+    assert source.time_format == form
+    assert not any("by its values" in note for note in found.notes)
+    assert sum(block.frame.height for span in source.spans() for block in source.read(span)) == 30
+
+
+def test_positions_are_told_by_name_or_range_and_never_by_their_order(tmp_path):
+    def drafted(header: str, *positions: str) -> tuple[dict[str, str], str]:
+        rows = [f"u{i % 9},2024-05-01 08:{i % 60:02d},{positions[i % len(positions)]}" for i in range(60)]
+        found = draft(written(tmp_path, [f"user,time,{header}", *rows]))
+        columns = loads(found.text).source.columns
+        return {part: columns[part] for part in ("latitude", "longitude")}, " ".join(found.notes)
+
+    china, zurich = ("116.3912,39.9123", "116.4912,39.9423"), ("47.3712,8.5123", "47.3912,8.5423")
+    assert drafted("经度,纬度", *china)[0] == {"latitude": "纬度", "longitude": "经度"}
+    assert drafted("y,x", *zurich)[0] == {"latitude": "y", "longitude": "x"}
+    columns, notes = drafted("a,b", *china)
+    assert columns == {"latitude": "b", "longitude": "a"}
+    assert "a holds values beyond 90, so the other one is the latitude" in notes
+    columns, notes = drafted("lat,lon", *china)
+    assert columns == {"latitude": "lon", "longitude": "lat"}
+    columns, notes = drafted("a,b", *zurich)
+    assert "it could as well be b, which the values do not tell: --latitude says which" in notes
+
+
+def test_who_is_not_said(tmp_path):
+    rows = [f"2024-05-01 {i % 24:02d}:30:00,{47.30 + i % 10 / 100},{8.50 + i % 6 / 100}" for i in range(60)]
+    found = draft(written(tmp_path, ["time,lat,lon", *rows]))
+    assert (
+        "user from no column: no column says who it is, so each row is taken for a person of its own" in found.notes[2]
+    )
+    config = loads(found.text, overrides=["output.report=false"])
+    assert not config.source.has_people
+    assert any(line.startswith("CAUTION   rows of this source belong to no person") for line in expectations(config))
+    assert penstock.run(config, tmp_path / "run", runner="local").manifest["users"]["users"] == 60
+
+
+def test_days_without_hours_make_windows_of_days(tmp_path):
+    rows = [f"K{i % 9},{1 + i % 28:02d}.05.2024,A" for i in range(60)]
+    found = draft(written(tmp_path, ["card,day,stop", *rows]))
+    config = loads(found.text)
+    assert (config.source.time_format, config.windows.size) == ("%d.%m.%Y", 86_400_000)
+    assert "time from day: it holds days without times of day: windows are days at least" in found.notes
+
+
+def test_parquet_is_drafted(tmp_path):
+    times = [datetime(2024, 5, 1 + i % 20, i % 24) for i in range(60)]
+    frame = pl.DataFrame(
+        {"rider": [i % 7 for i in range(60)], "at": times, "tags": [["a"]] * 60, "stop": ["A", "B"] * 30}
+    )
+    frame.write_parquet(tmp_path / "taps.parquet")
+    for path in (tmp_path / "taps.parquet", tmp_path):
+        found = draft(str(path))
+        config = loads(found.text, overrides=["output.report=false"])
+        assert type(config.source).__name__ == "Parquet"
+        assert config.source.columns["user"] == "rider"
+    assert penstock.run(config, tmp_path / "run", runner="local").manifest["rows"]["used"] == 60
+
+
+def test_what_is_stated_is_not_guessed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{i % 7},{i % 5},01/05/2024 08:{i % 60:02d},B{i % 2},{i}" for i in range(60)]
+    path = written(tmp_path, ["rider,conductor,started,stop,n", *rows])
+    options = ["--user", "conductor", "--time", "started", "--time-format", "%m/%d/%Y %H:%M", "--place", "stop"]
+    assert main(["init", path, *options]) == DONE
+    source = loads((tmp_path / "taps.yaml").read_text()).source
+    assert source.columns["user"] == "conductor"
+    assert source.time_format == "%m/%d/%Y %H:%M"
+    assert main(["init", path, "--out", "b.yaml", "--user", ""]) == DONE
+    assert loads((tmp_path / "b.yaml").read_text()).source.columns["user"] == ""
+    assert main(["init", path, "--out", "c.yaml", "--user", "nobody"]) == WRONG_USE
+    assert not (tmp_path / "c.yaml").exists()
+
+
+def test_stops_are_the_cells(tmp_path):
+    stops = tmp_path / "stops.txt"
+    stops.write_text("stop_id,stop_name,stop_lat,stop_lon\n1,North,47.30,8.50\n2,South,47.31,8.51\n")
+    space = loads(draft(written(tmp_path, NAMED), stops=str(stops)).text).space
+    assert (type(space).__name__, space.cells, space.radius) == ("Stations", ("North", "South"), 250.0)
+    for names, column in ((["1", "2"], None), (["North", "South"], "stop_name")):
+        rows = [f"r{i % 7},2024-05-01 08:{i % 60:02d},{names[i % 2]}" for i in range(60)]
+        found = draft(written(tmp_path, ["rider,at,stop", *rows], "b.csv"), stops=str(stops))
+        space = loads(found.text).space
+        assert (space.column, space.cells) == (column, (*names, "elsewhere"))
+        assert not any("change space" in note for note in found.notes)
+
+
 def test_doubts_are_said(tmp_path):
-    lines = ["trip,when,place", *(f"t{i},0{1 + i % 9}/0{1 + i % 8}/2024 08:00,a" for i in range(30))]
+    lines = ["trip_id,when,place", *(f"t{i},0{1 + i % 9}/0{1 + i % 8}/2024 08:00,a" for i in range(30))]
     notes = " ".join(draft(written(tmp_path, lines)).notes)
     assert "is it a trip or a row, and not a person?" in notes
     assert "day and month cannot be told apart" in notes
@@ -216,8 +367,6 @@ def test_decimal_commas_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ("\n".join(NAMED).encode("utf-16"), "is UTF-16 text; save it as UTF-8"),
-        ("\n".join(NAMED).replace("r1,", "ü1,").encode("latin-1"), "saved as UTF-8?"),
         (
             b"rider,note,place,at\n" + b'ann,"two\nlines, ""said""",North,2024-05-01 08:00\n' * 3,
             "a quoted value goes on in the next line, and a row is one line: take such line breaks out",

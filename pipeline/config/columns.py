@@ -1,0 +1,494 @@
+"""Columns of a file that hold who, when and where: guessed from their names in eleven languages, and from values."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.pipeline.sources.csv import Csv
+from penstock.pipeline.sources.parquet import Parquet
+from penstock.pipeline.sources.reading.inputs import list_files, open_inputs
+from penstock.pipeline.sources.reading.times import TimeFormat
+
+#: Bytes of the first file that columns are guessed from, rows of Parquet, and values that formats of times are.
+_HEAD_BYTES, _HEAD_ROWS, _VALUES = 1 << 18, 10_000, 1000
+#: Values that formats are tried on first, and the share that must be of one for it to be tried on all.
+_FEW, _LIKELY = 20, 0.5
+#: A column is of a kind where this share of its values is.
+_MOST = 0.9
+#: So few people in a whole file are kinds of people, such as subscribers and customers.
+KINDS = 10
+#: Stands in a draft for what is not known.
+FIXME = "FIXME"
+
+_SECONDS = (300_000_000, 5_000_000_000)  # 1979 to 2128
+_UNIX = ("unix_s", "unix_ms", "unix_us", "unix_ns")
+_DAYS = (
+    *("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%m-%d-%Y", "%Y.%m.%d", "%Y%m%d"),
+    *("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%Y年%m月%d日", "%d %b %Y", "%b %d, %Y"),
+)
+_CLOCKS = ("%H:%M:%S", "%H:%M", "%I:%M:%S %p", "%I:%M %p", "%H:%M:%S.%f", "%H.%M", "%Hh%M", "%H时%M分")
+_WHOLE = (
+    *("iso", *_UNIX),
+    *(f"{day}{between}{clock}" for day in _DAYS for clock in _CLOCKS for between in (" ", ", ")),
+    *("%a %b %d %H:%M:%S %z %Y", "%Y%m%d%H%M%S"),
+)
+#: A part of an event, and words for it: those that tell most in the first line. English, Arabic, Chinese, Dutch,
+#: French, German, Italian, Japanese, Portuguese, Russian, Spanish.
+_WORDS = {
+    "time": (
+        "timestamp datetime zeitstempel zeitpunkt horodatage horodate fechahora datahora dataora tijdstempel tijdstip"
+        " momento 日時 时间戳 タイムスタンプ момент ts",
+        "time uhrzeit zeit heure hora ora horario orario tijd время وقت ساعة 时间 時間 時刻 时刻",
+        "started start beginn debut inicio inizio начало بداية 开始 開始",
+        "date datum jour fecha data dia дата تاريخ 日期 日付",
+        "when at instant",
+    ),
+    "date": ("date datum jour fecha data dia day tag giorno dag дата день تاريخ يوم 日期 日付",),
+    "latitude": (
+        "latitude breitengrad latitud latitudine breedtegraad breddegrad широта 纬度 緯度 عرض",
+        "lat breite",
+        "y",
+    ),
+    "longitude": (
+        "longitude laengengrad langengrad longitud longitudine lengtegraad долгота 经度 經度 経度 طول",
+        "lon lng long lange laenge",
+        "x",
+    ),
+    "user": (
+        "user utilisateur usager benutzer nutzer usuario utilizador utente gebruiker пользовател مستخدم 用户 用戶"
+        " ユーザー 利用者",
+        "rider person passenger personne passager voyageur fahrgast teilnehmer persona pasajero pessoa passageiro"
+        " passeggero viaggiatore reiziger persoon пассажир راكب شخص 乘客 乗客 旅客",
+        "customer member subscriber client abonne kunde cliente klant abonado assinante клиент абонент عميل 会员 客户"
+        " 顧客 会員",
+        "card carte karte tarjeta cartao tessera kaart карт بطاقة 卡号 卡 カード",
+        "device phone imei appareil gerat geraet dispositivo apparaat устройство جهاز 设备 手机 端末",
+        "cab taxi vehicle bike velo fahrrad fahrzeug vehiculo veiculo veicolo",
+        "id",
+    ),
+    "place": (
+        "place station stop venue arret gare haltestelle bahnhof estacion parada estacao paragem stazione fermata halte"
+        " станци остановк محطة موقف 站点 车站 站 駅 停留所",
+        "zone location poi site lieu commune quartier ort stadtteil lugar barrio zona local bairro luogo quartiere"
+        " plaats wijk место район مكان منطقة 地点 区 場所 エリア",
+        "cell",
+    ),
+}
+#: Encodings of text that is not UTF-8; of those that read it the one counts in which most columns have known names.
+_ENCODINGS = ("cp1252", "gb18030", "shift_jis", "big5", "cp1251", "cp1256", "koi8-r")
+
+#: What to do about a file that is no table.
+OTHERS = (
+    "is it a CSV file? Cabspotting, GeoLife, T-Drive and others have sources of their own: see 'penstock list sources' "
+    "and configs/datasets"
+)
+#: What to do about quoted values with line breaks.
+CUT = "a quoted value goes on in the next line, and a row is one line: take such line breaks out"
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What is known of a file; the rest is guessed."""
+
+    columns: Mapping[str, str] = field(default_factory=dict)  # by part of an event; an empty user: there is none
+    time_format: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
+
+
+@dataclass
+class Table:
+    """The first rows of a table, all as text, and how it is written."""
+
+    frame: pl.DataFrame
+    separator: str = ","
+    decimal: str = "."
+    encoding: str = "utf-8"
+    has_header: bool = True
+    is_cut: bool = False
+    is_parquet: bool = False
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, path: str, stated: Stated) -> Table:
+        """Read the head of the first file; raises `DataError` where it is no table."""
+        if is_parquet(path):
+            return cls._of_parquet(list_files(path, Parquet.patterns)[0])
+        inputs = open_inputs(list_files(path, Csv.patterns), Csv.patterns)
+        path, head = next(((name, stream.read(_HEAD_BYTES)) for name, stream in inputs), (path, b""))
+        encoding, text, notes = _decoded(path, head, stated.encoding)
+        lines = text.splitlines()[: None if len(head) < _HEAD_BYTES else -1]
+        lines = [line for line in lines if line.strip()]
+        if not lines:
+            raise DataError(f"{path}: has no rows to look at")
+        if lines[0].lstrip()[:1] in "{[":
+            raise DataError(f"{path}: looks like JSON; a draft is made of CSV and Parquet files")
+        separator = max(",;\t|", key=lambda one: (min(_count(line, one) for line in lines[:20]), lines[0].count(one)))
+        if separator not in lines[0]:
+            raise DataError(f"{path}: the first line has no comma, semicolon, tab or bar; {OTHERS}")
+        first = next(csv.reader([lines[0]], delimiter=separator))
+        dated = (*_WHOLE, *_DAYS)
+        has_header = not any(_is_number(one.strip()) or time_format(pl.Series([one]), "UTC", dated) for one in first)
+        if has_header and len(lines) == 1:
+            raise DataError(f"{path}: has a header and no rows")
+        try:
+            frame = pl.read_csv(
+                io.BytesIO("\n".join(lines).encode()),
+                separator=separator,
+                has_header=has_header,
+                infer_schema=False,
+                truncate_ragged_lines=True,
+            )
+        except pl.exceptions.PolarsError as error:
+            if any(map(_is_cut, lines)):
+                raise DataError(f"{path}: {CUT}") from None
+            raise DataError(f"{path}: cannot be read as CSV ({' '.join(str(error).split())[:200]})") from error
+        frame.columns = [name.strip() for name in frame.columns]
+        if not has_header:
+            frame.columns = [f"column_{i + 1}" for i in range(frame.width)]
+        commas = [name for name in frame.columns if share(frame[name].str.contains(r"^\s*-?\d+,\d+\s*$")) >= _MOST]
+        decimal = stated.decimal or ("," if commas else ".")
+        if decimal == ",":
+            frame = frame.with_columns(pl.col(commas).str.replace(",", ".", literal=True))
+        return cls(frame, separator, decimal, encoding, has_header, any(map(_is_cut, lines)), notes=notes)
+
+    @classmethod
+    def _of_parquet(cls, file: str) -> Table:
+        try:
+            with pq.ParquetFile(file, coerce_int96_timestamp_unit="ms") as parquet:
+                batch = next(parquet.iter_batches(_HEAD_ROWS), None)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{file}: cannot be read as Parquet: {error}") from error
+        if batch is None or not batch.num_rows:
+            raise DataError(f"{file}: has no rows to look at")
+        frame = pl.DataFrame(batch)
+        plain = [name for name, kind in frame.schema.items() if not kind.is_nested() and kind != pl.Binary]
+        return cls(frame.select(_as_text(frame[name]) for name in plain), is_parquet=True)
+
+
+@dataclass
+class Columns:
+    """A guess."""
+
+    names: dict[
+        str, str
+    ]  # column by part of an event; `FIXME` where none will do, and an empty user where none says who
+    time_format: str
+    checks: dict[str, str]  # why a guess is to be looked at, by part
+
+
+def is_parquet(path: str) -> bool:
+    """Return whether a path means Parquet files: by the first bytes of a file, by the names in a folder."""
+    try:
+        file = list_files(path, Csv.patterns)[0]
+    except DataError:
+        return bool(list_files(path, Parquet.patterns))
+    with open(file, "rb") as stream:
+        return stream.read(4) == b"PAR1"
+
+
+def _as_text(column: pl.Series) -> pl.Series:
+    """A column of Parquet as text: times in ISO 8601, with an offset where they have one."""
+    if isinstance(column.dtype, pl.Datetime):
+        zone = "Z" if column.dtype.time_zone else ""
+        return (
+            column.dt.convert_time_zone("UTC").dt.strftime(f"%Y-%m-%dT%H:%M:%S{zone}")
+            if zone
+            else (column.dt.strftime("%Y-%m-%dT%H:%M:%S"))
+        )
+    return column.cast(pl.String, strict=False)
+
+
+def _decoded(path: str, head: bytes, stated: str | None) -> tuple[str, str, tuple[str, ...]]:
+    """Return the encoding of the head of a file, its text, and what to look at."""
+    marks = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+    cut = "strict" if len(head) < _HEAD_BYTES else "ignore"
+    if encoding := stated or marks.get(head[:2]):
+        try:
+            return encoding, head.decode(encoding, cut).removeprefix("\ufeff"), ()
+        except (UnicodeDecodeError, LookupError) as error:
+            raise DataError(f"{path}: cannot be read as {encoding} ({error}); --encoding says another") from None
+    try:
+        return "utf-8", head.decode("utf-8-sig", cut), ()
+    except UnicodeDecodeError as error:
+        at = error.start
+    if b"\0" in head:
+        raise DataError(f"{path}: is not UTF-8 text (byte {at}); is it a CSV file? --encoding says another encoding")
+    texts = {}
+    for encoding in _ENCODINGS:
+        try:
+            texts[encoding] = head.decode(encoding, cut)
+        except UnicodeDecodeError:
+            continue
+    if not texts:
+        raise DataError(f"{path}: is not UTF-8 text (byte {at}); --encoding says which it is in")
+    best = max(texts, key=lambda encoding: _n_known(texts[encoding].split("\n", 1)[0]))
+    return best, texts[best], (f"the text is not UTF-8 and is read as {best}: --encoding says another",)
+
+
+def _n_known(header: str) -> int:
+    """Return how many parts of an event the names of a header tell of."""
+    names = re.split(r"[,;\t|]", header)
+    return sum(bool(named(part, names)) for part in _WORDS)
+
+
+def _count(line: str, separator: str) -> int:
+    """Return how often a separator is in a line, outside of quotes."""
+    return re.sub(r'"[^"]*"', "", line).count(separator)
+
+
+def _is_cut(line: str) -> bool:
+    """Return whether a quoted value does not end in its line."""
+    return line.count('"') % 2 == 1
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def share(mask: pl.Series) -> float:
+    """Return the share of a mask that is true; what is missing is not."""
+    return float(mask.fill_null(False).mean() or 0.0)  # type: ignore[arg-type]
+
+
+def _numbers(column: pl.Series) -> pl.Series:
+    return column.cast(pl.Float64, strict=False)
+
+
+def time_format(column: pl.Series, zone: str, formats: Sequence[str] = _WHOLE) -> str | None:
+    """Return the format that most values of a column have, if any has nearly all; a time of day for ``iso``, too."""
+    values = column.drop_nulls().unique(maintain_order=True)
+    if len(values) > _VALUES:
+        values = values.gather_every(-(-len(values) // _VALUES))
+    if share(values.str.contains(r"\d\D*\d")) < _MOST:
+        return None
+    likely = [name for name in formats if _fit(values.head(_FEW), name, zone) >= _LIKELY]
+    fits = {name: _fit(values, name, zone) for name in likely}
+    best = max(fits, key=lambda name: fits[name], default=None)
+    return best if best is not None and fits[best] >= _MOST else None
+
+
+def _fit(values: pl.Series, name: str, zone: str) -> float:
+    """Return the share of values that are times in a format, of years that events can be of."""
+    if name in _UNIX:
+        scale = 1000 ** _UNIX.index(name)
+        return share(_numbers(values).is_between(_SECONDS[0] * scale, _SECONDS[1] * scale))
+    if name == "iso" and share(values.str.contains(r"\d[T :]?\d\d:?\d\d")) < _MOST:
+        return 0.0  # days alone
+    return share(TimeFormat(name, zone).milliseconds(values).is_between(0, _SECONDS[1] * 1000))
+
+
+def named(part: str, names: Iterable[str]) -> list[str]:
+    """Return the columns whose names tell of a part of an event, those that tell most first.
+
+    >>> named("user", ["Kartennummer", "nº usuário", "time"]), named("latitude", ["纬度", "startlat", "platform"])
+    (['nº usuário', 'Kartennummer'], ['纬度', 'startlat'])
+    """
+    words = [(word, rank) for rank, line in enumerate(_WORDS[part]) for word in line.split()]
+
+    def rank(name: str) -> float:
+        """Return the rank of the most telling word in a name, of which whole words come first."""
+        plain = _plain(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name))
+        spoken = [word for word in re.split(r"[\W\d_]+", plain) if word]
+        spoken += [word.removeprefix("ال") for word in spoken]
+        whole = [rank for word, rank in words if word in spoken]
+        ends = [rank + 0.3 for word, rank in words if len(word) > 2 and any(one.endswith(word) for one in spoken)]
+        within = [rank + 0.6 for word, rank in words if (len(word) > 3 or not word.isascii()) and word in plain]
+        return min([*whole, *ends, *within], default=math.inf)
+
+    ranks = {name: rank(name) for name in names}
+    return sorted((name for name in ranks if ranks[name] < math.inf), key=lambda name: ranks[name])
+
+
+def _plain(text: str) -> str:
+    """Return a text in small letters without accents.
+
+    >>> _plain("Horário"), _plain("Längengrad")
+    ('horario', 'langengrad')
+    """
+    letters = unicodedata.normalize("NFKD", text.lower())
+    return unicodedata.normalize("NFC", "".join(letter for letter in letters if not _is_accent(letter)))
+
+
+def _is_accent(letter: str) -> bool:
+    return "\u0300" <= letter <= "\u036f" and letter != "\u0306"  # a breve makes another letter of й
+
+
+def guess(table: Table, zone: str, stated: Stated) -> Columns:
+    """Guess the column of each part of an event; raises `ParameterError` for a stated one that is not there."""
+    frame = table.frame
+    for part, name in stated.columns.items():
+        if name not in frame.columns and (part, name) != ("user", ""):
+            raise ParameterError(part, name, f"one of the columns: {', '.join(frame.columns)}")
+    names, checks = dict(stated.columns), dict[str, str]()
+    form = stated.time_format or _time(frame, zone, names, checks)
+    if stated.time_format and "time" not in names:
+        fitting = [name for name in _left(frame, names) if time_format(frame[name], zone, (form,))]
+        _choose("time", named("time", fitting), fitting, names, checks, "its values are of the format")
+    instants = [name for name in _left(frame, names) if time_format(frame[name], zone, (*_WHOLE, *_DAYS))]
+    _position(frame, [name for name in _left(frame, names) if name not in instants], names, checks)
+    rest = [name for name in _left(frame, names) if name not in instants]
+    if "user" not in names:
+        _user(frame, rest, names, checks)
+    if "latitude" not in names and "place" not in names:
+        _place(frame, _left(frame, names), names, checks)
+    order = ("user", "date", "time", "latitude", "longitude", "place")
+    return Columns({part: names[part] for part in order if part in names}, form, checks)
+
+
+def _left(frame: pl.DataFrame, names: dict[str, str]) -> list[str]:
+    return [name for name in frame.columns if name not in names.values()]
+
+
+def _choose(
+    part: str, by_name: list[str], by_value: list[str], names: dict[str, str], checks: dict[str, str], why: str
+) -> None:
+    """Take the column whose name tells of a part of an event, or the first whose values do."""
+    names[part] = next(iter(by_name or by_value), FIXME)
+    if names[part] == FIXME:
+        checks[part] = f"no column could be told to hold the {part}; write it"
+    elif not by_name:
+        checks[part] = f"by its values, not by its name: {why}"
+
+
+def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[str, str]) -> str:
+    """Choose the column of times, or of days and hours, and return their format."""
+    left = [names["time"]] if "time" in names else _left(frame, names)
+
+    def formats(columns: list[str], of: Sequence[str]) -> dict[str, str]:
+        """Return the format of each column that has one."""
+        forms = {name: time_format(frame[name], zone, of) for name in columns}
+        return {name: form for name, form in forms.items() if form}
+
+    whole = formats(left, _WHOLE)
+    days = formats([names["date"]] if "date" in names else _left(frame, names), _DAYS)
+    dated = frame.select(pl.format("2024-05-01 {}", pl.col(name)).alias(name) for name in left)
+    clocks = {
+        name: clock
+        for name in left
+        if name not in days
+        for clock in [time_format(dated[name], zone, tuple(f"%Y-%m-%d {clock}" for clock in _CLOCKS))]
+        if clock and name not in whole
+    }
+    by_name = named("time", whole) if "time" not in names else list(whole)
+    if by_name and "date" not in names:
+        names["time"] = by_name[0]
+    elif clocks and days:
+        _choose("date", named("date", days), list(days), names, checks, "it holds days")
+        _choose(
+            "time",
+            named("time", clocks) or [name for name in clocks if name in names.values()],
+            list(clocks),
+            names,
+            checks,
+            "it holds times of day",
+        )
+        form = f"{days[names['date']]} {clocks[names['time']].removeprefix('%Y-%m-%d ')}"
+        return "iso" if form.startswith("%Y-%m-%d %H:%M") else form
+    elif whole:
+        _choose("time", [], list(whole), names, checks, "it holds times")
+    elif days:
+        _choose("time", named("time", days), list(days), names, checks, "it holds days")
+        checks["time"] = "it holds days without times of day: windows are days at least"
+        return "iso" if days[names["time"]] == "%Y-%m-%d" else days[names["time"]]
+    else:
+        _choose("time", named("time", left), [], names, checks, "")
+        checks["time"] = "no column holds times that can be read: write it, and time_format (--time, --time-format)"
+    return whole.get(names["time"], "iso")
+
+
+def _position(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: dict[str, str]) -> None:
+    """Choose the columns of latitude and longitude by name, and else by the range of their values."""
+    if "latitude" in names and "longitude" in names:
+        return
+
+    def fits(name: str, limit: float) -> bool:
+        """Return whether most values of a column are degrees within a limit."""
+        return share(_numbers(frame[name]).abs() <= limit) >= _MOST
+
+    degrees = [name for name in left if fits(name, 180)]
+    north = [names["latitude"]] if "latitude" in names else named("latitude", degrees)
+    east = [names["longitude"]] if "longitude" in names else named("longitude", degrees)
+    east = [name for name in east if name not in north[:1]]
+    if north and east:
+        latitude, longitude = north[0], east[0]
+    else:
+        known = (north or east)[:1]
+        others = [name for name in degrees if share(frame[name].str.contains(r"\.\d{3}")) >= _MOST]
+        others = [name for name in others if name not in known][: 2 - len(known)]
+        if len(known) + len(others) < 2:
+            return
+        latitude, longitude = (*north, *others)[:2] if north or not east else (others[0], east[0])
+        checks["latitude"] = checks["longitude"] = "by its values, not by its name"
+    if not fits(latitude, 90) and fits(longitude, 90):
+        latitude, longitude = longitude, latitude
+        checks["latitude"] = f"{longitude} holds values beyond 90, so the other one is the latitude"
+    elif not north and not east and fits(longitude, 90):
+        checks["latitude"] = f"it could as well be {longitude}, which the values do not tell: --latitude says which"
+    if fits(latitude, 90):
+        names["latitude"], names["longitude"] = latitude, longitude
+
+
+def _user(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: dict[str, str]) -> None:
+    """Choose the column that says who, or none."""
+    others = [name for name in left if name != names.get("place") and name not in named("place", left)]
+    by_name = named("user", others)
+    people = [name for name in by_name if not _is_kind(frame[name])] or by_name
+    n_rows = len(frame)
+    repeating = [
+        name
+        for name in others
+        if 1 < frame[name].n_unique() <= max(2, 0.9 * n_rows)
+        and not _is_kind(frame[name])
+        and share(frame[name].str.contains(r"^-?\d+[.,]\d+$")) < _MOST
+    ]
+    if people or repeating:
+        seen = f"it has {frame[(people or repeating)[0]].n_unique():,} values in {n_rows:,} rows"
+        _choose("user", people, repeating, names, checks, seen)
+        return
+    names["user"] = ""
+    checks["user"] = (
+        "no column says who it is, so each row is taken for a person of its own: one who is in ten rows counts ten "
+        "times, and what is protected is a row, not a person (--user says the column)"
+    )
+
+
+def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: dict[str, str]) -> None:
+    """Choose the column that names places."""
+    text = [
+        name
+        for name in left
+        if share(_numbers(frame[name]).is_not_null()) < _MOST and 1 < frame[name].n_unique() <= max(2, len(frame) / 2)
+    ]
+    _choose("place", named("place", left), text, names, checks, "it is text that repeats")
+    name = names["place"]
+    far = [one for one in left if share(_numbers(frame[one]).abs() > 10_000) >= _MOST]
+    if name == FIXME:
+        checks["place"] = (
+            "no column holds latitude and longitude, or names a place: write it (--latitude, --longitude, --place)"
+        )
+        if len(far) > 1:
+            checks["place"] += (
+                f"; {far[0]} and {far[1]} may be metres of a national grid: convert them to degrees (WGS 84)"
+            )
+    elif share(frame[name].str.contains(r"-?\d+\.\d+[,; ]\s*-?\d+\.\d+")) >= _MOST:
+        checks["place"] = "it holds two numbers a row, which look like a position: split them into two columns"
+
+
+def _is_kind(column: pl.Series) -> bool:
+    """Return whether a column says what a person is, not who: a few values that take turns from row to row."""
+    n_values, n_turns = column.n_unique(), int((column != column.shift()).sum())
+    return n_values <= KINDS and n_turns > 10 * n_values
