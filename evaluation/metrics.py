@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Literal, ParamSpec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError, installed, load
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -129,12 +129,32 @@ class Metric:
         return where, values[where]
 
     def mean(self, truth: ArrayLike, released: ArrayLike, *options: Any, **named: Any) -> float:
-        """Mean of `scores`."""
-        return float(self.scores(truth, released, *options, **named)[1].mean())
+        """Mean of `scores`; NaN where nothing counts."""
+        values = self.scores(truth, released, *options, **named)[1]
+        return float(values.mean()) if len(values) else math.nan
 
 
 METRICS: dict[str, Metric] = {}
-"""Every utility metric by the name that a configuration gives it."""
+"""Every utility metric that was imported, by the name that a configuration gives it."""
+
+#: Group of the entry points by which installed packages add metrics.
+GROUP = "penstock.metrics"
+
+
+def metric_names() -> tuple[str, ...]:
+    """Names of all metrics, those of installed packages last."""
+    return (*METRICS, *(name for name in installed(GROUP) if name not in METRICS))
+
+
+def metric_called(name: str) -> Metric | None:
+    """Return a metric, or None; one of an installed package is imported first.
+
+    >>> metric_called("mae").unit, metric_called("mea")
+    ('people', None)
+    """
+    if name not in METRICS and name in installed(GROUP):
+        load(installed(GROUP)[name].module)
+    return METRICS.get(name)
 
 
 def metric(
@@ -144,6 +164,14 @@ def metric(
 
     The returned function takes ``truth`` and ``released`` of any orientation: (n_cells, n_windows), or
     (n_windows, n_cells) with ``axes="windows_cells"``.
+
+    Examples
+    --------
+    >>> @metric("doubled_people", "window", "people", higher_is_better=False)
+    ... def doubled_people(truth, released):
+    ...     return released.sum(1) - truth.sum(1)
+    >>> doubled_people([[1, 2]], [[1, 3]]), METRICS.pop("doubled_people").scope
+    (0.5, 'window')
     """
 
     def enter(values: Callable[Concatenate[Array, Array, Options], Array]) -> Callable[..., float]:

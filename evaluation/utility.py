@@ -30,6 +30,8 @@ from numpy.typing import ArrayLike, NDArray
 from penstock.evaluation.metrics import METRICS as METRICS
 from penstock.evaluation.metrics import PERIOD, Array, Indices, busiest, by_day, metric
 from penstock.evaluation.metrics import Metric as Metric
+from penstock.evaluation.metrics import metric_called as metric_called
+from penstock.evaluation.metrics import metric_names as metric_names
 from penstock.mechanisms.core.plugin import ParameterError
 
 FRACTION = 0.1

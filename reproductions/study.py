@@ -57,4 +57,4 @@ class Study(Checked, ABC):
         """Tables by name of all pieces, about no single person."""
 
 
-STUDIES: Registry[Study] = Registry("reproductions.studies", "study")
+STUDIES: Registry[Study] = Registry("reproductions.studies", "study", Study)

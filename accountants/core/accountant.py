@@ -199,4 +199,4 @@ class Accountant(Checked, ABC):
         return {}
 
 
-ACCOUNTANTS: Registry[Accountant] = Registry("penstock.accountants", "accountant")
+ACCOUNTANTS: Registry[Accountant] = Registry("penstock.accountants", "accountant", Accountant)

@@ -23,7 +23,7 @@ from penstock.mechanisms.core.contract import (
 )
 from penstock.mechanisms.core.events import FREE, Block, Event
 from penstock.mechanisms.core.guarantee import Guarantee
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError, PluginError
 from penstock.mechanisms.core.state import State, nested, part
 from penstock.mechanisms.core.unit import Unit
 from penstock.mechanisms.raw import Raw
@@ -161,6 +161,9 @@ class Chain(Mechanism):
         state = state | nested("reader", reader)
         releases: list[Release] = []
         for release in made:
+            if np.shape(release.values) != coarse.shape:
+                text = f"{type(self.reader).__name__} releases values of shape {np.shape(release.values)}"
+                raise PluginError(f"{text}; they must have that of the counts, {coarse.shape}")
             shown, state = self._processed(self._in_cells(release), state)
             releases += self._in_windows(shown, state)
         if self.temporal:

@@ -375,7 +375,7 @@ class Mechanism(ChainStep):
 
 
 #: Every kind of step by name.
-MECHANISMS: Registry[ChainStep] = Registry("penstock.mechanisms", "mechanism")
+MECHANISMS: Registry[ChainStep] = Registry("penstock.mechanisms", "mechanism", ChainStep)
 
 
 @dataclass(frozen=True, kw_only=True)

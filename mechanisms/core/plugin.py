@@ -7,13 +7,17 @@ import dataclasses
 import difflib
 import importlib
 import importlib.util
+import inspect
 import math
 import pkgutil
 import re
+import traceback
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass
 from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
 # Errors.
@@ -286,8 +290,14 @@ def _example(name: str, declared: Parameter, hint: Any) -> Any:
 T = TypeVar("T")
 
 
+class PluginError(PenstockError):
+    """The file of a plug-in cannot be used: the message has file, line, and what would be right."""
+
+
 class Registry(Generic[T]):
     """Plug-ins of one package, found by file name: ``landmark_uniform.py`` holds the class ``LandmarkUniform``.
+
+    Those of installed packages are found by their entry points, in the group that `group` names.
 
     Parameters
     ----------
@@ -295,37 +305,109 @@ class Registry(Generic[T]):
         Import path of the package whose modules (not sub-packages) are the plug-ins.
     kind
         Noun for messages, for instance "mechanism".
+    base
+        Class that they derive from.
     internal
         Modules of the package that are not plug-ins although they hold a class of their name.
 
     Examples
     --------
-    >>> registry = Registry("penstock.mechanisms", "mechanism")
-    >>> "raw" in registry.names()
-    True
+    >>> registry = Registry("penstock.mechanisms", "mechanism", object)
+    >>> "raw" in registry.names(), registry.group
+    (True, 'penstock.mechanisms')
     """
 
-    def __init__(self, package: str, kind: str, internal: tuple[str, ...] = ()) -> None:
-        self.package, self.kind, self.internal = package, kind, internal
+    def __init__(self, package: str, kind: str, base: type, internal: tuple[str, ...] = ()) -> None:
+        self.package, self.kind, self.base, self.internal = package, kind, base, internal
+
+    @property
+    def group(self) -> str:
+        """Group of entry points, such as ``penstock.spaces``."""
+        return f"penstock.{self.package.rpartition('.')[2]}"
 
     def names(self) -> tuple[str, ...]:
         """Names of all plug-ins, sorted; imports none of them."""
-        return tuple(name for name in _module_names(self.package) if name not in self.internal)
+        return tuple(sorted({*_module_names(self.package), *installed(self.group)} - {*self.internal}))
 
     def get(self, name: str) -> type[T]:
-        """Class of one plug-in; raises `UnknownPlugin` with near misses."""
-        names = self.names()
-        if name not in names and (name in self.internal or name not in _files(self.package)):
-            raise UnknownPlugin(self.kind, name, names, tuple(difflib.get_close_matches(name, names, n=1)))
-        module = importlib.import_module(f"{self.package}.{name}")
-        plugin: type[T] | None = getattr(module, class_name(name), None)
-        if plugin is None:
-            raise PenstockError(f"{module.__file__}: a {self.kind} called {name!r} must be a class {class_name(name)}")
+        """Return the class of one plug-in.
+
+        Raises
+        ------
+        UnknownPlugin
+            With near misses, if there is no plug-in of that name.
+        PluginError
+            If its file cannot be imported, or does not hold the class.
+        """
+        if name in self.internal or name not in _files(self.package):
+            entry = None if name in self.internal else installed(self.group).get(name)
+            if entry is None:
+                names = self.names()
+                raise UnknownPlugin(self.kind, name, names, tuple(difflib.get_close_matches(name, names, n=1)))
+            if entry.module.rpartition(".")[2] != name or entry.attr != class_name(name):
+                text = f"{entry.module.rpartition('.')[0] or 'package'}.{name}:{class_name(name)}"
+                raise PluginError(f"entry point {name} = {entry.value} of {self.group}: it must be {text}")
+            module = load(entry.module)
+        else:
+            module = load(f"{self.package}.{name}")
+        return self._checked(module, class_name(name))
+
+    def _checked(self, module: ModuleType, name: str) -> type[T]:
+        """Return the class that a module holds; `PluginError` with its line unless it is what the registry needs."""
+        plugin = getattr(module, name, None)
+        if not isinstance(plugin, type):
+            raise PluginError(f"{module.__file__}:1: the file must hold a {self.kind}, the class {name}")
+        wrong = None
+        if not issubclass(plugin, self.base):
+            # Where a plug-in may be of several sorts, these are the classes beside the base.
+            derived: list[type] = self.base.__subclasses__()
+            sorts = [sort.__name__ for sort in derived if sort.__module__ == self.base.__module__]
+            wrong = f"must derive from {' or '.join(sorts) or self.base.__name__} ({self.base.__module__})"
+        elif "__dataclass_params__" not in vars(plugin):
+            wrong = "must be a frozen dataclass: @dataclass(frozen=True, kw_only=True) above it"
+        elif missing := getattr(plugin, "__abstractmethods__", ()):
+            wrong = f"must have {', '.join(sorted(missing))}"
+        if wrong:
+            raise PluginError(f"{module.__file__}:{inspect.getsourcelines(plugin)[1]}: the class {name} {wrong}")
         return plugin
 
     def name_of(self, plugin: type) -> str:
         """Name under which a plug-in class is known: the file it is defined in."""
         return plugin.__module__.rpartition(".")[2]
+
+
+#: Files of plug-ins that were imported and are not part of penstock.
+OUTSIDE: set[str] = set()
+
+
+def load(module: str) -> ModuleType:
+    """Import the file of a plug-in; `PluginError` with its line for whatever that raises."""
+    spec = importlib.util.find_spec(module)
+    if spec and spec.origin and not Path(spec.origin).is_relative_to(Path(__file__).parents[2]):
+        OUTSIDE.add(spec.origin)
+    try:
+        return importlib.import_module(module)
+    except PenstockError:
+        raise
+    except Exception as error:  # the file may hold anything
+        raise PluginError(raised_outside(error) or f"{module}: {type(error).__name__}: {error}") from error
+
+
+def raised_outside(error: BaseException) -> str | None:
+    """Return an error with the line of a plug-in from outside that raised it: ``fading.py:7: NameError: …``.
+
+    None where no such plug-in had a part in it.
+    """
+    if isinstance(error, SyntaxError) and error.filename in OUTSIDE:
+        return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
+    lines = [line for line in traceback.extract_tb(error.__traceback__) if line.filename in OUTSIDE]
+    return f"{lines[-1].filename}:{lines[-1].lineno}: {type(error).__name__}: {error}" if lines else None
+
+
+@cache
+def installed(group: str) -> dict[str, EntryPoint]:
+    """Entry points of a group, by name."""
+    return {entry.name: entry for entry in entry_points(group=group)}
 
 
 def class_name(name: str) -> str:

@@ -21,9 +21,10 @@ KINDS = ("mechanisms", "accountants", "sources", "spaces", "windows", "metrics")
 def entries(kind: str) -> list[dict[str, Any]]:
     """Name, promise and parameters of every plug-in of a kind, from its docstring; of mechanisms also the guarantee."""
     if kind == "metrics":
-        from penstock.evaluation.utility import METRICS
+        from penstock.evaluation.utility import metric_called, metric_names
 
-        return [{"name": name, "promise": _first_line(metric.function)} for name, metric in sorted(METRICS.items())]
+        known = [(name, metric_called(name)) for name in sorted(metric_names())]
+        return [{"name": name, "promise": metric.help} for name, metric in known if metric is not None]
     from penstock.mechanisms.core.plugin import examples_of, parameters_of
 
     registry = _registry(kind)
@@ -57,20 +58,9 @@ def markdown(kind: str) -> str:
 
 
 def _registry(kind: str) -> Registry[Any]:
-    from penstock.accountants.core.accountant import ACCOUNTANTS
-    from penstock.mechanisms.core.contract import MECHANISMS
-    from penstock.pipeline.sources.base import SOURCES
-    from penstock.pipeline.spaces.base import SPACES
-    from penstock.pipeline.windows.base import WINDOWS
+    from penstock.pipeline.config.sections import UNIONS
 
-    registries: dict[str, Registry[Any]] = {
-        "mechanisms": MECHANISMS,
-        "accountants": ACCOUNTANTS,
-        "sources": SOURCES,
-        "spaces": SPACES,
-        "windows": WINDOWS,
-    }
-    return registries[kind]
+    return next(registry for registry in UNIONS.values() if registry.group == f"penstock.{kind}")
 
 
 def _first_line(thing: Any) -> str:

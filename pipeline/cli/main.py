@@ -65,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ParameterError,
         PenstockError,
         UnknownPlugin,
+        raised_outside,
     )
 
     try:
@@ -83,6 +84,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _fail(arguments, error, STOPPED)
         if isinstance(error, (PenstockError, OSError)):
             return _fail(arguments, error, FAILED)
+        if place := raised_outside(error):
+            cure = "penstock.testing tries a plug-in outside of a run, with the whole traceback"
+            return _fail(arguments, PenstockError(f"{place} ({cure})"), FAILED)
         raise
 
 

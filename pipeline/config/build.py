@@ -297,10 +297,8 @@ class Builder:
             cls = registry.get(name.value)
         except UnknownPlugin as error:
             return self.fail(name, (*path, "type"), replaced_plugin(registry.kind, name.value) or str(error))
-        except Exception as error:  # the file of a plug-in may hold anything
-            return self.fail(
-                name, (*path, "type"), f"{name.value!r} cannot be loaded ({type(error).__name__}: {error})"
-            )
+        except PenstockError as error:
+            return self.fail(name, (*path, "type"), f"{name.value!r} cannot be loaded: {error}")
         values = self.values(node, cls, path, ("type",), f"{registry.kind} {name.value}")
         return self.construct(node, cls, values, path)
 

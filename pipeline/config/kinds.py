@@ -13,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from penstock.evaluation.utility import METRICS
+from penstock.evaluation.utility import metric_called, metric_names
 from penstock.mechanisms.core.plugin import Parameter, nearest
 from penstock.pipeline.windows.calendar import format_time
 
@@ -188,9 +188,9 @@ def _key(value: Any, folder: Path | None) -> str:
 
 
 def _metric(value: Any, folder: Path | None) -> str:
-    if value not in METRICS:
-        near = nearest(str(value), METRICS)
-        raise WrongValue(f"one of {', '.join(METRICS)} (did you mean {near!r}?)" if near else None)
+    if metric_called(str(value)) is None:
+        near = nearest(str(value), metric_names())
+        raise WrongValue(f"one of {', '.join(metric_names())} (did you mean {near!r}?)" if near else None)
     return _text(value, folder)
 
 
@@ -284,7 +284,11 @@ KINDS: dict[Any, Kind] = {
     ),
     "path": Kind(_input, _fixed("an existing file or folder"), _STRING),
     "key": Kind(_key, _fixed("an existing file, or env: and the name of a set environment variable"), _STRING),
-    "metric": Kind(_metric, _fixed(f"one of {', '.join(METRICS)}"), _fixed({"enum": list(METRICS)})),
+    "metric": Kind(
+        _metric,
+        lambda declared: f"one of {', '.join(metric_names())}",
+        lambda declared: {"enum": list(metric_names())},
+    ),
     bool: Kind(_boolean, _fixed("true or false"), _fixed({"type": "boolean"})),
     int: Kind(
         _integer,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from penstock.accountants.core.accountant import Accountant
 from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ChainStep
-from penstock.mechanisms.core.plugin import Checked, ConfigError, parameter
+from penstock.mechanisms.core.plugin import Checked, ConfigError, PluginError, parameter
 from penstock.pipeline.config.build import FAILED, Builder, defaults_of, fields_of
 from penstock.pipeline.config.rules import METRIC, RULES, broken_rules, keys_are_read, on_points
 from penstock.pipeline.config.sections import UNIONS, Output, add_folder
@@ -192,7 +192,10 @@ def _add_plugins(root: Mapping, builder: Builder) -> None:
         trial = Builder(builder.unions, builder.folder)
         folders = trial.value(root.items["plugins"], field, ("plugins",))
         for folder in () if folders is FAILED else folders:
-            add_folder(folder)
+            try:
+                add_folder(folder)
+            except PluginError as error:
+                builder.fail(root.items["plugins"], ("plugins",), str(error))
 
 
 def _known(values: dict[str, Any]) -> dict[str, Any]:

@@ -6,23 +6,21 @@ import importlib
 import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
-from penstock.accountants.core.accountant import ACCOUNTANTS, Accountant
-from penstock.mechanisms.core.contract import MECHANISMS, ChainStep
-from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, parameter, refresh
-from penstock.pipeline.sources.base import SOURCES, Source
+from penstock.accountants.core.accountant import ACCOUNTANTS
+from penstock.evaluation.metrics import GROUP
+from penstock.mechanisms.core.contract import MECHANISMS
+from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, load, parameter, refresh
+from penstock.pipeline.sources.base import SOURCES
 from penstock.pipeline.sources.reading.services import check_options, flaw
-from penstock.pipeline.spaces.base import SPACES, Space
-from penstock.pipeline.windows.base import WINDOWS, Windows
+from penstock.pipeline.spaces.base import SPACES
+from penstock.pipeline.windows.base import WINDOWS
 
 #: Base class of every family of plug-ins, and the registry in which YAML's ``type`` is looked up.
 UNIONS: dict[type, Registry[Any]] = {
-    Source: SOURCES,
-    Space: SPACES,
-    Windows: WINDOWS,
-    ChainStep: MECHANISMS,
-    Accountant: ACCOUNTANTS,
+    registry.base: registry for registry in (SOURCES, SPACES, WINDOWS, MECHANISMS, ACCOUNTANTS)
 }
 
 
@@ -38,14 +36,23 @@ def add_folder(folder: str) -> None:
     ----------
     folder
         Its sub-folders are called as the packages are: ``mechanisms``, ``accountants``, ``sources``, ``spaces``,
-        ``windows``. Importing a plug-in runs its code.
+        ``windows``, ``metrics``. Importing a plug-in runs its code; metrics are imported here.
+
+    Raises
+    ------
+    PluginError
+        If the file of a metric cannot be imported.
     """
-    for family in UNIONS.values():
-        inside = os.path.abspath(os.path.join(folder, family.package.rpartition(".")[2]))
-        path = importlib.import_module(family.package).__path__
+    packages = {family.package: family.group for family in UNIONS.values()} | {"penstock.evaluation": GROUP}
+    for package, group in packages.items():
+        inside = os.path.abspath(os.path.join(folder, group.rpartition(".")[2]))
+        path = importlib.import_module(package).__path__
         if os.path.isdir(inside) and inside not in path:
             path.append(inside)
             refresh()
+            if group == GROUP:
+                for file in sorted(Path(inside).glob("[!_]*.py")):
+                    load(f"{package}.{file.stem}")
 
 
 @dataclass(frozen=True, kw_only=True)

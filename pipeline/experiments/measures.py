@@ -18,7 +18,7 @@ from penstock.accountants.core.charges import pure_epsilon
 from penstock.evaluation.attacks.defenses import random_guess
 from penstock.evaluation.attacks.parameters import Game
 from penstock.evaluation.metrics import Metric
-from penstock.evaluation.utility import METRICS
+from penstock.evaluation.utility import metric_called, metric_names
 from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.mechanisms.core.events import Block
@@ -168,12 +168,10 @@ def _of_metric(name: str, compute: Callable[[Metric, Trial], float], metric: Met
     return TrialMeasure(name, partial(compute, metric), metric.unit, better, limits=metric.bounds, daily=metric.daily)
 
 
-#: Measures by short name; others are ``epsilon_in_N``, ``accountant/name`` or ``module:function``.
+#: Measures by short name; others are metrics, ``epsilon_in_N``, ``accountant/name`` or ``module:function``.
 MEASURES: dict[str, TrialMeasure] = {
     one.name: one
     for one in (
-        *(_of_metric(name, _utility, metric) for name, metric in METRICS.items()),
-        *(_of_metric(f"guess_{name}", _utility_of_guess, metric) for name, metric in METRICS.items()),
         *(TrialMeasure(f"share_{action}", partial(_share, action), limits=SHARE) for action in ACTIONS),
         TrialMeasure("coverage", partial(_of_intervals, "coverage"), limits=SHARE),
         TrialMeasure("interval_width", partial(_of_intervals, "interval_width"), "people", higher_is_better=False),
@@ -194,8 +192,9 @@ def measure(text: str) -> TrialMeasure:
     Parameters
     ----------
     text
-        A name out of `MEASURES`; ``epsilon_in_24``: the most spent in any 24 successive windows; ``accountant/name``:
-        the figure of the whole run, else that of its last window, of several subjects the largest;
+        A metric, or ``guess_`` and a metric; a name out of `MEASURES`; ``epsilon_in_24``: the most spent in any 24
+        successive windows; ``accountant/name``: the figure of the whole run, else that of its last window, of several
+        subjects the largest;
         ``accountant/name/max`` (or min, mean): over all windows and subjects; ``attack/lira/auc``: an attack on
         membership, or ``attack/recovery/accuracy`` on trajectories (`attacks.measures`);
         ``module:function``: a function of a `Trial`.
@@ -215,6 +214,10 @@ def measure(text: str) -> TrialMeasure:
     """
     if text in MEASURES:
         return MEASURES[text]
+    if metric := metric_called(text):
+        return _of_metric(text, _utility, metric)
+    if text.startswith("guess_") and (metric := metric_called(text.removeprefix("guess_"))):
+        return _of_metric(text, _utility_of_guess, metric)
     if spent_in := _SPENT_IN.fullmatch(text):
         return TrialMeasure(text, partial(_epsilon_in, int(spent_in[1])), "nats", higher_is_better=False)
     if text.startswith("attack/"):
@@ -228,11 +231,10 @@ def measure(text: str) -> TrialMeasure:
         return _account(text)
     if _FUNCTION.fullmatch(text):
         return TrialMeasure(text, partial(_called, _function(text)))
-    near = nearest(text, MEASURES)
+    names = (*metric_names(), *MEASURES)
+    near = nearest(text, names)
     hint = f" (did you mean {near!r}?)" if near else ""
-    right = (
-        f"one of {', '.join(MEASURES)}; or epsilon_in_24, accountant/name, attack/name/figure or module:function{hint}"
-    )
+    right = f"one of {', '.join(names)}; or epsilon_in_24, accountant/name, attack/name/figure or module:function{hint}"
     raise ParameterError("measures", text, right)
 
 

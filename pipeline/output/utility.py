@@ -84,6 +84,8 @@ def _count_scores(
         if metric.daily and np.isnat(days).all():
             continue  # of a run that was stopped within its first day
         places, values = metric.scores(truth, released, **({"days": days} if metric.daily else {}))
+        if not len(values):
+            continue  # nothing is there that it is about
         scores.append(_Score(name, "run", None, float(values.mean())))
         if metric.scope == "window":
             scores += [_Score(name, "window", int(windows[i]), float(v)) for i, v in zip(places, values)]

@@ -339,7 +339,7 @@ class LiveSource(Source):
         """
 
 
-SOURCES: Registry[Source] = Registry("penstock.pipeline.sources", "source")
+SOURCES: Registry[Source] = Registry("penstock.pipeline.sources", "source", Source)
 
 
 def is_recorded(source: Source) -> bool:

@@ -65,4 +65,4 @@ def in_chunks(
     return placed
 
 
-SPACES: Registry[Space] = Registry("penstock.pipeline.spaces", "space")
+SPACES: Registry[Space] = Registry("penstock.pipeline.spaces", "space", Space, ("raster",))

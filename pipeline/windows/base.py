@@ -74,4 +74,6 @@ class Windows(Checked, ABC):
         return Calendar(step=self.size, anchor=anchor, time_zone=self.time_zone, from_ms=from_ms, until_ms=until_ms)
 
 
-WINDOWS: Registry[Windows] = Registry("penstock.pipeline.windows", "window", ("calendar", "landmarks", "sensors"))
+WINDOWS: Registry[Windows] = Registry(
+    "penstock.pipeline.windows", "window", Windows, ("calendar", "landmarks", "sensors")
+)

@@ -1,0 +1,160 @@
+"""The pages on plug-ins, followed literally outside of a checkout: files written, commands run, mistakes made."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import polars as pl
+import pytest
+from checkout import ROOT
+
+
+def page(name):
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def blocks(name):
+    return re.findall(r"^```(\w+)\n(.*?)^```$", page(name), re.MULTILINE | re.DOTALL)
+
+
+BLOCKS = blocks("add_a_mechanism.md")
+
+
+def run(folder, script, **environment):
+    """Run a script of the shell in a folder; its exit code and output."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "PYTHONDONTWRITEBYTECODE": "1"} | environment
+    done = subprocess.run(
+        ["sh", "-e", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def follow(folder, replacing=("", ""), name="add_a_mechanism.md"):
+    """Write a page's files and run its commands in a folder; the outputs of the commands."""
+    outputs = []
+    for language, block in blocks(name):
+        if language == "sh":
+            outputs.append(run(folder, block))
+            continue
+        target = folder / block.splitlines()[0].removeprefix("# ")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(block.replace(*replacing), encoding="utf-8")
+    return outputs
+
+
+def test_the_page_has_a_mechanism_a_configuration_and_commands():
+    assert [language for language, _ in BLOCKS] == ["python", "yaml", "sh", "python", "sh", "python", "sh"]
+
+
+def test_following_the_page(tmp_path):
+    (ran, log), (read, figures), (checked, suite) = follow(tmp_path)
+    assert ran == 0, log
+    assert read == 0, figures
+    assert "1.8462 of 2.0 nats" in figures
+    assert checked == 0, suite
+    assert re.search(r"\b1\d passed", suite), suite
+
+
+@pytest.mark.slow
+def test_a_larger_budget_on_the_page_would_be_seen_by_the_accountant(tmp_path):
+    replacing = ("window.index * (window.index + 1) / self.epsilon", "2 / self.epsilon")
+    assert replacing[0] in page("add_a_mechanism.md")
+    (ran, log), (read, _), (checked, suite) = follow(tmp_path, replacing)
+    assert ran == 0, log
+    assert read == 1
+    assert checked == 0, suite
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory):
+    """A folder with a plug-in of every other kind, as the page writes it, and the output of its commands."""
+    folder = tmp_path_factory.mktemp("town")
+    return folder, follow(folder, name="plugins.md")
+
+
+def test_a_folder_has_a_plug_in_of_every_kind(town):
+    folder, [(code, log)] = town
+    assert code == 0, log
+    assert re.search(r"utility +empty_streets (0|1)", log), log
+    assert "241 rows: 240 used" in log, log
+    releases = pl.read_parquet(folder / "runs/town/public/releases.parquet")
+    assert releases["cell"].unique().sort().to_list() == ["band 1", "band 2", "band 3", "band 4"]
+    assert (releases["value"] % 10 == 0).all()
+    accounts = pl.read_parquet(folder / "runs/town/public/accounts.parquet")
+    assert accounts.filter(accountant="dearest_window")["value"].to_list() == [2.0] * 4
+    [reject] = (folder / "runs/town/operator/rejects.jsonl").read_text().splitlines()
+    assert '"line": 241' in reject
+
+
+def test_an_installed_package_needs_no_folder(town, tmp_path):
+    folder, _ = town
+    # What an installer makes of the page's pyproject.toml.
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    shutil.copytree(folder / "town", tmp_path / "site/town")
+    information = tmp_path / "site" / "town-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: town\nVersion: 1.0\n")
+    groups = project["entry-points"].items()
+    lines = [
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in named.items()) for group, named in groups
+    ]
+    (information / "entry_points.txt").write_text("\n".join(lines))
+    shutil.copy(folder / "events.jsonl", tmp_path)
+    text = (folder / "town.yaml").read_text()
+    assert "plugins: town\n" in text
+    (tmp_path / "town.yaml").write_text(text.replace("plugins: town\n", ""))
+    installed = {"PYTHONPATH": str(tmp_path / "site")}
+    code, log = run(tmp_path, "penstock run town.yaml --runner local", **installed)
+    assert code == 0, log
+    runs = [pl.read_parquet(where / "runs/town/public/releases.parquet") for where in (folder, tmp_path)]
+    assert runs[0].equals(runs[1])
+    code, log = run(tmp_path, "penstock list metrics; penstock list spaces", **installed)
+    assert "empty_streets       Share of the empty cells" in log, log
+    assert "bands" in log
+    code, log = run(tmp_path, "penstock validate town.yaml")
+    assert code == 2
+    assert "town.yaml:4: source.type" in log
+
+
+MISTAKES = {
+    "syntax": (("values / 10)", "values / 10"), r"nearest_ten.py:\d+: SyntaxError"),
+    "import": (("import numpy", "import nunpy"), r"nearest_ten.py:6: ModuleNotFoundError: No module named 'nunpy'"),
+    "name": (
+        ("class NearestTen", "class Nearest"),
+        r"nearest_ten.py:1: the file must hold a mechanism, the class N",
+    ),
+    "base": (
+        ("(Postprocess)", ""),
+        r"nearest_ten.py:10: the class NearestTen must derive from Mechanism or",
+    ),
+    "dataclass": (("@dataclass(frozen=True, kw_only=True)", ""), r"nearest_ten.py:\d+: .* must be a frozen dataclass"),
+    "method": (("np.rint", "np.rind"), r"nearest_ten.py:16: AttributeError: module 'numpy' has no attribute 'rind'"),
+    "metric": (("truth == 0", "truths == 0"), r"empty_streets.py:11: NameError: name 'truths' is not defined"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_with_file_line_and_cure(town, tmp_path, mistake):
+    folder, _ = town
+    (before, after), expected = MISTAKES[mistake]
+    shutil.copytree(folder / "town", tmp_path / "town")
+    changed = 0
+    for path in (tmp_path / "town").rglob("*.py"):
+        text = path.read_text()
+        if mistake == "metric" or path.stem == "nearest_ten":
+            path.write_text(text.replace(before, after))
+            changed += before in text
+    assert changed == 1
+    for name in ("town.yaml", "events.jsonl"):
+        shutil.copy(folder / name, tmp_path)
+    code, log = run(tmp_path, "penstock run town.yaml --runner local")
+    assert code in (1, 2)
+    assert re.search(expected, log), log
+    assert "Traceback" not in log
