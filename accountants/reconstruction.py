@@ -39,7 +39,13 @@ from penstock.accountants.inference.running import (
 )
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.success_prior import max_ball_probability
-from penstock.accountants.inference.targets import KnownPrior, KnownTargets, Line, known_targets
+from penstock.accountants.inference.targets import (
+    KnownPrior,
+    KnownTargets,
+    Line,
+    knowing_a_share,
+    known_targets,
+)
 from penstock.accountants.markov import (
     MarkovPrior,
     chain_prior,
@@ -76,8 +82,12 @@ class Reconstruction(Accountant):
         How many people, drawn from those seen in the training windows, or (in a simulation) their ids.
     prior
         What adversaries know of how each target moves.
+    known
+        Share of other people whose cells the adversaries know. The rest, drawn from those seen in the training windows,
+        they know by how often each is where; ``realised_risk`` and ``place_known`` are then theirs, by a likelihood
+        that takes cells and windows as independent (`UnknownCrowd`). The bounds stay those of one who knows everybody.
     seed
-        Of the choice of targets.
+        Of the choice of targets, and of the people who are not known.
     shard
         Targets that are accounted together; others in parallel. Never changes a figure.
 
@@ -114,6 +124,7 @@ class Reconstruction(Accountant):
     tolerance: int = parameter(2, doc="wrong guesses s that still count as a success", at_least=0, unit="windows")
     targets: int | tuple[int | str, ...] = parameter(20, doc="how many people are watched, or (simulation) their ids")
     prior: KnownPrior = parameter(doc="what adversaries know of how each target moves")
+    known: float = parameter(1.0, doc="share of other people whose cells are known", at_least=0, at_most=1)
     seed: int = parameter(0, doc="seed of the choice of targets", at_least=0)
     shard: int = parameter(256, doc="targets accounted together, others in parallel", at_least=1)
 
@@ -124,8 +135,9 @@ class Reconstruction(Accountant):
 
     @property
     def training_windows(self) -> int | None:
-        """As many as priors are learned from, or targets are drawn from."""
-        return self.prior.windows if self.prior.estimate or isinstance(self.targets, int) else None
+        """As many as priors are learned from, or people are drawn from."""
+        draws = isinstance(self.targets, int) or self.known < 1
+        return self.prior.windows if self.prior.estimate or draws else None
 
     @property
     def named_users(self) -> tuple[int | str, ...]:
@@ -148,19 +160,20 @@ class Reconstruction(Accountant):
     def prepare(self, training: Training | None) -> Mapping[str, Any]:
         """Choose targets and make their priors."""
         known = known_targets(self.prior, self.targets, self.seed, training)
-        return {"targets": known.users, "known": known}
+        known = knowing_a_share(known, self.prior, self.known, self.seed, training)
+        return {"targets": known.watched, "known": known}
 
     def shards(self, prepared: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, ...]:
         """Parts of at most ``shard`` targets."""
         known: KnownTargets = (prepared or self.prepare(None))["known"]
         firsts = range(0, known.n_targets, self.shard)
         parts = (known.part(first, min(first + self.shard, known.n_targets)) for first in firsts)
-        return tuple({"targets": part.users, "known": part} for part in parts)
+        return tuple({"targets": part.watched, "known": part} for part in parts)
 
     def start(self, facts: AccountingFacts) -> tuple[tuple[TargetFilters, ReleaseForecast], State]:
         """Nothing released yet."""
         known: KnownTargets = (facts.training or self.prepare(None))["known"]
-        _check(facts, known)
+        check_one_place(facts, known)
         filters = target_filters(known, self.horizon, self.tolerance)
         releasing = Releasing(facts.mechanism, facts.steps)
         forecast = ReleaseForecast(known.places, self.horizon, releasing, facts.of_mechanism(), facts.windows)
@@ -180,12 +193,16 @@ class Reconstruction(Accountant):
         missing = [name for name in self.needs if name not in private]
         if missing:
             raise UnsupportedEvent(f"reconstruction: window {release.window} comes without {' and '.join(missing)}")
-        cells = np.asarray(private["target_cells"], np.intp)
-        cells = np.where(cells < 0, filters.known.places.n_cells, cells)
+        known, places = filters.known, filters.known.places
+        watched = np.asarray(private["target_cells"], np.intp)
+        cells, unknown = np.split(np.where(watched < 0, places.n_cells, watched), [known.n_targets])
         reading, active = forecast.releasing.reading(release, np.asarray(private["counts"], float))
+        likely = None
+        if known.crowd is not None and reading is not None:
+            likely = known.crowd.log_likelihood(reading, cells, unknown, places)
         before = part("forecast", state)
-        step = WindowInput(release.window, forecast.coming(release.window, before), reading, active, cells)
-        rows, new = filters.charge(self._writer(filters.known), step, state)
+        step = WindowInput(release.window, forecast.coming(release.window, before), reading, active, cells, likely)
+        rows, new = filters.charge(self._writer(known), step, state)
         return rows, new | nested("forecast", forecast.after(release.window, before))
 
     def finish(self, model: tuple[TargetFilters, ReleaseForecast], state: State) -> Rows:
@@ -197,11 +214,11 @@ class Reconstruction(Accountant):
         return {"prior": model[0].known.assumption, "horizon": self.horizon, "tolerance": self.tolerance}
 
     def _writer(self, known: KnownTargets) -> RowWriter:
-        return RowWriter(known.assumption, self.horizon, self.tolerance)
+        return RowWriter(known.assumption, self.horizon, self.tolerance, self.known)
 
 
-def _check(facts: AccountingFacts, known: KnownTargets) -> None:
-    """Refuse a run in which counts tell more than one place a window."""
+def check_one_place(facts: AccountingFacts, known: KnownTargets) -> None:
+    """Refuse a run in which counts tell more than one place a window, and priors over other cells."""
     if facts.max_cells != 1:
         raise UnsupportedEvent(
             f"reconstruction: a person may count in {facts.max_cells} cells of a window; with more than one the counts "

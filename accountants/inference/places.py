@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,15 @@ from penstock.accountants.core.charges import concentrated_rho, is_linked, pure_
 from penstock.accountants.inference.observation import ADDITIVE, check_likelihood, log_ratio
 from penstock.accountants.markov import FloatArray, IntArray
 from penstock.mechanisms.core import events
-from penstock.mechanisms.core.contract import ChainStep, Facts, Generalization, Mechanism, Release, Window
+from penstock.mechanisms.core.contract import (
+    ChainStep,
+    Facts,
+    Generalization,
+    Mechanism,
+    Postprocess,
+    Release,
+    Window,
+)
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
@@ -137,6 +145,11 @@ class Releasing:
         return adds_noise_only(self.mechanism)
 
     @property
+    def unprocessed(self) -> Releasing:
+        """The release before post-processing, which tells no less."""
+        return Releasing(self.mechanism, tuple(step for step in self.steps if not isinstance(step, Postprocess)))
+
+    @property
     def is_coarse(self) -> bool:
         """True if cells or windows are merged before counting: a cell without a sensor then shows through others."""
         return any(isinstance(step, Generalization) for step in self.steps)
@@ -217,6 +230,13 @@ class ReleaseForecast:
             return state
         return self._plan(index + self.horizon, state | {"planned": state["planned"][1:]})
 
+    def horizons(self, n_windows: int) -> Iterator[PlannedWindows]:
+        """The windows from each of the first ``n_windows`` on, as known before any of them."""
+        state = self.start()
+        for index in range(1, n_windows + 1):
+            yield self.coming(index, state)
+            state = self.after(index, state)
+
     def coming(self, index: int, state: State) -> PlannedWindows:
         """The windows from ``index`` on."""
         last = index + self.horizon - 1
@@ -253,7 +273,7 @@ class ReleaseForecast:
         elif tells_nothing(charge) or (window.active is not None and not window.active.any()):
             row = _row(scale=math.nan)
         else:
-            family, scale = self.releasing.additive(charge) or (None, 0.0)
+            family, scale = self.releasing.unprocessed.additive(charge) or (None, 0.0)
             # An infinite scale hides everything; none at all is a raw count.
             known = ADDITIVE.index(family) + 1 if family and 0 < scale < math.inf else 0
             # What linked windows tell together is more than the sum of what each of them tells.

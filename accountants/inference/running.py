@@ -194,10 +194,12 @@ class RowWriter:
     assumption: str
     horizon: int
     tolerance: int
+    known: float = 1.0
 
     def coming(self, subjects: Iterable[int], window: int, bounds: dict[str, FloatArray]) -> Rows:
         """Bounds on attacks on the horizon that begins with a window; said before its release, hence final."""
-        text = self._text(f"success against {self.horizon} windows from this one on, at most {self.tolerance} wrong")
+        text = f"success against {self.horizon} windows from this one on, at most {self.tolerance} wrong"
+        text = f"{text}; everybody else's cells known, {self.assumption}"
         columns = [(*COMING[name], values.tolist()) for name, values in bounds.items() if name in COMING]
         return [
             AccountRow(f"target {subject}", window, name, values[i], unit=unit, adjacency=text)
@@ -244,7 +246,8 @@ class RowWriter:
         ]
 
     def _text(self, what: str) -> str:
-        return f"{what}; everybody else's cells known, {self.assumption}"
+        whose = "everybody" if self.known == 1 else f"{self.known:.0%} of everybody"
+        return f"{what}; {whose} else's cells known, {self.assumption}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,11 +277,15 @@ class TargetBlock:
             ahead=self.ahead,
         )
 
-    def observe(self, state: State, reading: Reading | None, cells: IntArray) -> State:
-        """Beliefs after a release; None where it told nothing."""
+    def observe(self, state: State, reading: Reading | None, cells: IntArray, likely: FloatArray | None) -> State:
+        """Beliefs after a release, which told nothing where ``reading`` is None; ``likely`` as in `WindowInput`."""
         shape = self.targets.locations.shape
         if reading is None:
             return observe(self.targets, state, np.zeros(shape))
+        if likely is not None:
+            rows = np.arange(len(likely))[:, None]
+            padded = np.pad(likely, ((0, 0), (0, 1)), constant_values=-np.inf)
+            return observe(self.targets, state, padded[rows, self.targets.locations])
         away, here, seen = self.places.log_likelihood(reading, cells)
         places = np.append(away, -np.inf)[self.targets.locations]  # the last entry stands for padding
         places[seen] = -np.inf
@@ -294,11 +301,14 @@ class TargetBlock:
 class WindowInput:
     """One window: its horizon, the reading of its release, the cells it showed and the cells of the targets."""
 
+    # `likely`: (n_targets, n_locations) ln Pr(reading given each place) for adversaries who do not know the whole crowd
+
     window: int
     coming: PlannedWindows
     reading: Reading | None
     active: NDArray[np.bool_]
     cells: IntArray
+    likely: FloatArray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,7 +340,8 @@ class TargetFilters:
         for number, (block, before) in enumerate(self._parts(state)):
             subjects = self.subjects[block.span]
             rows += writer.coming(subjects, window, block.bounds(before, step.coming))
-            after = block.observe(before, step.reading, step.cells[block.span])
+            likely = None if step.likely is None else step.likely[block.span]
+            after = block.observe(before, step.reading, step.cells[block.span], likely)
             risk = block.risk(after)
             if window > writer.tolerance:
                 rows += writer.realised(subjects, window, risk, "provisional")

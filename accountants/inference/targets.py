@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from scipy.special import entr
 
 from penstock.accountants.core.training import Training
 from penstock.accountants.correlation.adversary import Learned
+from penstock.accountants.inference.crowd import UnknownCrowd
 from penstock.accountants.inference.kernel import BLOCK_ENTRIES, Kernel
 from penstock.accountants.inference.observation import check_likelihood, log_ratio
 from penstock.accountants.inference.places import PriorPlaces
@@ -84,13 +85,21 @@ class KnownTargets:
     """Targets and what their adversaries know, as arrays that can be shipped."""
 
     # `users` are identities as in `Training`, ids as configured, or None each where no one is named; `priors` is one of
-    # each target, or a single one for all; `first` is the number of the first target among all, from 0.
+    # each target, or a single one for all; `first` is the number of the first target among all, from 0. `crowd` are the
+    # people whose cells the adversaries do not know, `unknown` their identities; None: they know everybody's.
 
     users: Any
     priors: tuple[MarkovPrior, ...]
     places: PriorPlaces
     first: int
     assumption: str
+    unknown: Any = None
+    crowd: UnknownCrowd | None = None
+
+    @property
+    def watched(self) -> Any:
+        """Identities of everybody whose cells have to be known: of the targets, then of the crowd."""
+        return self.users if self.crowd is None else np.concatenate([self.users, self.unknown])
 
     @property
     def n_targets(self) -> int:
@@ -106,6 +115,8 @@ class KnownTargets:
             places=self.places,
             first=self.first + first,
             assumption=self.assumption,
+            unknown=self.unknown,
+            crowd=None if self.crowd is None else self.crowd.part(first, last),
         )
 
 
@@ -137,6 +148,31 @@ def known_targets(
         first=0,
         assumption=assumption,
     )
+
+
+def knowing_a_share(
+    targets: KnownTargets, known: KnownPrior, share: float, seed: int, training: Training | None
+) -> KnownTargets:
+    """Targets whose adversaries know the cells of a share of other people, and of the rest their long-run places.
+
+    The rest is drawn from people seen in the training windows; who is not seen there is known.
+    """
+    if share == 1:
+        return targets
+    if training is None or known.windows is None:
+        raise ParameterError("prior.windows", None, "given where a part of the crowd is not known: it is drawn there")
+    part = training.first(known.windows)
+    users = targets.users
+    if isinstance(users, tuple):
+        users = part.users[_named(part, users)]
+    n_unknown = round((1 - share) * part.n_users)
+    if n_unknown == 0:
+        return targets
+    crowd = known_targets(known, n_unknown, seed + 1, training)
+    row = {tuple(user): number for number, user in enumerate(crowd.users.tolist())}
+    itself = np.array([row.get(tuple(user), -1) for user in users.tolist()], np.intp)
+    priors = crowd.priors if len(crowd.priors) > 1 else crowd.priors * len(crowd.users)
+    return replace(targets, users=users, unknown=crowd.users, crowd=UnknownCrowd.of(priors, itself, targets.places))
 
 
 def _widened(prior: MarkovPrior, n_cells: int) -> MarkovPrior:

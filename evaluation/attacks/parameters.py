@@ -119,6 +119,9 @@ class ReconstructionGame(Checked):
         None, doc="first windows, which the adversary learns from; unset: half of the run, at most 168", at_least=2
     )
     learned: str | None = parameter(None, kind="path", doc="file of `penstock learn` in place of people's own moves")
+    known: float | None = parameter(
+        None, doc="share of other people whose cells the adversary knows; unset: all", at_least=0, at_most=1
+    )
     stretches: int = parameter(10, doc="segments of windows attacked after the training, at most", at_least=1)
     releases: int = parameter(10, doc="releases of them, each with noise of its own", at_least=1)
     simulated: int = parameter(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.accountants.inference.crowd import at_places, log_evidence, log_noise
 from penstock.accountants.inference.estimators import Estimator, blind_guess, guess
 from penstock.accountants.inference.kernel import Kernel
 from penstock.accountants.inference.observation import forward, log_ratio, scaled
@@ -55,6 +56,26 @@ class Observed:
             return left
         others = self.counts - is_there
         return np.where(self.shown(others) == self.shown(others + 1), np.nan, left)
+
+    def evidence(self, crowd: NotKnown) -> FloatArray:
+        """`log_evidence` of each release, window and cell for an adversary who does not know all other people."""
+        if self.noise is None:
+            known, shown = self.counts - crowd.people, self.shown or np.asarray
+            published = shown(self.counts)
+            values = log_evidence(crowd.log_mass, lambda n: np.where(shown(known + n) == published, 0.0, -np.inf))
+        else:
+            noise, scale = self.noise, np.where(self.scale > 0, self.scale, 1.0)
+            noisy = np.nan_to_num(self.residual) + crowd.people
+            values = log_evidence(crowd.log_mass, lambda n: log_noise(noise, noisy - n, scale))
+        return np.where(np.isnan(self.residual), 0.0, values)
+
+
+@dataclass(frozen=True, eq=False)
+class NotKnown:
+    """People whom a target's adversary does not know, the target included, and her distribution of the others."""
+
+    people: IntArray  # (n_windows, n_cells)
+    log_mass: FloatArray  # (n_cells, n), as `UnknownCrowd.log_mass`
 
 
 def observe(releases: Sequence[Release], counts: NDArray[Any], shown: Shown | None = None) -> Observed:
@@ -116,10 +137,12 @@ def decode_trajectories(
     places: PriorPlaces,
     n_steps: int,
     n_before: int = 0,
+    crowd: NotKnown | None = None,
 ) -> dict[Estimator, IntArray]:
     """Guess trajectories, a segment of windows at a time, each from all releases up to its end.
 
-    `trajectories`: (n_people, n_windows) their cells, n_cells where not counted.
+    `trajectories`: (n_people, n_windows) their cells, n_cells where not counted. `crowd`: people whom the adversary of
+    a single trajectory does not know; None: none.
 
     Returns places guessed by each estimator, (n_people, n_releases, n_segments, n_steps). O(n_windows n_places²) time
     for a release of a person, vectorised over both; 8·n_people·n_releases·n_windows·(n_cells + 4·n_places) bytes.
@@ -139,7 +162,10 @@ def decode_trajectories(
     >>> decode_trajectories(["map", "prior"], stay, seen, np.array([[1, 1]]), PriorPlaces.of_cells(2), 1, n_before=1)
     {'map': array([[[[1]]]]), 'prior': array([[[[2]]]])}
     """
-    likelihood = np.concatenate([_log_likelihoods(observed, trajectory, places) for trajectory in trajectories])
+    if crowd is None:
+        likelihood = np.concatenate([_log_likelihoods(observed, trajectory, places) for trajectory in trajectories])
+    else:
+        likelihood = at_places(observed.evidence(crowd), places)
     kernel = Kernel(prior.transition)
     beliefs = forward(prior.initial, kernel, scaled(likelihood), _LEAK)
     begins = range(n_before, likelihood.shape[1], n_steps)

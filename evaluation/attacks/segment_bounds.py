@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.inference.estimators import Estimator, attack_success
-from penstock.accountants.inference.horizon import GenieAhead, genie_ahead, horizon_bounds
+from penstock.accountants.inference.history import is_stationary, success_after_releases, told_before
 from penstock.accountants.inference.observation import ADDITIVE
 from penstock.accountants.inference.places import PlannedWindows, PriorPlaces
-from penstock.accountants.inference.success_bounds import success_upper_bound
-from penstock.accountants.inference.targets import TargetPriors
 from penstock.accountants.markov import MarkovPrior
 from penstock.evaluation.attacks.retracing import Observed
 
 #: Estimators tried on simulated trajectories; the constant guess means something else there (`attack_success`).
 SIMULATED: tuple[Estimator, ...] = ("map", "posterior_marginals", "prior")
-#: Scale of noise so small that it hides nothing.
-_NEXT_TO_NONE = 1e-3
-_ROUNDED_UP = 1e-12
-#: Largest difference by rounding between an initial and the stationary distribution.
-_ROUNDING = 1e-9
 
 
 class SuccessBounds:
@@ -52,16 +44,12 @@ class SuccessBounds:
 
     Notes
     -----
-    *No attack that reads all releases up to the end of a segment does better on average than* `told_before`: the
-    segment with one more window in front, in which the place is known, and the same tolerance. Proof: by the Markov
-    property, earlier releases inform about the segment only through the place in the window before it, so knowing that
-    place is worth no less (data processing); it is always guessed right, so a success on the segment is one on the
-    longer segment. The place is distributed as the prior's marginal of its window, the walk having begun at the run's
-    first window: the initial distribution where that is stationary, else the marginal after that many moves, which
-    gives each segment a bound of its own. So the bound never understates, whatever the initial distribution.
-    `from_each_place` bounds the same adversary; the smaller bound counts. Simulated trajectories are attacked by an
-    adversary who knows that place, who does no worse than one who reads earlier releases. A bound is computed once for
-    each prior, initial distribution and schedule.
+    The bound of a segment is `success_after_releases`. The place before it is distributed as the prior's marginal of
+    its window, the walk having begun at the run's first window: the initial distribution where that is stationary, else
+    the marginal after that many moves, which gives each segment a bound of its own. So the bound never understates,
+    whatever the initial distribution. Simulated trajectories are attacked by an adversary who knows that place, who
+    does no worse than one who reads earlier releases. A bound is computed once for each prior, initial distribution and
+    schedule.
     """
 
     def __init__(
@@ -107,40 +95,17 @@ class SuccessBounds:
 
     def _before(self, prior: MarkovPrior, segment: int) -> tuple[MarkovPrior, int]:
         """The prior from the window before a segment on, and that window; 0 for a stationary prior."""
-        if np.abs(prior.initial @ prior.transition - prior.initial).sum() <= _ROUNDING:
+        if is_stationary(prior):
             return prior, 0
         window = self.training + segment * self.horizon
         return MarkovPrior(prior.marginals(window)[-1], prior.transition), window
 
     def _bound(self, prior: MarkovPrior, segment: int, coming: PlannedWindows) -> float:
-        if coming.noise is None and all(len(window) >= prior.n_locations - 1 for window in coming.sensors):
-            return 1.0  # exact counts of all places but one reveal the trajectory
         before, window = self._before(prior, segment)
         scale = None if coming.scale is None else coming.scale.tobytes()
         key = (id(prior), window, coming.sensors, coming.noise, scale)
         if key not in self._bounds:
-            names = (
-                ("best",)
-                if coming.noise is None
-                else ("tight", "leakage", "first_moment")[: 3 if self.n_samples else 2]
-            )
-            longer = told_before(coming, prior.n_locations)
-            self._bounds[key] = min(
-                from_each_place(before, coming, self.tolerance),
-                *(
-                    success_upper_bound(
-                        before,
-                        longer.sensors,
-                        self.tolerance,
-                        longer.noise,
-                        longer.scale,
-                        bound=name,  # type: ignore[arg-type]
-                        n_samples=self.n_samples,
-                        seed=self.seed,
-                    )
-                    for name in names
-                ),
-            )
+            self._bounds[key] = success_after_releases(before, coming, self.tolerance, self.n_samples, self.seed)
         return self._bounds[key]
 
     def _simulate(
@@ -167,41 +132,3 @@ class SuccessBounds:
         sensors = [frozenset(self.places.sensors(window)) for window in revealed]
         step = self.horizon
         return tuple(PlannedWindows(tuple(sensors[first : first + step])) for first in range(0, len(sensors), step))
-
-
-def told_before(coming: PlannedWindows, n_locations: int) -> PlannedWindows:
-    """The coming windows with one in front that reveals the place.
-
-    In that window all sensors are active with negligible noise. Where a guarantee stands for the noise, its ε or ρ is
-    worth at least ln n_locations, both in the sum of information (ε tanh(ε/2), ρ) and in the product of capacities
-    (e^ε).
-
-    >>> told_before(PlannedWindows((frozenset({1}),), "laplace", np.array([2.0])), 2).scale.tolist()
-    [0.001, 2.0]
-    """
-    sensors = (frozenset(range(n_locations)), *coming.sensors)
-    if coming.scale is None:
-        return PlannedWindows(sensors, coming.noise)
-    # (ln n + 1) tanh((ln n + 1) / 2) is above ln n for every n
-    guarantees = {"pure_dp": math.log(n_locations) + 1, "zcdp": math.log(n_locations)}
-    front = guarantees.get(str(coming.noise), _NEXT_TO_NONE)
-    return PlannedWindows(sensors, coming.noise, np.append(front, coming.scale))
-
-
-def from_each_place(before: MarkovPrior, coming: PlannedWindows, tolerance: int) -> float:
-    """Bound on an adversary who knows the place before a segment: the mean over places of the bound from each.
-
-    The cheap bounds of `horizon_bounds`; tight where releases reveal little, because the known place itself does not
-    count as information. O(n_steps n_locations³) time.
-
-    >>> stay = MarkovPrior([0.5, 0.5], np.eye(2))
-    >>> from_each_place(stay, PlannedWindows((frozenset(),)), 0)
-    1.0
-    """
-    reduced, _ = before.reduced
-    first = reduced.transition if isinstance(reduced.transition, np.ndarray) else reduced.transition.toarray()
-    targets, n_places = TargetPriors.of([before] * len(first)), len(first)
-    ahead = genie_ahead(TargetPriors.of([before]), len(coming.sensors), tolerance)
-    ahead = GenieAhead(np.repeat(ahead.values, n_places, axis=0), np.repeat(ahead.log_scale, n_places))
-    bounds = horizon_bounds(targets, first, coming.sensors, tolerance, coming.noise, coming.scale, ahead)
-    return min(1.0, float(reduced.initial @ bounds["best"]) * (1 + _ROUNDED_UP))

@@ -244,6 +244,8 @@ def reconstruction_text(summary: Mapping[str, Any]) -> str:
         f"most {game['tolerance']} guessed wrong",
         f"segments: {game['stretches']}, after {game['training']} training windows; releases of each: "
         f"{game['releases']}; prior: {game['prior']}",
+        "adversary: knows "
+        + ("everybody else's cells" if game["known"] == 1 else f"the cells of {game['known']:.0%} of others"),
         "share of trajectories retraced, in brackets 95 % intervals; the bound is for those of the prior (made up)",
         "each segment from all releases up to its end; drawn ones by an adversary who knows the place just before it",
         f"{'mobility':<10} {'targets':>7}  " + "  ".join(f"{kind.replace('_', ' '):<20}" for kind in KINDS) + "  bound",

@@ -42,6 +42,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add("--tolerance", type=int, metavar="N", help="wrong guesses that still are a success (the accountant's, or 2)")
     add("--training", type=int, metavar="N", help="first windows, to learn from (the accountant's, or half, ≤ 168)")
     add("--learned", metavar="FILE", help="prior of `penstock learn` in place of each target's own moves")
+    add("--known", type=float, metavar="SHARE", help="other people whose cells are known (the accountant's, or all)")
     add("--stretches", type=int, metavar="N", help="segments of windows attacked, at most (10)")
     add("--releases", type=int, metavar="N", help="releases of them, each with noise of its own (10)")
     add("--simulated", type=int, metavar="N", help="trajectories simulated from each prior, to test the bound (200)")
@@ -146,8 +147,8 @@ def _attack(
     from penstock.pipeline.experiments.games.recovery import recovery
 
     kinds: dict[str, Any] = {"membership": Game, "reconstruction": ReconstructionGame, "recovery": RecoveryGame}
-    games = {name: _game(kind, arguments) for name, kind in kinds.items()}
-    wanted = [name for name in games if arguments.kind in (None, name)]
+    wanted = [name for name in kinds if arguments.kind in (None, name)]
+    games = {name: _game(kinds[name], arguments) for name in wanted}
     checks: dict[str, Callable[[], Any]] = {
         "reconstruction": lambda: prepare_reconstruction(config, games["reconstruction"]),
         "recovery": lambda: check_recoverable(config),

@@ -1,4 +1,4 @@
-"""The subcommand ``plan``: the noise that keeps a goal, as the line to write into a configuration."""
+"""The subcommand ``plan``: the release that keeps a goal, as the line to write into a configuration."""
 
 from __future__ import annotations
 
@@ -25,19 +25,29 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help="conditional inferential loss, in nats, that no secret point of a trace may pass: against the adversary "
         "of the accountant conditional_inferential, whatever the times of the points",
     )
+    goals.add_argument(
+        "--reconstruction",
+        type=float,
+        metavar="SHARE",
+        help="largest expected share of people retraced, in all but `tolerance` of any `horizon` windows: by the "
+        "adversary of the accountant reconstruction, from counts of a run with an end",
+    )
 
 
 def _plan(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from penstock.pipeline.config.goals import plan_conditional, plan_temporal
+    from penstock.pipeline.config.reconstruction_goal import plan_reconstruction
     from penstock.pipeline.config.run import load
 
     config = load(arguments.config, arguments.set)
     if arguments.temporal is not None:
         planned = plan_temporal(config, arguments.temporal)
-    else:
+    elif arguments.conditional is not None:
         planned = plan_conditional(config, arguments.conditional)
+    else:
+        planned = plan_reconstruction(config, arguments.reconstruction)
     if arguments.json:
         print_json(asdict(planned))
     else:
@@ -45,4 +55,4 @@ def _plan(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-PLAN = Command("plan", "print the noise that keeps a goal, as the line to write", _configure, _plan)
+PLAN = Command("plan", "print the noise or the sensors that keep a goal, as the line to write", _configure, _plan)

@@ -33,15 +33,17 @@ class PlannedLine:
     key: str
     value: Any
     promise: str
+    remark: str = ""
 
     def line(self) -> str:
-        """Return the line to write into the section.
+        """Return the line to write into the section, and a remark on a line of its own.
 
         >>> PlannedLine(section="mechanism[0]", key="epsilon", value=0.25, promise="the goal is kept").line()
         'epsilon: 0.25  # of mechanism[0]: the goal is kept'
         """
         text = yaml.safe_dump({self.key: self.value}, default_flow_style=True, width=math.inf, sort_keys=False)
-        return f"{text.strip()[1:-1]}  # of {self.section}: {self.promise}"
+        line = f"{text.strip()[1:-1]}  # of {self.section}: {self.promise}"
+        return f"{line}\n# {self.remark}" if self.remark else line
 
 
 def plan_temporal(config: RunConfig, goal: float) -> PlannedLine:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,18 @@ from numpy.typing import NDArray
 from penstock.accountants.core.training import Training
 from penstock.accountants.correlation.adversary import Learned
 from penstock.accountants.inference.places import PlannedWindows, PriorPlaces, ReleaseForecast, Releasing
-from penstock.accountants.inference.targets import KnownPrior, KnownTargets, known_targets
+from penstock.accountants.inference.targets import KnownPrior, KnownTargets, knowing_a_share, known_targets
 from penstock.accountants.reconstruction import Reconstruction
 from penstock.evaluation.attacks.game import in_threads
 from penstock.evaluation.attacks.parameters import ReconstructionGame
-from penstock.evaluation.attacks.retracing import Observed, Shown, count_correct, decode_trajectories, observe
+from penstock.evaluation.attacks.retracing import (
+    NotKnown,
+    Observed,
+    Shown,
+    count_correct,
+    decode_trajectories,
+    observe,
+)
 from penstock.evaluation.attacks.segment_bounds import SuccessBounds
 from penstock.evaluation.attacks.summaries import BOUND, KINDS, binomial_limits, summarize_reconstruction
 from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
@@ -91,6 +98,7 @@ class Settings:
     n_segments: int
     known: KnownPrior
     tunes: bool
+    share: float  # of other people whose cells are known
 
     @property
     def training(self) -> int:
@@ -131,7 +139,8 @@ def settle(game: ReconstructionGame, config: RunConfig, n_windows: int, n_cells:
         known = KnownPrior(estimate="first", windows=training, top=PLACES if n_cells > PLACES else None)
     n_segments = min(game.stretches, (n_windows - training) // horizon)
     tunes = accountant is None and not game.learned
-    return Settings(horizon=horizon, tolerance=given, n_segments=n_segments, known=known, tunes=tunes)
+    share = game.known if game.known is not None else (accountant.known if accountant else 1.0)
+    return Settings(horizon=horizon, tolerance=given, n_segments=n_segments, known=known, tunes=tunes, share=share)
 
 
 def deterministic_output(plan: Plan) -> Shown | None:
@@ -239,8 +248,9 @@ def reconstruct(
 
     Notes
     -----
-    The adversary knows everybody else's counted cells, a Markov prior of the target, and all releases from the run's
-    first window to the end of a segment. The bound holds for any adversary with this knowledge (`SuccessBounds`).
+    The adversary knows everybody else's counted cells, or those of a share of people (`UnknownCrowd`), a Markov prior
+    of the target, and all releases from the run's first window to the end of a segment. The bound holds for any
+    adversary with this knowledge (`SuccessBounds`).
     Memory as for `read_presence` and `decode_trajectories`; O(n_targets n_windows n_releases n_places²) time, and that
     of `success_upper_bound` for each target and schedule, and for each segment unless the prior is stationary.
     """
@@ -271,7 +281,8 @@ def reconstruct(
     n_resumed = len(records)
     waiting = [number for number in range(len(targets)) if number not in records]
     listener(n_resumed, len(targets))
-    attack = partial(_attack, known, observed, trajectories[targets], settings, bounds)
+    crowds = partial(_not_known, known, presence, trajectories)
+    attack = partial(_attack, known, observed, trajectories[targets], settings, bounds, crowds)
     for number, result in in_threads(attack, waiting, n_jobs or os.cpu_count() or 1):
         target = int(targets[number])
         user = " ".join(str(word) for word in presence.users[target])
@@ -282,7 +293,12 @@ def reconstruct(
     rows = [row for number in sorted(records) for row in records[number]["rows"]]
     table = write_table(folder / "operator" / TABLE, name, rows, SCHEMA, ("target",))
     played = {**asdict(game), "horizon": settings.horizon, "tolerance": settings.tolerance}
-    played |= {"stretches": settings.n_segments, "training": settings.training, "n_people": len(presence.users)}
+    played |= {
+        "stretches": settings.n_segments,
+        "training": settings.training,
+        "known": settings.share,
+        "n_people": len(presence.users),
+    }
     summary = {
         "game": played | {"prior": known.assumption, "n_attacked": len(targets)},
         "mechanism": resolved(config)["mechanism"],
@@ -298,12 +314,8 @@ def planned_segments(plan: Plan, places: PriorPlaces, settings: Settings) -> tup
     """The sensors and noise of each segment, as known before its first window."""
     releasing = Releasing(plan.chain.reader, plan.config.mechanism)
     outlook = ReleaseForecast(places, settings.horizon, releasing, plan.facts(), plan.grid.windows)
-    state, planned = outlook.start(), []
-    for index in range(1, settings.n_windows + 1):
-        if index > settings.training and (index - settings.training - 1) % settings.horizon == 0:
-            planned.append(outlook.coming(index, state))
-        state = outlook.after(index, state)
-    return tuple(planned)
+    horizons = outlook.horizons(settings.n_windows)
+    return tuple(islice(horizons, settings.training, None, settings.horizon))
 
 
 def _name(config: RunConfig, game: ReconstructionGame, settings: Settings, presence: Presence) -> str:
@@ -349,7 +361,19 @@ def _known(
     known = known_targets(prior, tuple(targets.tolist()), seed, training)
     if known.places.n_cells != n_cells:
         raise ParameterError("learned", f"{known.places.n_cells} cells", f"a prior over the {n_cells} cells of the run")
-    return known
+    return knowing_a_share(known, prior, settings.share, seed, training)
+
+
+def _not_known(known: KnownTargets, presence: Presence, trajectories: NDArray[np.intp], number: int) -> NotKnown | None:
+    """People whom a target's adversary does not know in each window; None where she knows everybody."""
+    if known.crowd is None:
+        return None
+    row = {tuple(user): place for place, user in enumerate(presence.users.tolist())}
+    unknown, target = ([row[tuple(user)] for user in users.tolist()] for users in (known.unknown, known.users))
+    crowd, n_cells = known.crowd.part(number, number + 1), known.places.n_cells
+    windows = zip(trajectories[target[number : number + 1]].T, trajectories[unknown].T)
+    people = [crowd.not_known(cells, others, n_cells)[0] for cells, others in windows]
+    return NotKnown(np.stack(people), crowd.log_mass[0])
 
 
 def _observed(plan: Plan, trajectories: NDArray[np.intp], settings: Settings, n_releases: int) -> Observed:
@@ -369,12 +393,14 @@ def _attack(
     trajectories: NDArray[np.intp],
     settings: Settings,
     bounds: SuccessBounds,
+    crowds: Callable[[int], NotKnown | None],
     number: int,
 ) -> tuple[int, TargetResult]:
     """Attack one target; the result depends on no other target."""
     trajectory, prior = trajectories[number : number + 1], known.priors[min(number, len(known.priors) - 1)]
-    guesses = decode_trajectories(KINDS, prior, observed, trajectory, known.places, settings.horizon, settings.training)
-    guessed = trajectory[:, settings.training :]
+    horizon, training = settings.horizon, settings.training
+    guesses = decode_trajectories(KINDS, prior, observed, trajectory, known.places, horizon, training, crowds(number))
+    guessed = trajectory[:, training:]
     hits = {str(kind): count_correct(guess, guessed, known.places)[0] for kind, guess in guesses.items()}
     return number, TargetResult(hits, *bounds.of(prior, trajectory[0], number))
 
@@ -420,9 +446,10 @@ def rows_of(
     before, and ``success_upper_bound``. Intervals (95 %, Clopper and Pearson) take segments and simulated trajectories
     as independent trials; releases of the same segment are not.
     """
+    whose = "everybody" if settings.share == 1 else f"{settings.share:.0%} of everybody"
     text = (
         f"{settings.horizon} windows, given their releases and all before, at most {settings.tolerance} of the windows "
-        f"wrong; everybody else's cells known, {assumption}"
+        f"wrong; {whose} else's cells known, {assumption}"
     )
     fixed: dict[str, Any] = {
         "stream": STREAM,

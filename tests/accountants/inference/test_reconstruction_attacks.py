@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from test_reconstruction_oracle import Enumeration, random_prior, random_sensors
+from reconstruction_oracle import Enumeration, random_prior, random_sensors
 
 from penstock.accountants.inference.estimators import attack_success, estimate
 from penstock.accountants.inference.success_bounds import success_upper_bound

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from reconstruction_oracle import Enumeration, random_prior
 from scipy import sparse
-from test_reconstruction_oracle import Enumeration, random_prior
 
 from penstock.accountants.inference.success_prior import few_matches, log_ball, max_ball_probability, most_matches
 from penstock.accountants.markov import MarkovPrior, chain_prior

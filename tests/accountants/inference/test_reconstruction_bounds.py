@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from reconstruction_oracle import Enumeration, random_prior, random_sensors
 from scipy import sparse
-from test_reconstruction_oracle import Enumeration, random_prior, random_sensors
 
 from penstock.accountants.inference.first_moment import noisy_first_moment, upper_mean
 from penstock.accountants.inference.information import information_bound, largest_success, log_loose

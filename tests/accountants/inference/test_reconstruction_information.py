@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from reconstruction_oracle import Enumeration, random_prior, random_sensors
 from scipy import integrate, stats
 from scipy.special import entr
-from test_reconstruction_oracle import Enumeration, random_prior, random_sensors
 
 from penstock.accountants.inference.information import information_bound
 from penstock.accountants.inference.observation import cell_divergence, log_capacity, sample_noise, total_variation

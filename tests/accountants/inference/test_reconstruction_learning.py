@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from reconstruction_oracle import random_prior
 from scipy import sparse
-from test_reconstruction_oracle import random_prior
 
 from penstock.accountants.markov import MarkovPrior, chain_prior, estimate_prior, spectral_gap, stationary_distribution
 from penstock.mechanisms.core.plugin import ParameterError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_reconstruction_oracle import Enumeration, random_prior, random_sensors
+from reconstruction_oracle import Enumeration, random_prior, random_sensors
 
 from penstock.accountants.inference.estimators import attack_success
 from penstock.accountants.inference.horizon import horizon_bounds

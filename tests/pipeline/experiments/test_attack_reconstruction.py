@@ -14,13 +14,14 @@ from scipy.stats import beta, norm
 
 from penstock.accountants.core.training import Training
 from penstock.accountants.inference.estimators import estimate
+from penstock.accountants.inference.history import from_each_place, told_before
 from penstock.accountants.inference.places import PlannedWindows, PriorPlaces
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.targets import KnownPrior
 from penstock.accountants.markov import MarkovPrior, chain_prior
 from penstock.evaluation.attacks.parameters import ReconstructionGame
 from penstock.evaluation.attacks.retracing import Observed, count_correct, decode_trajectories, observe
-from penstock.evaluation.attacks.segment_bounds import SuccessBounds, from_each_place, told_before
+from penstock.evaluation.attacks.segment_bounds import SuccessBounds
 from penstock.evaluation.attacks.summaries import binomial_limits, reconstruction_text
 from penstock.mechanisms import get
 from penstock.mechanisms.core.contract import Facts, Release

@@ -1,0 +1,142 @@
+"""Likelihood of releases for an adversary who knows a part of the crowd, and how likely each of the others is where.
+
+A released count is known people, the target if there, unknown people and noise. The number of unknown people in a cell
+has a Poisson-binomial distribution: each is there independently of the others, with a probability of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+
+from penstock.accountants.inference.places import PriorPlaces, Reading
+from penstock.accountants.markov import FloatArray, IntArray, MarkovPrior
+
+#: Standard deviations above the mean, and people beside, that are told apart; more are as good as impossible.
+_DEVIATIONS, _BESIDE = 12, 30
+
+
+def poisson_binomial(presence: FloatArray, most: int | None = None) -> FloatArray:
+    """Distribution of the number of people in each cell, (n_cells, most + 1), exact up to ``most`` people.
+
+    `presence`: (n_people, n_cells) probability of each person in each cell; people are independent.
+
+    O(n_people n_cells most) time.
+
+    >>> poisson_binomial(np.array([[0.5], [0.2]])).round(2).tolist()
+    [[0.4, 0.5, 0.1]]
+    """
+    n_people, n_cells = presence.shape
+    mass = np.zeros((n_cells, (n_people if most is None else min(most, n_people)) + 1))
+    mass[:, 0] = 1.0
+    for row in presence:
+        moved = mass[:, :-1] * row[:, None]
+        mass *= 1 - row[:, None]
+        mass[:, 1:] += moved
+    return mass
+
+
+def log_evidence(log_mass: FloatArray, log_density: Callable[[int], FloatArray]) -> FloatArray:
+    """ln Pr(a cell's reading given the target there), less that given the target elsewhere; 0 where neither can be.
+
+    `log_mass`: (..., n_cells, n) ln of the distribution of unknown people. `log_density`: ln Pr(reading given n people
+    who are not known, the target among them), up to a constant, (..., n_cells).
+
+    >>> tenth = np.log(poisson_binomial(np.full((2, 1), 0.1)))
+    >>> at_one = log_evidence(tenth, lambda n: np.where(np.array([1]) == n, 0.0, -np.inf))
+    >>> np.exp(at_one).round(3).tolist()  # 0.81 against 0.18
+    [4.5]
+    """
+    without = log_density(0)
+    absent = np.full(np.broadcast_shapes(without.shape, log_mass.shape[:-1]), -np.inf)
+    present = absent.copy()
+    for n in range(log_mass.shape[-1]):
+        mass = log_mass[..., n]
+        absent = np.logaddexp(absent, mass + without)
+        without = log_density(n + 1)
+        present = np.logaddexp(present, mass + without)
+    is_known = ~(np.isneginf(absent) & np.isneginf(present))
+    return np.asarray(np.subtract(present, absent, out=np.zeros(absent.shape), where=is_known))
+
+
+def at_places(evidence: FloatArray, places: PriorPlaces) -> FloatArray:
+    """ln Pr(readings given each place) up to a constant, (..., n_locations), from `log_evidence` (..., n_cells)."""
+    beyond = np.isposinf(evidence).any(axis=-1, keepdims=True)
+    certain = np.where(np.isposinf(evidence), 0.0, -np.inf)
+    unseen = np.zeros((*evidence.shape[:-1], 1))
+    at_cells = np.concatenate([np.where(beyond, certain, evidence), np.where(beyond, -np.inf, unseen)], axis=-1)
+    result = np.empty((*evidence.shape[:-1], places.n_locations))
+    elsewhere = places.location == places.n_locations - 1
+    result[..., places.location[~elsewhere]] = at_cells[..., ~elsewhere]
+    result[..., -1] = logsumexp(at_cells[..., elsewhere] + np.log(places.share[elsewhere]), axis=-1)
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class UnknownCrowd:
+    """People whose cells the adversaries do not know, only how likely each is in each cell in any window.
+
+    The likelihood is exact in a window with one sensor, and over windows if nobody's place depends on the one before.
+    Otherwise it is that of an adversary who takes cells and windows as independent given the target's places; they
+    share people, so that she is surer than she should be.
+    """
+
+    presence: FloatArray  # (n_unknown, n_cells)
+    itself: IntArray  # (n_targets,) row of `presence` that is the target, whose adversary leaves it out; −1: none
+
+    @classmethod
+    def of(cls, priors: Sequence[MarkovPrior], itself: IntArray, places: PriorPlaces) -> UnknownCrowd:
+        """People with priors of their own, in the windows' long-run distribution."""
+        initial = np.stack([prior.initial for prior in priors])
+        return cls(initial[:, places.location[:-1]] * places.share[:-1], itself)
+
+    def part(self, first: int, last: int) -> UnknownCrowd:
+        """The crowd of the targets from ``first`` to before ``last``."""
+        return replace(self, itself=self.itself[first:last])
+
+    @cached_property
+    def log_mass(self) -> FloatArray:
+        """ln of the distribution of unknown people but the target in each cell, (n_targets, n_cells, n)."""
+        variance = (self.presence * (1 - self.presence)).sum(axis=0)
+        most = int((self.presence.sum(axis=0) + _DEVIATIONS * np.sqrt(variance)).max(initial=0)) + _BESIDE
+        rows = np.arange(len(self.presence))
+        of_row = {row: poisson_binomial(self.presence[rows != row], most) for row in set(self.itself.tolist())}
+        widest = max(mass.shape[1] for mass in of_row.values())
+        mass = np.zeros((len(self.itself), self.presence.shape[1], widest))
+        for target, row in enumerate(self.itself.tolist()):
+            mass[target, :, : of_row[row].shape[1]] = of_row[row]
+        with np.errstate(divide="ignore"):
+            return np.log(mass)
+
+    def not_known(self, cells: IntArray, unknown: IntArray, n_cells: int) -> IntArray:
+        """People in each cell whom each target's adversary does not know, the target included, (n_targets, n_cells).
+
+        `cells`, `unknown`: cells of the targets and of the crowd, ``n_cells`` where not seen.
+        """
+        crowd = np.bincount(unknown, minlength=n_cells + 1)[:n_cells]
+        is_here = np.arange(n_cells) == cells[:, None]
+        return np.asarray(crowd + (is_here & (self.itself < 0)[:, None]), np.intp)
+
+    def log_likelihood(self, reading: Reading, cells: IntArray, unknown: IntArray, places: PriorPlaces) -> FloatArray:
+        """ln Pr(one window's reading given each place of each target), up to a constant, (n_targets, n_locations)."""
+        people = self.not_known(cells, unknown, places.n_cells)
+        if reading.noise is None:
+            evidence = log_evidence(self.log_mass, lambda n: np.where(people == n, 0.0, -np.inf))
+        else:
+            seen = people + (0.0 if reading.residual is None else reading.residual)
+            scale = np.broadcast_to(np.asarray(reading.scale, float), seen.shape)
+            noise = reading.noise
+            evidence = log_evidence(self.log_mass, lambda n: log_noise(noise, seen - n, scale))
+        return at_places(np.where(reading.active, evidence, 0.0), places)
+
+
+def log_noise(noise: str, values: Any, scale: Any) -> FloatArray:
+    """ln of the density, or probability, of a noise value, up to a constant of the scale."""
+    if noise in ("gaussian", "discrete_gaussian"):
+        return np.asarray(-((values / scale) ** 2) / 2)
+    return np.asarray(-np.abs(values) / scale)

@@ -1,0 +1,101 @@
+"""Bounds on the success against a stretch of windows that hold whatever was released before it.
+
+*No attack that reads all releases up to the end of a stretch does better on average than one that reads those of the
+stretch and knows the place in the window before it.* Proof: by the Markov property earlier releases bear on the stretch
+only through that place, so knowing it is worth no less (data processing).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from penstock.accountants.inference.horizon import GenieAhead, genie_ahead, horizon_bounds
+from penstock.accountants.inference.places import PlannedWindows
+from penstock.accountants.inference.success_bounds import success_upper_bound
+from penstock.accountants.inference.targets import TargetPriors
+from penstock.accountants.markov import MarkovPrior
+
+#: Scale of noise so small that it hides nothing.
+_NEXT_TO_NONE = 1e-3
+_ROUNDED_UP = 1e-12
+#: Largest difference by rounding between an initial and the stationary distribution.
+_ROUNDING = 1e-9
+
+
+def is_stationary(prior: MarkovPrior) -> bool:
+    """Return whether a prior has the same marginal in every window."""
+    return bool(np.abs(prior.initial @ prior.transition - prior.initial).sum() <= _ROUNDING)
+
+
+def success_after_releases(
+    before: MarkovPrior, coming: PlannedWindows, tolerance: int, n_samples: int = 0, seed: int = 0
+) -> float:
+    """Bound the success of any attack on coming windows, whatever was released before them; mean over these releases.
+
+    `before`: the prior from the window before the coming ones on. `n_samples`, `seed`: as in `success_upper_bound`.
+
+    The smaller of `from_each_place` and `success_upper_bound` of the windows with one more in front that tells the
+    place: it is always guessed right, so a success on the windows is one on the longer stretch.
+
+    >>> stay = MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    >>> round(success_after_releases(stay, PlannedWindows((frozenset(), frozenset())), 0), 6)
+    0.81
+    """
+    if coming.noise is None and all(len(window) >= before.n_locations - 1 for window in coming.sensors):
+        return 1.0  # exact counts of all places but one reveal the trajectory
+    longer = told_before(coming, before.n_locations)
+    names = ("best",) if coming.noise is None else ("tight", "leakage", "first_moment")[: 3 if n_samples >= 2 else 2]
+    bounds = [
+        success_upper_bound(
+            before,
+            longer.sensors,
+            tolerance,
+            longer.noise,
+            longer.scale,
+            bound=name,  # type: ignore[arg-type]
+            n_samples=n_samples,
+            seed=seed,
+        )
+        for name in names
+    ]
+    return min(from_each_place(before, coming, tolerance), *bounds)
+
+
+def told_before(coming: PlannedWindows, n_locations: int) -> PlannedWindows:
+    """The coming windows with one in front that reveals the place.
+
+    In that window all sensors are active with negligible noise. Where a guarantee stands for the noise, its ε or ρ is
+    worth at least ln n_locations, both in the sum of information (ε tanh(ε/2), ρ) and in the product of capacities
+    (e^ε).
+
+    >>> told_before(PlannedWindows((frozenset({1}),), "laplace", np.array([2.0])), 2).scale.tolist()
+    [0.001, 2.0]
+    """
+    sensors = (frozenset(range(n_locations)), *coming.sensors)
+    if coming.scale is None:
+        return PlannedWindows(sensors, coming.noise)
+    # (ln n + 1) tanh((ln n + 1) / 2) is above ln n for every n
+    guarantees = {"pure_dp": math.log(n_locations) + 1, "zcdp": math.log(n_locations)}
+    front = guarantees.get(str(coming.noise), _NEXT_TO_NONE)
+    return PlannedWindows(sensors, coming.noise, np.append(front, coming.scale))
+
+
+def from_each_place(before: MarkovPrior, coming: PlannedWindows, tolerance: int) -> float:
+    """Bound on an adversary who knows the place before the windows: the mean over places of the bound from each.
+
+    The cheap bounds of `horizon_bounds`; tight where releases reveal little, because the known place itself does not
+    count as information. O(n_steps n_locations³) time.
+
+    >>> stay = MarkovPrior([0.5, 0.5], np.eye(2))
+    >>> from_each_place(stay, PlannedWindows((frozenset(),)), 0)
+    1.0
+    """
+    reduced, _ = before.reduced
+    first = reduced.transition if isinstance(reduced.transition, np.ndarray) else reduced.transition.toarray()
+    targets, n_places = TargetPriors.of([before] * len(first)), len(first)
+    ahead = genie_ahead(TargetPriors.of([before]), len(coming.sensors), tolerance)
+    ahead = GenieAhead(np.repeat(ahead.values, n_places, axis=0), np.repeat(ahead.log_scale, n_places))
+    bounds = horizon_bounds(targets, first, coming.sensors, tolerance, coming.noise, coming.scale, ahead)
+    return min(1.0, float(reduced.initial @ bounds["best"]) * (1 + _ROUNDED_UP))
