@@ -44,6 +44,7 @@ def run(
     beam_options: Sequence[str] = (),
     n_shards: int = 1,
     resume: bool = False,
+    unverified_engine: bool = False,
 ) -> Result:
     """Run a configuration.
 
@@ -62,6 +63,9 @@ def run(
         Parts that users are split into while counting; never changes a result.
     resume
         Continue the run that was killed or interrupted in the folder; nothing to do where it had finished.
+    unverified_engine
+        Whether a stream may go to an engine behind ``--job_endpoint`` that was never shown to hold the minimum of its
+        readers' watermarks. Its windows may lack rows, and the manifests say so.
 
     Raises
     ------
@@ -72,11 +76,17 @@ def run(
     if config.on_exhausted is None:
         config = replace(config, on_exhausted="stop" if runner in (DIRECT, LOCAL) else "repeat")
     with redact_errors(config.mode == "deployment"), explained():
-        return _run(config, folder, runner, beam_options, n_shards, resume)
+        return _run(config, folder, runner, beam_options, n_shards, resume, unverified_engine)
 
 
 def _run(
-    config: RunConfig, folder: str | Path | None, runner: str, beam_options: Sequence[str], n_shards: int, resume: bool
+    config: RunConfig,
+    folder: str | Path | None,
+    runner: str,
+    beam_options: Sequence[str],
+    n_shards: int,
+    resume: bool,
+    unverified_engine: bool,
 ) -> Result:
     clock = Stopwatch()
     check_runner(config, runner)
@@ -88,13 +98,16 @@ def _run(
         plan = beam.distributed(plan, n_shards)
     if runner != LOCAL and (beam_options or runner not in (DIRECT, FLINK)):
         beam.check_options(plan, runner, beam_options)
+    engine = beam.unverified_engine(runner, beam_options, unverified_engine) if _on_engine(plan, runner) else None
     if resume and not plan.folder.exists():
         checkpoint.check_same(plan)  # says that there is no run, and makes no folder
     with alone_in(plan.folder):
-        return _run_alone(plan, runner, beam_options, clock)
+        return _run_alone(plan, runner, beam_options, engine, clock)
 
 
-def _run_alone(plan: Plan, runner: str, beam_options: Sequence[str], clock: Stopwatch) -> Result:
+def _run_alone(
+    plan: Plan, runner: str, beam_options: Sequence[str], unverified: str | None, clock: Stopwatch
+) -> Result:
     """Run a plan while its folder is held."""
     config = plan.config
     if not plan.resumed:
@@ -102,6 +115,9 @@ def _run_alone(plan: Plan, runner: str, beam_options: Sequence[str], clock: Stop
     finished_before = _make_ready(plan, beam if _on_engine(plan, runner) else checkpoint)
     if finished_before is not None:
         return _done(plan, finished_before)
+    if unverified is not None:
+        outcome.note_unverified(plan, unverified)
+        logs.caution(f"UNVERIFIED ENGINE: {outcome.unverified_in_words(unverified)}")
     # What is known beforehand, so that the run can be watched; its end adds what the accountants say.
     files.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
     if not plan.on_points:

@@ -32,6 +32,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--shards", type=int, default=1, metavar="N", help="split users while counting (same result)")
     parser.add_argument("--resume", action="store_true", help="continue a run that was killed or interrupted")
+    parser.add_argument(
+        "--unverified-engine",
+        action="store_true",
+        help="send a stream to an engine behind --job_endpoint although it was never shown to hold watermarks; its "
+        "windows may lack rows, and the manifests say so",
+    )
     add_quiet(parser)
     parser.add_argument("--watch", action="store_true", help="serve the report on this machine while the run goes on")
     parser.add_argument("--log", choices=("json", "text"), help="log events on standard error, in this form")
@@ -68,7 +74,7 @@ def _execute(arguments: argparse.Namespace) -> int:
                 print(line, flush=True)
         services.enter_context(show_progress(registry, enabled=not quiet and sys.stderr.isatty()))
         options = (arguments.runner, arguments.beam_options, arguments.shards, arguments.resume)
-        result = run(config, arguments.out, *options)
+        result = run(config, arguments.out, *options, unverified_engine=arguments.unverified_engine)
     if arguments.json:
         print_json({"exit_code": result.exit_code, "folder": str(result.folder), **result.manifest})
     elif not arguments.quiet:

@@ -133,6 +133,29 @@ def sensitivity(plan: Plan) -> dict[str, Any]:
     return sizes if plan.bounds.max_per_period is None else sizes | {"max_per_period": plan.bounds.max_per_period}
 
 
+def note_unverified(plan: Plan, engine: str) -> None:
+    """Note in the folder of a run that an engine has run it which was never shown to hold watermarks."""
+    files.write_json(_unverified(plan), engine)
+
+
+def unverified_in_words(engine: str) -> str:
+    """Say what is not known of a run on an unverified engine."""
+    return (
+        f"{engine}, unverified: it was never shown to hold the minimum of its readers' watermarks, so that windows may "
+        "have been released before all of their rows were read"
+    )
+
+
+def _unverified(plan: Plan) -> Path:
+    return parts_folder(plan, "engine") / "unverified.json"
+
+
+def _engine(plan: Plan) -> dict[str, str]:
+    """Engine of a run in words, where it is unverified."""
+    path = _unverified(plan)
+    return {"engine": unverified_in_words(json.loads(path.read_text(encoding="utf-8")))} if path.exists() else {}
+
+
 def public_manifest(
     plan: Plan, accounts: Sequence[Mapping[str, Any]] = (), ledger: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -162,6 +185,7 @@ def public_manifest(
         "lateness": lateness_in_words(plan.config.source),
         "distinct_people": plan.config.source.has_people,
         "accounts": [dict(books) for books in accounts if books["public"]],
+        **_engine(plan),
     }
     if ledger and plan.keys.run_id:
         manifest["ledger_head"] = ledger["head"]
@@ -204,6 +228,7 @@ def operator_manifest(plan: Plan, **facts: Any) -> dict[str, Any]:
         "versions": versions(),
         "accountants": [ACCOUNTANTS.name_of(type(a)) for a in plan.accountants],
         "distinct_people": plan.config.source.has_people,
+        **_engine(plan),
         **facts,
     }
 

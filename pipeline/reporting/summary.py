@@ -319,6 +319,8 @@ def _guarantee(run: Run) -> list[Notice]:
         notices.append(Notice("danger", "no guarantee", text))
     if public["mode"] == "simulation":
         notices.append(Notice("caution", "unfit for publication", public["notice"]))
+    if engine := public.get("engine"):
+        notices.append(Notice("danger", "unverified engine", f"The stream ran on {engine}."))
     if not public.get("distinct_people", True):
         text = (
             "The source knows rows or trips, not people: a person who is in two counts twice, and each is protected by "

@@ -81,6 +81,14 @@ def check_options(plan: Plan, runner: str, beam_options: Sequence[str]) -> None:
         shutil.rmtree(_pipeline(plan, runner, beam_options).local_tempdir)
 
 
+def unverified_engine(runner: str, beam_options: Sequence[str], is_allowed: bool) -> str | None:
+    """See `penstock.pipeline.runners.beam.engine.unverified_engine`."""
+    _import_quietly()
+    from penstock.pipeline.runners.beam import engine
+
+    return engine.unverified_engine(runner, beam_options, is_allowed)
+
+
 def _pipeline(plan: Plan, runner: str, beam_options: Sequence[str]) -> Pipeline:
     """A pipeline with nothing in it; raises `ConfigError` where its runner is not there, or misses an option."""
     import apache_beam as beam

@@ -1,0 +1,80 @@
+"""Find out which engine is behind a job endpoint, before a stream is begun there.
+
+A stream may be released on an engine only that holds every step at the minimum of its readers' watermarks: with
+another one windows are final before their rows have been read. Beam's job service does not say what it is, but:
+
+* A job server in Java describes the options that it takes, each with the interface that defines it
+  (``InMemoryJobService.describePipelineOptions``), those of its engine among them.
+* Prism describes none (``DescribePipelineOptions`` of its ``management.go``), and has words of its own for a job that
+  it does not know (``GetState``, in the same file).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import grpc
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+
+from penstock.mechanisms.core.plugin import ConfigError, DataError
+
+#: Engines that were shown to hold the minimum of their readers' watermarks (``tests/integration/test_kafka_flink.py``).
+VERIFIED = ("Flink",)
+_ENGINE = re.compile(r"org\.apache\.beam\.runners\.(\w+)\.\w*PipelineOptions")
+_NO_SUCH_JOB, _PRISM = "penstock", "job with id penstock not found"
+#: Beam's own server, in the process of the driver.
+_EMBEDDED = "embed"
+_SECONDS = 30.0
+
+
+def engine_behind(endpoint: str) -> str:
+    """Name the engine behind a job endpoint, such as ``Flink``; ``unknown`` where it does not say what it is.
+
+    Raises `DataError` if none answers.
+    """
+    if endpoint == _EMBEDDED:
+        return "Beam's in-process runner"
+    with grpc.insecure_channel(endpoint) as channel:
+        service = beam_job_api_pb2_grpc.JobServiceStub(channel)
+        try:
+            options = service.DescribePipelineOptions(
+                beam_job_api_pb2.DescribePipelineOptionsRequest(), timeout=_SECONDS, wait_for_ready=True
+            ).options
+        except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.UNIMPLEMENTED:
+                return "unknown"
+            raise DataError(f"--job_endpoint: no job service answers at {endpoint} ({error.code().name})") from None
+        if names := sorted({found[1].capitalize() for one in options if (found := _ENGINE.fullmatch(one.group))}):
+            return " or ".join(names)
+        try:
+            service.GetState(beam_job_api_pb2.GetJobStateRequest(job_id=_NO_SUCH_JOB), timeout=_SECONDS)
+        except grpc.RpcError as error:
+            return "Prism" if error.details() == _PRISM else "unknown"
+    return "unknown"
+
+
+def unverified_engine(runner: str, beam_options: Sequence[str], is_allowed: bool) -> str | None:
+    """Return the engine that a runner of Beam leads to where it is none of `VERIFIED`.
+
+    None for one of `VERIFIED`, and for runners that take no ``--job_endpoint``, such as Dataflow. Raises `ConfigError`
+    for another engine unless it ``is_allowed``.
+    """
+    endpoint = PipelineOptions(list(beam_options), save_main_session=False).view_as(PortableOptions).job_endpoint
+    if endpoint is not None:
+        engine, where = engine_behind(endpoint), f"--job_endpoint {endpoint}"
+    elif "prism" in runner.lower():
+        engine, where = "Prism", f"--runner {runner}"  # which it starts itself
+    else:
+        return None
+    if engine in VERIFIED:
+        return None
+    if not is_allowed:
+        text = (
+            f"the engine behind it is {engine}, which was never shown to hold the minimum of its readers' watermarks: "
+            "windows may be released and charged before their rows are read. Take the job server of Flink, leave "
+            "--job_endpoint out, or acknowledge this with --unverified-engine, which the manifests will say"
+        )
+        raise ConfigError((f"{where}: {text}",))
+    return engine
