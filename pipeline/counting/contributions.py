@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -305,14 +305,37 @@ def crowded(keys: Integers, layout: KeyLayout, max_cells: int) -> Integers:
     return np.asarray(np.repeat(skipped, last - first) + np.arange((last - first).sum()), np.int64)
 
 
+class UserTable(Protocol):
+    """Users by code, from 0 on. More may be added: a code stays that of its user."""
+
+    def __len__(self) -> int: ...
+
+    def of(self, codes: Integers | slice) -> Integers:
+        """Identities of users, shape (n, 1) or (n, 2)."""
+
+
+@dataclass(frozen=True, eq=False)
+class IdentityTable:
+    """Identities by code, as `UserTable`."""
+
+    identities: Integers  # shape (n_users, 1) or (n_users, 2)
+
+    def __len__(self) -> int:
+        return len(self.identities)
+
+    def of(self, codes: Integers | slice) -> Integers:
+        """As in `UserTable`."""
+        return self.identities[codes]
+
+
 @dataclass(frozen=True, eq=False)
 class Contributions:
     """Distinct contributions to one group of windows, in order of their keys."""
 
     keys: Integers  # shape (n,): as `KeyLayout.pack` makes them, ascending
-    # Shape (n_users, 1) or (n_users, 2): identities, of which keys hold the row numbers. Not all of them need to
-    # occur; pieces of one block share the table. None: keys hold the ids themselves.
-    users: Integers | None = None
+    # Users whose codes the keys hold. Not all of them need to occur; pieces share a table. None: keys hold the ids
+    # themselves.
+    users: UserTable | None = None
     # Shape (n,) or None: earliest time, latest time or number of events, as bounding needs
     marks: Integers | None = None
 
@@ -328,21 +351,24 @@ class Contributions:
 
         >>> layout = KeyLayout(n_windows=4, n_cells=1000)
         >>> keys = layout.pack(np.array([1]), np.array([2]), np.array([999]))
-        >>> rows = Contributions(keys, np.array([[7, 7], [8, 9]])).rows(layout, 5)
+        >>> rows = Contributions(keys, IdentityTable(np.array([[7, 7], [8, 9]]))).rows(layout, 5)
         >>> rows.user.tolist(), rows.window.tolist(), rows.cell.tolist()
         ([[8, 9]], [7], [999])
         """
         user, window, cell = layout.unpack(self.keys)
-        return ContributionRows(
-            user[:, None] if self.users is None else self.users[user], window + first, cell, self.marks
-        )
+        return ContributionRows(self.identities(user), window + first, cell, self.marks)
 
-    def tabled(self, layout: KeyLayout) -> tuple[Integers, Contributions]:
+    def identities(self, user: Integers) -> Integers:
+        """Identities of users as keys hold them, shape (n, 1) or (n, 2)."""
+        return user[:, None] if self.users is None else self.users.of(user)
+
+    def tabled(self, layout: KeyLayout) -> tuple[UserTable, Contributions]:
         """The same over a table of those users only who occur.
 
         >>> layout = KeyLayout(n_windows=2, n_cells=2)
-        >>> users, piece = Contributions(np.array([5, 6, 13]), np.array([[7], [8], [9], [10]])).tabled(layout)
-        >>> users.tolist(), piece.keys.tolist()
+        >>> four = IdentityTable(np.array([[7], [8], [9], [10]]))
+        >>> users, piece = Contributions(np.array([5, 6, 13]), four).tabled(layout)
+        >>> users.of(slice(None)).tolist(), piece.keys.tolist()
         ([[8], [10]], [1, 2, 5])
         """
         if self.users is not None and len(self.users) <= len(self):
@@ -350,7 +376,7 @@ class Contributions:
         bits = layout.place_bits
         user = self.keys >> bits
         start = starts_of([user])
-        users = user[start][:, None] if self.users is None else self.users[user[start]]
+        users = IdentityTable(self.identities(user[start]))
         keys = np.cumsum(start) - 1 << bits | self.keys & ((1 << bits) - 1)
         return users, Contributions(keys, users, self.marks)
 
@@ -359,7 +385,7 @@ class Contributions:
         if self.users is None and self.marks is None:
             return b"".join((_MAGIC, np.ascontiguousarray(self.keys, "<i8").data))
         users, piece = self.tabled(layout)
-        arrays = {"keys": piece.keys, "users": users}
+        arrays = {"keys": piece.keys, "users": users.of(slice(None))}
         return encode_state(*_FORMAT, arrays if self.marks is None else arrays | {"marks": self.marks})
 
 
@@ -373,22 +399,24 @@ def decoded(data: bytes | memoryview) -> Contributions:
     """Inverse of `Contributions.encode`."""
     if data[: len(_MAGIC)] == _MAGIC:
         return Contributions(np.frombuffer(data, "<i8", offset=len(_MAGIC)))
-    return Contributions(**decode_state(bytes(data), *_FORMAT))
+    arrays = decode_state(bytes(data), *_FORMAT)
+    return Contributions(arrays["keys"], IdentityTable(arrays["users"]), arrays.get("marks"))
 
 
 def union(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Contributions:
-    """All contributions to one group of windows, each once: ids as they are, or a table of identities, ascending.
+    """All contributions to one group of windows, each once: ids as they are, or a table of users.
 
     ``pieces``: at least one; all with marks or all without.
     """
     marks = [piece.marks for piece in pieces if piece.marks is not None]
-    users, keys = None, np.concatenate([piece.keys for piece in pieces])
-    if any(piece.users is not None for piece in pieces):
+    users, keys = pieces[0].users, np.concatenate([piece.keys for piece in pieces])
+    in_runs = all(piece.users is users for piece in pieces)
+    if not in_runs:
         users, keys = _over_one_table(pieces, layout)
     if marks:
         (keys,), merged = distinct_marked([keys], np.concatenate(marks), keep)
         return Contributions(keys, users, merged)
-    return Contributions(distinct_keys(keys, in_runs=users is None), users)
+    return Contributions(distinct_keys(keys, in_runs=in_runs), users)
 
 
 def merged(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Contributions:
@@ -396,12 +424,12 @@ def merged(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Con
     return pieces[0] if len(pieces) == 1 else union(pieces, layout, keep)
 
 
-def _over_one_table(pieces: Sequence[Contributions], layout: KeyLayout) -> tuple[Integers, Integers]:
-    """Identities of all pieces, ascending, and their keys over these, piece after piece."""
+def _over_one_table(pieces: Sequence[Contributions], layout: KeyLayout) -> tuple[UserTable, Integers]:
+    """Users of all pieces, and their keys over these, piece after piece."""
     # A block's users may be many times those of one of its groups and shards, each of which would sort them all.
     tables, pieces = zip(*(piece.tabled(layout) for piece in pieces))
     shared = {id(table): table for table in tables}
-    users, code = factorize(np.concatenate([widened(table, 2) for table in shared.values()]))
+    users, code = factorize(np.concatenate([widened(table.of(slice(None)), 2) for table in shared.values()]))
     layout.check(code)
     begins = dict(zip(shared, np.cumsum([0, *map(len, shared.values())]).tolist()))
     bits = layout.place_bits
@@ -412,4 +440,4 @@ def _over_one_table(pieces: Sequence[Contributions], layout: KeyLayout) -> tuple
         own = code[begins[id(table)] :]
         keys[begin:end] = own[piece.keys >> bits] << bits
         keys[begin:end] |= piece.keys & ((1 << bits) - 1)
-    return users, keys
+    return IdentityTable(users), keys

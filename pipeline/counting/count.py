@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import EventStep
@@ -18,7 +19,9 @@ from penstock.pipeline.counting.contributions import (
     CHUNK,
     ContributionRows,
     Contributions,
+    IdentityTable,
     KeyLayout,
+    UserTable,
     crowded,
     distinct_keys,
     distinct_marked,
@@ -32,13 +35,26 @@ from penstock.pipeline.counting.contributions import (
 from penstock.pipeline.counting.ingest import RowCounts, located
 from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.counting.targets import no_target_cells, target_cells
-from penstock.pipeline.counting.users import user_codes
+from penstock.pipeline.counting.users import TextTable, user_codes
 from penstock.pipeline.sources.base import EventBlock
 
 Integers = NDArray[np.int64]
 
-#: Users, active windows and distinct cells of each, and these cells, user by user, of one group of windows.
-Visits = tuple[Integers, NDArray[Any], NDArray[Any], NDArray[Any]]
+
+@dataclass(frozen=True, eq=False)
+class Visits:
+    """Activity of users in one group of windows; integers as narrow as can be: those of all groups are in memory."""
+
+    users: UserTable | None  # as in `Contributions`
+    user: Integers  # shape (n,): ids, or codes of the table
+    # Shape (n,): windows and distinct cells in which each was
+    n_windows: NDArray[Any]
+    n_cells: NDArray[Any]
+    cells: NDArray[Any]  # these cells, user by user
+
+    def identities(self) -> Integers:
+        """Identities of users, shape (n, 2)."""
+        return widened(self.user[:, None] if self.users is None else self.users.of(self.user), 2)
 
 
 def visits(found: Contributions, layout: KeyLayout) -> Visits:
@@ -59,27 +75,25 @@ def visits(found: Contributions, layout: KeyLayout) -> Visits:
         lengths.append(run_lengths([pairs >> layout.cell_bits]))
         cells.append(pairs & ((1 << layout.cell_bits) - 1))
     user = np.concatenate(users)
-    identity = user[:, None] if found.users is None else found.users[user]
-    # As narrow as can be: the visits of all groups are in memory together.
     few_windows, few_cells = np.min_scalar_type(layout.n_windows), np.min_scalar_type(layout.n_cells)
     n_cells, own = (np.concatenate(parts).astype(few_cells) for parts in (lengths, cells))
-    return identity, np.concatenate(active).astype(few_windows), n_cells, own
+    return Visits(found.users, user, np.concatenate(active).astype(few_windows), n_cells, own)
 
 
 def summarise_users(parts: Iterable[Visits]) -> dict[str, list[int]]:
     """Per user: distinct cells and active windows over the whole run, from the visits of every group.
 
-    >>> week = (np.array([[3], [8]]), np.array([5, 2]), np.array([2, 1]), np.array([6, 7, 6]))
+    >>> week = Visits(None, np.array([3, 8]), np.array([5, 2]), np.array([2, 1]), np.array([6, 7, 6]))
     >>> summarise_users([week, week])
     {'cells': [2, 1], 'windows': [10, 4]}
     """
-    users, active, n_cells, cells = zip(*parts)
-    width = max(user.shape[1] for user in users)
-    _, code = factorize(np.concatenate([widened(user, width) for user in users]))
-    windows = np.bincount(code, weights=np.concatenate(active))
-    every_cell = np.concatenate(cells)
+    parts = list(parts)
+    over_one_table = all(part.users is parts[0].users for part in parts)
+    _, code = factorize(np.concatenate([part.user[:, None] if over_one_table else part.identities() for part in parts]))
+    windows = np.bincount(code, weights=np.concatenate([part.n_windows for part in parts]))
+    every_cell = np.concatenate([part.cells for part in parts])
     bits = int(every_cell.max(initial=0)).bit_length()
-    pairs = np.repeat(code << bits, np.concatenate(n_cells))
+    pairs = np.repeat(code << bits, np.concatenate([part.n_cells for part in parts]))
     pairs |= every_cell
     pairs = distinct_keys(pairs)
     # Codes may leave out numbers; every user was somewhere.
@@ -97,13 +111,18 @@ def run_lengths(columns: list[Integers]) -> Integers:
 
 
 def contributions_of(
-    block: EventBlock, plan: CoreSpec, closed: Integers | None = None, used_by_group: dict[int, int] | None = None
+    block: EventBlock,
+    plan: CoreSpec,
+    closed: Integers | None = None,
+    used_by_group: dict[int, int] | None = None,
+    texts: TextTable | None = None,
 ) -> tuple[RowCounts, Iterator[tuple[tuple[int, int], Contributions]]]:
     """Distinct contributions of one block, split by window group and user shard.
 
     ``closed``, of shape (n_rows,): the last window that was final when each row arrived; None: all windows are still
-    open. ``used_by_group`` is filled with the number of rows used, by the group of their window. Returns row
-    counts of the block, and ((group, shard), contributions) pairs.
+    open. ``used_by_group`` is filled with the number of rows used, by the group of their window. ``texts``: text ids
+    of the blocks before, to which those of this one are added; None: they are hashed block by block. Returns row counts
+    of the block, and ((group, shard), contributions) pairs.
     """
     found = located(block, plan, closed)
     row_counts, window, cell, used = found.counts, found.window, found.cell, found.used
@@ -113,30 +132,30 @@ def contributions_of(
     if used_by_group is not None:
         groups, n_rows = np.unique((window - 1) // plan.batching.group, return_counts=True)
         used_by_group.update(zip(groups.tolist(), n_rows.tolist()))
-    return row_counts, _split(frame, window, cell, plan)
+    return row_counts, _split(frame, window, cell, plan, texts)
 
 
 def _split(
-    frame: Any, window: Integers, cell: Integers, plan: CoreSpec
+    frame: Any, window: Integers, cell: Integers, plan: CoreSpec, texts: TextTable | None
 ) -> Iterator[tuple[tuple[int, int], Contributions]]:
     if len(window) == 0:
         return
     users, keep, layout = frame["user"], plan.bounds.keep, plan.batching.layout
     marks = {"hash": None, "most_frequent": np.ones(len(window), np.int64)}.get(keep, frame["time"].to_numpy())
+    table: UserTable | None = None
     if plan.keys.users is None and users.dtype.is_integer() and layout.holds(users.to_numpy()):
-        user, table, shard = users.to_numpy(), None, None
+        user = users.to_numpy()
     else:
-        user, table = user_codes(users, plan.keys.users)
+        if texts is not None and users.dtype == pl.String and texts.has_room:
+            user, table = texts.codes(users), texts
+        else:
+            user, table = _of_one_block(users, plan)
         if marks is None:
             # A user who reports often is in one cell for many rows in a row: the first one says it all.
             start = starts_of([cell, window, user])
             user, window, cell = user[start], window[start], cell[start]
-        if len(table) > len(user):
-            # The table is kept for as long as its contributions; codes may be those of a range of ids, with gaps.
-            present, user = np.unique(user, return_inverse=True)
-            table = table[present]
         layout.check(user)
-        shard = _shards(table.T, plan)
+    shard = None if table is None or plan.batching.n_shards == 1 else _shards(table.of(slice(None)).T, plan)
     for number, piece in _grouped(user, window, cell, marks, table, plan):
         if plan.batching.n_shards == 1:
             yield (number, 0), piece
@@ -147,8 +166,18 @@ def _split(
             yield (number, part), piece.take(own == part)
 
 
+def _of_one_block(users: pl.Series, plan: CoreSpec) -> tuple[Integers, IdentityTable]:
+    """Codes of the users of one block, and a table of no more users than there are rows."""
+    user, identities = user_codes(users, plan.keys.users)
+    if len(identities) > len(user):
+        # The table is kept for as long as its contributions; codes may be those of a range of ids, with gaps.
+        present, user = np.unique(user, return_inverse=True)
+        identities = identities[present]
+    return user, IdentityTable(identities)
+
+
 def _grouped(
-    user: Integers, window: Integers, cell: Integers, marks: Integers | None, table: Integers | None, plan: CoreSpec
+    user: Integers, window: Integers, cell: Integers, marks: Integers | None, table: UserTable | None, plan: CoreSpec
 ) -> Iterator[tuple[int, Contributions]]:
     """Contributions to every group of windows, each once."""
     least, most = ((int(end) - 1) // plan.batching.group for end in (window.min(), window.max()))
@@ -294,7 +323,8 @@ def count_group(
         kept = bound(some.rows(layout, first), plan.bounds.max_cells, plan.bounds.keep, plan.keys.bounding)
         bounded = counts - layout.count(some.keys[~kept])[:n_windows]
     seen = visits(found, layout) if plan.summarises_users else None
-    watched = plan.targets.among(found, layout, first)
-    return GroupCounts(
-        first, counts, bounded, len(found), target_cells(watched, plan.targets, plan.bounds.keep, plan.keys.bounding)
-    ), seen
+    followed = no_target_cells()
+    if plan.targets.n_targets:
+        watched = plan.targets.among(found, layout, first)
+        followed = target_cells(watched, plan.targets, plan.bounds.keep, plan.keys.bounding)
+    return GroupCounts(first, counts, bounded, len(found), followed), seen

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock.accountants.core.accountant import Accountant
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.counting.bounding import bound
-from penstock.pipeline.counting.contributions import ContributionRows, Contributions, KeyLayout
+from penstock.pipeline.counting.contributions import ContributionRows, Contributions, KeyLayout, widened
 from penstock.pipeline.counting.users import text_digest
 
 Integers = NDArray[np.int64]
@@ -78,9 +78,11 @@ class Targets:
             fits &= self.identity[:, 0] < 1 << (63 - layout.place_bits)
             user, person = self.identity[fits, 0], np.flatnonzero(fits)
         else:
-            low, high = (np.searchsorted(found.users[:, 0], self.identity[:, 0], side) for side in ("left", "right"))
-            user, person = _ranges(low, high), np.repeat(np.arange(len(self.identity)), high - low)
-            same = found.users[user, 1] == self.identity[person, 1]
+            low_half, high_half = widened(found.users.of(slice(None)), 2).T
+            order = np.argsort(low_half)
+            low, high = (np.searchsorted(low_half, self.identity[:, 0], side, order) for side in ("left", "right"))
+            user, person = order[_ranges(low, high)], np.repeat(np.arange(len(self.identity)), high - low)
+            same = high_half[user] == self.identity[person, 1]
             user, person = user[same], person[same]
         low = np.searchsorted(found.keys, user << layout.place_bits)
         high = np.searchsorted(found.keys, (user << layout.place_bits) + (1 << layout.place_bits) - 1, "right")

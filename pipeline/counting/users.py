@@ -16,6 +16,8 @@ Integers = NDArray[np.int64]
 
 #: Longer texts, in bytes, are hashed one by one.
 _LONG = 128
+#: Texts that a table takes: it is full with the block that reaches this.
+MAX_TEXTS = 1 << 22
 
 
 def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[Integers, Integers]:
@@ -55,6 +57,46 @@ def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[Integers, In
     # No text ends like this, so that no number has the digest of a text.
     last = np.full(len(table), 8 << 56 | 1, np.uint64)
     return codes, _digests(digest_key, table.view(np.uint64)[None], last)
+
+
+class TextTable:
+    """Text ids of one block after the other, each with one code in all of them; hashed when an identity is asked for.
+
+    The texts themselves are in memory until the table is dropped: for a simulation.
+
+    >>> table = TextTable()
+    >>> table.codes(pl.Series(["b", "a"])).tolist(), table.codes(pl.Series(["c", "a"])).tolist(), len(table)
+    ([0, 1], [2, 1], 3)
+    """
+
+    def __init__(self) -> None:
+        # Polars keeps the codes of texts for as long as there is a column with them.
+        self._coded = pl.Series([], dtype=pl.Categorical(pl.Categories.random()))
+        self._texts = pl.Series([], dtype=pl.String)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more texts may be added, so that they take no more than some hundred megabytes."""
+        return len(self) < MAX_TEXTS
+
+    def codes(self, users: pl.Series) -> Integers:
+        """Code of every row, shape (n_rows,)."""
+        codes = users.rechunk().cast(self._coded.dtype).to_physical().to_numpy().astype(np.int64)
+        n_new = int(codes.max(initial=-1)) + 1 - len(self)
+        if n_new > 0:
+            row, rows = np.empty(n_new, np.int64), np.flatnonzero(codes >= len(self))
+            row[codes[rows] - len(self)] = rows
+            # By way of Arrow, which copies them: what is kept of a column keeps all of it in memory.
+            self._texts.append(pl.Series(users.gather(row).to_arrow()))
+        return codes
+
+    def of(self, codes: Integers | slice) -> Integers:
+        """As in `UserTable`."""
+        texts = self._texts[codes] if isinstance(codes, slice) else self._texts.gather(codes)
+        return _digests_of_text(*_bytes_of(texts.rechunk().to_arrow()), None)
 
 
 def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:

@@ -25,6 +25,7 @@ from penstock.pipeline.counting.count import (
     summarise_users,
 )
 from penstock.pipeline.counting.ingest import RowCounts, closed_before
+from penstock.pipeline.counting.users import TextTable
 from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
@@ -82,7 +83,9 @@ def _run_counts(plan: Plan, spans: Iterable[Span]) -> None:
     output = ReleaseAndAccount(plan)
     writer = output.writer
     contributions: dict[int, dict[int, list[Contributions]]] = defaultdict(lambda: defaultdict(list))
-    for (group, shard), piece in _read(plan, spans, writer, contributions_of):
+    # Not for a deployment, where no id is kept, nor for shards of users, which go by identities.
+    texts = TextTable() if plan.config.mode == "simulation" and plan.batching.n_shards == 1 else None
+    for (group, shard), piece in _read(plan, spans, writer, partial(contributions_of, texts=texts)):
         contributions[group][shard].append(piece)
     # Contributions to a group of windows are dropped as soon as it is counted.
     groups = ((group, contributions.pop(group, {})) for group in range(plan.batching.n_groups))

@@ -12,8 +12,9 @@ from small_configuration import START, made_up_events, small_sections
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.counting.contributions import Contributions, KeyLayout, crowded, decoded, union
-from penstock.pipeline.counting.count import contributions_of, count_group
+from penstock.pipeline.counting.contributions import Contributions, IdentityTable, KeyLayout, crowded, decoded, union
+from penstock.pipeline.counting.count import contributions_of, count_group, summarise_users
+from penstock.pipeline.counting.users import TextTable
 from penstock.pipeline.sources.base import EventBlock
 
 #: Whom two pieces of one block are about.
@@ -69,8 +70,40 @@ def test_counts_are_the_same_after_encoding(tmp_path, users, keep):
             assert np.array_equal(whole.counts, other.counts)
             assert np.array_equal(whole.bounded, other.bounded)
             assert whole.n_memberships == other.n_memberships
-            assert [part.tolist() for part in seen] == [part.tolist() for part in seen_too]
+            assert of_everybody(seen) == of_everybody(seen_too)
         assert whole.counts.sum() > whole.bounded.sum() > 0
+
+
+def of_everybody(seen):
+    """Windows and cells by identity."""
+    cells = np.split(seen.cells, np.cumsum(seen.n_cells)[:-1])
+    everybody = zip(map(tuple, seen.identities().tolist()), seen.n_windows.tolist(), map(np.ndarray.tolist, cells))
+    return {who: (n_windows, where) for who, n_windows, where in everybody}
+
+
+@pytest.mark.parametrize("most", [10**6, 20], ids=["one table", "full after some blocks"])
+@pytest.mark.parametrize("more", [{}, {"max_cells": 1, "keep": "first"}, {"max_cells": 1}])
+def test_texts_by_one_code_are_counted_as_by_their_digests(tmp_path, monkeypatch, more, most):
+    monkeypatch.setattr("penstock.pipeline.counting.users.MAX_TEXTS", most)
+    sections = small_sections(tmp_path)
+    sections["bounding"] = {**sections.get("bounding", {}), **more}
+    plan = make_plan(loads(json.dumps(sections)))
+    texts, ways = TextTable(), ({}, {})
+    for block in blocks(USERS["text"], n_blocks=9):
+        for table, pieces in zip((None, texts), ways):
+            for (group, _), piece in contributions_of(block, plan, texts=table)[1]:
+                pieces.setdefault(group, []).append(piece)
+    assert len(texts) >= min(most, len(USERS["text"]))
+    assert len(ways[0]) > 1
+    summaries = []
+    for pieces in ways:
+        counted = [count_group(group, pieces[group], plan) for group in sorted(pieces)]
+        figures = [(counts.counts.tolist(), counts.bounded.tolist(), counts.n_memberships) for counts, _ in counted]
+        summary = summarise_users([seen for _, seen in counted])
+        everybody = [of_everybody(seen) for _, seen in counted]
+        summaries.append((figures, everybody, {name: sorted(numbers) for name, numbers in summary.items()}))
+    assert summaries[0] == summaries[1]
+    assert np.sum(summaries[0][0][0][0]) > np.sum(summaries[0][0][0][1]) > 0
 
 
 def test_bare_keys_are_read_as_they_are_written(plan):
@@ -81,17 +114,20 @@ def test_bare_keys_are_read_as_they_are_written(plan):
 
 def test_ids_join_identities(plan):
     place = Contributions(plan.batching.layout.pack(np.array([7]), np.array([0]), np.array([2])))
-    number = Contributions(plan.batching.layout.pack(np.array([0]), np.array([0]), np.array([2])), np.array([[7, 0]]))
+    number = Contributions(
+        plan.batching.layout.pack(np.array([0]), np.array([0]), np.array([2])), IdentityTable(np.array([[7, 0]]))
+    )
     rows = union([place, number], plan.batching.layout, plan.bounds.keep).rows(plan.batching.layout, 1)
     assert (rows.user.tolist(), rows.window.tolist(), rows.cell.tolist()) == ([[7, 0]], [1], [2])
 
 
 def test_tables_that_pieces_share_are_joined_once(plan):
-    table = np.array([[9, 0], [4, 4], [4, 3]])
+    table = IdentityTable(np.array([[9, 0], [4, 4], [4, 3]]))
     layout = plan.batching.layout
     pieces = [Contributions(layout.pack(np.array([i]), np.array([0]), np.array([i])), table) for i in range(3)]
-    whole = union([*pieces, Contributions(pieces[0].keys, np.array([[4, 3]]))], plan.batching.layout, plan.bounds.keep)
-    assert whole.users.tolist() == [[4, 3], [4, 4], [9, 0]]
+    alone = Contributions(pieces[0].keys, IdentityTable(np.array([[4, 3]])))
+    whole = union([*pieces, alone], plan.batching.layout, plan.bounds.keep)
+    assert whole.users.identities.tolist() == [[4, 3], [4, 4], [9, 0]]
     assert [part.tolist() for part in layout.unpack(whole.keys)] == [[0, 0, 1, 2], [0] * 4, [0, 2, 1, 0]]
 
 
@@ -103,11 +139,12 @@ def test_more_than_a_key_can_hold_is_refused():
 
 
 def test_only_those_who_occur_are_looked_up(plan):
-    everybody = np.array([[i, i] for i in range(1000)])
+    everybody = IdentityTable(np.array([[i, i] for i in range(1000)]))
     window, cell = np.array([0, 0, 0]), np.array([0, 1, 2])
     pieces = [Contributions(plan.batching.layout.pack(np.array(own), window, cell), everybody) for own in OWN]
-    whole = union(pieces, plan.batching.layout, plan.bounds.keep)
-    assert whole.users.tolist() == [[3, 3], [8, 8], [999, 999]]
+    other = Contributions(pieces[0].keys[:1] & 1, IdentityTable(np.array([[8, 8]])))
+    whole = union([*pieces, other], plan.batching.layout, plan.bounds.keep)
+    assert whole.users.identities.tolist() == [[3, 3], [8, 8], [999, 999]]
     assert plan.batching.layout.unpack(whole.keys)[0].tolist() == [0, 0, 1, 2, 2]
 
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from penstock.pipeline.counting.contributions import Contributions, KeyLayout, distinct_keys
+from penstock.pipeline.counting.contributions import Contributions, IdentityTable, KeyLayout, distinct_keys
 from penstock.pipeline.counting.count import Visits, summarise_users, visits
 
 N_CELLS, GROUP = 9, 4
@@ -30,7 +30,8 @@ def test_cells_and_windows_of_every_user(kinds: tuple[str, ...]) -> None:
             windows[tuple(who)].add(group * GROUP + int(when))
         layout, table = KeyLayout(GROUP, N_CELLS), None
         if kind != "small":
-            table, user = np.unique(identity, axis=0, return_inverse=True)
+            identities, user = np.unique(identity, axis=0, return_inverse=True)
+            table = IdentityTable(identities)
         found.append(visits(Contributions(distinct_keys(layout.pack(user.ravel(), window, cell)), table), layout))
     summary = summarise_users(found)
     assert summary == {
