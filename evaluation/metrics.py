@@ -149,6 +149,7 @@ def metric_names() -> tuple[str, ...]:
 def metric_called(name: str) -> Metric | None:
     """Return a metric, or None; one of an installed package is imported first.
 
+    >>> from penstock.evaluation.utility import metric_called  # which has penstock's own
     >>> metric_called("mae").unit, metric_called("mea")
     ('people', None)
     """

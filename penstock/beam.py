@@ -1,6 +1,7 @@
 """The transforms of a run, for an Apache Beam pipeline of one's own.
 
-Events flow through them in this order; each docstring says what it takes and returns.
+`Release` is all of them in one. Alone, events flow through them in this order; each docstring says what it takes and
+returns.
 
 ``ReadEvents`` or ``EventsToBlocks`` → ``CountDistinctUsers`` → ``ReleaseInOrder`` → ``WriteReleases`` →
 ``ReleasesToRows`` and ``Account``; ``TallyRows`` takes the row counts of counting and releasing, and ``require_used``
@@ -41,7 +42,7 @@ from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.output.checkpoint import plan_in_folder as make_plan
 from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.runners.beam import IN_PROCESS
-from penstock.pipeline.runners.beam.adapters import EventsToBlocks, ReleasesToRows, require_used
+from penstock.pipeline.runners.beam.adapters import EventsToBlocks, Release, ReleasesToRows, require_used
 from penstock.pipeline.runners.beam.coders import NamedBlock
 from penstock.pipeline.runners.beam.graph import (
     Account,
@@ -65,6 +66,7 @@ __all__ = [
     "NamedBlock",
     "Plan",
     "ReadEvents",
+    "Release",
     "ReleaseInOrder",
     "ReleaseTraces",
     "ReleasesToRows",

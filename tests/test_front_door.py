@@ -6,7 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -27,6 +27,7 @@ from penstock.beam import (
     Account,
     CountDistinctUsers,
     EventsToBlocks,
+    Release,
     ReleaseInOrder,
     ReleasesToRows,
     TallyRows,
@@ -334,6 +335,72 @@ def test_a_beam_pipeline_of_ones_own_releases_its_own_events(tmp_path):
         _ = (counted["rows"], released["rows"]) | TallyRows(plan)
         rows = written | ReleasesToRows(plan) | beam.Map(lambda row: (row["window"], row["cell"], row["value"]))
         assert_that(rows, equal_to(expected.select("window", "cell", "value").rows()))
+
+
+def test_one_transform_releases_what_a_run_does(tmp_path):
+    """Events as people have them; what cannot be read is an output, and in the folder of the run."""
+    value = sections(tmp_path)
+    expected = penstock.run(value).releases
+    first = datetime(2024, 1, 1, 0, 1, tzinfo=UTC)
+    events = [
+        {"user": "ann", "time": "2024-01-01T01:01:00+01:00", "place": "market"},
+        {"user": "bob", "time": first, "place": "market", "further": 1},
+        {"user": "ann", "time": first.replace(tzinfo=None), "place": "market"},
+        {"user": "cid", "time": START + 2 * HOUR + 60_000, "place": "harbour"},
+        {"user": None, "time": START, "place": "harbour"},
+        {"user": "dan", "time": "yesterday", "place": "harbour"},
+        {"user": "eve", "time": START},
+        {"user": True, "time": float("nan"), "place": 7},
+    ]
+    folder = tmp_path / "own"
+    with beam.Pipeline(runner=IN_PROCESS) as pipeline:
+        made = pipeline | beam.Create(events) | Release(penstock.load(value), folder)
+        rows = made["rows"] | beam.Map(lambda row: (row["window"], row["cell"], row["value"]))
+        assert_that(rows, equal_to(expected.select("window", "cell", "value").rows()))
+        reasons = made["rejects"] | beam.Map(lambda row: row["reason"])
+        missing = "user is missing (or is no integer)"
+        assert_that(reasons, equal_to([missing, "time cannot be read", "place is empty", missing]), "reasons")
+        outcomes = {"rows": 8, "used": 4, "late": 0, "out_of_area": 0, "out_of_time": 0, "rejected": 4}
+        assert_that(made["outcomes"], equal_to([outcomes]), "outcomes")
+    kept = [path.read_text().splitlines() for path in folder.rglob("*") if path.is_file() and "rejects" in str(path)]
+    assert sum(map(len, kept)) == 4
+
+
+def test_users_are_text_unless_they_are_declared_whole_numbers():
+    given = [{"user": user, "time": START, "place": "a"} for user in (7, "7", 7.0, np.int32(8), 2**64)]
+    assert EventsToBlocks()._block(given).block.frame["user"].to_list() == ["7", "7", "8", str(2**64)]
+    assert EventsToBlocks(user_type="integer")._block(given).block.frame["user"].to_list() == [7, 8]
+
+
+def test_what_one_transform_cannot_release_is_refused_by_name(tmp_path):
+    config = penstock.load(sections(tmp_path))
+    with pytest.raises(ParameterError, match=r"EventsToBlocks\.user_type: 'text'"):
+        Release(config, tmp_path / "own", user_type="text")  # type: ignore[arg-type]
+    grid = {"type": "grid", "south": 37.74, "north": 37.82, "west": -122.47, "east": -122.37, "rows": 2, "columns": 2}
+    source = {"type": "synthetic", "from": "2024-01-01T00:00:00Z", "until": "2024-01-01T02:00:00Z"}
+    noise = {"type": "planar_laplace", "epsilon": 1.0, "radius": 100.0}
+    windows = {"type": "timestamps"}
+    changes: dict[str, Any] = {
+        "space": grid,
+        "source": source,
+        "mechanism": noise,
+        "windows": windows,
+        "accountants": [],
+    }
+    traces = sections(tmp_path, **changes)
+    del traces["bounding"]
+    with pytest.raises(ParameterError, match="ReleaseTraces is for traces"):
+        Release(penstock.load(traces), tmp_path / "own")
+    changes = {"space": grid, "source": {"type": "stream", "of": source}}
+    with pytest.raises(ParameterError, match=r"Release\.config\.source\.type: 'stream' .* finite input"):
+        Release(penstock.load(sections(tmp_path, **changes)), tmp_path / "own")
+    with (
+        pytest.raises(Exception, match="an event is a mapping with user, time and place; not"),
+        beam.Pipeline(runner=IN_PROCESS) as pipeline,
+    ):
+        _ = pipeline | beam.Create([("ann", START)]) | EventsToBlocks()
+    with pytest.raises(Exception, match="no row could be used"), beam.Pipeline(runner=IN_PROCESS) as pipeline:
+        _ = pipeline | beam.Create([{"user": "ann", "time": START}]) | Release(config, tmp_path / "nobody")
 
 
 @pytest.mark.parametrize("place", ["market", "elsewhere"])

@@ -3,40 +3,62 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
 
 import apache_beam as beam
+import numpy as np
 import polars as pl
 from apache_beam.typehints import Any as AnyType
 from apache_beam.typehints import Dict
 from apache_beam.typehints.decorators import with_input_types, with_output_types
 
-from penstock.mechanisms.core.plugin import DataError
+from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.spec import STREAM
+from penstock.pipeline.output.checkpoint import plan_in_folder
 from penstock.pipeline.output.tables import releases_table
 from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.runners.beam.coders import NamedBlock, decode_rows
-from penstock.pipeline.runners.beam.step import PlanTransform, Step, redacted
-from penstock.pipeline.sources.base import EventBlock
+from penstock.pipeline.runners.beam.graph import (
+    Account,
+    CountDistinctUsers,
+    ReleaseInOrder,
+    TallyRows,
+    WriteReleases,
+)
+from penstock.pipeline.runners.beam.step import ROWS, PlanTransform, Step, redacted
+from penstock.pipeline.sources.base import SOURCES, EventBlock, LiveSource, Reject
+from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, reasons, sound_rows
+from penstock.pipeline.sources.reading.times import EARLIEST, LATEST, TimeFormat
 
 #: Events that travel together: what each element of a pipeline costs is paid once for all of them.
 BLOCK_ROWS = 100_000
-_COLUMNS = {"time": pl.Int64, "latitude": pl.Float64, "longitude": pl.Float64, "place": pl.String}
 _ROW = Dict[str, AnyType]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @with_output_types(NamedBlock)
 class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
     """Batch events of finite input into the blocks that `CountDistinctUsers` takes.
 
-    An event is a mapping with ``user`` (whole number or text), ``time`` (milliseconds since 1970 UTC), and ``place``
-    (text) or ``latitude`` and ``longitude`` (degrees), as the configured space reads them. It holds no null.
+    An event is a mapping with ``user``, ``time``, and ``latitude`` and ``longitude`` or ``place``. Times are datetimes,
+    ISO 8601 texts, or milliseconds since 1970 UTC. What is missing, None, not finite or out of range makes a rejected
+    row, with its reason, as in a file.
 
     Parameters
     ----------
     block_rows
         Most events of a block.
+    user_type
+        ``string``: 7 and ``"7"`` are the same user; ``integer``, for whole numbers below 2⁶³: others are rejected.
+    time_zone
+        Zone of times written without an offset.
+    columns
+        The columns of an event that are read, ``user`` and ``time`` apart; None: those that the first event of a batch
+        has.
 
     Returns
     -------
@@ -44,20 +66,162 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
 
     Examples
     --------
+    >>> events = [{"user": "ann", "time": "2024-01-01T00:01:00Z", "place": "harbour"}, {"user": None, "time": 0}]
     >>> with beam.Pipeline(runner="apache_beam.runners.portability.fn_api_runner.FnApiRunner") as pipeline:
-    ...     events = pipeline | beam.Create([{"user": "ann", "time": 1704067260000, "place": "harbour"}])
-    ...     _ = events | EventsToBlocks() | beam.Map(lambda named: print(named.block.n_rows))
-    1
+    ...     blocks = pipeline | beam.Create([events]) | beam.FlatMap(list) | EventsToBlocks()
+    ...     _ = blocks | beam.FlatMap(lambda named: named.block.rejects) | beam.Map(lambda one: print(one.reason))
+    user is missing (or is no integer)
     """
 
-    def __init__(self, block_rows: int = BLOCK_ROWS) -> None:
+    def __init__(
+        self,
+        block_rows: int = BLOCK_ROWS,
+        user_type: Literal["string", "integer"] = "string",
+        time_zone: str = "UTC",
+        columns: Sequence[str] | None = None,
+    ) -> None:
         super().__init__()
-        self.block_rows = block_rows
+        if user_type not in ("string", "integer"):
+            raise ParameterError("EventsToBlocks.user_type", user_type, "string or integer")
+        self.block_rows, self.columns = block_rows, columns
+        self.users = {"string": pl.String, "integer": pl.Int64}[user_type]
+        self.times = TimeFormat("iso", time_zone)
 
     def expand(self, events: Any) -> Any:
         """Attach the steps."""
+        if not getattr(events, "is_bounded", True):
+            raise DataError("EventsToBlocks: the events are unbounded; a stream needs the watermarks of ReadEvents")
         batches = events | "Batch" >> beam.BatchElements(min_batch_size=1_000, max_batch_size=self.block_rows)
-        return batches | "Block" >> beam.Map(_block).with_output_types(NamedBlock)
+        return batches | "Block" >> beam.Map(self._block).with_output_types(NamedBlock)
+
+    def _block(self, events: Iterable[Any]) -> NamedBlock:
+        """A block of events; the same events have the same name, which a repeated bundle must keep."""
+        rows = list(events)
+        if strange := next((row for row in rows if not isinstance(row, Mapping)), None):
+            raise DataError(f"EventsToBlocks: an event is a mapping with user, time and place; not {strange!r}")
+        columns = self.columns or [name for name in ("latitude", "longitude", "place") if name in rows[0]]
+        name = f"events/{hashlib.sha256(repr(rows).encode()).hexdigest()[:24]}"
+        frame = pl.DataFrame(
+            {"user": pl.Series([_user(row.get("user"), self.users) for row in rows], dtype=self.users)}
+            | {"time": self._milliseconds([row.get("time") for row in rows])}
+            | {column: _READ[column](row.get(column) for row in rows) for column in columns}
+        )
+        is_sound = sound_rows(frame)
+        bad = (~is_sound).arg_true().to_list()
+        texts = zip(bad, reasons(frame[bad]) if bad else ())
+        rejects = [Reject(name, i + 1, reason, str(rows[i])[:MAX_RAW_CHARACTERS]) for i, reason in texts]
+        return NamedBlock(name, EventBlock(frame.filter(is_sound), len(rows), tuple(rejects)))
+
+    def _milliseconds(self, times: Sequence[Any]) -> pl.Series:
+        """Times in milliseconds since 1970 UTC; null where one cannot be read."""
+        texts = pl.Series([_text_of_time(time) for time in times], dtype=pl.String)
+        numbers = pl.Series([_instant(time) for time in times], dtype=pl.Int64)
+        return numbers.zip_with(texts.is_null(), self.times.milliseconds(texts))
+
+
+def _instant(time: Any) -> int | None:
+    """Milliseconds of a whole number or a datetime with an offset."""
+    if isinstance(time, datetime) and time == time and time.tzinfo is not None:  # pandas' NaT is not itself
+        return (time - _EPOCH) // timedelta(milliseconds=1)
+    whole = isinstance(time, int | np.integer) and not isinstance(time, bool)
+    return int(time) if whole and EARLIEST <= time <= LATEST else None
+
+
+def _text_of_time(time: Any) -> str | None:
+    """A text, or a datetime without an offset as one."""
+    if isinstance(time, datetime) and time == time and time.tzinfo is None:
+        return time.isoformat()
+    return time if isinstance(time, str) else None
+
+
+def _user(user: Any, kind: type[pl.DataType]) -> str | int | None:
+    """A user as the declared type; None where it is none."""
+    if isinstance(user, bool) or not isinstance(user, str | int | np.integer):
+        return None
+    if kind == pl.String:
+        return str(user)
+    return int(user) if not isinstance(user, str) and abs(int(user)) < 2**63 else None
+
+
+def _coordinates(values: Iterable[Any]) -> pl.Series:
+    numbers = (float, int, np.floating, np.integer)
+    known = [float(v) if isinstance(v, numbers) and not isinstance(v, bool) else None for v in values]
+    return pl.Series(known, dtype=pl.Float64)
+
+
+def _places(values: Iterable[Any]) -> pl.Series:
+    return pl.Series([value if isinstance(value, str) else None for value in values], dtype=pl.String)
+
+
+#: What reads a column of events.
+_READ = {"latitude": _coordinates, "longitude": _coordinates, "place": _places}
+
+
+class Release(beam.PTransform[Any, Any]):  # type: ignore[misc]
+    """Release counts of finite events by a configuration: all transforms of a run in one.
+
+    Everything that `penstock.run` writes into the folder of the run while it releases is written, charges first. No row
+    leaves before all events are counted, and the pipeline fails if none of them could be used.
+
+    Parameters
+    ----------
+    config
+        The configuration, of whose ``source`` only ``from``, ``until`` and ``time_zone`` are used. It releases counts.
+    folder
+        Folder of this run alone, which all workers see; None: the configuration's ``output.path``.
+    user_type
+        As of `EventsToBlocks`.
+
+    Returns
+    -------
+    ``{"rows": …, "rejects": …, "outcomes": …}``, each a PCollection of mappings: the released rows, with the columns of
+    ``public/releases.parquet``; the rows that could not be read, for the operator only; and once, the rows by outcome.
+
+    Raises
+    ------
+    DataError
+        At the end of the pipeline, if no row could be used; at once for unbounded events.
+    ParameterError
+        If the configuration releases traces.
+    """
+
+    def __init__(
+        self, config: RunConfig, folder: str | Path | None = None, user_type: Literal["string", "integer"] = "string"
+    ) -> None:
+        super().__init__()
+        if any(step.guarantee.on_points for step in config.mechanism):
+            raise ParameterError("Release.config", config.name, "of a release of counts; ReleaseTraces is for traces")
+        if isinstance(config.source, LiveSource):
+            kind = SOURCES.name_of(type(config.source))
+            raise ParameterError(
+                "Release.config.source.type", kind, "one of finite input; penstock.run follows streams"
+            )
+        self.plan = plan_in_folder(config, Path(folder or config.output.path))
+        time_zone = getattr(config.source, "time_zone", "UTC")
+        self.blocks = EventsToBlocks(user_type=user_type, time_zone=time_zone, columns=config.space.reads)
+
+    def expand(self, events: Any) -> dict[str, Any]:
+        """Attach all transforms."""
+        plan = self.plan
+        blocks = events | "EventsToBlocks" >> self.blocks
+        counted = blocks | "CountDistinctUsers" >> CountDistinctUsers(plan)
+        released = counted["counts"] | "ReleaseInOrder" >> ReleaseInOrder(plan)
+        written = released["releases"] | "WriteReleases" >> WriteReleases(plan)
+        _ = written | "Account" >> Account(plan)
+        tally = (counted[ROWS], released[ROWS]) | "TallyRows" >> TallyRows(plan)
+        outcomes = tally | "RequireUsed" >> beam.Map(require_used).with_output_types(Dict[str, int])
+        rows = written | "ReleasesToRows" >> ReleasesToRows(plan)
+        used = beam.pvalue.AsSingleton(outcomes)
+        return {
+            "rows": rows | "AfterAllAreCounted" >> beam.Map(lambda row, _: row, used).with_output_types(_ROW),
+            "rejects": blocks | "Rejects" >> beam.FlatMap(_rejects).with_output_types(_ROW),
+            "outcomes": outcomes,
+        }
+
+
+def _rejects(named: NamedBlock) -> list[dict[str, Any]]:
+    """Rejected rows of a block, as lines of ``rejects.jsonl`` have them."""
+    return [reject.as_dict() for reject in named.block.rejects]
 
 
 @with_input_types(Batch)
@@ -92,16 +256,6 @@ class _Rows(Step):
             yield from table.to_pylist()
 
 
-def _block(events: Iterable[Mapping[str, Any]]) -> NamedBlock:
-    """A block of events; the same events have the same name, which a repeated bundle must keep."""
-    rows = list(events)
-    known = {name: kind for name, kind in _COLUMNS.items() if name in rows[0]}
-    users = pl.Int64 if isinstance(rows[0]["user"], int) else pl.String
-    frame = pl.DataFrame(rows, schema={"user": users, **known})
-    name = hashlib.sha256(repr(rows).encode()).hexdigest()[:24]
-    return NamedBlock(f"events/{name}", EventBlock(frame, len(rows)))
-
-
 def require_used(tally: bytes) -> dict[str, int]:
     """Row counts by outcome, from what `TallyRows` returns; fail the pipeline where no row was used.
 
@@ -117,6 +271,6 @@ def require_used(tally: bytes) -> dict[str, int]:
     outcomes = {name: getattr(counts, name) for name in ("rows", "used", "late", "out_of_area", "out_of_time")}
     outcomes["rejected"] = sum(counts.rejected.values())
     if not counts.used:
-        said = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in outcomes.items() if name != "used")
-        raise DataError(f"no row could be used ({said}): what was released counts no one")
+        numbers = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in outcomes.items() if name != "used")
+        raise DataError(f"no row could be used ({numbers}): what was released counts no one")
     return outcomes
