@@ -14,7 +14,7 @@ from penstock.pipeline import DONE, FAILED, INTERRUPTED, STOPPED
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import check_local
-from penstock.pipeline.counting import input_check
+from penstock.pipeline.counting import input_check, plausibility
 from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.monitoring.redaction import explained, redact_errors
 from penstock.pipeline.output import checkpoint, files
@@ -261,8 +261,7 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
     )
     if offsets:
         manifest["offsets"] = offsets
-    if lost := input_check.lost(equation):
-        manifest["unused"] = input_check.why_unused(lost, input_check.sample_of(_recorded(plan)), plan)
+    manifest |= _remarks(plan, equation, is_made_up=not manifest["inputs"])
     if files.keeps_truth(plan):
         from penstock.pipeline.output.utility import write_utility
 
@@ -275,6 +274,17 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
     )
     files.write_json(plan.folder / "operator" / "manifest.json", manifest)
     return _done(plan, manifest)
+
+
+def _remarks(plan: Plan, equation: dict[str, Any], is_made_up: bool) -> dict[str, Any]:
+    """Return why most rows were not used and what is doubtful about the others, for the operator alone."""
+    lost = input_check.lost(equation)
+    if is_made_up and not lost:
+        return {}
+    sample = input_check.sample_of(_recorded(plan))
+    unused = {"unused": input_check.why_unused(lost, sample, plan)} if lost else {}
+    doubts = plausibility.doubts(sample, plan, plan.config.source.recorded) if sample else []
+    return unused | ({"doubts": doubts} if doubts else {})
 
 
 def _ending(plan: Plan, unfinished: str | None) -> tuple[int, str]:

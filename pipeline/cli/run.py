@@ -184,6 +184,7 @@ def summary(result: Result) -> str:
             lines.append(f"  {result.folder / name}")
     if quiet := manifest.get("quiet_by_day"):
         lines.append(f"CAUTION   {zone_in_words(**quiet)}")
+    lines += [f"CAUTION   {words}" for words in manifest.get("doubts", ())]
     if unused := manifest.get("unused"):
         lines.append(f"WARNING   half of the rows or more were not used: {unused}")
     return "\n".join(lines)

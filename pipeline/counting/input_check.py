@@ -102,7 +102,7 @@ def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], plan: Core
     cures: dict[str, Callable[[], str]] = {
         "rejected": lambda: _for_rejects(reason),
         "late": lambda: "Is windows.allowed_lateness too short for how disordered the events are?",
-        "out_of_area": lambda: _for_places(pl.concat([block.frame for block in sample]), plan),
+        "out_of_area": lambda: cure_for_places(pl.concat([block.frame for block in sample]), plan),
         "out_of_time": lambda: _for_times(pl.concat([block.frame for block in sample]), plan),
     }
     cure = cures[outcome]() if sample or outcome in ("rejected", "late") else ""
@@ -121,7 +121,8 @@ def _for_rejects(reason: str) -> str:
     return "Is another column meant in source.columns?"
 
 
-def _for_places(frame: pl.DataFrame, plan: CoreSpec) -> str:
+def cure_for_places(frame: pl.DataFrame, plan: CoreSpec) -> str:
+    """Return what would probably bring rows that are in no cell into one."""
     if "latitude" not in plan.space.reads or not {"latitude", "longitude"} <= set(frame.columns):
         return "Are the places of the space named as in the input?"
     frame = frame.filter(cells_of(frame, plan) < 0)

@@ -463,6 +463,7 @@ def _rows(run: Run) -> list[Notice]:
         remark = max(OUTCOMES[1:], key=lambda outcome: int(explained[outcome]))  # it is about these
     if quiet := run.operator.get("quiet_by_day"):
         notices.append(Notice("caution", "another time zone", zone_in_words(**quiet)))
+    notices += [Notice("caution", "look at the input", f"{words}.") for words in run.operator.get("doubts", ())]
     for outcome, title, text in (
         ("rejected", "rejected rows", "that could not be read"),
         ("late", "late rows", "that came after the window was final"),
