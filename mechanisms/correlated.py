@@ -167,6 +167,13 @@ class Correlated(Mechanism):
         moved = Sensitivity(np.inf, l2_squared)  # no pure noise is added
         return (Linked(NOISE_FAMILIES[self.noise].event(moved, self._sigma(state))),)
 
+    def measured(self, facts: Facts) -> tuple[Array, None, float]:
+        """The mixtures of windows (see `core.observation.Measured`)."""
+        entries = np.append(strategy(self.band), 0.0) / GRID
+        lag = np.subtract.outer(windows := np.arange(facts.n_windows or 0), windows)
+        mixed = entries[np.where((lag >= 0) & (lag < self.band), lag, self.band)]
+        return mixed, None, self._sigma(self.start(facts)) / GRID
+
     def _sigma(self, state: State) -> float:
         """Standard deviation of the noise, in parts of GRID."""
         squared = float(np.max(state["max_cells"])) * squared_sensitivity(strategy(self.band), self.w)

@@ -86,9 +86,7 @@ class Hierarchy(Mechanism):
         """Publish one window."""
         sigma = self._sigma(state)
         # A cell without a sensor is publicly empty, here as in the groups that it belongs to.
-        levels = [counts if window.active is None else np.where(window.active, counts, 0)]
-        while levels[-1].shape[-1] > 1:
-            levels.append(_by_parent(levels[-1], self.fan_out).sum(-1))
+        levels = self._levels(counts if window.active is None else np.where(window.active, counts, 0))
         nodes = np.concatenate(levels, -1)
         ends = np.cumsum([level.shape[-1] for level in levels])[:-1]
         measured = np.split(NOISE_FAMILIES[self.noise].add(noise, nodes, sigma), ends, -1)
@@ -100,6 +98,18 @@ class Hierarchy(Mechanism):
         """The same in every window."""
         moved = Sensitivity(np.inf, float(state["sensitivity"].max()))  # no pure noise is added
         return (NOISE_FAMILIES[self.noise].event(moved, self._sigma(state)),)
+
+    def measured(self, facts: Facts) -> tuple[None, Array, float]:
+        """The counts of all nodes, as sums of cells (see `core.observation.Measured`)."""
+        nodes = np.concatenate(self._levels(np.eye(facts.n_cells)), -1)
+        return None, nodes, self._sigma(self.start(facts))
+
+    def _levels(self, counts: NDArray[Any]) -> list[NDArray[Any]]:
+        """Counts of the nodes of each level, cells first."""
+        levels = [counts]
+        while levels[-1].shape[-1] > 1:
+            levels.append(_by_parent(levels[-1], self.fan_out).sum(-1))
+        return levels
 
     def _sigma(self, state: State) -> float:
         if self.sigma is not None:

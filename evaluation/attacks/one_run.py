@@ -1,139 +1,209 @@
-"""Privacy audit in one run: how well a release tells who of many planted people is in it bounds its ε from below.
+"""Bounds from below on what one person loses, from guesses about people who were planted by the toss of a coin.
 
-Many *canaries* are planted, each present by the toss of a coin of its own. The release is made once. An adversary who
-knows everything but the coins guesses some of them and abstains from the others. Where every person's share of the
-release is (ε, δ)-differentially private, each guess is right with probability e^ε/(1 + e^ε) at most, whatever the other
-coins are, so that the number of right guesses is bounded by a binomial variable. More right guesses than that are
-evidence of a larger ε.
+Many *canaries* are planted in what is released, each present by a coin of its own. An adversary who knows all but the
+coins guesses them from the releases. What a mechanism claims bounds how often a guess can be right; more right guesses
+than that refute the claim, and how much larger it would have to be is bounded from below.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, logsumexp
 from scipy.stats import binom
 
-from penstock.mechanisms.core.contract import Release
+Array = NDArray[np.float64]
 
-#: Shares of the canaries that are guessed, one half of them as present: the best one is reported, at a fair level.
+#: Shares of the guesses that are counted, those with the largest scores: the best share is reported, at a fair level.
 SHARES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
-#: ε above which no search goes: a release without noise is beyond every bound.
-LARGEST = 64.0
+#: Shares of the capital that are set on a round, as many bets at a time.
+STAKES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
+#: Multiple of a claim above which no search goes, and the smallest claim that there is a multiple of.
+LARGEST, SMALLEST_CLAIM = 1024.0, 1e-3
 
 
 @dataclass(frozen=True)
-class OneRunBound:
-    """Lower bound on ε from the guesses about one run."""
+class Guesses:
+    """What releases tell of planted people: one entry a person.
 
-    epsilon: float  # ε that the release exceeds, at ``confidence``; 0 where the guesses show nothing
-    # `n_canaries`, `n_guesses`, `n_right`: people planted, guesses of the share that gives the bound, and how
-    # many of them were right
+    Parameters
+    ----------
+    scores
+        Log-likelihood ratio of presence and absence, as the adversary takes it: its sign is the guess, its size how
+        sure; 0: no guess.
+    present
+        Whether the person was there.
+    claims
+        Loss that is claimed of that person, in ε or ρ: a function of what was released before (in ε: of all that was
+        released).
+    rounds
+        Number of the stretch of one run in which the person was planted, from 0; people of a round are planted, and
+        released, together.
+    """
+
+    scores: Array
+    present: NDArray[np.bool_]
+    claims: Array
+    rounds: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, runs: Sequence[Guesses]) -> Guesses:
+        """Guesses about several runs, one after the other."""
+        before = np.cumsum([0, *(int(run.rounds.max(initial=-1)) + 1 for run in runs)])
+        return cls(
+            np.concatenate([run.scores for run in runs]),
+            np.concatenate([run.present for run in runs]),
+            np.concatenate([run.claims for run in runs]),
+            np.concatenate([run.rounds + first for run, first in zip(runs, before)]),
+        )
+
+    @property
+    def right(self) -> Array:
+        """1 where the guess is right, 0 where it is wrong, 1/2 where there is none."""
+        return np.where(self.scores == 0, 0.5, (self.scores > 0) == self.present)
+
+
+@dataclass(frozen=True)
+class LowerBound:
+    """Lower bound on the multiple of what is claimed that is lost."""
+
+    factor: float  # above 1 the claims are refuted at ``confidence``; 0 where the guesses show nothing
+    claim: float  # the largest claim, in ε or ρ
+    # `n_canaries`, `n_guesses`, `n_right`: people planted, guesses that gave the bound, and how many were right
     n_canaries: int
     n_guesses: int
     n_right: int
-    delta: float  # δ at which the bound holds
     confidence: float  # probability with which the bound is right
 
+    @property
+    def amount(self) -> float:
+        """Lower bound on the loss of those of whom most is claimed, in ε or ρ; claims are taken to scale together."""
+        return self.factor * self.claim
 
-def evidence(release: Release, absent: NDArray[np.int64], present: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Log-likelihood ratio of two count vectors given one release, cell by cell; 0 where nothing was published.
+
+def log_ratio(far: NDArray[Any], near: NDArray[Any], scale: Any, is_gaussian: bool) -> Array:
+    """Log-likelihood ratio of noise being ``near`` and being ``far``, where it is known to be one of the two.
 
     Exact for real Laplace and Gaussian noise, and for discrete noise up to what is lost by taking it for real.
 
-    `absent`, `present`: counts, of a shape that broadcasts against the released values.
-
-    >>> noisy = Release(window=1, values=np.array([3.0, 1.0]), noise="laplace", scale=2.0)
-    >>> evidence(noisy, np.array([2, 2]), np.array([3, 3])).tolist()
+    >>> log_ratio(np.array([1.0, -1.0]), np.array([0.0, -2.0]), 2.0, is_gaussian=False).tolist()
     [0.5, -0.5]
     """
-    values = np.asarray(release.values, np.float64)
-    published = np.asarray(release.action) == "published"
-    scale = np.asarray(release.scale, np.float64)
-    usable = np.isfinite(scale) & (scale > 0)
-    width = np.where(usable, scale, 1.0)
-    far, near = np.abs(values - absent), np.abs(values - present)
-    gain = (far**2 - near**2) / (2 * width**2) if "gaussian" in release.noise else (far - near) / width
-    known = np.isfinite(values) & (published[..., None] if published.ndim else published)
-    return np.where(known, gain, 0.0)
+    if is_gaussian:
+        return np.asarray((far**2 - near**2) / (2 * np.square(scale)))
+    return np.asarray((np.abs(far) - np.abs(near)) / scale)
 
 
-def p_value(n_canaries: int, n_guesses: int, n_right: int, epsilon: float, delta: float = 0.0) -> float:
-    """Largest probability with which an (ε, δ)-private release lets this many guesses be right.
+def largest_accuracy(claims: Array, concentrated: bool) -> Array:
+    """Largest probability with which the toss of a fair coin is guessed from what it decides, at a loss of ε or ρ.
 
-    Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023, theorem 5.2.
+    Under ε the odds of presence, 1 before, are at most e^ε afterwards. Under ρ let p and q be the probabilities with
+    which a guess of presence is made of somebody present and absent. Turning the coin round as well gives a guess with
+    1 − q and 1 − p; of both in equal parts the accuracy a = (1 + p − q)/2 is the same and, Rényi divergence being
+    convex, the loss no larger. So a and 1 − a have a Kullback-Leibler divergence, the Rényi divergence of order 1, of
+    at most ρ: e·tanh(e/2) ≤ ρ for e = ln(a/(1 − a)).
 
-    Examples
-    --------
-    >>> p_value(10, 10, 10, 0.0) == 0.5**10  # fair coins
-    True
-    >>> p_value(100, 100, 80, 1.0) < 0.1 < p_value(100, 100, 80, 1.3)
-    True
+    >>> largest_accuracy(np.array([1.0, 0.5]), concentrated=False).round(3).tolist()
+    [0.731, 0.622]
+    >>> largest_accuracy(np.array([0.5]), concentrated=True).round(3).tolist()
+    [0.74]
     """
-    right = float(expit(epsilon))
-    tail = float(binom.sf(n_right - 1, n_guesses, right))
-    if delta > 0:
-        # What the tail gains if i guesses are given away, for the i that pays most; below the mass it gains nothing.
-        lowest = math.floor(n_guesses * right - 12 * math.sqrt(n_guesses * right * (1 - right))) - 1
-        fewer = np.arange(n_right - 1, max(min(lowest, n_right - 2), -1), -1)
-        gained = np.cumsum(binom.pmf(fewer, n_guesses, right))
-        tail += 2 * n_canaries * delta * float(np.max(gained / np.arange(1, len(fewer) + 1), initial=0.0))
-    return min(tail, 1.0)
-
-
-def least_epsilon(n_canaries: int, n_guesses: int, n_right: int, delta: float, level: float) -> float:
-    """Largest ε whose `p_value` is at most ``level``: anything up to it is refuted. 0 where nothing is.
-
-    Examples
-    --------
-    >>> round(least_epsilon(1000, 1000, 731, 0.0, 0.05), 2)  # ln(.731/.269) is 1
-    0.88
-    >>> least_epsilon(1000, 1000, 500, 0.0, 0.05)
-    0.0
-    """
-    low, high = 0.0, LARGEST
-    if p_value(n_canaries, n_guesses, n_right, low, delta) > level:
-        return 0.0
+    if not concentrated:
+        return np.asarray(expit(claims))
+    low, high = np.zeros(len(claims)), (claims + np.sqrt(claims**2 + 8 * claims)) / 2  # tanh x ≥ x/(1 + x)
     for _ in range(50):
         middle = (low + high) / 2
-        if p_value(n_canaries, n_guesses, n_right, middle, delta) <= level:
-            low = middle
-        else:
-            high = middle
-    return low
+        fits = middle * np.tanh(middle / 2) <= claims
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    return np.asarray(expit(high))
 
 
-def one_run_bound(
-    scores: NDArray[np.float64], present: NDArray[np.bool_], delta: float = 0.0, confidence: float = 0.95
-) -> OneRunBound:
-    """Lower bound on ε from the score of every canary, larger where it looks present.
+def lower_bound(guesses: Guesses, concentrated: bool = False, confidence: float = 0.999) -> LowerBound:
+    """Bound from below the multiple f of the claims that is lost.
 
-    The most and the least suspicious are guessed. Which share of them is guessed is chosen afterwards among `SHARES`,
-    each tested at its part of the level (Bonferroni), so that the bound holds at ``confidence``.
+    Let H(f) say that nobody loses more than f times the claim. Where H(f) holds it is refuted with probability
+    1 − ``confidence`` at most, and what refutes it refutes every smaller f. So the largest f that is refuted, which is
+    returned, is above the smallest that holds with no larger probability, however releases depend on each other.
 
-    `scores`, `present`: score of each canary and whether it was there, shape (n_canaries,).
+    *In ε.* Given all that was released and the coins of others, the odds of each coin are within e^±fε: Bayes' theorem
+    on two inputs that differ in one person. Which coins are guessed, and how, is a function of the releases. One after
+    the other each guess is right with probability π = e^fε/(1 + e^fε) at most, whatever the guesses before it were, so
+    the number of right ones is no larger than a sum of independent coins of the probabilities π (Steinke, Nasr and
+    Jagielski 2023, theorem 5.2). Where it is at least 1 above the mean of that sum, the tail is no larger than that of
+    the binomial law of the same mean (Hoeffding 1956, theorem 4). Of the `SHARES` of the guesses, surest first, each
+    is tested at its part of the level.
+
+    *In ρ.* No such statement holds for many coins at once, since ρ bounds losses on the average. But the share of right
+    guesses in a round has an expectation of at most `largest_accuracy` given the rounds before, since each guess has,
+    however they depend on each other. Hence a bet of a part s of one's capital on a round, which pays
+    1 − s + s · (share that is right)/(largest accuracy), is not favourable, and the mean of some capitals of 1 is 20 in
+    the end with a probability of 1/20 at most (Ville 1939; Waudby-Smith and Ramdas 2024).
 
     Examples
     --------
     >>> random = np.random.default_rng(1)
     >>> coins = random.random(2000) < 0.5
     >>> one, other = random.geometric(1 - np.exp(-1), (2, 2000))  # their difference is discrete Laplace noise, of ε = 1
-    >>> bound = one_run_bound(np.sign(one - other + coins - 0.5), coins)
-    >>> 0.7 < bound.epsilon < 1
+    >>> scores = np.sign(one - other + coins - 0.5)
+    >>> 0.7 < lower_bound(Guesses(scores, coins, np.ones(2000), np.arange(2000))).factor < 1
     True
     """
-    n_canaries = len(scores)
-    order = np.argsort(scores, kind="stable")
-    level = (1 - confidence) / len(SHARES)
-    best = OneRunBound(0.0, n_canaries, 0, 0, delta, confidence)
-    for half in sorted({max(1, int(share * n_canaries / 2)) for share in SHARES}):
-        if 2 * half > n_canaries:
-            continue
-        n_right = int(present[order[-half:]].sum() + (~present[order[:half]]).sum())
-        epsilon = least_epsilon(n_canaries, 2 * half, n_right, delta, level)
-        if epsilon > best.epsilon or epsilon == 0.0 == best.epsilon:
-            best = OneRunBound(epsilon, n_canaries, 2 * half, n_right, delta, confidence)
-    return best
+    claims = np.maximum(guesses.claims, SMALLEST_CLAIM)
+    n_guessed, right = int(np.count_nonzero(guesses.scores)), guesses.right
+    factor, n_guesses, n_right = 0.0, n_guessed, int((right == 1).sum())
+    if concentrated:
+        factor = _of_rounds(right, claims, guesses.rounds, 1 - confidence)
+    else:
+        surest = np.argsort(-np.abs(guesses.scores), kind="stable")
+        for n in sorted({max(1, int(share * n_guessed)) for share in SHARES if n_guessed}):
+            rightly = int(right[surest[:n]].sum())
+            found = _of_independent(rightly, claims[surest[:n]], (1 - confidence) / len(SHARES))
+            if found > factor:
+                factor, n_guesses, n_right = found, n, rightly
+    return LowerBound(factor, float(claims.max(initial=0.0)), len(claims), n_guesses, n_right, confidence)
+
+
+def _of_independent(n_right: int, claims: Array, level: float) -> float:
+    """Largest multiple of claims in ε at which so many right guesses have a probability of at most ``level``."""
+    different, often = np.unique(claims, return_counts=True)
+    n = len(claims)
+
+    def is_refuted(factor: float) -> bool:
+        """Compare with the binomial tail, where it is one."""
+        mean = float(largest_accuracy(factor * different, False) @ often / n)
+        return n_right >= n * mean + 1 and bool(binom.sf(n_right - 1, n, mean) <= level)
+
+    return _largest(is_refuted)
+
+
+def _of_rounds(right: Array, claims: Array, rounds: NDArray[np.int64], level: float) -> float:
+    """Largest multiple of claims in ρ at which bets on the rounds make more than 1/``level`` of 1."""
+    sizes = np.bincount(rounds)
+    shares = (np.bincount(rounds, right) / np.maximum(sizes, 1))[sizes > 0]
+    largest = np.zeros(len(sizes))
+    np.maximum.at(largest, rounds, claims)
+    different, which = np.unique(largest[sizes > 0], return_inverse=True)
+
+    def is_refuted(factor: float) -> bool:
+        """Bet on all rounds."""
+        paid = shares / largest_accuracy(factor * different, True)[which]
+        with np.errstate(divide="ignore"):
+            capitals = [np.log1p(stake * (paid - 1)).sum() for stake in STAKES]
+        return bool(logsumexp(capitals) - np.log(len(STAKES)) >= -np.log(level))
+
+    return _largest(is_refuted)
+
+
+def _largest(is_refuted: Any) -> float:
+    """Largest factor that is refuted, where all smaller ones are; 0 where none is."""
+    low, high = 0.0, LARGEST
+    if not is_refuted(low):
+        return 0.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_refuted(middle) else (low, middle)
+    return low

@@ -144,6 +144,15 @@ class FourierMechanism(BlockMechanism):
         """The same for every block of one length."""
         return (self.calibration.charge(n_windows, _bounds(state)),)
 
+    def measured(self, facts: Facts) -> tuple[Matrix, None, None]:
+        """The coefficients, in the first windows of their blocks (see `core.observation.Measured`)."""
+        n_windows = facts.n_windows or 0
+        mixed = np.zeros((n_windows, n_windows))
+        for block in self.blocks(np.arange(n_windows)):
+            basis = real_basis(len(block), min(self.calibration.n_coefficients, len(block)))
+            mixed[block[0] : block[0] + len(basis), block] = basis
+        return mixed, None, None
+
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
         """The low-pass projection, block by block."""
         return np.concatenate([self.calibration.projection(block) for block in self.blocks(counts)])

@@ -5,12 +5,37 @@ Likelihoods and the conformance suite ask; the release loop does not, so that th
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Mechanism
+from penstock.mechanisms.core.contract import Facts, Mechanism
+
+
+class Measured(NamedTuple):
+    """Linear functions of counts x, shape (n_windows, n_cells), that noise is added to: ``windows`` @ x @ ``cells``.
+
+    A release is a function of them, so that ``windows`` @ release @ ``cells`` tells as much of them as the release
+    does. None in place of a matrix: the identity. ``scale``: of their noise; None: that of the releases.
+    """
+
+    windows: NDArray[np.float64] | None = None
+    cells: NDArray[np.float64] | None = None
+    scale: float | None = None
+
+
+def measured(mechanism: Mechanism, facts: Facts) -> Measured:
+    """What a mechanism adds noise to in a run of ``facts.n_windows``: the counts, unless it says so.
+
+    Examples
+    --------
+    >>> from penstock.mechanisms import get
+    >>> measured(get("hierarchy")(sigma=2.0), Facts(n_cells=2, n_windows=1)).cells.tolist()
+    [[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]]
+    """
+    own = getattr(mechanism, "measured", None)
+    return Measured() if own is None else Measured(*own(facts))
 
 
 def without_noise(mechanism: Mechanism, counts: NDArray[Any]) -> NDArray[Any]:

@@ -207,10 +207,17 @@ ATTACK = Command(
 def _configure_audit(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     add = parser.add_argument
-    add("--windows", type=int, metavar="N", help="windows in a row that a planted person is in (the guarantee's unit)")
-    add("--runs", type=int, default=1, metavar="N", help="releases, each with people of its own: sharper (1)")
-    add("--delta", type=float, default=1e-6, help="δ of a claim that is not pure (1e-6)")
-    add("--confidence", type=float, default=0.95, help="probability with which the bound holds (0.95)")
+    add("--windows", type=int, metavar="N", help="windows in a row that a planted person is in (one, or the unit's)")
+    add(
+        "--runs",
+        type=int,
+        metavar="N",
+        help="releases, each with people of its own (four times what half the noise needs)",
+    )
+    add(
+        "--minutes", type=float, default=MINUTES, metavar="M", help=f"without --runs: begin no run after it ({MINUTES})"
+    )
+    add("--confidence", type=float, default=0.999, help="probability with which the bound holds (0.999)")
     add("--seed", type=int, default=0, metavar="N", help="of coins, places and noise (0)")
     add("--out", metavar="FILE.json", help="write the figures there, too, as --json prints them")
     add("--without-data", action="store_true", help="plant people in empty counts: the source is not read")
@@ -225,15 +232,17 @@ def _audit(arguments: argparse.Namespace) -> int:
     out = Path(arguments.out) if arguments.out else None
     if out is not None and out.is_dir():
         raise ParameterError("--out", arguments.out, "a file, not a folder")
-    verdict = audit(
-        load(arguments.config, arguments.set),
-        windows=arguments.windows,
-        n_runs=arguments.runs,
-        delta=arguments.delta,
-        confidence=arguments.confidence,
-        seed=arguments.seed,
-        on_data=False if arguments.without_data else None,
-    )
+    with progress_bar("runs", enabled=not arguments.json, piped=not sys.stderr.isatty()) as show:
+        verdict = audit(
+            load(arguments.config, arguments.set),
+            windows=arguments.windows,
+            n_runs=arguments.runs,
+            minutes=arguments.minutes,
+            confidence=arguments.confidence,
+            seed=arguments.seed,
+            on_data=False if arguments.without_data else None,
+            listener=lambda done, total: show(done, total, ""),
+        )
     if out is not None:
         write_json(out, verdict.as_dict())
     if arguments.json:
@@ -245,7 +254,7 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 AUDIT = Command(
     "audit",
-    "bound from below, in one run, what one person loses, and compare it with the claim",
+    "bound from below what one person loses, and compare it with the claim",
     _configure_audit,
     _audit,
 )

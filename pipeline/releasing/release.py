@@ -81,6 +81,13 @@ class ReleaseLoop:
         """Return whether the budget was used up, and nothing more is released."""
         return bool(self._decode(data)[2]["stopped"])
 
+    def worst(self, data: bytes) -> Charge:
+        """Return the most that the next window can be charged, which follows from what was released before it."""
+        inner, _, shown = self._decode(data)
+        index = int(shown["released"]) + 1
+        [window] = self.plan.grid.windows(index, index)
+        return self._charge(self.mechanism.worst_charge(window, inner), window)
+
     def advance(
         self, data: bytes, first: int, counts: NDArray[Any], ledger: Ledger | None = None
     ) -> tuple[Batch, bytes]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from distinguishing import best_bound, correlated_evidence, decisions, evidence
+from distinguishing import HalvedNoise, best_bound, correlated_evidence, decisions, evidence
 
 from penstock import mechanisms
 from penstock.mechanisms.core.concentrated import epsilon_of
@@ -146,24 +146,6 @@ CASES = {
 }
 
 
-class HalvedNoise(NoiseSource):
-    """Half of the noise that is declared."""
-
-    def at(self, *step, **facts):
-        return _Halved(super().at(*step, **facts))
-
-
-class _Halved:
-    def __init__(self, noise):
-        self._noise = noise
-
-    def __getattr__(self, name):
-        draw = getattr(self._noise, name)
-        if name not in ("laplace", "discrete_laplace", "gaussian", "discrete_gaussian"):
-            return draw
-        return lambda scale, shape: draw(np.asarray(scale) / 2, shape)
-
-
 class OneCellQuestion(WEventBa):
     """Draw the question's noise for one cell, and charge for C."""
 
@@ -236,11 +218,7 @@ def test_nobody_finds_more_than_is_claimed(name, tmp_path):
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.sharp])
 def test_half_of_the_noise_is_convicted(name, tmp_path):
-    def halved(plan):
-        right = plan.keys.noise()
-        return HalvedNoise(right.key, configuration=right.configuration, stream=right.stream)
-
-    found, claim = measured(CASES[name], tmp_path, source=halved)
+    found, claim = measured(CASES[name], tmp_path, source=lambda plan: HalvedNoise.of(plan.keys.noise()))
     assert found > claim
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from scipy.linalg import toeplitz
 from scipy.stats import beta
 
-from penstock.evaluation.attacks.one_run import evidence as one_evidence
+from penstock.evaluation.attacks.one_run import log_ratio
+from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.correlated import GRID, strategy
 
 CONFIDENCE = 0.9999
@@ -24,8 +25,19 @@ def lower_bound(often, seldom, delta=0.0):
 
 def evidence(run, without, present):
     """Log-likelihood ratio of presence given the values that were published, one for each replica."""
-    gains = (one_evidence(made, without[:, made.window - 1], present[:, made.window - 1]) for made in run)
+    gains = (_evidence(made, without[:, made.window - 1], present[:, made.window - 1]) for made in run)
     return sum((gain.sum(axis=1) for gain in gains), np.zeros(len(without)))
+
+
+def _evidence(release, absent, present):
+    """Log-likelihood ratio of two count vectors given one release, cell by cell; 0 where nothing was published."""
+    values = np.asarray(release.values, np.float64)
+    published = np.asarray(release.action) == "published"
+    scale = np.asarray(release.scale, np.float64)
+    width = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
+    gain = log_ratio(values - absent, values - present, width, "gaussian" in release.noise)
+    known = np.isfinite(values) & (published[..., None] if published.ndim else published)
+    return np.where(known, gain, 0.0)
 
 
 def correlated_evidence(band, run, without, present):
@@ -67,3 +79,25 @@ def best_bound(absent, there, delta=0.0):
         found.append((lower_bound(often[:half] >= level, seldom[:half] >= level, delta), often, seldom, level))
     _, often, seldom, level = max(found, key=lambda one: one[0])
     return lower_bound(often[half:] >= level, seldom[half:] >= level, delta)
+
+
+class HalvedNoise(NoiseSource):
+    """Half of the noise that is declared."""
+
+    @classmethod
+    def of(cls, source):
+        return cls(source.key, configuration=source.configuration, stream=source.stream)
+
+    def at(self, *step, **facts):
+        return _Halved(super().at(*step, **facts))
+
+
+class _Halved:
+    def __init__(self, noise):
+        self._noise = noise
+
+    def __getattr__(self, name):
+        draw = getattr(self._noise, name)
+        if name not in ("laplace", "discrete_laplace", "gaussian", "discrete_gaussian"):
+            return draw
+        return lambda scale, shape: draw(np.asarray(scale) / 2, shape)

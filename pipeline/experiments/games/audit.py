@@ -1,56 +1,88 @@
-"""Audit of a configuration in one run: people planted in the counts, and a lower bound on what they lose."""
+"""Audit of a configuration: people planted in the counts, and a lower bound on what they lose."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.evaluation.attacks.one_run import OneRunBound, evidence, one_run_bound
+from penstock.evaluation.attacks.one_run import Guesses, LowerBound, log_ratio, lower_bound
 from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import MECHANISMS, EventStep, Mechanism, Postprocess
+from penstock.mechanisms.core.guarantee import DELTA
 from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.observation import Measured, measured, shows_single_counts
 from penstock.mechanisms.core.plugin import ParameterError
-from penstock.mechanisms.core.unit import LANDMARKS, PERIOD
+from penstock.mechanisms.core.unit import PERIOD, RUN
 from penstock.pipeline.config.plan import Plan, make_plan, outline
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import read_memberships
-from penstock.pipeline.experiments.trial import counts_of, release
-from penstock.pipeline.output.loss import DELTA
+from penstock.pipeline.experiments.trial import counts_of
+from penstock.pipeline.releasing.release import ReleaseLoop
+
+Array = NDArray[np.float64]
 
 #: Windows of an audit without data whose configuration has no end.
 ENDLESS = 336
 
 
+#: Most runs that are simulated to say from how many on half of the noise is convicted.
+MOST_RUNS = 1 << 14
+#: Noise is taken for less than any that is drawn where a publication states none.
+NO_NOISE = 1e-6
+
+
 @dataclass(frozen=True)
 class Audit:
-    """Result of an audit beside the claimed loss."""
+    """Result of an audit beside the claimed loss, in ε or ρ."""
 
-    bound: OneRunBound  # lower bound on ε from the guesses
-    # ε of one planted person at the bound's δ: the dearest of what they were charged, or the budget that an
-    # adaptive schedule keeps to
-    claimed: float
+    bound: LowerBound  # lower bound on the multiple of the claims that is lost
+    concentrated: bool  # whether losses are in ρ
     unit: str  # what a planted person does, in words
+    # Dearest unit of the guarantee by the charges of all runs, and the budget that is promised for it; None: neither
+    # is stated, or charges of linked windows are larger by design
+    charged: float | None
+    promised: float | None
     n_runs: int  # releases made, each with people and noise of its own
     on_data: bool  # whether the people were planted among those of the source; otherwise in empty counts
+    # Bounds that noise as stated, and half of it, would give in as many runs, and the runs from which on half of the
+    # noise is convicted; None: more than `MOST_RUNS`
+    expected: float
+    expected_of_half: float
+    runs_for_half: int | None
+    # Whether every published value is its own cell's count with noise; where it is not the guesses are poorer than
+    # the expectations are
+    single_counts: bool
+
+    @property
+    def overcharged(self) -> bool:
+        """Return whether some unit is charged more than is promised."""
+        return self.charged is not None and self.promised is not None and self.charged > self.promised * (1 + 1e-9)
 
     @property
     def convicted(self) -> bool:
-        """Return whether the release loses more than is claimed, at the bound's confidence."""
-        return self.bound.epsilon > self.claimed
+        """Return whether the release loses more than is claimed, at the bound's confidence, or charges more."""
+        return self.bound.factor > 1 or self.overcharged
 
     def as_dict(self) -> dict[str, Any]:
-        """All figures by name; an infinite claim is None."""
+        """All figures by name."""
         return {
-            "claimed": self.claimed if math.isfinite(self.claimed) else None,
-            "found": self.bound.epsilon,
+            "measure": "rho" if self.concentrated else "epsilon",
+            "claimed": self.bound.claim,
+            "found": self.bound.amount,
+            "expected": self.expected,
+            "expected_of_half": self.expected_of_half,
+            "runs_for_half": self.runs_for_half,
+            "charged": self.charged,
+            "promised": self.promised,
             "convicted": self.convicted,
-            "delta": self.bound.delta,
             "confidence": self.bound.confidence,
             "unit": self.unit,
             "n_canaries": self.bound.n_canaries,
@@ -62,20 +94,33 @@ class Audit:
 
     def as_text(self) -> str:
         """The audit in sentences."""
-        bound = self.bound
-        at = f" at δ = {bound.delta:g}" if bound.delta else ""
+        bound, letter = self.bound, "ρ" if self.concentrated else "ε"
         planted = "people of the source" if self.on_data else "nobody else"
-        runs = "one run" if self.n_runs == 1 else f"{self.n_runs} runs"
+        runs = "one run" if self.n_runs == 1 else f"{self.n_runs:,} runs"
+        at_delta = f" (ε = {epsilon_of(bound.claim, DELTA):.4g} at δ = {DELTA:g})" if self.concentrated else ""
+        from_runs = f"more than {MOST_RUNS:,}" if self.runs_for_half is None else f"about {self.runs_for_half:,}"
         verdict = (
             "It loses more than is claimed: the accounts are wrong, or the noise is."
             if self.convicted
             else "Nothing speaks against the claim. That is no proof: a better attack may find more."
         )
-        return (
-            f"claimed: ε = {self.claimed:.4g}{at} for {self.unit}\n"
-            f"found:   ε ≥ {bound.epsilon:.4g}{at}, with {bound.confidence:.0%} confidence\n".replace("%", " %")
-            + f"{bound.n_canaries:,} people planted among {planted} in {runs}, each present by the toss of a coin; "
-            f"{bound.n_guesses:,} guessed, {bound.n_right:,} rightly.\n{verdict}"
+        lines = [
+            f"claimed:  {letter} = {bound.claim:.4g}{at_delta} for {self.unit}",
+            f"found:    {letter} ≥ {bound.amount:.4g}, with {100 * bound.confidence:g} % confidence",
+            f"expected: {letter} ≥ {self.expected:.4g} with the noise that is stated, {letter} ≥ "
+            f"{self.expected_of_half:.4g} with half of it, which {from_runs} runs convict",
+        ]
+        if self.charged is not None and self.promised is not None:
+            lines.append(f"charged:  {letter} = {self.charged:.4g} of {self.promised:.4g} for the dearest unit")
+        if not self.single_counts:
+            lines.append("Released values are made of several counts: guesses are poorer than expected here.")
+        return "\n".join(
+            [
+                *lines,
+                f"{bound.n_canaries:,} people planted among {planted} in {runs}, each present by the toss of a coin; "
+                f"{bound.n_guesses:,} guessed, {bound.n_right:,} rightly.",
+                verdict,
+            ]
         )
 
 
@@ -83,28 +128,36 @@ def audit(
     config: RunConfig,
     *,
     windows: int | None = None,
-    n_runs: int = 1,
-    delta: float = DELTA,
-    confidence: float = 0.95,
+    n_runs: int | None = None,
+    minutes: float = 10.0,
+    confidence: float = 0.999,
     seed: int = 0,
     on_data: bool | None = None,
+    listener: Callable[[int, int], None] = lambda done, total: None,
 ) -> Audit:
     """Bound from below what one person loses by a configuration, and hold it against what the person is charged.
 
-    People are planted after contribution bounding, each in as many cells as bounding leaves one person in every window
-    of a stretch. The release loop of a run releases the counts with the noise of a public key. Audited are mechanism,
-    noise, budget and charges; reading, bounding and what is shown beside the values are not.
+    People are planted after contribution bounding, each in as many cells as bounding leaves one person: in a single
+    window, where the charges of windows add up to that of the guarantee's unit, else in all windows of a unit. The
+    release loop of a run releases the counts with the noise of a public key. The adversary scores each person by the
+    likelihood ratio of the stated noise over all numbers that the person moves. Audited are mechanism, noise, budget
+    and charges; reading, bounding and what is shown beside the values are not.
+
+    `lower_bound` says why the bound holds. It is that of the claims as they are made: that each release, given all that
+    was released before it, loses no more than the worst that the ledger checks before it is made; where people are
+    planted in whole units, that a unit loses no more than the promised budget. That charges keep to the budget is
+    checked by adding them up.
 
     Parameters
     ----------
     config
         Release of counts. Steps after the first noisy one are left out: they only make guessing harder.
     windows
-        Length of the stretch in windows; None: what the guarantee protects.
+        Windows in a row that a person is in; None: one, or those of the guarantee's unit, as above.
     n_runs
-        Releases to make: more people than one run has room for.
-    delta
-        δ of a claim that is not pure.
+        Releases to make; None: four times as many as convict half of the noise.
+    minutes
+        Time after which no further run is made.
     confidence
         Probability with which the bound holds.
     seed
@@ -112,6 +165,8 @@ def audit(
     on_data
         Whether people are planted in the counts of the source; None: in a simulation of a finite one. A deployment's
         people are not looked at.
+    listener
+        Called with the runs made and those to make.
 
     Raises
     ------
@@ -121,36 +176,133 @@ def audit(
     for name, value, least in (("windows", windows, 1), ("runs", n_runs, 1)):
         if value is not None and value < least:
             raise ParameterError(name, value, f"a whole number of at least {least}")
-    for name, share in (("delta", delta), ("confidence", confidence)):
-        if not 0 < share < 1:
-            raise ParameterError(name, share, "above 0 and below 1")
-    config, found = _auditable(config), []
+    if not 0 < confidence < 1:
+        raise ParameterError("confidence", confidence, "above 0 and below 1")
+    if not minutes > 0:
+        raise ParameterError("minutes", minutes, "above 0")
+    config = _auditable(config)
     finite = config.mode == "simulation" and config.source.until is not None
     on_data = finite if on_data is None else on_data
     if on_data and not finite:
         raise ParameterError("--data", True, "for a simulation of a finite source only")
     counts = _counts(config, on_data)
-    for number in range(n_runs):
-        own = replace(config, mode="simulation", noise_key=None, accountants=(), seed=seed + number)
-        plan = outline(own, NoiseKey.from_seed(seed + number), Path("unused"))
-        found.append(_play(plan, counts, windows, np.random.default_rng([seed, number])))
-    scores = np.concatenate([one.scores for one in found])
-    present = np.concatenate([one.present for one in found])
-    pure = max(one.epsilon for one in found)
-    claimed = pure if math.isfinite(pure) else epsilon_of(max(one.rho for one in found), delta)
-    bound = one_run_bound(scores, present, 0.0 if math.isfinite(pure) else delta, confidence)
-    return Audit(bound, claimed, found[0].unit, n_runs, on_data)
+    until = time.monotonic() + 60 * minutes
+    runs: list[_Run] = []
+
+    def play(n: int) -> _Run:
+        """Make runs until there are n of them, or the time is over, and return the first."""
+        while not runs or (len(runs) < n and (n_runs is not None or time.monotonic() < until)):
+            listener(len(runs), n)
+            runs.append(_play(config, counts, windows, seed, len(runs)))
+        return runs[0]
+
+    first = play(n_runs or 1)
+    bound_of = partial(lower_bound, concentrated=first.concentrated, confidence=confidence)
+    random = np.random.default_rng([seed, 1])
+    half = [runs[0].simulated(0.5, random)]
+    while (bound := bound_of(Guesses.of(half))).factor <= 1 and len(half) < MOST_RUNS and time.monotonic() < until:
+        play(n_runs or 2 * len(half))
+        half += [runs[number % len(runs)].simulated(0.5, random) for number in range(len(half), 2 * len(half))]
+    runs_for_half = len(half) if bound.factor > 1 else None
+    if runs_for_half is not None:
+        play(n_runs or 4 * runs_for_half)
+    right, half = ([run.simulated(share, random) for run in runs] for share in (1.0, 0.5))
+    totals = [run.charged for run in runs if run.charged is not None]
+    return Audit(
+        bound=bound_of(Guesses.of([run.guesses for run in runs])),
+        concentrated=first.concentrated,
+        unit=first.unit,
+        charged=max(totals) if totals else None,
+        promised=first.promised,
+        n_runs=len(runs),
+        on_data=on_data,
+        expected=bound_of(Guesses.of(right)).amount,
+        expected_of_half=bound_of(Guesses.of(half)).amount,
+        runs_for_half=runs_for_half,
+        single_counts=first.single_counts,
+    )
 
 
 @dataclass(frozen=True)
-class _Played:
-    """Scores and coins of the people planted in one run, and the most that one of them was charged."""
+class _Stretch:
+    """People who are planted in the same windows of one run.
 
-    scores: NDArray[np.float64]
+    ``rows`` are the windows, 0-based, ``cells`` those of each person, shape (n_people, n_own). ``numbers`` are the rows
+    of noisy numbers that they move, each by ``moved``, shape (n_numbers,).
+    """
+
+    rows: NDArray[np.int64]
+    cells: NDArray[np.int64]
     present: NDArray[np.bool_]
-    epsilon: float
-    rho: float
+    claim: float
+    numbers: NDArray[np.int64]
+    moved: Array
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One release with people planted in it.
+
+    ``noise`` and ``scale`` are those of all numbers that noise was added to, shape (n_rows, n_numbers), NaN and 0 where
+    none was published; ``cells`` is how numbers of a row are made of cells (`Measured`).
+    """
+
+    stretches: tuple[_Stretch, ...]
+    noise: Array
+    scale: Array
+    cells: Array | None
+    family: str
+    concentrated: bool
     unit: str
+    charged: float | None
+    promised: float | None
+    single_counts: bool
+
+    @property
+    def guesses(self) -> Guesses:
+        """What the release tells of the people."""
+        return self._guesses(self.noise, [one.present for one in self.stretches])
+
+    def simulated(self, share: float, random: np.random.Generator) -> Guesses:
+        """What a release with a share of the stated noise would tell of the same people, by other coins."""
+        coins = [random.random(len(one.cells)) < 0.5 for one in self.stretches]
+        drawn = _drawn(self.family, share * self.scale, random)
+        return self._guesses(np.where(np.isnan(self.noise), np.nan, drawn), coins)
+
+    def _guesses(self, noise: Array, coins: list[NDArray[np.bool_]]) -> Guesses:
+        scores = [self._scores(one, noise, there) for one, there in zip(self.stretches, coins)]
+        sizes = [len(one.cells) for one in self.stretches]
+        claims = np.repeat([one.claim for one in self.stretches], sizes)
+        return Guesses(np.concatenate(scores), np.concatenate(coins), claims, np.repeat(np.arange(len(sizes)), sizes))
+
+    def _scores(self, one: _Stretch, noise: Array, there: NDArray[np.bool_]) -> Array:
+        """Log-likelihood ratio of each person of a stretch, given where others are."""
+        n_people, n_own = one.cells.shape
+        is_gaussian = "gaussian" in self.family
+        if self.cells is None:
+            # Each person moves numbers of cells of their own.
+            columns = one.cells.ravel()
+            moved = one.moved[:, None]
+            near = noise[one.numbers][:, columns] + (np.repeat(there, n_own) - 1) * moved
+            gains = log_ratio(
+                near + moved, near, np.maximum(self.scale[one.numbers][:, columns], NO_NOISE), is_gaussian
+            )
+            return np.asarray(np.nan_to_num(gains).sum(0).reshape(n_people, n_own).sum(1))
+        moved = self.cells[one.cells].sum(1)
+        near = noise[one.numbers][:, None] + (there[:, None] - 1) * moved
+        gains = log_ratio(near + moved, near, np.maximum(self.scale[one.numbers][:, None], NO_NOISE), is_gaussian)
+        return np.asarray(np.nan_to_num(gains).sum((0, 2)))
+
+
+def _drawn(family: str, scale: Array, random: np.random.Generator) -> Array:
+    """Noise of a family; discrete Gaussian noise as the other is."""
+    if "gaussian" in family:
+        return np.asarray(random.standard_normal(scale.shape) * scale)
+    if family == "discrete_laplace":
+        with np.errstate(divide="ignore"):
+            one, other = random.geometric(-np.expm1(-1 / scale), (2, *scale.shape))
+        return np.asarray(one - other, np.float64)
+    return np.asarray(random.laplace(size=scale.shape) * scale)
 
 
 def _auditable(config: RunConfig) -> RunConfig:
@@ -182,76 +334,118 @@ def _counts(config: RunConfig, on_data: bool) -> NDArray[np.int64]:
     return np.zeros((plan.grid.calendar.n_windows or ENDLESS, plan.grid.n_cells), np.int64)
 
 
-def _play(plan: Plan, counts: NDArray[np.int64], length: int | None, random: np.random.Generator) -> _Played:
-    """Plant people, release once, and score each by the evidence of the cells and windows where they are."""
-    n_windows, n_cells = counts.shape
+def _play(config: RunConfig, counts: NDArray[np.int64], length: int | None, seed: int, number: int) -> _Run:
+    """Plant people and release once."""
+    key = NoiseKey.from_seed(seed + number)
+    alone = replace(config, mode="simulation", noise_key=None, accountants=(), seed=seed + number)
+    plan = outline(alone, key, Path("unused"))
+    random = np.random.default_rng([seed, 0, number])
+    (n_windows, n_cells), reader, promised = counts.shape, plan.chain.reader, plan.chain.guarantee
     n_own = min(plan.bounds.max_cells, n_cells, plan.bounds.max_per_period or n_cells)
-    stretches = list(_stretches(plan, n_windows, length, n_own))
-    places: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []  # windows and cells of each person
-    for stretch in stretches:
-        shuffled = random.permutation(n_cells)
-        places += [(stretch, shuffled[first : first + n_own]) for first in range(0, n_cells - n_own + 1, n_own)]
-    present = random.random(len(places)) < 0.5
-    planted = counts.copy()
-    for (rows, cells), there in zip(places, present):
-        if there:
-            planted[np.ix_(rows - 1, cells)] += 1
-    gains, epsilon, rho = np.zeros(counts.shape), np.zeros(n_windows), np.zeros(n_windows)
-    for batch in release(plan, planted):
-        for made in batch.releases:
-            base = counts[made.window - 1]
-            gains[made.window - 1] = evidence(made, base, base + 1)
-        for charge in batch.charges:
-            epsilon[charge.window - 1], rho[charge.window - 1] = charge.epsilon, charge.rho
-    scores = np.array([gains[np.ix_(rows - 1, cells)].sum() for rows, cells in places])
-    charged = [(epsilon[rows - 1].sum(), rho[rows - 1].sum()) for rows in stretches]
-    dearest, most = (max(sums) for sums in zip(*charged))
-    budget, concentrated = _budget(plan, length)
-    if concentrated:
-        most = max(most, budget)
-    else:
-        dearest = max(dearest, budget)
-    return _Played(scores, present, float(dearest), float(most), _unit(plan, stretches, n_own))
+    mixed = measured(reader, replace(plan.facts(), n_windows=n_windows))
+    # Charges of single windows add up to that of a unit; a block or period is charged at once. Where noise of several
+    # windows is linked, so are their losses in ρ, and the sum of charges is only a bound.
+    is_linked = promised.linked and promised.concentrated
+    if length is None and promised.unit.kind in ("window", "stretch", "landmarks") and not is_linked:
+        length = 1
+    if length not in (None, 1) and promised.adaptive and promised.concentrated:
+        raise ParameterError("windows", length, "left out, or 1, where amounts of ρ follow earlier releases")
+    planted, n_people = counts.copy(), n_cells // n_own
+    stretches = []
+    for rows, numbers, moved in _apart(_stretches(plan, n_windows, length, n_own), mixed):
+        cells = random.permutation(n_cells)[: n_people * n_own].reshape(n_people, n_own)
+        present = random.random(n_people) < 0.5
+        planted[np.ix_(rows, cells[present].ravel())] += 1
+        stretches.append(_Stretch(rows, cells, present, promised.amount or 0.0, numbers, moved))
+    values, scale, worst, charges, family = _released(plan, planted, promised.concentrated)
+    if length is not None or promised.amount is None:
+        stretches = [replace(one, claim=float(worst[one.rows].sum())) for one in stretches]
+    noise = values - planted
+    if mixed.windows is not None or mixed.cells is not None:
+        noise = np.nan_to_num(noise)  # cells without a sensor, which are publicly empty
+        noise = noise if mixed.windows is None else mixed.windows @ noise
+        noise = noise if mixed.cells is None else noise @ mixed.cells
+    if mixed.scale is not None:
+        scale = np.full(noise.shape, mixed.scale)
+    charged = None
+    if not is_linked:
+        grid = plan.grid.windows(1, n_windows)
+        facts = [np.array([getattr(window, name) for window in grid]) for name in ("landmark", "period")]
+        charged = promised.unit.cost(charges[:, 2], *facts, first=charges[:, 0] - 1, last=charges[:, 1] - 1)
+    return _Run(
+        stretches=tuple(stretches),
+        noise=noise,
+        scale=scale,
+        cells=mixed.cells,
+        family=family,
+        concentrated=promised.concentrated,
+        unit=_unit([one.rows for one in stretches], n_own),
+        charged=charged,
+        promised=promised.amount,
+        single_counts=shows_single_counts(reader),
+    )
 
 
 def _stretches(plan: Plan, n_windows: int, length: int | None, n_own: int) -> Iterator[NDArray[np.int64]]:
-    """Windows that one person is in, for each stretch of the run that people are planted in."""
-    reader = plan.chain.reader
-    windows = plan.grid.windows(1, n_windows)
-    if length is None and reader.unit in (LANDMARKS, PERIOD):
-        for period in sorted({window.period for window in windows}):
-            inside = [window for window in windows if window.period == period]
-            if reader.unit == PERIOD:
-                # As many windows as the bound on a period leaves one person; others are in the windows that are left.
-                most = plan.bounds.max_per_period
-                n_each = len(inside) if most is None else max(1, min(len(inside), most // n_own))
-                for first in range(0, len(inside) - n_each + 1, n_each):
-                    yield np.array([window.index for window in inside[first : first + n_each]])
-                continue
-            # Neighbours of landmark privacy differ in all landmarks and in one other window.
-            regular = [window.index for window in inside if not window.landmark][:1]
-            yield np.array(sorted([window.index for window in inside if window.landmark] + regular))
+    """Windows, 0-based, of each stretch of the run that people are planted in; ``length`` None: those of units."""
+    unit = plan.chain.reader.unit
+    if length is None and unit == PERIOD:
+        # As many windows as the bound on a period leaves one person; others are in the windows that are left.
+        period = np.array([window.period for window in plan.grid.windows(1, n_windows)])
+        most = plan.bounds.max_per_period
+        for number in np.unique(period):
+            inside = np.flatnonzero(period == number)
+            n_each = len(inside) if most is None else max(1, min(len(inside), most // n_own))
+            yield from (inside[first : first + n_each] for first in range(0, len(inside) - n_each + 1, n_each))
         return
-    length = length or reader.unit.length
+    length = length or (n_windows if unit == RUN else unit.length)
     if length > n_windows:
         raise ParameterError("windows", length, f"at most the {n_windows} windows of the run")
     most = plan.facts().max_windows or length
-    for first in range(1, n_windows - length + 2, length):
+    for first in range(0, n_windows - length + 1, length):
         yield np.arange(first, first + min(length, most))
 
 
-def _budget(plan: Plan, length: int | None) -> tuple[float, bool]:
-    """Amount an adaptive schedule may spend on a stretch, whatever it did spend, and whether that is ρ; else 0."""
-    promised = plan.chain.guarantee
-    if promised.adaptive and promised.amount is not None and length is None:
-        return promised.amount, promised.concentrated
-    return 0.0, False
+def _apart(
+    stretches: Iterator[NDArray[np.int64]], mixed: Measured
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], Array]]:
+    """Stretches that share no noisy number, the rows of the numbers that each moves, and by how much in a cell."""
+    last = -1
+    for rows in stretches:
+        moved = None if mixed.windows is None else mixed.windows[:, rows].sum(1)
+        numbers = rows if moved is None else np.flatnonzero(moved)
+        if numbers[0] > last:
+            last = int(numbers[-1])
+            yield rows, numbers, np.ones(len(rows)) if moved is None else moved[numbers]
 
 
-def _unit(plan: Plan, stretches: Sequence[NDArray[np.int64]], n_own: int) -> str:
+def _released(plan: Plan, planted: NDArray[np.int64], concentrated: bool) -> tuple[Array, Array, Array, Array, str]:
+    """Release every window.
+
+    Returns
+    -------
+    Values, NaN where none was published, and the scales of their noise, shape (n_windows, n_cells); the most that each
+    window could be charged; first window, last window and amount of each charge, shape (n_charges, 3); and the family.
+    """
+    loop = ReleaseLoop(plan)
+    state, amount = loop.start(), attrgetter("rho" if concentrated else "epsilon")
+    values, scale = np.full(planted.shape, np.nan), np.zeros(planted.shape)
+    worst, charges, family = np.zeros(len(planted)), [], "none"
+    for row in range(len(planted)):
+        worst[row] = amount(loop.worst(state))
+        batch, state = loop.advance(state, row + 1, planted[row : row + 1])
+        for made in batch.releases:
+            if made.action == "published":
+                values[made.window - 1], scale[made.window - 1], family = made.values, made.scale, made.noise
+        charges += [(charge.window, charge.last, amount(charge)) for charge in batch.charges]
+        if batch.stopped:
+            break
+    return values, scale, worst, np.array(charges, np.float64).reshape(-1, 3), family
+
+
+def _unit(stretches: Sequence[NDArray[np.int64]], n_own: int) -> str:
     """Describe what a planted person does."""
     longest = max(len(stretch) for stretch in stretches)
     windows = "one window" if longest == 1 else f"{longest} windows"
     cells = "one cell" if n_own == 1 else f"{n_own} cells"
-    landmarks = plan.chain.reader.unit == LANDMARKS and longest > 1
-    return f"one person in {cells} of {windows}" + " (the landmarks of a period and one other)" * landmarks
+    return f"one person in {cells} of {windows}"
