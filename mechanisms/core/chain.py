@@ -305,6 +305,10 @@ def _cannot_read(reader: Mechanism, before: Sequence[ChainStep]) -> Iterator[str
     longer = any(isinstance(step, TemporalGeneralization) for step in before)
     if longer and (isinstance(getattr(reader, "block", None), int) or reader.unit.has_periods):
         yield "a mechanism of single windows after temporal_generalization (or set windows.size to the longer window)"
+    if longer and reader.guarantee.concentrated and getattr(reader, "query_budget", False):
+        # A part of a longer window counts as a replacement, at twice the ρ of Gaussian noise, but four times that of
+        # the question's, which is pure.
+        yield "with noise in ε, or a mechanism without dissimilarity queries, after temporal_generalization"
     if not reader.guarantee.may_be_sampled and any(isinstance(step, Sampling) for step in before):
         yield "without sampling before it: one membership is in several of its counts, and nothing is claimed for that"
 

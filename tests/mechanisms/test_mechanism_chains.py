@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from penstock.accountants.core.charges import pure_epsilon
-from penstock.mechanisms import get
+from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, replaced
+from penstock.mechanisms import get, names
 from penstock.mechanisms.core.chain import Chain, misplaced
 from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, examples_of
@@ -313,12 +313,38 @@ def test_what_makes_sense_is_let_through():
         assert list(misplaced([examples[name] for name in chain])) == []
 
 
+def test_a_part_of_a_longer_window_costs_at_most_twice_the_budget():
+    """What is let through after temporal_generalization keeps its promise at the price of replacements."""
+    longer, price = get("temporal_generalization")(windows=2), {True: concentrated_rho, False: pure_epsilon}
+    n_refused = 0
+    for name in names():
+        for example in examples_of(get(name)):
+            promised = example.guarantee
+            if promised.unit.kind != "stretch" or promised.amount is None or promised.on_points:
+                continue
+            charged = price[promised.concentrated]
+            worst = example.worst_charge(Facts(n_cells=3).windows(1)[0], example.start(Facts(n_cells=3)))
+            is_covered = charged([replaced(event) for event in worst]) <= 2 * charged(worst) * (1 + 1e-9)
+            if list(misplaced([longer, example])):
+                n_refused += not is_covered
+            else:
+                assert is_covered, example
+    assert n_refused >= 2, "w_event_bd and w_event_ba in ρ"
+
+
 LAPLACE = {"type": "laplace", "epsilon": 1.0}
 FPA = {"type": "fpa", "epsilon": 1.0, "coefficients": 3, "block": 4}
 REFUSED = [
     ([LAPLACE, FPA], {}, "mechanism[1].type", "both read true counts"),
     ([{"type": "suppress_small", "threshold": 3}, LAPLACE], {}, "mechanism[1].type", "before suppress_small"),
     ([LAPLACE, LAPLACE], {}, "mechanism[1].type", "both read true counts"),
+    # Parts of longer windows count as replacements: a question in ε then costs four times its ρ, not twice.
+    (
+        [TEMPORAL, {"type": "w_event_bd", "rho": 1.0, "w": 2, "noise": "discrete_gaussian"}],
+        {},
+        "mechanism[1].type",
+        "with noise in ε",
+    ),
     (
         [LAPLACE, {"type": "clip"}, {"type": "fixed_ranges", "width": 3}],
         {},

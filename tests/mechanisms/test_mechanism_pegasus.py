@@ -36,10 +36,11 @@ class Recorded(Pegasus):
 GROUPED: list[np.ndarray] = []
 
 
-def grouped_by(counts, seed, **parameters):
+def grouped_by(counts, seed, max_cells=None, **parameters):
     """Sizes of the groups so far, a row for each window, as the mechanism smooths by them."""
     GROUPED.clear()
-    run_mechanism(Recorded(**parameters), counts, seed=seed)
+    facts = None if max_cells is None else Facts(n_cells=counts.shape[-1], max_cells=max_cells, n_replicas=len(counts))
+    run_mechanism(Recorded(**parameters), counts, facts, seed=seed)
     return np.stack(GROUPED)
 
 
@@ -80,6 +81,22 @@ def test_groups_end_as_often_as_the_exact_distribution_says():
     # With half of the noise, or none in the threshold, it is another distribution.
     for broken in (group_lengths(counts, 16, 64), group_lengths(counts, 0)):
         assert (np.abs(seen - broken) > 4.5 * np.sqrt(broken * (1 - broken) / n)).any()
+
+
+def test_every_group_has_a_threshold_of_its_own():
+    """One threshold for all groups would be learned from their lengths, and tell more with every group."""
+    n = 40_000
+    alike = grouped_by(np.full((n, 6, 1), 10), 3, epsilon=10 * EPSILON, grouping=0.1, threshold=0.0)[..., 0]
+    [alone, _] = group_lengths([10, 10], threshold=0.0)
+    broken = alike[1] == 1  # the group of window 1 ended with window 2, so that window 3 begins the next
+    assert (alike[2][broken] == 1).all()
+    for chosen in (broken, broken & (alike[3] == 1)):
+        number = 3 if chosen is broken else 5
+        assert abs((alike[number][chosen] == 1).mean() - alone) < 4.5 * np.sqrt(alone * (1 - alone) / chosen.sum())
+    # Thresholds of cells and of replicas are drawn apart, too: those of two cells that go on are no more alike.
+    two = grouped_by(np.full((n, 2, 2), 10), 4, epsilon=10 * EPSILON, grouping=0.1, threshold=0.0, max_cells=1)[1]
+    both = (two[:, 0] == 1) & (two[:, 1] == 1)
+    assert abs(both.mean() - alone**2) < 4.5 * np.sqrt(alone**2 * (1 - alone**2) / n)
 
 
 def largest_loss(**noise):

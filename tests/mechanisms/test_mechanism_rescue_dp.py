@@ -9,6 +9,8 @@ import pytest
 
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
 from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.rescue_dp import RescueDp, squared_sensitivity
 from penstock.testing import Subject
@@ -54,6 +56,30 @@ def test_no_w_windows_cost_more_than_the_budget(scene, noise):
     spent = np.array([price(release.charge) for release in releases])
     sums = np.convolve(spent, np.ones(6), "valid")
     assert 1.0 < sums.max() <= 3.0 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("w", [2, 3, 6])
+def test_what_is_left_is_that_of_exactly_w_windows(w):
+    """A publication may spend what the w − 1 windows before it left, neither more nor less."""
+    mechanism, facts = RescueDp(epsilon=2.0, w=w), Facts(n_cells=2)
+    window = facts.windows(w + 1)[w]
+    state = mechanism.start(facts) | {"interval": np.asarray(1e6), "last_window": np.asarray(1)}
+    for before in range(1, w):  # 1 is the window just before
+        spent = np.zeros(w)
+        spent[before - 1] = 2.0 - 1e-3
+        assert mechanism.amount(window, state | {"spent": spent}) == pytest.approx(0.6 * 1e-3)
+    spent = np.zeros(w)
+    spent[w - 1] = 2.0  # w windows before it
+    assert mechanism.amount(window, state | {"spent": spent}) == pytest.approx(0.2 * 2.0)
+    # What a step spends is the newest, and moves on window by window.
+    windows, counts, spent = facts.windows(3 * w), np.array([5, 9]), []
+    state, source = mechanism.start(facts), NoiseSource(NoiseKey.from_seed(1), configuration=b"")
+    for number, window in enumerate(windows):
+        noise = source.at(window.start, window.end, "step", counts * (number + 1) ** 3, state, None)
+        [release], state = mechanism.step(window, counts * (number + 1) ** 3, state, noise)
+        spent.insert(0, pure_epsilon(release.charge))
+        assert state["spent"] == pytest.approx((spent + [0.0] * w)[:w])
+        assert sum(spent[:w]) <= 2.0 * (1 + 1e-12)
 
 
 def test_small_counts_are_released_as_means_of_groups():

@@ -350,9 +350,9 @@ def _play(config: RunConfig, counts: NDArray[np.int64], length: int | None, seed
         length = 1
     if length not in (None, 1) and promised.adaptive and promised.concentrated:
         raise ParameterError("windows", length, "left out, or 1, where amounts of ρ follow earlier releases")
-    planted, n_people = counts.copy(), n_cells // n_own
+    planted, n_people, most = counts.copy(), n_cells // n_own, plan.facts().max_windows or n_windows
     stretches = []
-    for rows, numbers, moved in _apart(_stretches(plan, n_windows, length, n_own), mixed):
+    for rows, numbers, moved in _apart(_stretches(plan, n_windows, length, n_own), mixed, most, promised.concentrated):
         cells = random.permutation(n_cells)[: n_people * n_own].reshape(n_people, n_own)
         present = random.random(n_people) < 0.5
         planted[np.ix_(rows, cells[present].ravel())] += 1
@@ -401,22 +401,39 @@ def _stretches(plan: Plan, n_windows: int, length: int | None, n_own: int) -> It
     length = length or (n_windows if unit == RUN else unit.length)
     if length > n_windows:
         raise ParameterError("windows", length, f"at most the {n_windows} windows of the run")
-    most = plan.facts().max_windows or length
     for first in range(0, n_windows - length + 1, length):
-        yield np.arange(first, first + min(length, most))
+        yield np.arange(first, first + length)
 
 
 def _apart(
-    stretches: Iterator[NDArray[np.int64]], mixed: Measured
+    stretches: Iterator[NDArray[np.int64]], mixed: Measured, most: int, concentrated: bool
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], Array]]:
-    """Stretches that share no noisy number, the rows of the numbers that each moves, and by how much in a cell."""
+    """At most ``most`` windows of each stretch, the rows of the numbers that they move, and by how much in a cell.
+
+    Stretches that would move the same numbers as one before are left out.
+    """
     last = -1
-    for rows in stretches:
-        moved = None if mixed.windows is None else mixed.windows[:, rows].sum(1)
-        numbers = rows if moved is None else np.flatnonzero(moved)
+    for stretch in stretches:
+        rows = stretch[:most]
+        numbers, moved = rows, np.ones(len(rows))
+        if mixed.windows is not None:
+            rows = _farthest(stretch, mixed.windows, most, 2 if concentrated else 1)
+            moved = mixed.windows[:, rows].sum(1)
+            numbers = np.flatnonzero(moved)
+            moved = moved[numbers]
         if numbers[0] > last:
             last = int(numbers[-1])
-            yield rows, numbers, np.ones(len(rows)) if moved is None else moved[numbers]
+            yield rows, numbers, moved
+
+
+def _farthest(stretch: NDArray[np.int64], mixing: Array, most: int, order: int) -> NDArray[np.int64]:
+    """Windows of a stretch that move the noisy numbers far, in L1 or L2: those that agree best with one of them."""
+    columns = mixing[:, stretch]
+    agreeing = np.sign(columns).T @ columns
+    chosen = np.argsort(np.argsort(-agreeing, axis=1, kind="stable"), axis=1) < most
+    chosen &= agreeing > 0
+    best = np.argmax(np.linalg.norm(columns @ chosen.T, ord=order, axis=0))
+    return np.asarray(stretch[chosen[best]])
 
 
 def _released(plan: Plan, planted: NDArray[np.int64], concentrated: bool) -> tuple[Array, Array, Array, Array, str]:

@@ -12,7 +12,7 @@ import random
 import signal
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -476,6 +476,46 @@ def _race(folder: Path, run: str, n_windows: int) -> int:
             pay(ledger, charge(window, 0.75))
             n_paid += 1
     return n_paid
+
+
+def test_nobody_charges_between_the_look_and_the_charge_of_another(tmp_path: Path) -> None:
+    """The lock is held from the first look until the charge is durable, in one process and between two."""
+    pools = ThreadPoolExecutor(1), ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+    for number, pool in enumerate(pools):
+        with pool:
+            pool.submit(int).result()  # it has begun
+            ledger, window = ledger_in(tmp_path, "a"), number + 1
+            with ledger.transaction() as budget:
+                budget.check(charge(window, 1.5))
+                other = pool.submit(_race, tmp_path, "b", window)
+                with pytest.raises(TimeoutError):
+                    other.result(1)
+                budget.charge(charge(window, 1.5))
+                with pytest.raises(TimeoutError):
+                    other.result(0.5)
+            assert other.result(60) == 0, "what was looked at is what was there"
+        assert windows_in(tmp_path) == list(range(1, window + 1))
+
+
+def test_an_entry_is_durable_before_its_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A head that is ahead of the entries would stop every later run: nothing could put the entry back."""
+    made: list[str] = []
+    sync, keep = os.fsync, Head.keep
+
+    def synced(file: int) -> None:
+        made.append("entry" if os.fstat(file).st_ino == (tmp_path / "ledger").stat().st_ino else "head")
+        sync(file)
+
+    def kept(head: Head, value: str) -> None:
+        assert value == Ledger(tmp_path / "ledger").heads()[-1]
+        made.append("keep")
+        keep(head, value)
+
+    pay(ledger_in(tmp_path), charge(1))
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Head, "keep", kept)
+    pay(ledger_in(tmp_path), charge(2))
+    assert made == ["entry", "keep", "head"]
 
 
 def test_two_threads_do_not_pass_the_budget_together(tmp_path: Path) -> None:
