@@ -96,11 +96,11 @@ def _run(
     plan = make_plan(config, folder, nonce, n_shards=n_shards, resumed=resume)
     if _on_engine(plan, runner) or runner == FLINK:
         plan = beam.distributed(plan, n_shards)
-    if runner != LOCAL and (beam_options or runner not in (DIRECT, FLINK)):
-        beam.check_options(plan, runner, beam_options)
-    engine = beam.unverified_engine(runner, beam_options, unverified_engine) if _on_engine(plan, runner) else None
     if resume and not plan.folder.exists():
         checkpoint.check_same(plan)  # says that there is no run, and makes no folder
+    if runner != LOCAL and (beam_options or runner != DIRECT):
+        beam.check_options(plan, runner, beam_options)
+    engine = beam.unverified_engine(runner, beam_options, unverified_engine) if _on_engine(plan, runner) else None
     with alone_in(plan.folder):
         return _run_alone(plan, runner, beam_options, engine, clock)
 

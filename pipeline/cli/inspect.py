@@ -178,7 +178,7 @@ def _status(arguments: argparse.Namespace) -> int:
         print_json(asdict(status))
     else:
         print("\n".join(status_lines(status, time.time())))
-    return DONE if status.well else FAILED
+    return status.exit_code
 
 
 def status_lines(status: Status, now: float) -> list[str]:

@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from socketserver import ThreadingMixIn
@@ -16,7 +16,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import disable_created_metrics, make_wsgi_app
 
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.monitoring.metrics import Health, RunMetrics
 
 if TYPE_CHECKING:
@@ -129,11 +129,20 @@ def serve_metrics(registry: RunMetrics, health: Health, port: int, address: str 
     """Serve ``/metrics`` and ``/healthz`` while the block runs, and yield the server's address.
 
     Beyond the loopback interface only public measures are served: row counts and delays follow the private data, second
-    by second. Raises `ParameterError` for an invalid port or IP address, and `OSError` if the port is taken.
+    by second. Raises `ParameterError` for an invalid port or IP address, and `DataError` if the port is taken.
     """
     if not 0 <= port <= 65535:
         raise ParameterError("--metrics-port", port, "a port from 0 to 65535")
     disable_created_metrics()  # a second series for every counter, with the time when it was made
     metrics = make_wsgi_app(registry.everything if is_loopback(address) else registry.public)
-    with serve({"/metrics": lambda: metrics, **health_pages(health)}, port, address) as served_at:
+    with ExitStack() as served:
+        try:
+            served_at = served.enter_context(
+                serve({"/metrics": lambda: metrics, **health_pages(health)}, port, address)
+            )
+        except OSError as error:
+            text = (
+                f"nothing can be served at this port of {address} ({error.strerror}); choose another one, or 0 for any"
+            )
+            raise DataError(f"--metrics-port {port}: {text}") from None
         yield served_at

@@ -11,11 +11,9 @@ from typing import Any
 import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline import DONE, FAILED
 from penstock.pipeline.output import checkpoint
-from penstock.pipeline.output.files import holder_of, read_part, windows_of
-
-#: States in which the operator has nothing to do.
-WELL = ("running", "ended")
+from penstock.pipeline.output.files import WATERMARKS, holder_of, read_part, windows_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,23 +22,19 @@ class Status:
 
     # ``running``, ``ended``, or ``stopped``: no process works on a run that has not ended; ``--resume`` continues it.
     state: str
+    exit_code: int = DONE  # of the run, where no process works on it; FAILED where it was killed
     detail: str | None = None  # which process runs, or why the run has ended
     # Number of the latest window on disk, and of the last window of the run
     released: int | None = None
     planned: int | None = None
     last_window_end: float | None = None  # end of the latest window on disk, since 1970
-    watermark: float | None = None  # of a stream on one machine, at its latest checkpoint
+    watermark: float | None = None  # of a stream: at its latest checkpoint, or of the reader that is furthest behind
     due: int | None = None  # windows that are final at the watermark and not released yet
     budget_left: float | None = None  # ε that the current budget period has left
     # Rows read, and how many of them were late: at the latest checkpoint, or the end
     rows: int | None = None
     late: int | None = None
     checkpoint: float | None = None  # when a stream was last written down, since 1970
-
-    @property
-    def well(self) -> bool:
-        """Return whether the run goes on, or has ended."""
-        return self.state in WELL
 
 
 def of_folder(folder: Path) -> Status:
@@ -59,11 +53,15 @@ def of_folder(folder: Path) -> Status:
         state, detail = "ended", f"exit code {ending['code']}: {ending['reason']}"
         released, end = _of_releases(folder / "public" / "releases.parquet")
         known = {name: manifest["rows"][name] for name in ("rows", "late")}
+        code = ending["code"]
     else:
         state, detail = "running" if holder else "stopped", holder or "--resume continues it"
         released, end = _of_parts(folder / "public" / "parts" / "releases")
-        known = _of_checkpoint(folder / "operator" / "checkpoint" / "latest", released)
-    return Status(state=state, detail=detail, released=released, planned=planned, last_window_end=end, **known)
+        known = _of_checkpoint(folder / "operator" / "checkpoint" / "latest", released) or _of_cluster(folder)
+        code = DONE if holder else ending.get("code", FAILED)
+    return Status(
+        state=state, exit_code=code, detail=detail, released=released, planned=planned, last_window_end=end, **known
+    )
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -105,4 +103,18 @@ def _of_checkpoint(path: Path, released: int | None) -> dict[str, Any]:
         known["due"] = max(0, int(saved["final"]) - (released or 0))
         if (watermark := int(saved["watermark"])) > 0:
             known["watermark"] = watermark / 1000
+    return known
+
+
+def _of_cluster(folder: Path) -> dict[str, Any]:
+    """Read the figures that workers of an engine have left in the folder of a stream; none where there are none."""
+    parts, known = folder / "operator" / "parts", dict[str, Any]()
+    if counted := _read(parts / "row_counts" / "cluster.json"):
+        known |= {name: counted[name] for name in ("rows", "late")}
+    watermarks = [json.loads(path.read_bytes()) for path in (parts / WATERMARKS).glob("*.json")]
+    if watermarks and min(watermarks) > 0:
+        known["watermark"] = min(watermarks) / 1000
+    made = (folder / "operator" / "checkpoint" / "flink").glob("*/chk-*/_metadata")
+    if (latest := max((path.stat().st_mtime for path in made), default=None)) is not None:
+        known["checkpoint"] = latest
     return known

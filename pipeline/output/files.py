@@ -215,6 +215,10 @@ def readable_by_others(folder: Path) -> list[Path]:
 PUBLIC = ("releases", "accounts_public")
 
 
+#: Kind of the parts that hold how far each reader of a stream on an engine has come.
+WATERMARKS = "watermarks"
+
+
 def parts_folder(plan: Plan, kind: str) -> Path:
     """Return the folder of the parts of one output, until they are merged."""
     return plan.folder / ("public" if kind in PUBLIC else "operator") / "parts" / kind

@@ -41,6 +41,7 @@ from penstock.pipeline.runners.shared import (
     ReadAhead,
     account_parts,
     live_input,
+    live_source,
     map_in_order,
     released_batches,
     stopping,
@@ -49,7 +50,6 @@ from penstock.pipeline.sources.base import (
     MIN_EVENT_TIME,
     Checkpointed,
     EventBlock,
-    LiveSource,
     MicroBatch,
     Reject,
     Span,
@@ -199,9 +199,7 @@ class StreamLoop:
     """
 
     def __init__(self, plan: Plan, stop: threading.Event) -> None:
-        if not isinstance(plan.config.source, LiveSource):
-            raise TypeError(f"{type(plan.config.source).__name__} is not a stream")
-        self.plan, self.source, self.stop = plan, plan.config.source, stop
+        self.plan, self.source, self.stop = plan, live_source(plan), stop
         saved = checkpoint.read(plan)
         self.output = ReleaseAndAccount(plan, saved)
         self.writer = self.output.writer

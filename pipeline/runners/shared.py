@@ -20,7 +20,7 @@ from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
-from penstock.pipeline.sources.base import LiveInput
+from penstock.pipeline.sources.base import LiveInput, LiveSource
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -39,6 +39,14 @@ INTERRUPTED = "interrupted"
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def live_source(plan: Plan) -> LiveSource:
+    """Return the live source of a plan; raise `TypeError` for finite input."""
+    source = plan.config.source
+    if not isinstance(source, LiveSource):
+        raise TypeError(f"{type(source).__name__} is not a stream")
+    return source
 
 
 def live_input(plan: Plan) -> LiveInput:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -306,6 +306,12 @@ class LiveSource(Source):
     def starts(self, run: LiveInput) -> list[State]:
         """Initial position of each of the readers that share the source on a cluster; the same when a run resumes."""
         return [{}]
+
+    def check_beginning(self, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
+        """Raise `DataError` if what the readers of a run read first is gone, and it cannot be read from there again.
+
+        ``counted``: ranges of offsets that the run has counted so far, where there are offsets.
+        """
 
     def topic_id(self, run: LiveInput) -> str | None:
         """Identity of what the readers of a run have read; None where it has none, or nothing was read yet."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from penstock.mechanisms.core.state import State
 from penstock.pipeline.sources.base import Checkpointed, LiveInput, MicroBatch
 from penstock.pipeline.sources.reading import kafka
 from penstock.pipeline.sources.reading.kafka_client import KafkaSettings
-from penstock.pipeline.sources.reading.offsets import OffsetsRead
+from penstock.pipeline.sources.reading.offsets import OffsetRange, OffsetsRead
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +73,10 @@ class Kafka(KafkaSettings):
     def starts(self, run: LiveInput) -> list[State]:
         """One for each partition, up to a limit."""
         return kafka.starts(self, run)
+
+    def check_beginning(self, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
+        """As in `LiveSource`: retention deletes messages, and a topic may be created again."""
+        kafka.check_beginning(self, run, counted)
 
     def topic_id(self, run: LiveInput) -> str | None:
         """Identity that brokers gave the topic when it was created."""

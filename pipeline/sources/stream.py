@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -13,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
 from penstock.mechanisms.core.state import State
-from penstock.pipeline.atomic import make_folder, opener
+from penstock.pipeline.atomic import make_folder, opener, write_first
 from penstock.pipeline.sources.base import (
     MIN_EVENT_TIME,
     SOURCES,
@@ -29,7 +30,10 @@ from penstock.pipeline.sources.base import (
     Source,
     latest_before,
 )
+from penstock.pipeline.sources.reading.offsets import OffsetRange
 
+#: Note of the files of the input, and of their sizes.
+_INPUT = "input.json"
 _SPEED = re.compile(r"([0-9]*\.?[0-9]+)x")
 
 
@@ -135,6 +139,29 @@ class Stream(LiveSource):
     ) -> Iterator[MicroBatch | None]:
         """The events of the source, cut by time; ``folder`` is for sorting."""
         return replay(self, run, folder, Offset.of(start), number, latest)
+
+    def starts(self, run: LiveInput) -> list[State]:
+        """One reader; it notes which files there are, and their sizes."""
+        write_first(run.spool / _INPUT, json.dumps(self._sizes()).encode())
+        return [{}]
+
+    def check_beginning(self, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
+        """As in `LiveSource`: all files must be there, as large as they were."""
+        path = run.spool / _INPUT
+        begun, now = json.loads(path.read_bytes()) if path.exists() else {}, self._sizes()
+        if gone := sorted(file for file, size in begun.items() if now.get(file, -1) < size):
+            raise DataError(
+                f"{gone[0]}: is gone, or smaller than when the run began ({len(gone)} of {len(begun)} files), and "
+                "there is no checkpoint to go on from, so that all of the input would have to be read again. Put it "
+                "back, or begin another run in another folder, on the same output.ledger, with 'from' at the first "
+                "window that is not released"
+            )
+
+    def _sizes(self) -> dict[str, int]:
+        if self.endless:
+            return {}
+        files = {file for span in self.from_start().spans() for file in span.files}
+        return {file: Path(file).stat().st_size for file in sorted(files)}
 
     def from_start(self) -> FileSource:
         """The source that is replayed."""

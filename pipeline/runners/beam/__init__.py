@@ -67,7 +67,7 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
 
 
 def check_options(plan: Plan, runner: str, beam_options: Sequence[str]) -> None:
-    """Raise `ConfigError` for options that Beam or its runner refuses, while the run's folder is still as it was."""
+    """Raise `ConfigError` for what Beam or its runner refuses or lacks, while the run's folder is still as it was."""
     _import_quietly()
     from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -77,6 +77,10 @@ def check_options(plan: Plan, runner: str, beam_options: Sequence[str]) -> None:
     except SystemExit:
         *_, last = said.getvalue().splitlines() or ["Beam refuses them"]
         raise ConfigError((f"options of Beam: {last.partition('error: ')[2] or last}",)) from None
+    if runner == FLINK and not (plan.resumed and finished(plan)):
+        from penstock.pipeline.runners.flink.runner import check_ready
+
+        check_ready(plan, beam_options)
     if runner not in ("direct", FLINK):  # theirs are complete by default
         shutil.rmtree(_pipeline(plan, runner, beam_options).local_tempdir)
 

@@ -38,11 +38,13 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
 from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.mechanisms.core.state import State, StateFormat
+from penstock.pipeline.atomic import write_json
 from penstock.pipeline.counting.ingest import closed_before
+from penstock.pipeline.output.files import WATERMARKS, parts_folder
 from penstock.pipeline.runners.beam.coders import NamedBlock
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, end_of_input, redacted, timestamp, whole_second
-from penstock.pipeline.runners.shared import ReadAhead, live_input
-from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, LiveSource, MicroBatch, Span
+from penstock.pipeline.runners.shared import ReadAhead, live_input, live_source
+from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, MicroBatch, Span
 from penstock.pipeline.windows.calendar import Calendar
 
 if TYPE_CHECKING:
@@ -356,6 +358,7 @@ class Replay(Step):
             reader = Reader(self.plan, cursor)
         reader.checkpointed.move(cursor.position)
         yield from self._turn(reader, tracker, watermark)
+        self._note(reader)
         # Not where the turn failed or was given up: the rest of its reader would look like the end of the input.
         self.readers[cursor.reader] = reader
 
@@ -393,17 +396,15 @@ class Replay(Step):
         """Let the watermark move on; what is at the time reached may still come."""
         if reached == MIN_EVENT_TIME:
             return
-        instant = timestamp(whole_second(reached - live_source(self.plan).disorder))
-        if instant > (watermark.current_watermark() or MIN_TIMESTAMP):
+        time = whole_second(reached - live_source(self.plan).disorder)
+        if (instant := timestamp(time)) > (watermark.current_watermark() or MIN_TIMESTAMP):
             watermark.set_watermark(instant)
 
-
-def live_source(plan: Plan) -> LiveSource:
-    """The live source of a plan; raises `TypeError` for finite input."""
-    source = plan.config.source
-    if not isinstance(source, LiveSource):
-        raise TypeError(f"{type(source).__name__} is not live")
-    return source
+    def _note(self, reader: Reader) -> None:
+        """Write down how far a reader has come, for ``penstock status``."""
+        if (time := reader.time) > MIN_EVENT_TIME:
+            path = parts_folder(self.plan, WATERMARKS) / f"{reader.cursor.reader:03d}.json"
+            write_json(path, whole_second(time - live_source(self.plan).disorder))
 
 
 def earliest(block: EventBlock, calendar: Calendar, otherwise: int) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.atomic import make_folder
 from penstock.pipeline.monitoring import logs
+from penstock.pipeline.output.manifest import counted_rows
 from penstock.pipeline.runners.failure import forget_failure, raise_failure
 from penstock.pipeline.runners.flink import jars
 from penstock.pipeline.runners.flink.jars import FLINK
@@ -30,7 +31,7 @@ from penstock.pipeline.runners.flink.jobs import (
     mark_runner,
     service_of,
 )
-from penstock.pipeline.runners.shared import stopping
+from penstock.pipeline.runners.shared import live_input, live_source, stopping
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -98,6 +99,27 @@ def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
                 "folder, from the first window not released (docs/flink.md)"
             ) from error
         raise
+
+
+def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
+    """Raise `ConfigError` without what a job server needs, and where an embedded Flink would not restore a checkpoint.
+
+    Raises `DataError` where a run would begin to read anew and the beginning of its input is gone.
+    """
+    given = _given(beam_options)
+    jar = given.get("flink_job_server_jar")
+    if "job_endpoint" not in given:
+        jars.java()
+        if jar is None:
+            jars.version()
+        elif not Path(jar).is_file():
+            raise ConfigError((f"--flink_job_server_jar: there is no file {jar}",))
+    if not (plan.resumed and plan.streaming):
+        return
+    if service_of(given.get("flink_master", DEFAULTS["flink_master"])) is None:
+        _restored(plan, given)
+    if latest_checkpoint(plan) is None and "savepoint_path" not in given:
+        live_source(plan).check_beginning(live_input(plan), counted_rows(plan).offsets)
 
 
 def _restored(plan: Plan, given: Mapping[str, str]) -> str | None:

@@ -202,7 +202,7 @@ class Consumer:
                     break
                 ended = partition in self._ended
                 if time.monotonic() > until or (ended and self.bounds(partition)[1] < end):
-                    raise self._gone(partition, first, end)
+                    raise self.gone(partition, first, end)
                 if ended:
                     break
                 self._fill()
@@ -292,13 +292,14 @@ class Consumer:
             elif error.code() == self._kafka.KafkaError.GROUP_AUTHORIZATION_FAILED:
                 continue  # the client asks for its group, and nothing here needs one
             elif error.code() == self._kafka.KafkaError._AUTO_OFFSET_RESET:
-                raise self._gone(message.partition(), message.offset(), self.bounds(message.partition())[0])
+                raise self.gone(message.partition(), message.offset(), self.bounds(message.partition())[0])
             elif not error.retriable():
                 raise DataError(f"topic {self.topic}, partition {message.partition()}: {error.str()}")
         if n_read:
             self._size += 0.2 * (n_bytes / n_read - self._size)
 
-    def _gone(self, partition: int, first: int, end: int) -> DataError:
+    def gone(self, partition: int, first: int, end: int) -> DataError:
+        """Make the error for offsets that are to be read, and are no longer there."""
         low, high = self.bounds(partition)
         lost = f"offsets {first} to {end}" if first < end else f"offset {first} and what follows"
         return DataError(
@@ -495,6 +496,16 @@ def _check_topic(source: KafkaSettings, run: LiveInput, consumer: Consumer) -> N
             "held is gone, and its offsets mean other messages. Begin another run in another folder, on the same "
             "output.ledger, with 'from' at the first window that is not released"
         )
+
+
+def check_beginning(source: KafkaSettings, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
+    """See `LiveSource.check_beginning`."""
+    with closing(Consumer(source)) as consumer:
+        if topic_id(run) is not None:
+            _check_topic(source, run, consumer)
+        for partition, first in {one.partition: one.first for one in reversed(counted)}.items():
+            if (low := consumer.bounds(partition)[0]) > first:
+                raise consumer.gone(partition, first, low)
 
 
 def _topic_path(run: LiveInput) -> Path:

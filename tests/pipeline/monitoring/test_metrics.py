@@ -188,8 +188,10 @@ def test_wrong_addresses_are_explained(port, address):
 def test_a_taken_port_is_a_message(tmp_path, capsys):
     config = endless(tmp_path)
     with serve_metrics(RunMetrics(), Health(), 0) as address:
-        assert main(["run", str(config), "--metrics-port", address.rpartition(":")[2], "--quiet"]) == 1
-    assert "Address already in use" in capsys.readouterr().err
+        port = address.rpartition(":")[2]
+        assert main(["run", str(config), "--metrics-port", port, "--quiet"]) == 1
+    words = f"--metrics-port {port}: nothing can be served at this port of 127.0.0.1 (Address already in use); choose"
+    assert words in capsys.readouterr().err
 
 
 def test_beam_counts_the_same(small_run, tmp_path):

@@ -65,13 +65,13 @@ def stopped(tmp_path, monkeypatch):
 def test_a_folder_says_how_far_its_run_has_come(stopped, capsys):
     found = status.of_folder(stopped.folder)
     rows = stopped.manifest["rows"]
-    assert (found.state, found.detail, found.well) == ("stopped", "--resume continues it", False)
+    assert (found.state, found.detail, found.exit_code) == ("stopped", "--resume continues it", 4)
     assert (found.released, found.planned, found.last_window_end, found.due) == (9, 24, NINE, 0)
     assert (found.rows, found.late) == (rows["rows"], rows["late"])
     assert NINE <= found.watermark < NINE + 3600
     assert found.watermark * 1000 % 1 == 0
     assert found.budget_left == pytest.approx(8.0 - 4.0)
-    assert main(["status", str(stopped.folder)]) == 1  # nobody works on it
+    assert main(["status", str(stopped.folder)]) == 4  # nobody works on it
     printed = capsys.readouterr().out
     assert "9 of 24 windows, the latest until 2024-01-01T09:00:00Z" in printed
     assert "ε 4 left in this period" in printed
