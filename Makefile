@@ -33,7 +33,7 @@ types: $(VENV)/.dev
 	$(VENV)/bin/mypy penstock reproductions --exclude reproductions/tests
 
 # The other engines have an environment of their own, so that penstock is measured as it is installed.
-bench: $(VENV)/.core $(VENV)-peers/.bench
+bench: $(VENV)/.plot $(VENV)-peers/.bench
 	PENSTOCK_PEERS=$(VENV)-peers/bin/python $(VENV)/bin/python -m benchmarks
 
 docs: $(VENV)/.core
@@ -88,7 +88,7 @@ $(VENV)-peers/.bench: setup.py constraints.txt
 	@touch $@
 
 $(VENV)/.plot: setup.py constraints.txt | $(VENV)/bin/python
-	$(INSTALL) -e '.[plot]'
+	$(INSTALL) -e '.[attacks,plot]'
 	$(COMPILE)
 	@touch $@ $(VENV)/.core
 

@@ -17,20 +17,22 @@ CORE = [
     "pyyaml>=6,<7",
     "rich>=13",
     "river>=0.22,<1",
-    "scikit-learn>=1.5,<2",
     "scipy>=1.14,<2",
     "shapely>=2,<3",
+    "threadpoolctl>=3,<4",
     "tzdata",
 ]
+LEARN = "scikit-learn>=1.5,<2"
 TEST = ["hypothesis>=6.100", "jsonschema>=4.20", "pytest>=8", "pytest-xdist>=3.6"]
 EXTRAS = {
+    "attacks": [LEARN],
     "h3": ["h3>=4,<5"],
     # Older clients skip a message of a partition that is paused at its end (librdkafka 4844).
     "kafka": ["confluent-kafka>=2.13.2,<3", "fastavro>=1.9,<2"],
-    "test": [*TEST, "h3>=4,<5", "matplotlib>=3.9", "opendp>=0.14"],
+    "test": [*TEST, LEARN, "h3>=4,<5", "matplotlib>=3.9", "opendp>=0.14"],
     "dev": [*TEST, "mypy>=1.14", "ruff>=0.9", "types-PyYAML"],
     "browser": ["axe-core-python>=0.1", "selenium>=4.20"],
-    "notebooks": ["ipykernel>=6.29", "nbclient>=0.10", "matplotlib>=3.9"],
+    "notebooks": ["ipykernel>=6.29", "nbclient>=0.10", "matplotlib>=3.9", LEARN],
     "docs": ["mkdocs>=1.6.1,<2", "mkdocstrings-python>=2,<3"],
     "plot": ["matplotlib>=3.9"],
     "pubsub": ["google-cloud-pubsub>=2.21,<3"],

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.linear_model import LogisticRegression
 
 from penstock.accountants.online_attack import area_under_curve, auc_interval, exact_interval
 from penstock.evaluation.attacks.priors import Samples
 from penstock.evaluation.attacks.user_space import inverse_scale
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import MissingLibrary, ParameterError
 
 Array = NDArray[np.float64]
 
@@ -121,10 +120,15 @@ class PcaAttack:
 def fit_logistic(features: Array, labels: NDArray[np.bool_]) -> tuple[Array, float]:
     """Weights and intercept of a logistic regression with penalty ½‖w‖²; without features, weights of none.
 
-    Newton's method: O(n_samples·n_features² + n_features³) a step, about ten steps.
+    Newton's method: O(n_samples·n_features² + n_features³) a step, about ten steps. Raises `MissingLibrary` without the
+    extra ``attacks``.
     """
     if features.shape[1] == 0:
         return np.empty(0), 0.0
+    try:
+        from sklearn.linear_model import LogisticRegression
+    except ImportError:
+        raise MissingLibrary("this attack needs scikit-learn: pip install 'penstock[attacks]'") from None
     model = LogisticRegression(solver="newton-cholesky", tol=1e-6, max_iter=200).fit(features, labels)
     return model.coef_[0], float(model.intercept_[0])
 

@@ -80,6 +80,10 @@ class DataError(PenstockError):
     """An input file as a whole cannot be read; names the file and, if known, the line."""
 
 
+class MissingLibrary(PenstockError):
+    """A library is needed that is not installed; names the extra that brings it."""
+
+
 class RowEquationError(PenstockError):
     """The row equation is violated: rows read and rows accounted for, or windows due and released, differ."""
 

@@ -15,11 +15,10 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.mechanisms.core.plugin import DataError, MissingLibrary, ParameterError
 from penstock.pipeline.output.maps import CELLS, read_cells, read_outlines, rings_of
 from penstock.pipeline.output.utility_summary import ends
 from penstock.pipeline.reporting.data import Run, ShownCounts
-from penstock.pipeline.sources.reading.services import MissingLibrary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

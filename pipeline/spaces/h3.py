@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.plugin import DataError, ParameterError, PenstockError, check_one_of, parameter
+from penstock.mechanisms.core.plugin import DataError, MissingLibrary, ParameterError, check_one_of, parameter
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.spaces.raster import FEW_POINTS, Raster
 from penstock.pipeline.spaces.tables import read_table, unit_vectors
@@ -44,7 +44,7 @@ class H3(Space):
     ------
     ParameterError
         Unless exactly one of list, file and box is given, or if a cell is not one of this resolution.
-    PenstockError
+    MissingLibrary
         If the library is not installed.
 
     Notes
@@ -175,5 +175,5 @@ def _library() -> Any:
     """The H3 library, imported when first needed."""
     try:
         return importlib.import_module("h3")
-    except ImportError as error:
-        raise PenstockError("space h3 needs the H3 library: install penstock[h3]") from error
+    except ImportError:
+        raise MissingLibrary("space h3 needs the H3 library: pip install 'penstock[h3]'") from None

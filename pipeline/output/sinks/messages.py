@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 
-from penstock.mechanisms.core.plugin import DataError
+from penstock.mechanisms.core.plugin import DataError, MissingLibrary
 from penstock.pipeline.output.sinks import Sink
 from penstock.pipeline.sources.reading.kafka_client import Producer
-from penstock.pipeline.sources.reading.services import MissingLibrary
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.sections import KafkaOutput, PubSubOutput

@@ -12,13 +12,13 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
+from penstock.mechanisms.core.plugin import MissingLibrary
 from penstock.pipeline.counting.ingest import closed_before, ingested
 from penstock.pipeline.runners.beam.coders import NamedBlock
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, redacted, timestamp
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, EventBlock, MicroBatch
 from penstock.pipeline.sources.pubsub import Pubsub
 from penstock.pipeline.sources.reading.messages import events_of
-from penstock.pipeline.sources.reading.services import MissingLibrary
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan

@@ -15,9 +15,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from penstock.mechanisms.core.plugin import ConfigError, DataError, PenstockError
+from penstock.mechanisms.core.plugin import ConfigError, DataError, MissingLibrary, PenstockError
 from penstock.pipeline.sources.reading.inputs import ARCHIVES, matches
-from penstock.pipeline.sources.reading.services import MissingLibrary, resolved_value
+from penstock.pipeline.sources.reading.services import resolved_value
 from penstock.pipeline.sources.reading.text import TextSource
 
 #: Module that a scheme needs, and what it comes with.

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
+from penstock.mechanisms.core.plugin import DataError, MissingLibrary, ParameterError, parameter
 from penstock.pipeline.sources.reading.messages import MessageSettings
-from penstock.pipeline.sources.reading.services import MissingLibrary, check_options, resolved_value
+from penstock.pipeline.sources.reading.services import check_options, resolved_value
 
 #: Seconds that a broker may take to answer.
 ANSWER = 20.0

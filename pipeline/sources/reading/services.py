@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from penstock.mechanisms.core.noise_keys import NoiseKeyError, read_private
-from penstock.mechanisms.core.plugin import DataError, ParameterError, PenstockError
+from penstock.mechanisms.core.plugin import DataError, ParameterError
 
 #: Options whose values are secrets.
 _SECRET = re.compile(r"password|secret|token|connection_string|key\.pem|assertion|oauthbearer\.config")
@@ -20,10 +20,6 @@ _OURS = re.compile(
     r"|enable\.idempotence|max\.in\.flight|transactional\.|acks|request\.required\.acks|plugin\.|.*_cb$|debug$|log"
     r"|ssl\.engine|ssl\.providers|sasl\.kerberos\.kinit"
 )
-
-
-class MissingLibrary(PenstockError):
-    """The configuration needs a library that is not installed."""
 
 
 def check_options(options: Mapping[str, str], field: str = "options") -> None:

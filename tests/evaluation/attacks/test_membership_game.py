@@ -1,5 +1,6 @@
 """The membership game: samples, equality with the dense computation, and results of defenses."""
 
+import sys
 from functools import partial
 
 import numpy as np
@@ -8,11 +9,11 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from penstock.evaluation.attacks.challenge import privacy_gain
+from penstock.evaluation.attacks.challenge import fit_logistic, privacy_gain
 from penstock.evaluation.attacks.game import MembershipGame, in_threads
 from penstock.evaluation.attacks.priors import game_blocks, period_windows
 from penstock.evaluation.membership import membership_auc
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import MissingLibrary, ParameterError
 
 N_USERS, N_CELLS, N_WINDOWS = 40, 6, 36
 GAME = {"group_size": 15, "observation": (0, 12), "inference": (0, 12), "n_samples": 300, "n_components": 100}
@@ -311,3 +312,9 @@ def test_of_more_people_than_samples_the_attack_is_the_same_by_samples():
     np.testing.assert_allclose(scores, game.adversary(3).scores(samples), rtol=1e-6, atol=1e-8)
     assert game.attack(3).auc == game.challenge(3, game.adversary(3)).auc
     assert labels.sum() == labels.size / 2
+
+
+def test_without_scikit_learn_the_attack_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
+    with pytest.raises(MissingLibrary, match=r"pip install 'penstock\[attacks\]'"):
+        fit_logistic(np.eye(2), np.array([True, False]))

@@ -16,11 +16,10 @@ from small_configuration import run_locally as run
 from stored_runs import FINITE, WINDOWS, configured
 
 from penstock.mechanisms.core.noise_keys import new_key_file
-from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError
+from penstock.mechanisms.core.plugin import ConfigError, DataError, MissingLibrary, ParameterError
 from penstock.pipeline.config.sections import StoreOutput
 from penstock.pipeline.output.sinks.store import Objects, Store, by_window
 from penstock.pipeline.output.writer import RunWriter
-from penstock.pipeline.sources.reading.services import MissingLibrary
 
 
 class Closing(io.BytesIO):

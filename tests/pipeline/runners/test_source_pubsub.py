@@ -25,7 +25,7 @@ from apache_beam.transforms.window import TimestampedValue
 from test_cluster_graph import STEPS as GRAPH_STEPS
 
 from penstock.mechanisms.core.noise_keys import new_key_file
-from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.mechanisms.core.plugin import ConfigError, DataError, MissingLibrary
 from penstock.pipeline import INTERRUPTED
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig, loads
@@ -38,7 +38,6 @@ from penstock.pipeline.runners.beam.pubsub import DecodeMessages, ReadMessages
 from penstock.pipeline.runners.beam.step import end_of_input, final_at, timestamp
 from penstock.pipeline.sources.kafka import Kafka
 from penstock.pipeline.sources.reading.kafka import block_of
-from penstock.pipeline.sources.reading.services import MissingLibrary
 
 CONFIG = """
 name: subscribed

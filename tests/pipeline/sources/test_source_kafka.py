@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError
+from penstock.mechanisms.core.plugin import ConfigError, DataError, MissingLibrary, ParameterError
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.config.sections import KafkaOutput
@@ -461,7 +461,7 @@ def test_no_messages_are_an_empty_block():
 
 def test_the_missing_client_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "confluent_kafka", None)
-    with pytest.raises(services.MissingLibrary, match=r"penstock\[kafka\]"):
+    with pytest.raises(MissingLibrary, match=r"penstock\[kafka\]"):
         kafka_client.library()
 
 
