@@ -1,10 +1,13 @@
 """Installs the packages and the ``penstock`` command; also what Beam's ``--setup_file`` ships to workers."""
 
+import re
+import tomllib
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
+(VERSION,) = re.findall(r'^__version__ = "(.+)"', (HERE / "penstock/__init__.py").read_text("utf-8"), re.M)
 
 CORE = [
     "apache-beam>=2.77,<3",
@@ -39,29 +42,51 @@ EXTRAS = {
     "bench": ["duckdb>=1.1", "pandas>=2.2", "pipeline-dp==0.3.1"],
 }
 
-setup(
-    name="penstock",
-    version="0.1.0",
-    description="Streaming release simulator for location data: counts, privacy mechanisms, and what they cost",
-    long_description=(HERE / "README.md").read_text(encoding="utf-8") if (HERE / "README.md").exists() else "",
-    long_description_content_type="text/markdown",
-    license="Apache-2.0",
-    python_requires=">=3.11",
-    packages=find_packages(include=["penstock", "penstock.*"]),
-    package_data={
-        "": ["py.typed"],
-        "penstock": ["configs/quickstart.yaml"],
-        "penstock.pipeline.reporting": ["static/*", "templates/*"],
-    },
-    install_requires=CORE,
-    extras_require=EXTRAS,
-    entry_points={"console_scripts": ["penstock = penstock.pipeline.cli.main:script"]},
-    classifiers=[
-        "Development Status :: 3 - Alpha",
-        "Intended Audience :: Science/Research",
-        "License :: OSI Approved :: Apache Software License",
-        "Programming Language :: Python :: 3.11",
-        "Programming Language :: Python :: 3.12",
-        "Topic :: Scientific/Engineering",
-    ],
-)
+
+def description(pages: str) -> str:
+    """The README with links that lead to ``pages``, or without where that is empty."""
+    readme = HERE / "README.md"
+
+    def linked(match: re.Match[str]) -> str:
+        image, label, target = match.groups()
+        if re.match(r"[a-z]+:|#", target):
+            return match[0]
+        return f"{image}[{label}]({pages}{target})" if pages else "" if image else label
+
+    return re.sub(r"(!?)\[([^]]*)\]\(([^)]*)\)", linked, readme.read_text("utf-8")) if readme.exists() else ""
+
+
+def pages() -> str:
+    """Address of the pages, from pyproject.toml."""
+    settings = HERE / "pyproject.toml"
+    stated = tomllib.loads(settings.read_text("utf-8")) if settings.exists() else {}
+    return str(stated.get("tool", {}).get("penstock", {}).get("pages", ""))
+
+
+if __name__ == "__main__":
+    setup(
+        name="penstock",
+        version=VERSION,
+        description="Streaming release simulator for location data: counts, privacy mechanisms, and what they cost",
+        long_description=description(pages()),
+        long_description_content_type="text/markdown",
+        license="Apache-2.0",
+        python_requires=">=3.11",
+        packages=find_packages(include=["penstock", "penstock.*"]),
+        package_data={
+            "": ["py.typed"],
+            "penstock": ["configs/quickstart.yaml"],
+            "penstock.pipeline.reporting": ["static/*", "templates/*"],
+        },
+        install_requires=CORE,
+        extras_require=EXTRAS,
+        entry_points={"console_scripts": ["penstock = penstock.pipeline.cli.main:script"]},
+        classifiers=[
+            "Development Status :: 3 - Alpha",
+            "Intended Audience :: Science/Research",
+            "License :: OSI Approved :: Apache Software License",
+            "Programming Language :: Python :: 3.11",
+            "Programming Language :: Python :: 3.12",
+            "Topic :: Scientific/Engineering",
+        ],
+    )

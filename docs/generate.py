@@ -1,4 +1,4 @@
-"""Rewrite the generated parts of the documentation: README's tables, configuration reference, glossary.
+"""Rewrite the generated parts of the documentation: README's table, configuration reference, glossary.
 
 ``python docs/generate.py`` rewrites them, ``python docs/generate.py --check`` fails where they are not current.
 """
@@ -15,14 +15,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def readme() -> tuple[Path, str]:
-    """The README with current tables between its markers."""
+    """The README with a current table of accountants between its markers."""
     path = ROOT / "README.md"
     text = path.read_text(encoding="utf-8")
-    for kind in ("mechanisms", "accountants"):
-        table = f"<!-- {kind} -->\n{inspect.markdown(kind)}\n<!-- end -->"
-        text, n = re.subn(rf"<!-- {kind} -->.*?<!-- end -->", lambda _, t=table: t, text, count=1, flags=re.DOTALL)
-        if n != 1:
-            raise SystemExit(f"{path}: no table of {kind}; it must be between <!-- {kind} --> and <!-- end -->")
+    table = f"<!-- accountants -->\n{inspect.markdown('accountants')}\n<!-- end -->"
+    text, n = re.subn(r"<!-- accountants -->.*?<!-- end -->", lambda _: table, text, count=1, flags=re.DOTALL)
+    if n != 1:
+        raise SystemExit(f"{path}: no table of accountants; it must be between <!-- accountants --> and <!-- end -->")
     return path, text
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.reporting.result import Result
 
+__version__ = "0.1.0"
+
 __all__ = [
     "BudgetExceeded",
     "ConfigError",
@@ -32,6 +34,7 @@ __all__ = [
     "Released",
     "Result",
     "RunConfig",
+    "__version__",
     "accountants",
     "evaluation",
     "load",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import runpy
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ import pytest
 from checkout import ROOT
 from small_configuration import small_sections
 
+import penstock
 from penstock import accountants, mechanisms
 from penstock.pipeline.cli import inspect
 from penstock.pipeline.config.run import load
@@ -45,7 +47,7 @@ def test_a_stale_table_is_noticed_and_rewritten(tmp_path, monkeypatch, capsys):
     for name in ("README.md", *(f"docs/{name}" for name in GENERATED)):
         (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
     stale = tmp_path / "README.md"
-    stale.write_text(README.replace("| `raw` |", "| `cooked` |"), encoding="utf-8")
+    stale.write_text(README.replace("| `temporal` |", "| `cooked` |"), encoding="utf-8")
     monkeypatch.setattr(generate, "ROOT", tmp_path)
     monkeypatch.setattr(sys, "argv", ["generate.py", "--check"])
     assert (generate.main(), capsys.readouterr().out) == (1, "README.md is not current; run: make docs\n")
@@ -73,6 +75,33 @@ def test_every_plug_in_has_a_promise(kind):
 def test_links_lead_to_files(page):
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         assert re.match(r"[a-z]+:", target) or (page.parent / target).exists(), target
+
+
+def test_mechanisms_that_the_readme_offers_exist():
+    offered = re.findall(
+        r"^\|[^|]*\| `(\w+)` \|", README.partition("## Mechanisms")[2].partition("\n## ")[0], re.MULTILINE
+    )
+    assert len(offered) == 8
+    assert set(offered) <= set(mechanisms.names())
+
+
+@pytest.mark.parametrize("pages", ["", "https://example.org/"])
+def test_the_description_of_a_package_has_no_link_that_leads_nowhere(pages):
+    described = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["description"](pages)
+    links = re.findall(r"\]\(([^)]*)\)", described)
+    assert all(link.startswith(("https://", "#")) for link in links)
+    assert bool(links) == bool(pages)
+    assert "[getting started" in described or not pages
+    assert "pip install penstock" in described.splitlines()[2]
+
+
+def test_the_version_is_in_one_place(capsys):
+    from penstock.pipeline.cli.main import main
+
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == f"penstock {penstock.__version__}\n"
+    assert runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["VERSION"] == penstock.__version__
 
 
 def test_commands_of_the_readme_exist():

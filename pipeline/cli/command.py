@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -52,6 +54,18 @@ def add_quiet(parser: argparse.ArgumentParser) -> None:
 def add_folder(parser: argparse.ArgumentParser) -> None:
     """Add the folder of a finished run or experiment."""
     parser.add_argument("folder", metavar="DIR")
+
+
+#: Words that begin a line, and their colours on a terminal.
+_COLOURS = {"CAUTION": "33", "WARNING": "31", "STOPPED": "31"}
+
+
+def print_lines(lines: str) -> None:
+    """Print lines; on a terminal those that warn begin in colour, unless NO_COLOR is set."""
+    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+        for word, colour in _COLOURS.items():
+            lines = re.sub(rf"^{word}\b", f"\033[{colour}m{word}\033[0m", lines, flags=re.MULTILINE)
+    print(lines, flush=True)
 
 
 def print_json(value: Any) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline import FAILED, INTERRUPTED, STOPPED
-from penstock.pipeline.cli.command import Command, add_configuration, add_quiet, print_json
+from penstock.pipeline.cli.command import Command, add_configuration, add_quiet, print_json, print_lines
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.run import RunConfig
@@ -69,16 +69,15 @@ def _execute(arguments: argparse.Namespace) -> int:
             from penstock.pipeline.reporting.live import watch
 
             services.enter_context(watch(Path(arguments.out or config.output.path)))
-        if not quiet:
-            for line in expectations(config):
-                print(line, flush=True)
+        if not quiet and (lines := expectations(config)):
+            print_lines("\n".join(lines))
         services.enter_context(show_progress(registry, enabled=not quiet and sys.stderr.isatty()))
         options = (arguments.runner, arguments.beam_options, arguments.shards, arguments.resume)
         result = run(config, arguments.out, *options, unverified_engine=arguments.unverified_engine)
     if arguments.json:
         print_json({"exit_code": result.exit_code, "folder": str(result.folder), **result.manifest})
     elif not arguments.quiet:
-        print(summary(result))
+        print_lines(summary(result))
     return result.exit_code
 
 

@@ -213,3 +213,20 @@ def test_a_simulation_measures_what_everybody_understands(config, capsys):
     assert main(["run", config, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert set(found["utility"]) == {"mae", "relative_mae", "variance_explained", "skill", "skill_last"}
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "coloured"), [(True, {}, True), (True, {"NO_COLOR": "1"}, False), (False, {}, False)]
+)
+def test_warnings_are_in_colour_on_a_terminal_unless_told_otherwise(
+    capsys, monkeypatch, terminal, environment, coloured
+):
+    from penstock.pipeline.cli.command import print_lines
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    print_lines("read      CAUTION\nCAUTION   look")
+    shown = "\033[33mCAUTION\033[0m" if coloured else "CAUTION"
+    assert capsys.readouterr().out == f"read      CAUTION\n{shown}   look\n"
