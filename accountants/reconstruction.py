@@ -37,7 +37,7 @@ from penstock.accountants.inference.running import (
     WindowInput,
     target_filters,
 )
-from penstock.accountants.inference.success_bounds import success_upper_bound
+from penstock.accountants.inference.success_bounds import advantage_upper_bound, success_upper_bound
 from penstock.accountants.inference.success_prior import max_ball_probability
 from penstock.accountants.inference.targets import (
     KnownPrior,
@@ -59,6 +59,7 @@ from penstock.mechanisms.core.state import State, nested, part
 __all__ = [
     "MarkovPrior",
     "Reconstruction",
+    "advantage_upper_bound",
     "attack_success",
     "chain_prior",
     "estimate",

@@ -22,6 +22,9 @@ class AdaptiveRanges(CountsOfBlock):
         Equal parts of each cell's span.
     block
         Windows over which the span is taken and that are released together.
+    minimum
+        ``middle``: the least count of a cell is shown as the middle of its part, like all others. ``shown``: as it is,
+        the reading of the paper under which its correlations come out.
 
     **Privacy.** None: no guarantee, since the span and the parts are those of true counts.
 
@@ -36,10 +39,14 @@ class AdaptiveRanges(CountsOfBlock):
     >>> counts = np.array([[0], [10], [4]])
     >>> [r.values.item() for r in run_mechanism(AdaptiveRanges(parts=2, block=3), counts)]
     [2.5, 7.5, 2.5]
+    >>> [r.values.item() for r in run_mechanism(AdaptiveRanges(parts=2, block=3, minimum="shown"), counts)]
+    [0.0, 7.5, 2.5]
     """
 
     parts: int = parameter(doc="equal parts of each cell's span", at_least=1)
     block: int = parameter(doc="windows over which the span is taken and that are released together", at_least=1)
+
+    minimum: str = parameter("middle", doc="how a cell's least count is shown", choices=("middle", "shown"))
 
     @property
     def length(self) -> int:
@@ -51,4 +58,5 @@ class AdaptiveRanges(CountsOfBlock):
         low, high = counts.min(axis=-2, keepdims=True), counts.max(axis=-2, keepdims=True)
         width = (high - low) / self.parts
         part = np.clip(np.floor((counts - low) / np.where(width == 0, 1.0, width)), 0, self.parts - 1)
-        return np.asarray(np.where(width == 0, counts, low + (part + 0.5) * width), np.float64)
+        as_it_is = (width == 0) | ((counts == low) & (self.minimum == "shown"))
+        return np.asarray(np.where(as_it_is, counts, low + (part + 0.5) * width), np.float64)

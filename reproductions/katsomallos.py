@@ -1,16 +1,10 @@
-"""Temporal privacy loss against landmarks and correlation: two figures of Katsomallos et al. (2022).
-
-``python -m reproductions.katsomallos --out DIR`` writes both tables as CSV and, with the extra ``plot``,
-both figures as SVG and PNG.
-"""
+"""Temporal privacy loss against landmarks and correlation: two figures of Katsomallos et al. (2022)."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import polars as pl
@@ -30,7 +24,10 @@ METHODS = ("sound", "paper", "single")
 
 
 def temporal_loss_table(
-    n_repetitions: int = 100, percentages: Iterable[int] = PERCENTAGES, seed: int = 1
+    n_repetitions: int = 100,
+    percentages: Iterable[int] = PERCENTAGES,
+    seed: int = 1,
+    correlations: Iterable[str] = tuple(CORRELATIONS),
 ) -> pl.DataFrame:
     """Overall temporal loss for every correlation, shape of the landmark set, percentage and method.
 
@@ -45,8 +42,8 @@ def temporal_loss_table(
     privacy loss against percentage and distribution (n = 2 states, s = 1, 0.1, 0.01, 100 timestamps, ε = 1).
     """
     rows = []
-    for name, strength in CORRELATIONS.items():
-        matrix = laplacian_smoothing_matrix(2, strength)
+    for name in correlations:
+        matrix = laplacian_smoothing_matrix(2, CORRELATIONS[name])
         for method in METHODS:
             overall = _overall_loss(matrix, method)
             for shape, percentage, sets in _landmark_sets(n_repetitions, percentages, seed):
@@ -131,64 +128,3 @@ def _landmark_sets(
             size = round(N_WINDOWS * percentage / 100)
             sets = [landmark_distribution(shape, N_WINDOWS, size, seed + i) for i in range(n_sets)]
             yield shape, percentage, sets
-
-
-def draw(losses: pl.DataFrame, distances: pl.DataFrame, folder: Path) -> list[Path]:
-    """Draw both figures as SVG and PNG; needs matplotlib (the extra ``plot``)."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(len(METHODS), len(CORRELATIONS), figsize=(13, 10), sharex=True, squeeze=False)
-    for row, method in zip(axes, METHODS):
-        for axis, name in zip(row, CORRELATIONS):
-            chosen = losses.filter((pl.col("method") == method) & (pl.col("correlation") == name))
-            _lines(axis, chosen, f"{name} correlation, {method}", "privacy loss (nats)")
-            if method != "single":
-                axis.axhline(1.0, color="black", linewidth=1, linestyle="--", label="no correlation")
-    axes[0][0].legend(fontsize="small")
-    drawn = [*_save(figure, folder / "landmark_loss")]
-    figure, axis = plt.subplots(figsize=(6, 4))
-    _lines(axis, distances, "distance from the nearest landmark or end", "windows")
-    axis.legend(fontsize="small")
-    return [*drawn, *_save(figure, folder / "landmark_distance")]
-
-
-def _lines(axis: Any, table: pl.DataFrame, title: str, unit: str) -> None:
-    for shape in SHAPES:
-        line = table.filter(pl.col("shape") == shape).sort("percentage")
-        spread = line["standard_deviation"].to_numpy()
-        axis.errorbar(line["percentage"], line["mean"], yerr=spread, marker="o", capsize=2, label=shape)
-    axis.set(title=title, xlabel="landmarks (%)", ylabel=unit, yscale="symlog" if unit == "windows" else "log")
-
-
-def _save(figure: Any, stem: Path) -> list[Path]:
-    figure.tight_layout()
-    paths = [stem.with_suffix(suffix) for suffix in (".svg", ".png")]
-    for path in paths:
-        figure.savefig(path, dpi=150)
-    return paths
-
-
-def main(words: Sequence[str] | None = None) -> None:
-    """Write both tables, and both figures where matplotlib is installed."""
-    parser = argparse.ArgumentParser(prog="python -m reproductions.katsomallos", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("runs/landmark-figures"), metavar="DIR")
-    parser.add_argument("--repetitions", type=int, default=100, metavar="N")
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args(words)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    losses = temporal_loss_table(arguments.repetitions, seed=arguments.seed)
-    distances = distance_table(arguments.repetitions, seed=arguments.seed)
-    losses.write_csv(arguments.out / "landmark_loss.csv")
-    distances.write_csv(arguments.out / "landmark_distance.csv")
-    try:
-        draw(losses, distances, arguments.out)
-    except ModuleNotFoundError as error:
-        print(f"no figures, only tables: {error} (pip install 'penstock[plot]')")
-    print(arguments.out)
-
-
-if __name__ == "__main__":
-    main()

@@ -99,6 +99,30 @@ def _hypotheses(plt: Any, table: pl.DataFrame) -> Any:
     return figure
 
 
+def _landmark_losses(plt: Any, table: pl.DataFrame) -> Any:
+    methods, names = (table[key].unique(maintain_order=True).to_list() for key in ("method", "correlation"))
+    figure, axes = plt.subplots(len(methods), len(names), figsize=(13, 10), sharex=True, squeeze=False)
+    for row, method in zip(axes, methods):
+        for axis, name in zip(row, names):
+            _shapes(axis, table.filter(pl.col("method") == method, pl.col("correlation") == name))
+            axis.set(title=f"{name} correlation, {method}", xlabel="landmarks, %", ylabel="loss, nats", yscale="log")
+    axes[0][0].legend(fontsize="small")
+    return figure
+
+
+def _landmark_distances(plt: Any, table: pl.DataFrame) -> Any:
+    figure, axis = plt.subplots(figsize=(6, 4))
+    _shapes(axis, table)
+    axis.set(xlabel="landmarks, %", ylabel="windows to a landmark or end", yscale="symlog")
+    axis.legend(fontsize="small")
+    return figure
+
+
+def _shapes(axis: Any, table: pl.DataFrame) -> None:
+    for (shape,), line in table.partition_by("shape", as_dict=True, maintain_order=True).items():
+        axis.errorbar(line["percentage"], line["mean"], yerr=line["standard_deviation"], marker="o", label=shape)
+
+
 def _deciles(plt: Any, table: pl.DataFrame) -> Any:
     figure, axis = plt.subplots(figsize=(6, 3.4))
     for row in table.iter_rows(named=True):
@@ -163,6 +187,8 @@ DRAWINGS: dict[str, tuple[Callable[[Any, pl.DataFrame], Any], str]] = {
             ("_bins", _ranges, "Bounds by visits and by spectral gap"),
         )
     },
+    "landmark_distance": (_landmark_distances, "Distance from landmarks by their share and shape"),
+    "landmark_loss": (_landmark_losses, "Temporal loss by share and shape of landmarks"),
     "conditional_losses": (_losses, "Loss of every other point against the noise"),
     "conditional_hypotheses": (_hypotheses, "The trace and the worst hypothesis about it"),
 }

@@ -201,6 +201,23 @@ def blind_guess(kind: Estimator, prior: MarkovPrior, n_steps: int) -> IntArray:
     return np.asarray(viterbi(prior.initial, Kernel(prior.transition), nothing)[0])
 
 
+def guess_success(prior: MarkovPrior, guessed: IntArray, tolerance: int) -> float:
+    """Probability that at most ``tolerance`` locations of a fixed guess (n_steps,) are wrong; O(T s M²).
+
+    >>> guess_success(MarkovPrior([0.75, 0.25], [[0.5, 0.5], [0.0, 1.0]]), np.array([0, 1]), tolerance=0)
+    0.375
+    """
+    reached = np.zeros((tolerance + 1, prior.n_locations))  # by wrong guesses so far and the location now
+    reached[0] = prior.initial
+    for step, location in enumerate(guessed):
+        if step:
+            reached = reached @ prior.transition
+        right = reached[:, location].copy()
+        reached = np.concatenate([np.zeros_like(reached[:1]), reached[:-1]])
+        reached[:, location] = right
+    return float(reached.sum())
+
+
 def guess(kind: Estimator, initial: FloatArray, kernel: Kernel, log_likelihood: FloatArray) -> IntArray:
     """Guesses (n, n_steps) of map or posterior_marginals from log-likelihoods (n, n_steps, M); start (M,) or (n, M)."""
     if kind == "map":

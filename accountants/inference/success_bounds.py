@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+from penstock.accountants.inference.estimators import blind_guess, guess_success
 from penstock.accountants.inference.first_moment import first_moment
 from penstock.accountants.inference.information import largest_success, log_leakage, log_loose, sharpest_information
 from penstock.accountants.inference.observation import Schedule, schedule
@@ -89,6 +90,44 @@ def success_upper_bound(
     if bound == "first_moment" or (bound == "best" and n_samples >= 2):
         log_values.append(math.log(first_moment(plan, tolerance, n_samples, seed, confidence)))
     return min(1.0, probability(min(log_values)) * (1 + _ROUNDING))
+
+
+def advantage_upper_bound(
+    prior: MarkovPrior,
+    sensors: Sequence[int | Iterable[int]],
+    tolerance: int = 0,
+    noise: str | None = None,
+    scale: Any = None,
+    bound: Bound = "best",
+    **options: Any,
+) -> float:
+    """Upper bound on the normalised advantage (p − p*) / (1 − p*) of any attack: how much a release adds to a guess.
+
+    p is the success with the releases, p* that of the best guess without them. For ``tolerance=0`` p* is the largest
+    probability of a trajectory; else the success of the most probable one stands for it, which is no more than p*, so
+    that the advantage is never understated.
+
+    Parameters
+    ----------
+    prior, sensors, tolerance, noise, scale, bound, options
+        As for `success_upper_bound`. ``bound="loose"`` with ``tolerance=0`` is equation (1) of the paper.
+
+    Returns
+    -------
+    A number from 0 to 1; 0 where p* is 1. Time of `success_upper_bound`, and O(T s M²).
+
+    Examples
+    --------
+    >>> from penstock.accountants.markov import chain_prior
+    >>> prior, sensors = chain_prior(20, 0.1), [{t} for t in range(5)]
+    >>> [round(advantage_upper_bound(prior, sensors, bound=name), 4) for name in ("loose", "tight", "segment")]
+    [0.3249, 0.1941, 0.0048]
+
+    Source: Koga, Meehan, Chaudhuri, section 2.2.2, equation (1), after Guo, Sablayrolles, Sanjabi (2022).
+    """
+    success = success_upper_bound(prior, sensors, tolerance, noise, scale, bound, **options)
+    blind = guess_success(prior, blind_guess("prior", prior, len(sensors)), tolerance)
+    return max(0.0, min(1.0, (success - blind) / (1 - blind))) if blind < 1 else 0.0
 
 
 def _blind_bounds(plan: Schedule, tolerance: int, bound: Bound, ball: Ball, n_locations: int) -> list[float]:

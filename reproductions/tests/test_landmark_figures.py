@@ -10,11 +10,13 @@ from penstock.accountants.correlation.leakage import LeakageFunction, temporal_p
 from penstock.accountants.markov import laplacian_smoothing_matrix
 from reproductions.katsomallos import (
     CORRELATIONS,
+    distance_table,
     landmark_distance,
-    main,
     single_losses,
     temporal_loss_table,
 )
+from reproductions.plots import draw
+from reproductions.studies.landmark_sets import LandmarkSets
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +62,17 @@ def test_distances_are_those_of_a_plain_search():
         assert landmark_distance(landmarks).tolist() == expected
 
 
-def test_tables_and_figures_are_written(tmp_path, monkeypatch, capsys):
+def test_the_study_has_the_rows_of_both_tables():
+    study = LandmarkSets(sets=3, percentages=(0, 20, 100))
+    figures = {piece: study.measure(None, piece) for piece in study.pieces(None)}
+    tables = study.tables(None, figures)
+    assert tables["landmark_loss"].equals(temporal_loss_table(3, (0, 20, 100)))
+    assert tables["landmark_distance"].equals(distance_table(3, (0, 20, 100)))
+    assert tables["landmark_loss"].height == 3 * 3 * 5 * 3
+
+
+def test_both_tables_are_drawn(tmp_path, losses):
     pytest.importorskip("matplotlib")
-    main(["--out", str(tmp_path), "--repetitions", "1"])
-    written = {path.name for path in tmp_path.iterdir()}
-    assert written == {f"landmark_{n}.{s}" for n in ("loss", "distance") for s in ("csv", "svg", "png")}
-    assert pl.read_csv(tmp_path / "landmark_loss.csv").height == 3 * 3 * 5 * 6
-    assert str(tmp_path) in capsys.readouterr().out
+    drawn = draw({"landmark_loss": losses, "landmark_distance": distance_table(2)}, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {f"{name}.svg" for name in drawn}
+    assert len(drawn) == 2

@@ -237,7 +237,13 @@ def test_as_many_are_attacked_as_asked_for_in_turns_of_the_mobility_groups(name,
     assert np.bincount(groups).tolist() == shares
 
 
-REDUCED = ("conditional_trace", "reconstruction_chain", "reconstruction_gowalla", "reconstruction_foursquare")
+REDUCED = (
+    "conditional_trace",
+    "landmark_sets",
+    "reconstruction_chain",
+    "reconstruction_gowalla",
+    "reconstruction_foursquare",
+)
 
 
 @pytest.mark.parametrize("name", REDUCED)

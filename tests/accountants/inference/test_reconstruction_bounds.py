@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from reconstruction_oracle import Enumeration, random_prior, random_sensors
 from scipy import sparse
+from scipy.special import entr
 
 from penstock.accountants.inference.first_moment import noisy_first_moment, upper_mean
 from penstock.accountants.inference.information import information_bound, largest_success, log_loose
 from penstock.accountants.inference.observation import schedule
 from penstock.accountants.inference.segment import log_segment
-from penstock.accountants.inference.success_bounds import success_upper_bound
+from penstock.accountants.inference.success_bounds import advantage_upper_bound, success_upper_bound
 from penstock.accountants.inference.success_prior import max_ball_probability
 from penstock.accountants.markov import MarkovPrior, chain_prior, trajectory_entropy
 from penstock.mechanisms.core.plugin import ParameterError
@@ -212,3 +213,28 @@ def test_wrong_arguments_are_named() -> None:
         with pytest.raises(ParameterError) as caught:
             success_upper_bound(**{"prior": prior, "sensors": [{0}], "tolerance": 0, field: value})
         assert caught.value.field == field
+
+
+def test_no_attack_has_a_larger_normalised_advantage() -> None:
+    rng = np.random.default_rng(11)
+    for _ in range(60):
+        n_locations, n_steps = int(rng.integers(2, 4)), int(rng.integers(1, 5))
+        prior, sensors = random_prior(rng, n_locations), random_sensors(rng, n_locations, n_steps, n_locations)
+        truth = Enumeration(prior, n_steps)
+        for tolerance in range(n_steps):
+            blind, best = truth.ball(tolerance), truth.best_success(truth.raw_channel(sensors), tolerance)
+            advantage = (best - blind) / (1 - blind) if blind < 1 - 1e-12 else 0.0
+            for bound in ("loose", "tight", "leakage", "segment", "best"):
+                found = advantage_upper_bound(prior, sensors, tolerance, bound=bound, n_samples=0)  # type: ignore[arg-type]
+                assert found >= advantage - 1e-9
+
+
+def test_the_loose_advantage_is_equation_1() -> None:
+    prior, sensors = chain_prior(6, 0.3), [{0}, {3}, {5}]
+    entropy, information = trajectory_entropy(prior, 3), information_bound(prior, sensors, order="exact")
+    errors = np.linspace(1e-9, 1 - 1e-9, 2_000_001)
+    fano = entr(errors) + entr(1 - errors) + errors * np.log(6**3 - 1)
+    least = errors[np.argmax(entropy - information <= fano)]
+    likeliest = Enumeration(prior, 3).weight.max()
+    expected = (1 - least - likeliest) / (1 - likeliest)
+    assert advantage_upper_bound(prior, sensors, bound="loose") == pytest.approx(expected, abs=1e-6)
