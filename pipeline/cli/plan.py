@@ -32,18 +32,32 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help="largest expected share of people retraced, in all but `tolerance` of any `horizon` windows: by the "
         "adversary of the accountant reconstruction, from counts of a run with an end",
     )
+    goals.add_argument(
+        "--landmarks",
+        metavar="FILE",
+        help="private landmarks, numbers of windows a line each: choose public ones to hide them among",
+    )
+    parser.add_argument("--among", type=int, metavar="M", help="with --landmarks: number of public landmarks")
+    parser.add_argument("--epsilon", type=float, metavar="E", help="with --landmarks: loss about each by the choice")
 
 
 def _plan(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
+    from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.config.goals import plan_conditional, plan_temporal
+    from penstock.pipeline.config.hidden_landmarks import plan_landmarks
     from penstock.pipeline.config.reconstruction_goal import plan_reconstruction
     from penstock.pipeline.config.run import load
 
     config = load(arguments.config, arguments.set)
     if arguments.temporal is not None:
         planned = plan_temporal(config, arguments.temporal)
+    elif arguments.landmarks is not None:
+        for name in ("among", "epsilon"):
+            if getattr(arguments, name) is None:
+                raise ParameterError(f"--{name}", None, "given with --landmarks")
+        planned = plan_landmarks(config, arguments.landmarks, arguments.among, arguments.epsilon)
     elif arguments.conditional is not None:
         planned = plan_conditional(config, arguments.conditional)
     else:
