@@ -8,9 +8,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.mechanisms.core import surprise
 from penstock.mechanisms.core.contract import Facts, Postprocess, Release
+from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
 from penstock.mechanisms.core.plugin import ParameterError, parameter
-from penstock.mechanisms.core.portable import exp, expm1, millionths
+from penstock.mechanisms.core.portable import millionths
 from penstock.mechanisms.core.state import State
 
 Array = NDArray[np.float64]
@@ -26,13 +28,17 @@ FORGETTING, VARIANCE_FORGETTING = 0.995, 0.99
 #: A window before which nothing is known counts as this much of one in the variance of the errors.
 FIRST_WEIGHT = 0.2
 #: Standard errors added to the learned variance, and those by which a window must stand out to widen one at once.
-CAUTION, JUMP = 1.5, 2.0
+CAUTION, JUMP = 1.0, 2.0
 #: Standard deviation of the common error before any is seen, as a share of the counts.
 COMMON_ERROR = 0.2
 #: Variance over mean up to which the errors of a prediction are skewed, as those of small counts are.
 SKEWED = 2.0
 #: The least that a prediction counts as in the variance of its errors: a share of the mean one, or of one person.
-LEAST_SIZE = 0.05
+LEAST_SIZE = 0.1
+#: Information on κ₂ before anything is seen: the square of an error of a twentieth of the prediction is not surprising.
+PRIOR_SQUARES = 2.0 / 0.05**2
+#: How often in a window events are looked for, each time without the cells that have one.
+PASSES = 2
 #: How many times a day the rest of the means is computed again.
 UPDATES = 4
 #: The least that variances, and their ratios, are taken to be.
@@ -62,12 +68,17 @@ class Filter(Postprocess):
     rest with singular values shrunk by what noise adds to them (Gavish, Donoho 2017). The weights
     of the features come from a recursive least-squares regression on the noisy counts that all cells share; the noise
     of the present count is independent of the features, so that the regression is consistent. The errors of earlier
-    predictions, less the noise, give the variance P of a prediction m, proportional to it; a noisy count y of variance
-    R then makes m + P/(P + R)·(y − m), with variance P·R/(P + R), cut off at 0. Released is the median of a count with
-    that mean and variance, which is below the mean where counts are small, and the root mean square of its error. What
-    the errors of all cells have in common in a window is estimated first and taken out. Where a mechanism repeats or
-    refuses, and where a sensor is not active, nothing is learned; there m stands alone, with a variance that grows
-    with the gap.
+    predictions, less the noise, give the variance P = κ₁·m + κ₂·m² of a prediction m, by a second regression, and more
+    where a cell's own errors are clearly larger; a noisy count y of variance R then makes m + P/(P + R)·(y − m), with
+    variance P·R/(P + R), cut off at 0. Released is the median of a count with that mean and variance, which is below
+    the mean where counts are small, and the root mean square of its error. What the errors of all cells have in common
+    in a window is estimated first and taken out. Where a mechanism repeats or refuses, and where a sensor is not
+    active, nothing is learned; there m stands alone, with a variance that grows with the gap.
+
+    A count that neither the prediction nor noise explains is believed (`core.surprise`): the cell has an ``alarm``,
+    follows its noisy counts, and teaches the others nothing until the event is over. Noise alone raises at most one
+    alarm a day in all cells, by the law of the released noise; cells whose errors are often large have a higher limit.
+    After `surprise.LONGEST` windows an event is no alarm any more: what it shows is the cell's new usual day.
 
     Examples
     --------
@@ -79,12 +90,13 @@ class Filter(Postprocess):
     [89.0, 47.0, 9.0, 12.0]
     >>> filtered = run_mechanism(Chain.of([noisy, Filter()]), counts, seed=1)[-1]
     >>> filtered.values.round().tolist(), filtered.standard_deviation.round(1).tolist()
-    ([92.0, 56.0, 0.0, 20.0], [7.9, 6.7, 1.8, 4.6])
+    ([94.0, 55.0, 0.0, 20.0], [7.1, 5.8, 2.3, 4.2])
     """
 
     slots: int = parameter(24, doc="times of day that have a mean of their own", at_least=1, at_most=96)
     reads_noise: ClassVar[bool] = True
-    version: ClassVar[int] = 2
+    raises_alarms: ClassVar[bool] = True
+    version: ClassVar[int] = 3
 
     def start(self, facts: Facts) -> State:
         """Nothing seen yet."""
@@ -106,11 +118,13 @@ class Filter(Postprocess):
             "information": np.zeros((*shape, n_features, n_features)),
             "moments": np.zeros((*shape, n_features)),
             "variance": facts.constant(1.0),
-            # Numerator and denominator of κ, the variance of a prediction over its size, and of the common error's.
-            "errors": facts.constant(0.0),
-            "sizes": facts.constant(0.0),
+            # The regression of squared errors on a prediction and its square: sums of these × errors, and × these.
+            "errors": np.zeros((*shape, 2)),
+            "sizes": np.zeros((*shape, 2, 2)),
+            # Numerator and denominator of the common error's variance.
             "common_errors": facts.constant(COMMON_ERROR**2),
             "common_weights": facts.constant(1.0),
+            **surprise.start(facts),
         }
 
     def process(self, release: Release, state: State) -> tuple[Release, State]:
@@ -132,33 +146,44 @@ class Filter(Postprocess):
         n_slots = state["means"].shape[-2]
         per_day = int(np.max(state["windows_per_day"]))
         slot = (release.window - 1) % per_day * n_slots // per_day
-        begun = np.asarray(state["sizes"] > 0)
+        begun = np.asarray(state["sizes"][..., 0, 0] > 0)
 
         features, kept = _features(slot, state)
         predicted = _predicted(features, noisy, begun, state)
         size = np.maximum(predicted, LEAST_SIZE * np.maximum(predicted.mean(-1), 1.0)[..., None])
-        size = size * (1.0 + state["gap"])[..., None]
-        ratio = _ratio(predicted, begun, state)
-        shift, doubt, _ = _common_error(predicted, ratio[..., None] * size, noisy, begun, state)
-        ratio = _widened(ratio, predicted * (1.0 + shift), doubt, size, noisy)
-        spread = ratio[..., None] * size
-        shift, doubt, common = _common_error(predicted, spread, noisy, begun, state)
-        shifted = predicted * (1.0 + shift)
+        sizes = np.stack([size, size**2], -2) * (1.0 + state["gap"])[..., None, None]
+        n_counts = float(per_day * values.shape[-1])
+        limit = surprise.limits(release.noise, release.scale, n_counts, begun)
 
-        gain = np.where(seen, spread / (spread + noisy.variance), 0.0)
+        # Cells with an event say nothing of the others: those of before, then those that this window shows, of which
+        # the most surprising hide the others at first.
+        calm = seen & (state["event_belief"] <= 0.5)
+        for _ in range(PASSES):
+            shared = noisy._replace(seen=calm)
+            shifted, spread, doubt, common = _in_common(predicted, sizes, shared, begun, state)
+            event, events = surprise.believed(shifted, spread + doubt, noisy.values, noisy.variance, seen, limit, state)
+            calm = seen & (event.belief <= 0.5)
+        shared = noisy._replace(seen=calm)
+
+        alone = event.spread - doubt
+        gain = np.where(seen, alone / (alone + noisy.variance), 0.0)
         filtered = np.where(gain == 1.0, noisy.values, np.maximum(shifted + gain * (noisy.values - shifted), 0.0))
-        left = np.where(seen, gain * noisy.variance, spread) + (1.0 - gain) ** 2 * doubt
+        left = np.where(seen, gain * noisy.variance, alone) + (1.0 - gain) ** 2 * doubt
+        usual = np.where(event.alarm, shifted, filtered)
+        filtered, left = event.mixed(filtered, left)
         median = _median(filtered, left)
         shown = replace(
             release,
             values=np.where(inactive, np.nan, millionths(median)),
             standard_deviation=np.where(inactive, np.nan, millionths(np.sqrt(left + (filtered - median) ** 2))),
+            alarm=event.alarm & ~inactive,
         )
-        learned = common | _learned(features, shifted, doubt, spread, size, noisy, begun, state)
-        return shown, state | learned | _averaged(slot, noisy, shifted, state) | {
+        learned = common | events | _learned(features, shifted, doubt, spread, sizes, shared, begun, state)
+        learned |= _averaged(slot, noisy._replace(seen=seen & ~event.alarm), shifted, state)
+        return shown, state | learned | {
             "kept": kept,
-            "last": filtered,
-            "totals": np.concatenate([filtered.sum(-1)[..., None], state["totals"][..., :-1]], -1),
+            "last": usual,
+            "totals": np.concatenate([usual.sum(-1)[..., None], state["totals"][..., :-1]], -1),
             "gap": np.where(seen.any(-1), 0, np.minimum(state["gap"] + 1, n_slots)),
         }
 
@@ -189,30 +214,11 @@ def noise_variance(family: str, scale: Any) -> Any:
     >>> float(noise_variance("laplace", 3.0)), noise_variance("discrete_gaussian", np.array([2.0, 0.5, 0.0])).round(3)
     (18.0, array([4.   , 0.215, 0.   ]))
     """
-    scale = np.asarray(scale, np.float64)
     if family == "none":
         return np.zeros(())
-    if family == "gaussian":
-        return scale * scale
-    if family == "discrete_gaussian":
-        return _of_whole_numbers(scale)
-    if family == "laplace":
-        return 2 * scale * scale
-    if family == "discrete_laplace":
-        lost = -expm1(-1 / np.where(scale > 0, scale, 1.0))  # 1 − p of the geometric magnitude
-        with np.errstate(divide="ignore"):  # an infinite scale: nothing was published
-            return np.where(scale > 0, 2 * (1 - lost) / (lost * lost), 0.0)
-    raise ParameterError("noise", family, "gaussian, discrete_gaussian, laplace, discrete_laplace or none")
-
-
-def _of_whole_numbers(sigma: Array) -> Array:
-    """Variance of the discrete Gaussian: σ² to the last digits from σ = 2 on, less below (Canonne et al. 2020)."""
-    if np.all(sigma >= 2.0):
-        return sigma * sigma
-    magnitudes = np.arange(1.0, 24.0)
-    weight = exp(-(magnitudes**2) / (2.0 * np.clip(sigma, 0.02, 2.0)[..., None] ** 2))
-    narrow = 2.0 * (magnitudes**2 * weight).sum(-1) / (1.0 + 2.0 * weight.sum(-1))
-    return np.where(sigma < 2.0, narrow, sigma * sigma)
+    if family not in families("counts"):
+        raise ParameterError("noise", family, f"{', '.join(families('counts'))} or none")
+    return NOISE_FAMILIES[family].variance(scale)
 
 
 # All sums over cells are NumPy's own, without BLAS, whose last bit may depend on the number of threads.
@@ -308,21 +314,44 @@ def _median(mean: Array, variance: Array) -> Array:
     )
 
 
-def _ratio(predicted: Array, begun: NDArray[np.bool_], state: State) -> Array:
-    """κ: the variance of a prediction over its size."""
-    sizes = np.where(begun, state["sizes"], 1.0)
-    learned: Array = np.maximum(state["errors"] / sizes, LEAST) + CAUTION / np.sqrt(sizes)
+def _spread(predicted: Array, sizes: Array, begun: NDArray[np.bool_], state: State) -> Array:
+    """Variance of each prediction: κ₁·m + κ₂·m², neither below 0, and what is not known of it."""
+    products, moments = state["sizes"], state["errors"]
+    one, both, two = products[..., 0, 0] + LEAST, products[..., 0, 1], products[..., 1, 1] + PRIOR_SQUARES
+    determinant = one * two - both * both
+    first = (two * moments[..., 0] - both * moments[..., 1]) / determinant
+    second = (one * moments[..., 1] - both * moments[..., 0]) / determinant
+    # Where one of them would be below 0 the other explains the errors alone.
+    first, second = (
+        np.where(second < 0, moments[..., 0] / one, np.where(first < 0, 0.0, first)),
+        np.where(second < 0, 0.0, np.where(first < 0, moments[..., 1] / two, second)),
+    )
+    of_mean, of_square = sizes[..., 0, :], sizes[..., 1, :]
+    learned = np.maximum(first, LEAST)[..., None] * of_mean + np.maximum(second, 0.0)[..., None] * of_square
+    unknown = two[..., None] * of_mean**2 + one[..., None] * of_square**2 - 2 * both[..., None] * of_mean * of_square
+    learned = learned + CAUTION * np.sqrt(np.maximum(unknown, 0.0) / determinant[..., None])
     # Before the first release the cells may be as far from their mean as from 0.
-    return np.asarray(np.where(begun, learned, np.maximum(predicted.max(-1), 1.0)))
+    return np.asarray(np.where(begun[..., None], learned, np.maximum(predicted.max(-1), 1.0)[..., None] * of_mean))
 
 
-def _widened(ratio: Array, shifted: Array, doubt: Array, size: Array, noisy: _Noisy) -> Array:
-    """κ, or what the present window alone says where that is clearly more."""
-    weight = noisy.seen / (ratio[..., None] * size + noisy.variance)
-    sizes = np.maximum((weight**2 * size**2).sum(-1), LEAST**2)
+def _widened(spread: Array, shifted: Array, doubt: Array, noisy: _Noisy) -> Array:
+    """Variances of the predictions, or what the present window alone says where that is clearly more."""
+    weight = noisy.seen / (spread + noisy.variance)
+    squares = np.maximum((weight**2 * spread**2).sum(-1), LEAST**2)
     error = (noisy.values - shifted) ** 2 - noisy.variance + doubt
-    own = (weight**2 * size * error).sum(-1) / sizes
-    return np.asarray(np.maximum(ratio, own - JUMP * np.sqrt(2 / sizes)))
+    own = (weight**2 * spread * error).sum(-1) / squares
+    return np.asarray(spread * np.maximum(1.0, own - JUMP * np.sqrt(2 / squares))[..., None])
+
+
+def _in_common(
+    predicted: Array, sizes: Array, noisy: _Noisy, begun: NDArray[np.bool_], state: State
+) -> tuple[Array, Array, Array, State]:
+    """Prediction with the error that cells share, its variance, the variance that its doubt adds, the next state."""
+    spread = _spread(predicted, sizes, begun, state)
+    shift, doubt, _ = _common_error(predicted, spread, noisy, begun, state)
+    spread = _widened(spread, predicted * (1.0 + shift), doubt, noisy)
+    shift, doubt, common = _common_error(predicted, spread, noisy, begun, state)
+    return predicted * (1.0 + shift), spread, doubt, common
 
 
 def _common_error(
@@ -353,18 +382,19 @@ def _learned(
     shifted: Array,
     doubt: Array,
     spread: Array,
-    size: Array,
+    sizes: Array,
     noisy: _Noisy,
     begun: NDArray[np.bool_],
     state: State,
 ) -> State:
-    """The regression and κ after one window."""
+    """Both regressions after one window."""
     published = noisy.seen.any(-1)
     weight = noisy.seen / (spread + noisy.variance)
     error = np.where(begun[..., None], (noisy.values - shifted) ** 2 - noisy.variance + doubt, spread)
     worth = np.where(begun, 1.0, FIRST_WEIGHT)
-    errors = worth * (weight**2 * size * error).sum(-1)
-    sizes = worth * (weight**2 * size**2).sum(-1)
+    counted = sizes * (weight**2)[..., None, :]
+    errors = worth[..., None] * np.einsum("...kc,...c->...k", counted, error)
+    squares = worth[..., None, None] * np.einsum("...kc,...lc->...kl", counted, sizes)
     fading = np.where(published, FORGETTING, 1.0)[..., None]
     fading_errors = np.where(published, VARIANCE_FORGETTING, 1.0)
     weighted = features * (weight * begun[..., None])[..., None, :]
@@ -374,8 +404,8 @@ def _learned(
         "information": fading[..., None] * state["information"] + products,
         "moments": fading * state["moments"] + np.einsum("...kc,...c->...k", weighted, noisy.values),
         "variance": np.where(published, variance, state["variance"]),
-        "errors": fading_errors * state["errors"] + errors,
-        "sizes": fading_errors * state["sizes"] + sizes,
+        "errors": fading_errors[..., None] * state["errors"] + errors,
+        "sizes": fading_errors[..., None, None] * state["sizes"] + squares,
     }
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.mechanisms.core import surprise
 from penstock.mechanisms.core.contract import Facts, Postprocess, Release
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.state import State
@@ -31,7 +32,8 @@ class Kalman(Postprocess):
     Notes
     -----
     Time and state O(n_cells). After `fast` it is the estimator of FAST (Fan, Xiong 2014, algorithm 2); laplace noise
-    counts by its variance. `filter` learns the rhythm of the day as well and needs no parameter.
+    counts by its variance. A count that neither the walk nor noise explains has an ``alarm`` and is believed, as in
+    `filter`, which learns the rhythm of the day as well and needs no parameter.
 
     Examples
     --------
@@ -47,11 +49,18 @@ class Kalman(Postprocess):
         100.0, doc="variance of the change of a count from one window to the next", at_least=0
     )
     reads_noise: ClassVar[bool] = True
+    raises_alarms: ClassVar[bool] = True
+    version: ClassVar[int] = 2
 
     def start(self, facts: Facts) -> State:
         """Nothing seen yet: no estimate, of infinite variance."""
         shape = (*facts.shape, facts.n_cells)
-        return {"estimate": np.zeros(shape), "variance": np.full(shape, np.inf)}
+        return {
+            "estimate": np.zeros(shape),
+            "variance": np.full(shape, np.inf),
+            "windows_per_day": facts.constant(facts.windows_per_day, np.int64),
+            **surprise.start(facts),
+        }
 
     def process(self, release: Release, state: State) -> tuple[Release, State]:
         """The filtered release, and the next state."""
@@ -59,16 +68,29 @@ class Kalman(Postprocess):
         inactive = np.isnan(values)
         seen = np.asarray(np.asarray(release.action) == "published")[..., None] & ~inactive
         noise = np.where(seen, noise_variance(release.noise, release.scale), np.inf)
-        estimate, variance = correct(
-            state["estimate"], state["variance"] + self.process_variance, np.where(seen, values, 0.0), noise
-        )
+        noisy, predicted, spread = np.where(seen, values, 0.0), state["estimate"], state["variance"]
+        spread = spread + self.process_variance
+        known = seen & np.isfinite(spread)
+        expected, added = np.where(np.isfinite(spread), spread, 0.0), np.where(seen, noise, 1.0)
+        n_counts = float(np.max(state["windows_per_day"]) * values.shape[-1])
+        limit = surprise.limits(release.noise, release.scale, n_counts)
+        event, events = surprise.believed(predicted, expected, noisy, added, known, limit, state)
+        estimate, variance = correct(predicted, spread, noisy, noise)
+        # What the walk is off by is what the cell's surprises show, and the estimate's error is no smaller.
+        beyond = np.where(known, (added / (expected + added)) ** 2 * (event.spread - expected), 0.0)
+        best, doubt = event.mixed(estimate, variance + beyond)
         unknown = inactive | np.isinf(variance)
         shown = replace(
             release,
-            values=np.where(inactive, np.nan, np.where(np.isinf(variance), values, estimate)),
-            standard_deviation=np.where(unknown, np.nan, np.sqrt(np.where(unknown, 0.0, variance))),
+            values=np.where(inactive, np.nan, np.where(np.isinf(variance), values, best)),
+            standard_deviation=np.where(unknown, np.nan, np.sqrt(np.where(unknown, 0.0, doubt))),
+            alarm=event.alarm & ~inactive,
         )
-        return shown, {"estimate": estimate, "variance": variance}
+        # While an event lasts the walk itself goes on unseen.
+        return shown, state | events | {
+            "estimate": np.where(event.alarm, predicted, estimate),
+            "variance": np.where(event.alarm, spread, variance),
+        }
 
 
 def correct(predicted: Array, variance: Any, noisy: Array, noise: Any) -> tuple[Array, Array]:

@@ -239,7 +239,7 @@ class Chain(Mechanism):
         n_windows = last - first + 1
         values = release.values / n_windows if self.temporal.spread == "even" else release.values
         rows = np.repeat(np.asarray(values)[..., None, :], n_windows, axis=-2)
-        common = {"action": release.action, "noise": release.noise, "scale": release.scale}
+        common = {name: getattr(release, name) for name in ("action", "noise", "scale", "alarm")}
         made = release_windows(state, (first - 1) % self.together, rows, release.charge, **common)
         return [replace(one, repeats=self._repeated(release.repeats, place)) for place, one in enumerate(made)]
 

@@ -225,6 +225,8 @@ class Release:
         Mask of active sensors; None: all.
     standard_deviation
         Standard deviation of each value as a guess of the count, shape of ``values``; None: not estimated.
+    alarm
+        Cells whose value is unusual and believed, shape of ``values``; None: not judged.
     """
 
     window: int
@@ -238,6 +240,7 @@ class Release:
     available_at: int | None = None
     active: NDArray[np.bool_] | None = None
     standard_deviation: NDArray[np.float64] | None = None
+    alarm: NDArray[np.bool_] | None = None
 
     @classmethod
     def of(cls, window: Window, values: NDArray[Any], charge: tuple[Event, ...], **further: Any) -> Release:
@@ -257,8 +260,9 @@ class Release:
             return value[number] if np.ndim(value) else value
 
         changes: dict[str, Any] = {"values": self.values[number], "action": str(own(self.action))}
-        if self.standard_deviation is not None:
-            changes["standard_deviation"] = self.standard_deviation[number]
+        for name in ("standard_deviation", "alarm"):
+            if getattr(self, name) is not None:
+                changes[name] = getattr(self, name)[number]
         changes["charge"] = tuple(own(event) for event in self.charge)
         scale = own(self.scale)
         changes["scale"] = float(scale[0]) if np.shape(scale) == (1,) else scale
@@ -416,6 +420,8 @@ class Postprocess(ChainStep):
 
     #: Whether it must stand directly after the step that releases, whose noise it has to know.
     reads_noise: ClassVar[bool] = False
+    #: Whether every release that it shows has an `alarm` for each cell.
+    raises_alarms: ClassVar[bool] = False
     #: Whether nothing may stand after it.
     is_last: ClassVar[bool] = False
 

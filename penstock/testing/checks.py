@@ -426,7 +426,7 @@ def samples_anew_in_every_window_and_configuration(subject: Subject) -> None:
 
 
 def reads_releases_alone(subject: Subject) -> None:
-    """Post-processing changes values and deviations only: no charge, window, action or mask, and none of its inputs."""
+    """Post-processing changes what is shown of counts alone: no charge, window, action or mask, and no input."""
     step, facts = subject.mechanism, facts_for()
     assert isinstance(step, Postprocess), "it is no post-processing"
     windows = [replace(window, active=np.arange(5) % 4 != window.index % 4) for window in facts.windows()]
@@ -435,9 +435,11 @@ def reads_releases_alone(subject: Subject) -> None:
         before = [content(release), encode_state("subject", 1, state)]
         shown, after = step.process(release, state)
         assert [content(release), encode_state("subject", 1, state)] == before, "a release or the state was changed"
-        kept = {name: value for name, value in vars(release).items() if name not in ("values", "standard_deviation")}
+        of_counts = ("values", "standard_deviation", "alarm")
+        kept = {name: value for name, value in vars(release).items() if name not in of_counts}
         assert all(getattr(shown, name) is value for name, value in kept.items()), "more than values was changed"
         assert np.array_equal(np.isnan(shown.values), np.isnan(release.values)), "inactive sensors stay inactive"
+        assert (shown.alarm is not None) == step.raises_alarms, "raises_alarms does not say whether there is an alarm"
         state = after
 
 

@@ -22,7 +22,7 @@ from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.plan import make_plan, outline
 from penstock.pipeline.config.run import RunConfig, loads
 from penstock.pipeline.output.manifest import check_row_equation, check_windows, input_digests, shortfall
-from penstock.pipeline.output.tables import ACCOUNTS, RELEASES, TRACES
+from penstock.pipeline.output.tables import ACCOUNTS, TRACES, releases_schema
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.traces import ROUNDING, budget_periods
 from penstock.pipeline.sources.base import LiveSource
@@ -55,7 +55,9 @@ def verify(folder: Path) -> list[Check]:
     return [
         _rows(manifest),
         *_offsets(manifest),
-        _schema(folder, "traces", TRACES) if of_traces else _schema(folder, "releases", RELEASES),
+        _schema(folder, "traces", TRACES)
+        if of_traces
+        else _schema(folder, "releases", releases_schema(_config(manifest).mechanism)),
         _schema(folder, "accounts", ACCOUNTS),
         *(_traces(folder, manifest) if of_traces else _releases(folder, manifest)),
         _configuration(manifest, public),

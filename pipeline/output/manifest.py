@@ -438,7 +438,12 @@ def merge_outputs(plan: Plan) -> None:
     if plan.on_points:
         merge(parts_folder(plan, "traces"), public / "traces.parquet", tables.TRACES)
     else:
-        merge(parts_folder(plan, "releases"), public / "releases.parquet", tables.RELEASES, "window")
+        merge(
+            parts_folder(plan, "releases"),
+            public / "releases.parquet",
+            tables.releases_schema(plan.config.mechanism),
+            "window",
+        )
     merge(parts_folder(plan, "accounts_public"), public / "accounts.parquet", tables.ACCOUNTS)
     merge(parts_folder(plan, "accounts"), operator / "accounts.parquet", tables.ACCOUNTS)
     if keeps_truth(plan):

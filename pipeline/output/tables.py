@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from penstock.accountants.core.accountant import AccountRow
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
-from penstock.mechanisms.core.contract import Release, Window
+from penstock.mechanisms.core.contract import ChainStep, Postprocess, Release, Window
 from penstock.mechanisms.core.events import Block, Event
 from penstock.mechanisms.core.run import ReleasedTraces
 from penstock.mechanisms.core.traces import Traces
@@ -40,6 +40,8 @@ RELEASES = pa.schema(
         ("standard_deviation", pa.float64()),
     ]
 )
+#: With the column that a step fills which judges whether a count is unusual.
+JUDGED_RELEASES = RELEASES.append(pa.field("alarm", pa.bool_(), nullable=False))
 TRUTH = pa.schema([*WINDOW_FIELDS, *_required(("count", pa.int64()), ("bounded", pa.int64()))])
 TRACES = pa.schema(
     [
@@ -90,7 +92,8 @@ def releases_table(
     """Return one row per active cell of each release, in order of window and cell.
 
     ``windows`` has the window of each release, ``cells`` the names of all cells. ``lateness`` is in milliseconds: a
-    release is available that long after its window ends, unless it says when.
+    release is available that long after its window ends, unless it says when. Releases that are judged have a column
+    ``alarm``.
     """
     n_cells = len(cells)
     rows = _RowsOfWindows.of([r.active for r in releases], n_cells)
@@ -111,7 +114,20 @@ def releases_table(
         "available_at": _times(rows.spread(available)),
         "standard_deviation": _optional(rows, [r.standard_deviation for r in releases]),
     }
-    return pa.table([columns[name] for name in RELEASES.names], schema=RELEASES)
+    if not any(r.alarm is not None for r in releases):
+        return pa.table([columns[name] for name in RELEASES.names], schema=RELEASES)
+    columns["alarm"] = rows.each([np.bool_(False) if r.alarm is None else r.alarm for r in releases]).astype(bool)
+    return pa.table([columns[name] for name in JUDGED_RELEASES.names], schema=JUDGED_RELEASES)
+
+
+def releases_schema(steps: Sequence[ChainStep]) -> pa.Schema:
+    """Return the schema of the releases of a chain.
+
+    >>> from penstock.mechanisms import get
+    >>> releases_schema([get("laplace")(epsilon=1.0), get("filter")()]).names[-1]
+    'alarm'
+    """
+    return JUDGED_RELEASES if any(isinstance(step, Postprocess) and step.raises_alarms for step in steps) else RELEASES
 
 
 def _optional(rows: _RowsOfWindows, values: Sequence[NDArray[np.float64] | None]) -> pa.Array:

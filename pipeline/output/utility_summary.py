@@ -43,7 +43,8 @@ def margin(value: Array, deviation: Array) -> Array:
 
     The count is normal with both, given that it is not negative (the highest-density interval of a truncated normal).
     It is a whole number: the normal that stands for it has a variance larger by 1/12 (Sheppard 1898). The interval is
-    ``ends(value, margin)``: symmetric around a value that is far from 0, else from 0 to ``value + margin``.
+    ``ends(value, margin)``: symmetric around a value that is far from 0, else from 0 to ``value + margin``. It reaches
+    at least one person far, unless the deviation alone rules out that an error of one is as likely as 5 %.
 
     ``value``, ``deviation``: at least 0, of one shape; NaN: not known.
 
@@ -52,13 +53,16 @@ def margin(value: Array, deviation: Array) -> Array:
     """
     from scipy.special import ndtr, ndtri  # loaded where a deviation is stated
 
-    deviation = np.where(deviation > 0, np.sqrt(np.square(deviation) + 1 / 12), deviation)
+    stated = deviation
+    deviation = np.where(stated > 0, np.sqrt(np.square(stated) + 1 / 12), stated)
     with np.errstate(divide="ignore", invalid="ignore"):
         distance = np.where(deviation > 0, value / deviation, np.inf)
     below = ndtr(-distance)
     symmetric = -ndtri((1 - LEVEL * (1 - below)) / 2)
     from_zero = ndtri(LEVEL + (1 - LEVEL) * below)
-    return np.asarray(deviation * np.where(symmetric <= distance, symmetric, from_zero))
+    half = deviation * np.where(symmetric <= distance, symmetric, from_zero)
+    # An error of one person or more is rarer than 5 % for sure only where its mean square is below that (Chebyshev).
+    return np.asarray(np.where(np.square(stated) > 1 - LEVEL, np.maximum(half, 1.0), half))
 
 
 def ends(value: Any, margin: Any) -> tuple[Any, Any]:

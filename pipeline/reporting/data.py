@@ -205,6 +205,8 @@ class ShownCounts:
     margin: NDArray[np.float64]
     #: Distinct users before bounding, same shape; None outside simulations.
     truth: NDArray[np.float64] | None = None
+    #: 1 where a count is unusual and believed, same shape; None where no step judges that.
+    alarm: NDArray[np.float64] | None = None
 
     def outcomes(self) -> list[tuple[str, int]]:
         """Number of windows with each action, the most frequent first."""
@@ -221,7 +223,9 @@ def _released(rows: pl.LazyFrame, windows: pl.DataFrame) -> ShownCounts:
     n_cells = min(MOST_CELLS, max(1, MOST_COUNTS // len(shown)))
     busiest = cells.sort("value", descending=True, maintain_order=True).head(n_cells).sort("index")
     names = tuple(busiest["cell"].cast(pl.String))
-    columns = pl.col("value").alias("released"), half_width().alias("margin")
+    columns = [pl.col("value").alias("released"), half_width().alias("margin")]
+    if "alarm" in rows.collect_schema():
+        columns.append(pl.col("alarm").cast(pl.Float64))
     matrices = _matrices(rows, shown["window"], names, *columns)
     return ShownCounts(shown, names, len(windows), len(cells), **matrices)
 

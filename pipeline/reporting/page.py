@@ -120,6 +120,7 @@ def _counts_json(counts: ShownCounts) -> dict[str, Any]:
     matrices = {
         "released": pack(counts.released),
         "truth": None if counts.truth is None else pack(counts.truth),
+        "alarm": None if counts.alarm is None else pack(counts.alarm > 0),
         "margin": pack(margin[:, 0] if is_same else margin),
     }
     return times | others | {"actions": ACTIONS, "cells": counts.cells} | matrices

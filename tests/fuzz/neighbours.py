@@ -218,7 +218,7 @@ def _public(world: World, before: Seen, after: Seen) -> Iterator[str]:
         return
     loose = {"value", *(("epsilon", "rho", "noise", "scale", "action", "repeats") if adaptive else ())}
     if {"filter", "kalman"} & {step["type"] for step in world.mechanism}:
-        loose.add("standard_deviation")  # learned from releases
+        loose |= {"standard_deviation", "alarm"}  # learned from releases
     first, second = before.releases, after.releases
     if not first.height == second.height == before.counts.size:
         yield f"rows of releases.parquet: {first.height} and {second.height}"

@@ -107,6 +107,12 @@ class Counts {
     return this.margin.length === this.nWindows ? this.margin[row] : this.margin[row * this.nCells + cell];
   }
 
+  // What was released of a cell where that is unusual and believed, NaN elsewhere; of all cells together where one is.
+  unusual(cell) {
+    const any = this.along(this.alarm, cell);
+    return this.along(this.released, cell).map((value, row) => (any[row] > 0 ? value : NaN));
+  }
+
   // Mean absolute difference of released and true counts over the active cells of each window.
   errors() {
     const { nWindows, nCells, released, truth } = this;

@@ -3,7 +3,7 @@
 const HEIGHT = 200, LEFT = 46, RIGHT = 8, TOP = 8, BOTTOM = 22;
 
 class Chart {
-  // about: {title, unit, note, lines: [{label, value, low, high, quantiles, hidden}], rules, domain, style, tools}
+  // about: {title, unit, note, lines: [{label, value, low, high, quantiles, hidden, dots}], rules, domain, style, tools}
   constructor(axis, about) {
     this.axis = axis;
     this.about = { rules: [], domain: null, style: "line", note: "", ...about };
@@ -63,7 +63,8 @@ class Chart {
   drawn(line) { return line.stacked ? line.top : line.value; }
 
   // A figure that windows here and there have, most without a neighbour, is drawn as dots.
-  sparse({ value }) {
+  sparse({ value, dots }) {
+    if (dots) return true;
     let known = 0, alone = 0;
     value.forEach((v, i) => {
       if (Number.isNaN(v)) return;

@@ -1,5 +1,7 @@
 // Assembly of the page, repeated when a live run has newer data.
 
+const UNUSUAL = "unusual, and believed";
+
 function countChart(axis) {
   const { counts } = axis;
   const chooser = html("select", { "aria-label": "Cell", onchange: () => axis.choose(Number(chooser.value)) },
@@ -11,13 +13,14 @@ function countChart(axis) {
       const side = (sign) => released.value.map((v, i) => Math.max(v + sign * counts.marginOf(i, cell), 0));  // no count is negative
       Object.assign(released, { low: side(-1), high: side(1) });
     }
-    return counts.truth ? [{ label: "true", value: counts.along(counts.truth, cell), ink: "t" }, released] : [released];
+    const unusual = counts.alarm ? [{ label: UNUSUAL, ink: 1, dots: true, value: counts.unusual(cell) }] : [];
+    return [...(counts.truth ? [{ label: "true", value: counts.along(counts.truth, cell), ink: "t" }] : []), released, ...unusual];
   };
   const unit = () => `${counts.counted} in ${axis.cell >= 0 ? counts.cells[axis.cell] : "all cells together"}`;
   chooser.value = axis.cell;
   const chart = new Chart(axis, {
     id: "counts", title: counts.truth ? "True and released counts" : "Released counts", unit: unit(), lines: lines(), tools: [chooser],
-    note: "Shaded columns are landmarks. For a single cell the band holds 95 % of the noise; after a filter, 95 % of what the count may be. Drag to zoom, click to look at a window, double-click to see all.",
+    note: "Shaded columns are landmarks. For a single cell the band holds 95 % of the noise; after a filter, 95 % of what the count may be." + (counts.alarm ? ` A dot is a count that is ${UNUSUAL}: neither the prediction nor the noise explains it, and the release follows it.` : "") + " Drag to zoom, click to look at a window, double-click to see all.",
   });
   axis.on("cell", () => { chooser.value = axis.cell; chart.setLines(lines(), unit()); });
   return chart;
@@ -35,7 +38,7 @@ function maps(axis, geometry, outlines) {
   };
   const of = (matrix) => (row, cell) => matrix[row * nCells + cell];
   const breaks = truth ? squareBreaks(truth, released) : squareBreaks(released);
-  const quantities = [{ title: "Released", unit: counts.counted, scheme: "s", signed: released.some((v) => v < 0), breaks, value: of(released), mean: mean(of(released)) }];
+  const quantities = [{ title: "Released", unit: counts.counted, scheme: "s", signed: released.some((v) => v < 0), breaks, value: of(released), mean: mean(of(released)), marked: counts.alarm && of(counts.alarm) }];
   if (truth) {
     const apart = (row, cell) => released[row * nCells + cell] - truth[row * nCells + cell];
     quantities.push({ title: "True", unit: counts.counted, scheme: "s", breaks, value: of(truth), mean: mean(of(truth)) });
@@ -52,7 +55,8 @@ function maps(axis, geometry, outlines) {
   const n = shapes.filter((shape) => !shape).length;
   const where = !geometry ? "No coordinates are known: tiles stand for the cells, in the order of the list. "
     : n ? `${n === 1 ? "1 cell has" : `${n} cells have`} no place on the map (${counts.cells.filter((_, cell) => !shapes[cell]).slice(0, 3).join(", ")}${n > 3 ? " …" : ""}). ` : "";
-  const note = `${where}Click a cell to see its counts above. Pinch, double-click or scroll with Ctrl to zoom, drag to move.`;
+  const unusual = counts.alarm ? `Cells with a dashed edge are ${UNUSUAL}. ` : "";
+  const note = `${where}${unusual}Click a cell to see its counts above. Pinch, double-click or scroll with Ctrl to zoom, drag to move.`;
   return html("section", { id: "maps" }, html("h2", {}, "Where"),
     html("p", {}, note), html("p", { class: "buttons", role: "group", "aria-label": "Values of the maps" }, ...switches), html("div", { class: "maps" }, ...made.map((map) => map.node)));
 }

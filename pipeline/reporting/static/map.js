@@ -28,7 +28,7 @@ function evenBreaks(values) {
 }
 
 class CellMap {
-  // about: {title, unit, scheme: "s" or "d", signed: whether some values are below 0, breaks, value(row, cell), mean(first, last, cell)}
+  // about: {title, unit, scheme: "s" or "d", signed: whether some values are below 0, breaks, value(row, cell), mean(first, last, cell), marked(row, cell)}
   constructor(axis, shapes, about) {
     Object.assign(this, { axis, about, averaged: false });
     const view = axis.view;
@@ -81,8 +81,9 @@ class CellMap {
     this.cells.forEach((node, cell) => {
       if (!node) return;
       const value = this.valueOf(cell);
-      node.setAttribute("class", `cell ${this.step(value)}${cell === this.axis.cell ? " chosen" : ""}`);
-      this.titles[cell].textContent = `${this.axis.counts.cells[cell]}: ${short(value)}`;
+      const unusual = !this.averaged && this.about.marked?.(this.axis.at, cell);
+      node.setAttribute("class", `cell ${this.step(value)}${cell === this.axis.cell ? " chosen" : ""}${unusual ? " unusual" : ""}`);
+      this.titles[cell].textContent = `${this.axis.counts.cells[cell]}: ${short(value)}${unusual ? `, ${UNUSUAL}` : ""}`;
       if (value < low) low = value;
       if (value > high) high = value;
     });

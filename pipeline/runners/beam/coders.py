@@ -233,6 +233,7 @@ def encode_batch(batch: Batch) -> bytes:
         **_encode_arrays("scale", [release.scale for release in releases]),
         **_encode_arrays("active", [release.active for release in releases]),
         **_encode_arrays("standard_deviation", [release.standard_deviation for release in releases]),
+        **_encode_arrays("alarm", [release.alarm for release in releases]),
     }
     if known is not None:
         state |= {"counts": known.counts, "sightings": known.target_cells}
@@ -254,24 +255,20 @@ def _decode(state: State) -> Batch:
     events = [tuple(map(_decode_event, charge)) for charge in head["events"]]
     columns = [state[name].tolist() for name in ("window", "action", "noise", "events", "landmark")]
     optional = [[None if n == _NONE else n for n in state[name].tolist()] for name in ("repeats", "available_at")]
-    arrays = [_decode_arrays(name, state) for name in ("values", "scale", "active", "standard_deviation")]
+    names = ("values", "scale", "active", "standard_deviation", "alarm")
+    arrays = [dict(zip(names, row)) for row in zip(*(_decode_arrays(name, state) for name in names))]
     releases = [
         Release(
             window=window,
-            values=values,
             action=action,
             noise=noise,
-            scale=scale,
             charge=events[number],
             landmark=landmark,
             repeats=repeats,
             available_at=available_at,
-            active=active,
-            standard_deviation=deviation,
+            **vectors,
         )
-        for window, action, noise, number, landmark, repeats, available_at, values, scale, active, deviation in zip(
-            *columns, *optional, *arrays
-        )
+        for window, action, noise, number, landmark, repeats, available_at, vectors in zip(*columns, *optional, arrays)
     ]
     known = None if head["first"] is None else PrivateFacts(head["first"], state["counts"], state["sightings"])
     charges = tuple(Charge(**charge) for charge in head["charges"])
@@ -348,7 +345,7 @@ def _decode_arrays(name: str, state: State) -> list[Any]:
     return found
 
 
-BATCH = StateFormat("batch", 2)
+BATCH = StateFormat("batch", 3)
 
 
 class BlockCoder(Coder):  # type: ignore[misc]

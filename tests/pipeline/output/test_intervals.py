@@ -22,7 +22,7 @@ def stated(deviation):
     return np.sqrt(deviation**2 - 1 / 12)
 
 
-@pytest.mark.parametrize("deviation", [0.5, 1.0, 8.0])
+@pytest.mark.parametrize("deviation", [0.6, 1.0, 8.0])
 def test_no_interval_with_as_much_of_a_truncated_normal_is_shorter(deviation):
     values = deviation * VALUES
     for value, low, high in zip(values, *ends(values, margin(values, np.full(len(values), stated(deviation))))):
@@ -32,6 +32,16 @@ def test_no_interval_with_as_much_of_a_truncated_normal_is_shorter(deviation):
         widths = count.ppf(below + LEVEL) - count.ppf(below)
         assert high - low <= widths.min() * (1 + 1e-9)
         assert low == pytest.approx(count.ppf(below)[widths.argmin()], abs=2e-2 * deviation)
+
+
+def test_an_interval_leaves_out_the_next_person_only_where_that_error_is_rarer_than_stated():
+    # 6 % of the cells hold one person, the others nobody: the root mean square of the error of 0 is √0.06.
+    counts = np.repeat([0.0, 1.0], [94, 6])
+    one = np.full(len(counts), np.sqrt(0.06))
+    assert interval_coverage(counts, np.zeros(len(counts)), one)["coverage"] == 1.0
+    assert margin(np.zeros(1), one[:1]).tolist() == [1.0]
+    # 4 %: nobody is what holds 95 %.
+    assert margin(np.zeros(1), np.full(1, 0.2))[0] < 1.0
 
 
 def test_values_without_doubt_and_without_a_value():

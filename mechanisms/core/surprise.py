@@ -1,0 +1,206 @@
+"""Local surprise: a cell whose noisy count neither its prediction nor noise explains is believed by itself."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.noise_family import NOISE_FAMILIES
+from penstock.mechanisms.core.portable import exp, log
+from penstock.mechanisms.core.state import State
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+#: Factors by which an event's size, and the sum of a cell's surprises, fall with each further window.
+EVENT_FADING, SUM_FADING = 0.85, 0.7
+#: Probability, before a count is seen, that an event goes on for another window; below `FORGOTTEN` it is over.
+GOES_ON, FORGOTTEN = 0.8, 0.05
+#: Windows after which an event is nothing unusual any more: it is followed as before, and the others learn from it.
+LONGEST = 3
+#: False alarms that noise alone may raise in a day, in all cells together, divided by the two tests.
+FALSE_ALARMS_A_DAY = 1.0
+#: Counts that a day is taken to have at least: where there are few, one false alarm a day would be most of them.
+FEWEST_COUNTS = 1000.0
+#: Factor by which the weight of a window falls in a cell's usual surprise; windows that a usual one of 1 counts as.
+USUAL_FADING, USUAL_WORTH = 0.99, 24.0
+#: Standard errors by which a cell's usual surprise must be above 1 to widen its intervals.
+CLEARLY = 2.0
+#: Coefficient of the last term in the tail of a faded sum of Laplace noise; those of earlier terms alternate.
+_LARGEST_TERM = float(np.prod(1.0 / (1.0 - SUM_FADING ** (2 * np.arange(1.0, 60.0)))))
+#: The least that a variance is taken to be.
+LEAST = 1e-6
+
+
+class Event(NamedTuple):
+    """What is believed of each cell after a window.
+
+    Parameters
+    ----------
+    belief
+        Probability that the cell has an event; 0 in cells where nothing is unusual.
+    mean, variance
+        The count if it has one.
+    spread
+        Variance of the prediction without an event, by what the cell's errors usually are.
+    alarm
+        Cells in which an event is likelier than not and not older than `LONGEST` windows.
+    """
+
+    belief: Array
+    mean: Array
+    variance: Array
+    spread: Array
+    alarm: Mask
+
+    def mixed(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Return mean and variance of the count, given those that it has without an event."""
+        other = 1.0 - self.belief
+        spread = self.belief * other * (self.mean - mean) ** 2
+        mixed = other * mean + self.belief * self.mean
+        return np.where(self.belief > 0, mixed, mean), np.where(
+            self.belief > 0, other * variance + self.belief * self.variance + spread, variance
+        )
+
+
+def start(facts: Facts) -> State:
+    """Return the state before the first window: no event, and no surprise."""
+    shape = (*facts.shape, facts.n_cells)
+    zeros = ("surprises", "event_belief", "event_size", "event_variance", "event_windows")
+    # Faded sums of a cell's squared surprises and of the squares of their faded sum, and the windows in them.
+    usual = ("usual_squares", "usual_sums", "usual_weight")
+    return {name: np.zeros(shape) for name in zeros} | {name: np.full(shape, USUAL_WORTH) for name in usual}
+
+
+def limits(family: str, scale: Any, n_counts: float, begun: Any = True) -> tuple[Any, Any]:
+    """Return the standard deviations of noise that a surprise, and the faded sum of a cell's surprises, may reach.
+
+    Noise alone passes either with a probability of at most ``FALSE_ALARMS_A_DAY / (2 · n_counts)``.
+
+    Parameters
+    ----------
+    family, scale
+        ``noise`` and ``scale`` of a release.
+    n_counts
+        Counts that are released in a day, in all cells; fewer than `FEWEST_COUNTS` count as that many.
+    begun
+        Where there is anything to be surprised at; elsewhere the limits are infinite.
+
+    Returns
+    -------
+    Two numbers, or arrays of the scale's shape. Prediction errors that are added to the noise have no heavier tails, so
+    that the law of the noise bounds that of both. Laplace noise passes x·b with a probability of exp(−x), the sum
+    with at most `_LARGEST_TERM` times that of its last term. Discrete Gaussian noise has tails of Gaussian noise plus
+    one, and sums those of the bound on their moments (Canonne, Kamath, Steinke 2020, propositions 24 and 25). Discrete
+    Laplace noise is Laplace noise, rounded by less than one.
+
+    Examples
+    --------
+    >>> [[float(one[0].round(2)) for one in limits(family, np.array(10.0), 2400)] for family in ("gaussian", "laplace")]
+    [[3.71, 3.71], [5.99, 4.88]]
+    """
+    tail = FALSE_ALARMS_A_DAY / (2.0 * max(n_counts, FEWEST_COUNTS))
+    scale = np.maximum(np.where(np.isinf(scale), 1.0, np.asarray(scale, np.float64)), LEAST)
+    kept = np.sqrt(1.0 - SUM_FADING**2)
+    if family == "none":
+        return np.inf, np.inf
+    if family in ("laplace", "discrete_laplace"):
+        rounding = 1.0 if family == "discrete_laplace" else 0.0
+        single = -log(tail) * scale + rounding
+        summed = kept * (log(_LARGEST_TERM / tail) * scale + rounding / (1.0 - SUM_FADING))
+    else:
+        single = summed = NormalDist().inv_cdf(1.0 - tail / 2.0) * scale
+        if family == "discrete_gaussian":
+            single, summed = single + 1.0, np.sqrt(2.0 * log(2.0 / tail)) * scale
+    deviation = np.maximum(NOISE_FAMILIES[family].standard_deviation(scale), LEAST)
+    begun = np.asarray(begun)[..., None]
+    return np.where(begun, single / deviation, np.inf), np.where(begun, summed / deviation, np.inf)
+
+
+def believed(
+    predicted: Array, spread: Array, values: Array, variance: Array, seen: Mask, limit: tuple[Any, Any], state: State
+) -> tuple[Event, State]:
+    """Return the events that a window's noisy counts show, and the next state.
+
+    A cell's surprise is its error over the standard deviation of prediction and noise together. Where it passes the
+    limit, or the faded sum of the last ones does, an event has begun: the prediction's variance grows by the squared
+    error beyond what was expected. From then on two predictions stand side by side, with the event's size, which
+    wanders and fades, and without it; each noisy count says which is likelier, so that an event that ends is given up
+    in the window in which it ends. After `LONGEST` windows it is no alarm any more: the cell's surprises count again
+    in what is usual for it.
+
+    Parameters
+    ----------
+    predicted, spread
+        Prediction without an event, and its variance, shape (..., n_cells).
+    values, variance
+        Noisy counts, and the variance of their noise.
+    seen
+        Cells that have a noisy count.
+    limit
+        From `limits`; infinite: no alarm.
+    state
+        From `start` or the last window.
+    """
+    belief, size, doubt = (state[name] for name in ("event_belief", "event_size", "event_variance"))
+    usual, expected = predicted, np.maximum(spread + variance, LEAST)
+    spread = spread + (_usual(state) - 1.0) * expected
+    usual_total = np.maximum(spread + variance, LEAST)
+    going = np.maximum(predicted + EVENT_FADING * size, 0.0)
+    going_spread = spread + EVENT_FADING**2 * doubt + (1.0 - EVENT_FADING**2) * size**2
+    going_total = np.maximum(going_spread + variance, LEAST)
+
+    # Is an event that was known still there?
+    errors = (values - usual) ** 2 / usual_total, (values - going) ** 2 / going_total
+    odds = 0.5 * (errors[0] - errors[1] + log(usual_total / going_total))
+    prior = GOES_ON * belief
+    after = np.where(seen, prior / (prior + (1.0 - prior) * exp(-odds)), prior)
+
+    # Is this count beyond both predictions? A cell whose errors are often larger than the others' has a higher limit.
+    calm = seen & ((belief == 0) | (state["event_windows"] > LONGEST))
+    surprise = (values - usual) / np.sqrt(expected)
+    surprises = np.where(seen, np.where(calm, SUM_FADING * state["surprises"] + surprise, 0.0), state["surprises"])
+    summed = (1.0 - SUM_FADING**2) * surprises**2
+    least = np.where((belief > 0) & (errors[1] < errors[0]), errors[1], surprise**2)
+    most, most_summed = (
+        np.square(one) * np.maximum(state[name] / state["usual_weight"], 1.0)
+        for one, name in zip(limit, ("usual_squares", "usual_sums"))
+    )
+    fresh = seen & ((least > most) | (summed > most_summed))
+    after = np.where(fresh, 1.0, after)
+    mean = np.where(fresh, usual, going)
+    square = np.maximum(surprise**2, summed)
+    event_spread = np.where(fresh, np.maximum(square * expected - variance, spread), going_spread)
+    usually = {
+        name: np.where(calm, USUAL_FADING * state[name] + new, state[name])
+        for name, new in (
+            ("usual_squares", np.minimum(surprise**2, most)),
+            ("usual_sums", np.minimum(summed, most_summed)),
+            ("usual_weight", 1.0),
+        )
+    }
+
+    gain = np.where(seen, event_spread / np.maximum(event_spread + variance, LEAST), 0.0)
+    mean = np.maximum(mean + gain * (values - mean), 0.0)
+    left = np.where(seen, gain * variance, event_spread)
+    forgotten = after < FORGOTTEN
+    after = np.where(forgotten, 0.0, after)
+    windows = np.where(after > 0, state["event_windows"] + 1.0, 0.0)
+    alarm = (after > 0.5) & (windows <= LONGEST)
+    return Event(after, mean, left, spread, alarm), usually | {
+        "event_windows": windows,
+        "surprises": np.where(fresh, 0.0, surprises),
+        "event_belief": after,
+        "event_size": np.where(forgotten, 0.0, mean - predicted),
+        "event_variance": np.where(forgotten, 0.0, left),
+    }
+
+
+def _usual(state: State) -> Array:
+    """Mean square of a cell's surprises where it is clearly above 1, else 1."""
+    weight = state["usual_weight"]
+    return np.asarray(np.maximum(state["usual_squares"] / weight - CLEARLY * np.sqrt(2.0 / weight), 1.0))
