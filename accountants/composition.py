@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
-from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, replaced
+from penstock.accountants.core.charges import PRICES, replaced
 from penstock.accountants.core.privacy_loss import MAX_DISTINCT, from_loss_distributions, remember
 from penstock.accountants.core.renyi import ORDERS, from_renyi, renyi
-from penstock.mechanisms.core.concentrated import epsilon_of
+from penstock.mechanisms.core.concentrated import epsilon_of, epsilon_of_gaussian
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.events import Block, Event
 from penstock.mechanisms.core.plugin import ParameterError, parameter
@@ -23,8 +23,8 @@ from penstock.mechanisms.temporal_generalization import TemporalGeneralization
 
 ODOMETER = "; amounts follow earlier outputs: the loss along the outputs of this run, not a bound fixed in advance"
 FILTER = "; the budget bounded beforehand, by a Rényi filter (Feldman, Zrnic 2021), whatever was spent of it"
-#: ε, ρ and a Rényi curve.
-N_FIGURES = 2 + len(ORDERS)
+#: ε, ρ, half of μ² and a Rényi curve.
+N_FIGURES = 3 + len(ORDERS)
 TOGETHER = "; one Gaussian release of all windows, whose noise is correlated (Bun and Steinke 2016, proposition 1.6)"
 
 
@@ -42,10 +42,10 @@ class Composition(Accountant):
     **Privacy.** Rows: ``event_epsilon`` (largest loss of a user's events in one window, or of one of them),
     ``w_event_epsilon`` (largest sum over w successive windows), ``period_epsilon`` (largest sum over a budget period,
     where the run has any) and ``user_epsilon`` (sum over all windows), each followed by its ``_rdp`` form ((ε, δ) from
-    Rényi DP through the accounting library, online); ``period_rho`` and ``user_rho`` (zCDP), and at the end
-    ``user_epsilon_pld`` (privacy loss distributions, tightest). Pure figures are infinite for Gaussian noise. Where a
-    mechanism chooses amounts from earlier outputs there are pure figures only: they bound the loss along every outcome
-    (Rogers, Roth, Ullman, Vadhan 2016), the others need amounts fixed in advance. What such a schedule bounds
+    Rényi DP, online, and the exact one where all noise is Gaussian); ``period_rho`` and ``user_rho`` (zCDP), and at the
+    end ``user_epsilon_pld`` (privacy loss distributions, tightest). Pure figures are infinite for Gaussian noise. Where
+    a mechanism chooses amounts from earlier outputs there are pure figures only: they bound the loss along every
+    outcome (Rogers, Roth, Ullman, Vadhan 2016), the others need amounts fixed in advance. What such a schedule bounds
     beforehand in ρ, for its own w windows or for a budget period, is a Rényi filter (Feldman, Zrnic 2021):
     ``w_event_rho`` or ``period_rho``, and ``w_event_epsilon_rdp`` or ``period_epsilon_rdp`` from it. So does
     `correlated`, whose windows cost less together than their charges.
@@ -60,7 +60,7 @@ class Composition(Accountant):
     """
 
     bounds_periods: ClassVar[bool] = True
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     reads: ClassVar[tuple[str, ...]] = ("budget_period",)
 
     delta: float = parameter(1e-6, doc="δ of the (ε, δ) figures", above=0, below=1)
@@ -148,8 +148,9 @@ class Composition(Accountant):
 
     def _priced(self, total: NDArray[np.float64]) -> tuple[float, float, float]:
         """Pure ε, ε at δ and ρ of a sum of figures."""
-        epsilon, rho = float(total[0]), float(total[1])
-        return epsilon, min(epsilon, from_renyi(total[2:], self.delta)), rho
+        epsilon, rho, gaussian = total[:3].tolist()
+        exact = epsilon_of_gaussian(gaussian, self.delta)
+        return epsilon, min(epsilon, exact, from_renyi(total[3:], self.delta)), rho
 
     def _rows(self, index: int | None, model: Mapping[str, Any], state: State) -> Rows:
         note, is_adaptive = (ODOMETER if model["adaptive"] else ""), model["adaptive"]
@@ -194,8 +195,8 @@ class Composition(Accountant):
 
 
 def _figures(charge: tuple[Event, ...]) -> NDArray[np.float64]:
-    """ε, ρ and the Rényi curve of a charge, which add up."""
-    return np.concatenate([[pure_epsilon(charge), concentrated_rho(charge)], renyi(charge)])
+    """ε, ρ, half of μ² and the Rényi curve of a charge, which add up."""
+    return np.concatenate([[price(charge) for price in PRICES.values()], renyi(charge)])
 
 
 def _has_periods(facts: AccountingFacts) -> bool:

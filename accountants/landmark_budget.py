@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
-from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, replaced
+from penstock.accountants.core.charges import PRICES, replaced
 from penstock.accountants.core.trace_view import TraceView
-from penstock.mechanisms.core.concentrated import epsilon_of
+from penstock.mechanisms.core.concentrated import epsilon_at
 from penstock.mechanisms.core.contract import Mechanism, Release, Window
 from penstock.mechanisms.core.events import Block, Event
-from penstock.mechanisms.core.guarantee import DELTA
+from penstock.mechanisms.core.guarantee import DELTA, EPSILON, GAUSSIAN, RHO
 from penstock.mechanisms.core.plugin import (
     BudgetExceeded,
     ParameterError,
@@ -80,16 +80,20 @@ def landmark_allocation(kind: str, landmarks: ArrayLike, epsilon: float) -> NDAr
     return np.full(mask.shape, epsilon / max(1, int(mask.sum()) + (not mask.all())))
 
 
+#: Unit of amounts by measure.
+UNITS = {EPSILON: "nats", RHO: "zCDP rho", GAUSSIAN: "half of mu squared"}
+
+
 @dataclass(frozen=True, order=True)
 class Budget:
-    """Budget of a period: ε, or ρ where it is ``concentrated``; ``delta`` is where ρ is said as (ε, δ).
+    """Budget of a period in a measure of `guarantee.Guarantee`; ``delta`` is where ρ is said as (ε, δ).
 
     ``replaces_in_blocks``: some of a person's events in a block may give way to others of theirs, so that a block is
     priced as a replacement.
     """
 
     amount: float
-    concentrated: bool = False
+    measure: str = EPSILON
     delta: float = DELTA
     replaces_in_blocks: bool = field(default=False, compare=False)
 
@@ -97,12 +101,21 @@ class Budget:
         """Cost of a charge in the budget's unit."""
         if self.replaces_in_blocks:
             charge = [replaced(event) if isinstance(event, Block) else event for event in charge]
-        return concentrated_rho(charge) if self.concentrated else pure_epsilon(charge)
+        return PRICES[self.measure](charge)
+
+    @property
+    def concentrated(self) -> bool:
+        """Whether amounts are in ρ, or half of μ²."""
+        return self.measure != EPSILON
 
     @property
     def unit(self) -> str:
         """Unit of amounts."""
-        return "zCDP rho" if self.concentrated else "nats"
+        return UNITS[self.measure]
+
+    def epsilon(self, amount: float) -> float:
+        """ε of an amount at δ."""
+        return epsilon_at(self.measure, amount, self.delta)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,12 +173,12 @@ class LandmarkBudget(Accountant):
         """Budget stated here, or else promised by the mechanism."""
         delta = self.delta or getattr(mechanism, "delta", None) or DELTA
         if self.budget is not None or self.rho is not None:
-            return Budget(float(self.budget or self.rho or 0.0), self.rho is not None, delta)
+            return Budget(float(self.budget or self.rho or 0.0), EPSILON if self.rho is None else RHO, delta)
         if mechanism is None:
             return Budget(np.inf)
         promised = mechanism.guarantee
         amount = promised.amount_of(LANDMARKS)
-        return Budget(np.inf if amount is None else float(amount), promised.concentrated, delta)
+        return Budget(np.inf if amount is None else float(amount), promised.measure or EPSILON, delta)
 
     def check(self, window: Window, charge: tuple[Event, ...], model: Budget, state: State) -> None:
         """Raise `BudgetExceeded` if ``charge`` in this window would overspend the period; changes nothing."""
@@ -225,7 +238,7 @@ class LandmarkBudget(Accountant):
         # Where amounts follow earlier releases, only a budget that was set beforehand has an ε.
         if model.concentrated and (is_bounded or not view.mechanism.guarantee.adaptive):
             promised = np.full_like(spent, model.amount) if is_bounded else spent
-            epsilon = np.array([epsilon_of(float(rho), model.delta) for rho in promised])
+            epsilon = np.array([model.epsilon(float(rho)) for rho in promised])
             figures["period_epsilon"] = (epsilon, f"nats at delta {model.delta:g}")
         return [
             AccountRow(who, None, name, float(value), unit=unit, adjacency=TRACES)
@@ -245,14 +258,14 @@ class LandmarkBudget(Accountant):
             unit = f"nats at delta {model.delta:g}"
             # Where amounts follow earlier releases it is the budget that is promised, whatever was spent of it.
             promised = model.amount if math.isfinite(model.amount) else loss
-            rows.append(row("period_epsilon", epsilon_of(promised, model.delta), unit=unit))
+            rows.append(row("period_epsilon", model.epsilon(promised), unit=unit))
         return rows
 
     def summary(self, model: Budget, state: State) -> dict[str, Any]:
         """The most that any period has spent, and of how much."""
         budget: dict[str, Any] = {"budget": model.amount} if np.isfinite(model.amount) else {}
         if model.concentrated:
-            budget |= {"unit": model.unit, "epsilon": epsilon_of(model.amount, model.delta), "delta": model.delta}
+            budget |= {"unit": model.unit, "epsilon": model.epsilon(model.amount), "delta": model.delta}
         return {"largest_period_loss": float(state["largest"]), **budget, "adjacency": ADJACENCY}
 
 

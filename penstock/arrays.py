@@ -150,6 +150,7 @@ def release(
     from penstock import mechanisms
     from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
     from penstock.mechanisms.core.contract import MECHANISMS, Facts
+    from penstock.mechanisms.core.run import with_noise_chosen
     from penstock.pipeline.output.loss import losses
     from penstock.pipeline.output.tables import releases_table
     from penstock.pipeline.output.utility_summary import half_width, interval_coverage, utility_summary
@@ -170,14 +171,15 @@ def release(
         windows_per_day=windows_per_day,
     )
     windows = facts.windows(hour=_DAY // windows_per_day)
-    made = mechanisms.run_mechanism(_arranged(steps), true_counts, facts, seed, windows=windows)
+    arranged = with_noise_chosen(_arranged(steps), facts, windows)
+    made = mechanisms.run_mechanism(arranged, true_counts, facts, seed, windows=windows)
     # The table and the sums are those of a run.
     table = pl.DataFrame(releases_table(made, windows, [str(cell) for cell in range(n_cells)], "", 0))
     margin = table.select(half_width()).to_series().to_numpy()
     values, margin = (column.reshape(n_windows, n_cells) for column in (table["value"].to_numpy(), margin))
     deviation = table["standard_deviation"].to_numpy().reshape(n_windows, n_cells)
     truth = true_counts.astype(np.float64)
-    loss = losses(table.lazy(), "UTC")
+    loss = losses(table.lazy(), "UTC", arranged.guarantee.measure)
     assert loss is not None  # there is a release
     return Released(
         values=values if axes == "windows_cells" else values.T,

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from penstock.mechanisms.core import events
+from penstock.mechanisms.core.concentrated import MOST_COORDINATES, SMOOTHING
 from penstock.mechanisms.core.plugin import UnsupportedEvent
 
 Adjacency = Literal["add_remove", "replacement"]
@@ -163,6 +164,38 @@ def links(charge: Iterable[events.Event]) -> float:
     return largest
 
 
+def gaussian_amount(charge: Iterable[events.Event]) -> float:
+    """Half of μ² of Gaussian differential privacy of one release under add/remove: infinite for any other noise.
+
+    >>> gaussian_amount([events.Additive("gaussian", 2.0, 4.0)]), gaussian_amount([events.PureDP(0.1)])
+    (0.125, inf)
+    """
+    return float(sum(_gaussian(event) for event in charge))
+
+
+@singledispatch
+def _gaussian(event: events.Event) -> float:
+    # Of noise that links windows nothing is claimed.
+    return 0.0 if isinstance(event, events.FREE) else np.inf
+
+
+@_gaussian.register
+def _(event: events.Additive) -> float:
+    moved, variance = float(event.sensitivity) ** 2, float(event.scale) ** 2
+    if not event.is_gaussian or moved > MOST_COORDINATES:
+        return np.inf
+    if event.family == "discrete_gaussian" and np.isfinite(variance):
+        variance = max(variance - SMOOTHING, 0.0)
+    return 0.0 if moved == 0 else np.inf if variance == 0 else moved / variance / 2
+
+
+@_gaussian.register(events.Block)
+@_gaussian.register(events.Sampled)
+def _(event: events.Block | events.Sampled) -> float:
+    # Given the sample, which is the same with and without the person, it is the noise on a part of the memberships.
+    return _gaussian(event.inner)
+
+
 def concentrated_rho(charge: Iterable[events.Event]) -> float:
     """Zero-concentrated DP ρ of one release under add/remove: L2²/(2σ²), or ε²/2 for a pure event."""
     # Bun and Steinke 2016, propositions 1.4 and 1.6; Canonne, Kamath and Steinke 2020, theorem 4.
@@ -193,3 +226,7 @@ def _(event: events.Linked) -> float:
 def _(event: events.Sampled) -> float:
     # No amplification is known for ρ; a pure figure that was amplified can still be the smaller one.
     return min(_rho(event.inner), _pure(event) ** 2 / 2)
+
+
+#: Price of a charge by measure.
+PRICES = {"epsilon": pure_epsilon, "rho": concentrated_rho, "gaussian": gaussian_amount}

@@ -1,4 +1,4 @@
-"""Zero-concentrated differential privacy as (ε, δ) and back, by the tight conversion of Rényi DP."""
+"""Amounts of privacy as (ε, δ) and back: ρ of zero-concentrated DP by Rényi DP, Gaussian noise exactly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-__all__ = ["ORDERS", "epsilon_of", "epsilon_of_renyi", "rho_of"]
+__all__ = ["ORDERS", "epsilon_at", "epsilon_of", "epsilon_of_gaussian", "epsilon_of_renyi", "gaussian_of", "rho_of"]
 
 #: Rényi orders at which curves are kept: those of the library dp-accounting.
 ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(11, 64), 128, 256, 512, 1024)
@@ -64,5 +64,84 @@ def rho_of(epsilon: float, delta: float) -> float:
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if epsilon_of(middle, delta) <= epsilon else (low, middle)
-    mantissa, power = math.frexp(low)
+    return _of_32_bits(low)
+
+
+def _of_32_bits(value: float) -> float:
+    """The largest number of 32 bits that is at most the value."""
+    mantissa, power = math.frexp(value)
     return math.ldexp(math.floor(math.ldexp(mantissa, 32)), power - 32)
+
+
+# Gaussian noise alone, exactly. An amount is half of μ², where μ is that of Gaussian differential privacy (Dong, Roth,
+# Su 2022): l2²/(2σ²) of one vector, which is its ρ. Amounts add, and who chooses them after earlier releases, within
+# a bound set beforehand, gains nothing by it (Smith, Thakurta 2022): noise of amounts a₁, a₂, … is a Brownian motion
+# with drift watched for the times 2·a₁, 2·a₂, … in turn, so that all releases together are a function of the motion
+# until the bound, which is one Gaussian mechanism.
+
+#: Variance that discrete Gaussian noise has more than the continuous noise that it is as private as.
+SMOOTHING = 2.0
+#: Coordinates in which neighbours differ, at most, and what covers them and rounding: in ε, and as a share of δ.
+MOST_COORDINATES = 1e7
+SPARE_EPSILON, SPARE_DELTA = 1e-9, 1e-6
+# For an integer x let z be drawn around y, itself drawn from N(x, σ² − s²), with P(z) ∝ exp(−(z − y)²/(2s²)). Of the
+# integers, P(z) is the density of N(x, σ²) at z times a mean of √(2π)·s/Σₖ exp(−(k − y)²/(2s²)), each of which lies
+# within 1 ± η, η = 2·Σₖ exp(−2π²s²k²) (Poisson summation). So does that of the discrete Gaussian around x, and the two
+# differ by a factor within exp(±3η), η < 1.5e-17 for s² = 2. Drawing z is post-processing of y; for n coordinates P and
+# Q of the discrete noise hence keep P ≤ exp(ε + 6nη)·Q + exp(3nη)·δ where those of the continuous one keep (ε, δ).
+
+
+def delta_of_gaussian(amount: float, epsilon: float) -> float:
+    """δ at ε of Gaussian noise (Balle and Wang 2018, theorem 8).
+
+    >>> round(delta_of_gaussian(0.5, 1.0), 4)
+    0.1269
+    """
+    mu = math.sqrt(2 * amount)
+    if not 0 < mu < math.inf:
+        return 0.0 if mu == 0 else 1.0
+    above, below = ((sign * mu / 2 - epsilon / mu) / math.sqrt(2) for sign in (1, -1))
+    rest = math.erfc(-below) / 2
+    # What is too small for an exact number is left out, which makes δ larger.
+    return math.erfc(-above) / 2 - (math.exp(epsilon + math.log(rest)) if rest > 1e-300 else 0.0)
+
+
+@lru_cache(maxsize=4096)
+def epsilon_of_gaussian(amount: float, delta: float) -> float:
+    """The smallest ε at δ of Gaussian noise, continuous or discrete, of an amount.
+
+    >>> [round(epsilon_of_gaussian(amount, 1e-6), 2) for amount in (0.0, 0.024, 0.46)]
+    [0.0, 0.92, 4.66]
+    """
+    if amount == 0 or not math.isfinite(amount):
+        return float(amount)
+    low, high = 0.0, epsilon_of(amount, delta)  # the same amount in ρ
+    for _ in range(60):
+        middle = (low + high) / 2
+        is_enough = delta_of_gaussian(amount, middle) <= delta * (1 - SPARE_DELTA)
+        low, high = (low, middle) if is_enough else (middle, high)
+    return high + SPARE_EPSILON
+
+
+@lru_cache(maxsize=4096)
+def gaussian_of(epsilon: float, delta: float) -> float:
+    """The largest amount of Gaussian noise of 32 bits whose (ε, δ) is at most the given one.
+
+    >>> [round(gaussian_of(epsilon, 1e-6) / rho_of(epsilon, 1e-6), 3) for epsilon in (1.0, 2.0, 5.0)]
+    [1.15, 1.14, 1.124]
+    """
+    if not math.isfinite(epsilon):
+        return float(epsilon)
+    low = rho_of(epsilon, delta)
+    high = 2 * low
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if epsilon_of_gaussian(middle, delta) <= epsilon else (low, middle)
+    return _of_32_bits(low)
+
+
+def epsilon_at(measure: str | None, amount: float, delta: float) -> float:
+    """ε at δ of an amount in one of the measures ``epsilon``, ``rho`` and ``gaussian``."""
+    if measure == "gaussian":
+        return epsilon_of_gaussian(amount, delta)
+    return epsilon_of(amount, delta) if measure == "rho" else amount

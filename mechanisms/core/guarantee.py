@@ -7,13 +7,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.mechanisms.core.concentrated import epsilon_of
+from penstock.mechanisms.core.concentrated import epsilon_at
 from penstock.mechanisms.core.unit import LANDMARKS, WINDOW, Unit
 
 #: δ at which a budget in ρ alone is stated as (ε, δ).
 DELTA = 1e-6
 
-EPSILON, RHO = "epsilon", "rho"
+EPSILON, RHO, GAUSSIAN = "epsilon", "rho", "gaussian"
+#: What is promised, by the measure of its amount.
+LAWS = {
+    EPSILON: "ε-differential privacy",
+    RHO: "ρ-zero-concentrated differential privacy",
+    GAUSSIAN: "μ-Gaussian differential privacy",
+}
 #: Of the positions of traces, which are no more than a distance apart.
 TIMES = "the times of the points are public"
 #: Who is protected by crowds, from whom, and by which theorem.
@@ -40,7 +46,8 @@ class Guarantee:
     unit
         The unit of privacy: what of one user is protected together.
     measure
-        ``epsilon``, or ``rho`` of zero-concentrated differential privacy; None: no differential privacy is promised.
+        ``epsilon``, ``rho`` of zero-concentrated differential privacy, or ``gaussian``: half of μ² of Gaussian
+        differential privacy, where all noise is Gaussian; None: no differential privacy is promised.
     amount
         ε or ρ of a unit; None where it follows from the bounds of the run (noise of a stated size).
     delta
@@ -92,8 +99,8 @@ class Guarantee:
 
     @property
     def concentrated(self) -> bool:
-        """Whether the amount is in ρ."""
-        return self.measure == RHO
+        """Whether the amount is in ρ; half of μ² is a ρ, too."""
+        return self.measure in (RHO, GAUSSIAN)
 
     @property
     def on_points(self) -> bool:
@@ -124,7 +131,8 @@ class Guarantee:
         if not self.concentrated:
             return f"ε = {self.amount:.4g} nats"
         delta = self.delta or DELTA
-        return f"ρ = {self.amount:.4g}, hence ε = {epsilon_of(self.amount, delta):.4g} at δ = {delta:g}"
+        amount = f"ρ = {self.amount:.4g}" if self.measure == RHO else f"μ = {(2 * self.amount) ** 0.5:.4g}"
+        return f"{amount}, hence ε = {epsilon_at(self.measure, self.amount, delta):.4g} at δ = {delta:g}"
 
     def _said(self, length: str, metres: str, figure: str) -> UnitPhrases:
         if self.crowd is not None:
@@ -140,7 +148,7 @@ class Guarantee:
 
     def _of_counts(self, length: str) -> tuple[str, str]:
         """Statement and unit on counts."""
-        law = "ρ-zero-concentrated differential privacy" if self.concentrated else "ε-differential privacy"
+        law = LAWS[self.measure or EPSILON]
         windows = f"{length} windows" if length else "windows"
         return {
             "window": (f"{law} per window", "all of one user's events in one window"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core import events
+from penstock.mechanisms.core.concentrated import SMOOTHING
 from penstock.mechanisms.core.geometry import expected_distance, with_planar_gaussian, with_planar_laplace
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.portable import exp, expm1
@@ -29,7 +30,8 @@ class NoiseFamily:
     name
         As in a configuration.
     measure
-        What a budget is in: ``epsilon``, or ``rho`` of zero-concentrated differential privacy.
+        What a budget is in: ``epsilon``, ``rho`` of zero-concentrated differential privacy, or ``gaussian``, the same
+        for Gaussian noise alone, of which an exact ε is known (`concentrated.epsilon_of_gaussian`).
     on
         What it is added to: ``counts``, or ``points`` of traces (on the plane, in metres).
     is_integer
@@ -55,8 +57,13 @@ class NoiseFamily:
 
     @property
     def is_concentrated(self) -> bool:
-        """Whether budgets are in ρ."""
-        return self.measure == "rho"
+        """Whether budgets are in ρ, by whichever conversion to ε."""
+        return self.measure != "epsilon"
+
+    @property
+    def exact(self) -> NoiseFamily:
+        """The family with budgets whose ε is the exact one of Gaussian noise."""
+        return replace(self, measure="gaussian")
 
     def scale(self, budget: Any, sensitivity: Sensitivity) -> Any:
         """Scale of the noise that spends a budget: l1/ε, or the standard deviation √(l2²/(2ρ)).
@@ -65,9 +72,12 @@ class NoiseFamily:
         Ghosh, Roughgarden, Sundararajan 2009; Bun and Steinke 2016, proposition 1.6; Canonne, Kamath, Steinke 2020,
         theorem 4; in the plane Andrés et al. 2013, section 4.1.
         """
-        if self.is_concentrated:
-            return np.sqrt(_over(sensitivity.l2_squared, 2 * np.asarray(budget, np.float64)))
-        return _over(sensitivity.l1, budget)
+        if not self.is_concentrated:
+            return _over(sensitivity.l1, budget)
+        variance = _over(sensitivity.l2_squared, 2 * np.asarray(budget, np.float64))
+        if self.measure == "gaussian" and self.is_integer:
+            variance = np.where(variance > 0, variance + SMOOTHING, 0.0)
+        return np.sqrt(variance)
 
     def event(self, sensitivity: Sensitivity, scale: Any) -> events.Event:
         """Privacy event of one vector with noise of a scale."""

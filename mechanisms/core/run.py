@@ -72,14 +72,14 @@ def run_mechanism(
         raise ParameterError("windows", len(windows), f"{counts.shape[-2]} windows, one for each row of counts")
     source = source or NoiseSource(NoiseKey.from_seed(seed), configuration=b"", stream="")
     mechanism = mechanism if isinstance(mechanism, Mechanism) else Chain.of([mechanism])
-    mechanism = _with_noise_chosen(mechanism, facts, windows)
+    mechanism = with_noise_chosen(mechanism, facts, windows)
     return [release for made, _ in step_through(mechanism, counts, facts, windows, source) for release in made]
 
 
-def _with_noise_chosen(mechanism: Mechanism, facts: Facts, windows: Sequence[Window]) -> Mechanism:
+def with_noise_chosen(mechanism: Mechanism, facts: Facts, windows: Sequence[Window]) -> Mechanism:
     """The mechanism with the noise that its schedule leaves to be chosen."""
     if isinstance(mechanism, Chain):
-        return replace(mechanism, reader=_with_noise_chosen(mechanism.reader, mechanism.coarse(facts), windows))
+        return replace(mechanism, reader=with_noise_chosen(mechanism.reader, mechanism.coarse(facts), windows))
     if isinstance(mechanism, BudgetSchedule) and len(mechanism.candidates) > 1:
         return mechanism.choose_noise(facts, windows).schedule
     return mechanism

@@ -162,12 +162,12 @@ def _lines(ledger: dict[str, Any]) -> list[str]:
 
 
 def _odds(spent: float, measure: str) -> str:
-    """Return what a cost in ε or ρ is in words."""
-    from penstock.mechanisms.core.concentrated import epsilon_of
+    """Return what a cost in a measure is in words."""
+    from penstock.mechanisms.core.concentrated import epsilon_at
     from penstock.pipeline.output.loss import DELTA, even_odds
 
-    if measure == "rho":
-        epsilon = epsilon_of(spent, DELTA)
+    if measure in ("rho", "gaussian"):
+        epsilon = epsilon_at(measure, spent, DELTA)
         return f" (ε = {epsilon:.3g} at δ = {DELTA:g}; even odds become {even_odds(epsilon)})"
     return f" (even odds become {even_odds(spent)})" if measure == "epsilon" else ""
 

@@ -136,9 +136,11 @@ def outline(
 
 
 def _measure_of_ledger(plan: Plan) -> str | None:
-    """Measure of the ledger that a deployment charges; None where it will be the first."""
+    """Measure of the ledger that a deployment charges, or of the budget stated for it; None where it is left open."""
     if plan.config.mode == "simulation":
         return None
+    if plan.config.output.ledger_budget is not None:
+        return "rho"
     first = next(Ledger(ledger_path(plan)).entries(), None)
     return None if first is None else str(first.values["terms"]["measure"])
 

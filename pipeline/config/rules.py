@@ -534,7 +534,7 @@ def deployed_output_is_private(
     if mode == "deployment" and output.ledger_source is None:
         expected = "a name for the event source, the same in all deployments over the same events"
         yield Finding(("output", "ledger_source"), None, expected)
-    if output.ledger_budget is not None and any(len(getattr(step, "candidates", ())) > 1 for step in mechanism):
+    if output.ledger_budget is not None and any(getattr(step, "noise", "") == "auto" for step in mechanism):
         expected = "left out with noise: auto, since it is in ε or ρ as the noise is; or the noise must be named"
         yield Finding(("output", "ledger_budget"), output.ledger_budget, expected)
     if mode == "deployment" and output.rejects == "raw":  # a rejected row names a person and a place

@@ -19,7 +19,7 @@ from penstock.evaluation.attacks.defenses import random_guess
 from penstock.evaluation.attacks.parameters import Game
 from penstock.evaluation.metrics import Metric
 from penstock.evaluation.utility import metric_called, metric_names
-from penstock.mechanisms.core.concentrated import epsilon_of
+from penstock.mechanisms.core.concentrated import epsilon_at
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.geometry import distance
@@ -134,7 +134,7 @@ def _epsilon_stated(trial: Trial) -> float:
     if len(schedules) != 1:
         raise DataError("measure epsilon_stated: needs a landmark or w-event mechanism; use accountant/name")
     [one] = schedules
-    return epsilon_of(one.budget, one.delta or DELTA) if one.concentrated else one.budget
+    return epsilon_at(one.family.measure, one.budget, one.delta or DELTA)
 
 
 def _figure(accountant: str, name: str, summary: str | None, trial: Trial) -> float:

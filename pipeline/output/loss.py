@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from penstock.mechanisms.core.concentrated import epsilon_of
+from penstock.mechanisms.core.concentrated import SMOOTHING, epsilon_at
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig
@@ -28,7 +28,7 @@ MOST_COUNTS = 500_000
 HOUR = 3_600_000
 
 
-def losses(releases: pl.LazyFrame, time_zone: str) -> dict[str, float] | None:
+def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -> dict[str, float] | None:
     """Return the most that one person can lose by one release, by a day and by the whole run: sums of their charges.
 
     A day pays for every release that shares time with it. It pays twice for one that goes beyond it: the person's other
@@ -41,6 +41,8 @@ def losses(releases: pl.LazyFrame, time_zone: str) -> dict[str, float] | None:
         The table ``public/releases``, or ``public/traces``, of which the person who loses most counts.
     time_zone
         Zone of the days.
+    measure
+        Of the guarantee: where it is ``gaussian`` all noise is, and the ε at δ is the exact one.
 
     Returns
     -------
@@ -48,6 +50,11 @@ def losses(releases: pl.LazyFrame, time_zone: str) -> dict[str, float] | None:
     ``delta``, which is there then; infinite without a guarantee. None before the first release.
     """
     columns = releases.collect_schema().names()
+    if measure == "gaussian":
+        variance = pl.col("scale") ** 2
+        least = pl.when(pl.col("noise").cast(pl.String) == "gaussian").then(0.0).otherwise(SMOOTHING)
+        amount = pl.when(variance > least).then(pl.col("rho") * variance / (variance - least)).otherwise(math.inf)
+        releases = releases.with_columns(rho=pl.when(pl.col("rho") > 0).then(amount).otherwise(0.0))
     charge = pl.col("epsilon", "rho")
     total = charge.sort().sum()  # groups come in any order, and the last bit of a sum depends on it
     if "pseudonym" in columns:
@@ -85,14 +92,15 @@ def losses(releases: pl.LazyFrame, time_zone: str) -> dict[str, float] | None:
         return None
     of_release = days.select("one_epsilon", "one_rho").max().row(0)
     of_day, of_run = (frame.select("epsilon", "rho").max().row(0) for frame in (days, whole))
-    return _priced({"release": of_release, "day": of_day, "run": of_run})
+    return _priced({"release": of_release, "day": of_day, "run": of_run}, measure)
 
 
-def _priced(amounts: Mapping[str, tuple[float, float]]) -> dict[str, float]:
-    """Return the ε of amounts in (ε, ρ); those of ρ at δ where one ε is infinite."""
+def _priced(amounts: Mapping[str, tuple[float, float]], measure: str | None) -> dict[str, float]:
+    """Return the ε of amounts in (ε, ρ); those of ρ, or half of μ² of Gaussian noise, at δ where one ε is infinite."""
     if all(math.isfinite(epsilon) for epsilon, _ in amounts.values()):
         return {name: epsilon for name, (epsilon, _) in amounts.items()}
-    return {name: epsilon_of(rho, DELTA) for name, (_, rho) in amounts.items()} | {"delta": DELTA}
+    kind = "gaussian" if measure == "gaussian" else "rho"
+    return {name: epsilon_at(kind, rho, DELTA) for name, (_, rho) in amounts.items()} | {"delta": DELTA}
 
 
 def _date(time: pl.Expr, time_zone: str) -> pl.Expr:
@@ -118,7 +126,7 @@ def expected_losses(config: RunConfig) -> dict[str, float] | None:
     reader = plan.chain.reader
     is_fixed = reader.unit.kind == "period" or not reader.guarantee.adaptive
     if is_short and is_fixed:
-        return losses(_rehearsed(plan, n_windows or 0), config.windows.time_zone)
+        return losses(_rehearsed(plan, n_windows or 0), config.windows.time_zone, reader.guarantee.measure)
     return _budgeted(plan)
 
 
@@ -137,7 +145,7 @@ def _rehearsed(plan: Plan, n_windows: int) -> pl.LazyFrame:
 def _budgeted(plan: Plan) -> dict[str, float]:
     """Return the budget of a unit times the units that a day and a run are made of."""
     terms, calendar = own_terms(plan), plan.grid.calendar
-    is_rho, n_windows = terms.measure == "rho", calendar.n_windows
+    is_rho, n_windows = terms.measure != "epsilon", calendar.n_windows
     day = DAY if calendar.time_zone == "UTC" else DAY + HOUR  # that clocks are set back in
     begin = wall_time(calendar.time_zone, calendar.start(1))
     per_day = -(-day // terms.step)
@@ -157,7 +165,8 @@ def _budgeted(plan: Plan) -> dict[str, float]:
         return (math.inf, total) if is_rho else (total, total**2 / 2)
 
     figures = {"release": amount(1, 1), "day": amount(per_day, periods)}
-    return _priced(figures if n_windows is None else figures | {"run": amount(n_windows, n_periods)})
+    figures = figures if n_windows is None else figures | {"run": amount(n_windows, n_periods)}
+    return _priced(figures, terms.measure)
 
 
 # In words.

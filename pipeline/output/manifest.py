@@ -338,7 +338,7 @@ def release_summary(plan: Plan, complete: bool) -> dict[str, Any]:
         return {"points": {"released": len(points), **actions(points)}} | ({"loss": loss} if loss else {})
     windows = released(plan.folder)
     check_windows(plan, windows, complete)
-    loss = losses(windows.lazy(), plan.config.windows.time_zone)
+    loss = losses(windows.lazy(), plan.config.windows.time_zone, plan.chain.reader.guarantee.measure)
     summary = {"planned": plan.grid.calendar.n_windows, **actions(windows)}
     return {"windows": summary, "accounts": account_summaries(plan)} | ({"loss": loss} if loss else {})
 

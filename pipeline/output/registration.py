@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.accountants.core.charges import PRICES, concentrated_rho, pure_epsilon
 from penstock.mechanisms.core.events import Block, Event
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.plugin import ConfigError, DataError
@@ -113,7 +113,7 @@ def _of_counts(plan: Plan) -> dict[str, Any]:
     measure, amount = promised.measure or "epsilon", math.inf if promised.amount is None else promised.amount
     if np.isfinite(guard.amount):
         unit = {"kind": "landmarks", **periods, **_landmarks(plan)}
-        measure, budget = "rho" if guard.concentrated else "epsilon", guard.amount
+        measure, budget = guard.measure, guard.amount
     elif promised.unit == PERIOD:
         unit, budget = {"kind": "period", **periods}, amount
     elif promised.unit == RUN:
@@ -141,8 +141,7 @@ def promise(plan: Plan) -> Guarantee:
     promised = plan.chain.guarantee
     if promised.measure is None or promised.amount is not None:
         return promised
-    price = concentrated_rho if promised.concentrated else pure_epsilon
-    return replace(promised, amount=price(_worst(plan)))
+    return replace(promised, amount=PRICES[promised.measure](_worst(plan)))
 
 
 def _worst(plan: Plan) -> tuple[Event, ...]:

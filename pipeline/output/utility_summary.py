@@ -358,6 +358,7 @@ def unbounded(bounding: Mapping[str, Any], n_cells: int) -> str | None:
 
 #: Columns that the rows of a release share and that say what it was and cost.
 SHARED = ["stream", "window", "window_start", "window_end", "landmark", "action", "epsilon", "rho", "available_at"]
+SHARED += ["noise", "scale"]
 
 
 def first_rows(releases: pl.LazyFrame) -> pl.LazyFrame:

@@ -41,8 +41,8 @@ class Charge:
     ----------
     window, last
         First and last window that it is about, numbers of the run; in between are those of a block or a period.
-    epsilon, rho
-        Cost of the whole vector under add/remove.
+    epsilon, rho, gaussian
+        Cost of the whole vector under add/remove; ``gaussian``, half of μ², of a run that promises so.
     at
         The window that was stepped when it was made: of a block its last one.
     data
@@ -62,14 +62,15 @@ class Charge:
     data: str = ""
     replaced: bool = False
     part: str = ""
+    gaussian: float = math.inf
 
     def __post_init__(self) -> None:
-        if not (self.epsilon >= 0 and self.rho >= 0):
+        if not all(amount >= 0 for amount in (self.epsilon, self.rho, self.gaussian)):
             raise ValueError(f"charges of ε = {self.epsilon} and ρ = {self.rho}: neither is negative, or no number")
 
     def amounts(self, measure: str) -> tuple[float, float]:
         """Return what it counts for in a unit that holds all of its windows, and in one that holds some of them."""
-        amount = {"epsilon": self.epsilon, "rho": self.rho, "runs": 1.0}[measure]
+        amount = 1.0 if measure == "runs" else float(getattr(self, measure))
         if not self.replaced or measure == "runs":
             return amount, amount
         # A pure ε doubles, and with it a ρ of ε²/2 quadruples; that of Gaussian noise doubles.
@@ -96,7 +97,8 @@ class Posting(NamedTuple):
     def values(self) -> dict[str, Any]:
         """Return it as a line says it, without what is as usual."""
         values = {"run": self.run, "slot": self.slot, "nonce": self.nonce, **vars(self.charge)}
-        usual = {"last": self.charge.window, "at": self.charge.window, "replaced": False, "part": ""}
+        usual: dict[str, Any] = {"replaced": False, "part": "", "gaussian": math.inf}
+        usual |= {"last": self.charge.window, "at": self.charge.window}
         return {name: value for name, value in values.items() if name not in usual or value != usual[name]}
 
     @classmethod

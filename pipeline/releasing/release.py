@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.accountants.core.charges import concentrated_rho, gaussian_amount, pure_epsilon
 from penstock.accountants.landmark_budget import Budget, LandmarkBudget
 from penstock.mechanisms.core.contract import MECHANISMS, Release, Window
 from penstock.mechanisms.core.events import Block, Event, Repeated
+from penstock.mechanisms.core.guarantee import GAUSSIAN
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.plugin import BudgetExceeded
 from penstock.mechanisms.core.state import State, StateFormat, decode_state, encode_state
@@ -50,6 +51,7 @@ class ReleaseLoop:
         self.plan = plan
         self.mechanism = plan.mechanism
         self.noise = plan.keys.noise()
+        self.promises_gaussian = plan.chain.reader.guarantee.measure == GAUSSIAN
         self._noises: dict[str, NoiseSource] = {}
         self.configuration = plan.keys.configuration
         self.ledger_key = plan.keys.ledger
@@ -229,7 +231,9 @@ class ReleaseLoop:
         if (n_windows := self.plan.grid.calendar.n_windows) is not None:
             last = min(last, n_windows)
         epsilon, rho = pure_epsilon(events), concentrated_rho(events)
-        return Charge(first, last, epsilon, rho, window.index, replaced=self.plan.bounds_span_windows)
+        gaussian = gaussian_amount(events) if self.promises_gaussian else np.inf
+        spans = self.plan.bounds_span_windows
+        return Charge(first, last, epsilon, rho, window.index, replaced=spans, gaussian=gaussian)
 
     def _encode(self, inner: State, budget: State, shown: State) -> bytes:
         mechanism = encode_state(self.name, self.mechanism.version, inner)

@@ -130,7 +130,9 @@ class Run:
         if loss := (self.operator or {}).get("loss"):
             return dict(loss)
         rows = self.traces if self.releases is None else self.releases
-        return None if rows is None else losses(rows.lazy(), self.time_zone)
+        measures = [promise.get("measure") for promise in self.public["guarantee"]]
+        measure = "gaussian" if "gaussian" in measures else None
+        return None if rows is None else losses(rows.lazy(), self.time_zone, measure)
 
     @cached_property
     def visits(self) -> tuple[int, int] | None:

@@ -16,6 +16,7 @@ from penstock.accountants.core.privacy_loss import MAX_DISTINCT, from_loss_distr
 from penstock.accountants.core.renyi import ORDERS, from_renyi, renyi
 from penstock.mechanisms import get
 from penstock.mechanisms.core import events
+from penstock.mechanisms.core.concentrated import epsilon_of, epsilon_of_gaussian
 from penstock.mechanisms.core.contract import Facts, Release
 from penstock.mechanisms.core.plugin import UnsupportedEvent
 
@@ -127,7 +128,11 @@ def test_gaussian_figures_stand_above_the_exact_formula_and_close_to_it(sigma, n
 def test_discrete_gaussian_costs_what_gaussian_costs_and_has_no_distribution_figure():
     found = figures([(events.Additive("discrete_gaussian", 1.0, 2.0),)] * 5)
     same = figures([(events.Additive("gaussian", 1.0, 2.0),)] * 5)
-    assert found["user_epsilon_rdp"] == same["user_epsilon_rdp"]
+    assert found["user_rho"] == same["user_rho"] == 5 / 8
+    assert same["user_epsilon_rdp"] == epsilon_of_gaussian(5 / 8, DELTA)
+    assert same["user_epsilon_rdp"] == pytest.approx(same["user_epsilon_pld"], rel=1e-3)  # exactly, and by the library
+    # At twice the amount the exact ε of discrete noise is above that by Rényi DP, which stays.
+    assert epsilon_of(5 / 8, DELTA) <= found["user_epsilon_rdp"] < epsilon_of_gaussian(5 / 4, DELTA)
     assert "user_epsilon_pld" not in found
 
 

@@ -16,7 +16,7 @@ from small_configuration import made_up_events, small_sections
 from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.landmark_budget import Budget, LandmarkBudget, landmark_allocation, landmark_loss
 from penstock.mechanisms import get
-from penstock.mechanisms.core.concentrated import rho_of
+from penstock.mechanisms.core.concentrated import gaussian_of, rho_of
 from penstock.mechanisms.core.contract import Facts, Release
 from penstock.mechanisms.core.events import Additive, Block, PureDP, Repeated
 from penstock.mechanisms.core.plugin import BudgetExceeded, ParameterError
@@ -131,13 +131,21 @@ def test_the_budget_is_the_mechanism_s_own():
     assert LandmarkBudget().start(other)[0] == Budget(np.inf)
     gaussian = get("landmark_uniform")(epsilon=2.0, delta=1e-5, noise="gaussian")
     found = LandmarkBudget().start(AccountingFacts(n_cells=1, mechanism=gaussian))[0]
-    assert found == Budget(rho_of(2.0, 1e-5), True, 1e-5)
-    assert LandmarkBudget(rho=0.1).start(facts)[0] == Budget(0.1, True)
+    assert found == Budget(rho_of(2.0, 1e-5), "rho", 1e-5)
+    assert LandmarkBudget(rho=0.1).start(facts)[0] == Budget(0.1, "rho")
 
 
-@pytest.mark.parametrize("name", ["landmark_uniform", "landmark_skip", "landmark_adaptive"])
-def test_a_budget_in_rho_is_kept_in_rho_and_said_in_epsilon_and_delta(name):
-    mechanism = get(name)(epsilon=2.0, delta=1e-5, noise="discrete_gaussian")
+MEASURES = {"rho": ("zCDP rho", rho_of), "gaussian": ("half of mu squared", gaussian_of)}
+
+
+@pytest.mark.parametrize(
+    ("name", "accounting"),
+    [(name, one) for name in ("landmark_uniform", "landmark_skip") for one in MEASURES]
+    + [("landmark_adaptive", "rho")],
+)
+def test_a_budget_with_a_delta_is_kept_in_its_measure_and_said_in_epsilon_and_delta(name, accounting):
+    mechanism = get(name)(epsilon=2.0, delta=1e-5, noise="discrete_gaussian", accounting=accounting)
+    unit, amount_of = MEASURES[accounting]
     facts = Facts(n_cells=4, max_cells=3, landmarks=(2, 3, 7), budget_period=5, n_windows=10)
     releases = run_mechanism(mechanism, np.full((10, 4), 30), facts, seed=3)
     accountant = LandmarkBudget()
@@ -149,8 +157,8 @@ def test_a_budget_in_rho_is_kept_in_rho_and_said_in_epsilon_and_delta(name):
         rows += made
     rows += accountant.finish(model, state)
     spent = [row for row in rows if row.name == "budget_spent"]
-    assert {row.unit for row in spent} == {"zCDP rho"}
-    assert 0 < max(row.value for row in spent) <= rho_of(2.0, 1e-5) * (1 + 1e-9)
+    assert {row.unit for row in spent} == {unit}
+    assert 0 < max(row.value for row in spent) <= amount_of(2.0, 1e-5) * (1 + 1e-9)
     assert [row.value for row in rows if row.name == "period_epsilon"] == pytest.approx([2.0, 2.0])
     assert [row.unit for row in rows if row.name == "period_epsilon"] == ["nats at delta 1e-05"] * 2
     assert accountant.summary(model, state)["epsilon"] == pytest.approx(2.0)

@@ -15,7 +15,7 @@ sys.path.append(str(ROOT / "tests" / "fuzz"))
 from neighbours import TRIES, tried
 from worlds import KINDS
 
-from penstock.accountants import composition
+from penstock.accountants.core import charges
 from penstock.mechanisms.sampling import Sampling
 from penstock.pipeline.counting import bounding, count
 from penstock.pipeline.counting.bounding import PeriodQuota
@@ -100,8 +100,8 @@ def traces_cut_by_area(patch):
 
 def half_the_price(patch):
     """Charge half of the ε of every release."""
-    right = composition.pure_epsilon
-    patch.setattr(composition, "pure_epsilon", lambda *charge: right(*charge) / 2)
+    right = charges.PRICES["epsilon"]
+    patch.setitem(charges.PRICES, "epsilon", lambda *charge: right(*charge) / 2)
 
 
 def no_row_of_an_empty_cell(patch):

@@ -11,9 +11,9 @@ import yaml
 from checkout import ROOT
 
 from penstock.accountants.composition import Composition
-from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.accountants.core.charges import PRICES
 from penstock.accountants.landmark_budget import LandmarkBudget
-from penstock.mechanisms.core.concentrated import epsilon_of
+from penstock.mechanisms.core.concentrated import epsilon_at
 from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.guarantee import DELTA
 from penstock.mechanisms.core.noise_keys import NoiseKey
@@ -97,7 +97,7 @@ def cost_of_counts(plan, promised):
     calendar = plan.grid.calendar
     counts = np.random.default_rng(1).poisson(9, (calendar.n_windows, plan.grid.n_cells))
     windows = plan.grid.windows(1, calendar.n_windows)
-    facts, price = plan.facts(), concentrated_rho if promised.concentrated else pure_epsilon
+    facts, price = plan.facts(), PRICES[promised.measure]
     charged = []  # price, first and last window, 0-based
     for release in run_mechanism(plan.mechanism, counts, facts, windows=windows):
         for event in release.charge:
@@ -119,8 +119,8 @@ def cost_of_points(plan, promised):
 
 
 def figures_in(statement):
-    """ρ, ε and δ as a statement has them."""
-    found = re.findall(r"(ρ|ε|δ) = ([0-9.e+-]+)", statement)
+    """ρ, μ, ε and δ as a statement has them."""
+    found = re.findall(r"(ρ|μ|ε|δ) = ([0-9.e+-]+)", statement)
     return {name: float(figure.rstrip(".")) for name, figure in found}
 
 
@@ -141,8 +141,10 @@ def test_what_is_promised_in_words_is_what_is_charged(name):
     figures = figures_in(stated["guarantee"])
     assert stated["amount"] == promised.amount
     if promised.concentrated:
-        assert figures["ρ"] == pytest.approx(promised.amount, rel=1e-3)
-        assert figures["ε"] == pytest.approx(epsilon_of(promised.amount, promised.delta or DELTA), rel=1e-3)
+        amount = figures["ρ"] if promised.measure == "rho" else figures["μ"] ** 2 / 2
+        assert amount == pytest.approx(promised.amount, rel=1e-3)
+        epsilon = epsilon_at(promised.measure, promised.amount, promised.delta or DELTA)
+        assert figures["ε"] == pytest.approx(epsilon, rel=1e-3)
         assert figures["δ"] == (promised.delta or DELTA)
     else:
         assert figures["ε"] == pytest.approx(promised.amount, rel=1e-3)
@@ -171,7 +173,8 @@ def check_accountants(plan, promised):
         accountant = Composition(w=length, delta=promised.delta or DELTA)
         name, most = "w_event_epsilon", promised.amount
         if promised.concentrated:  # at the orders that the accountant knows
-            name, most = "w_event_epsilon_rdp", 1.001 * epsilon_of(promised.amount, promised.delta or DELTA)
+            epsilon = epsilon_at(promised.measure, promised.amount, promised.delta or DELTA)
+            name, most = "w_event_epsilon_rdp", 1.001 * epsilon
     else:
         return
     model, state = accountant.start(facts)

@@ -11,11 +11,15 @@ import pytest
 from deployments import configured, sections
 from small_configuration import run_locally as run
 
+from penstock.mechanisms.core.concentrated import gaussian_of, rho_of
 from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline import DONE, STOPPED
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.monitoring.verify import verify
+from penstock.pipeline.releasing.ledger import Ledger
 
 
 def deployment(folder: Path, out: str = "out", n: int = 3, **mechanism: Any) -> dict[str, Any]:
@@ -54,13 +58,13 @@ def test_later_runs_keep_to_the_measure_of_their_ledger(tmp_path, n, first):
 def test_the_choice_is_in_the_manifest_and_said_before_the_run(tmp_path, capsys):
     result = run(configured(deployment(tmp_path, delta=1e-6)))
     manifest = json.loads((result.folder / "public" / "manifest.json").read_text())
-    assert manifest["noise_choice"].startswith("Laplace (auto): standard deviation 4.")
+    assert manifest["noise_choice"].startswith("Laplace noise: standard deviation 4.22 in a count")
     assert manifest["configuration"]["mechanism"][0]["noise"] == "discrete_laplace"
     assert manifest["guarantee"][0]["measure"] == "epsilon"
     path = tmp_path / "run.yaml"
     path.write_text(json.dumps(deployment(tmp_path, out="other", delta=1e-6)))
     assert main(["validate", str(path)]) == 0
-    assert "noise     Laplace (since the ledger counts in ε)" in capsys.readouterr().out
+    assert "noise     Laplace noise, the measure of the ledger: " in capsys.readouterr().out
 
 
 def test_a_budget_of_the_ledger_needs_noise_that_is_named(tmp_path):
@@ -68,3 +72,51 @@ def test_a_budget_of_the_ledger_needs_noise_that_is_named(tmp_path):
     value["output"]["ledger_budget"] = 2.0
     with pytest.raises(ConfigError, match=r"output\.ledger_budget.*noise: auto"):
         loads(json.dumps(value))
+
+
+def test_a_ledger_of_gaussian_noise_takes_no_other(tmp_path):
+    gaussian = {"noise": "discrete_gaussian", "delta": 1e-6}
+    first = run(configured(deployment(tmp_path, n=24, **gaussian)))
+    terms = next(Ledger(tmp_path / "ledger").entries()).values["terms"]
+    assert (terms["measure"], terms["budget"]) == ("gaussian", gaussian_of(1.0, 1e-6))
+    [paid] = [posting.charge for posting in Ledger(tmp_path / "ledger").postings() if posting.charge.rho]
+    assert paid.gaussian == pytest.approx(terms["budget"])
+    assert paid.rho < paid.gaussian
+    assert verify(first.folder)[0].passed
+    another = deployment(tmp_path, out="laplace", n=3)
+    with pytest.raises(ConfigError, match="another measure"):
+        run(configured(another))
+    adaptive = deployment(tmp_path, out="fast", n=24, **gaussian)
+    adaptive["mechanism"] |= {"type": "fast", "publications": 4}
+    with pytest.raises(ConfigError, match="another measure"):
+        run(configured(adaptive))
+    with pytest.raises(ConfigError, match="another measure"):
+        run(configured(deployment(tmp_path, out="rho", n=24, accounting="rho", **gaussian)))
+    again = run(configured(deployment(tmp_path, out="again", n=24, **gaussian)))
+    assert again.exit_code == STOPPED  # all of the day is spent
+
+
+def test_a_ledger_in_rho_keeps_to_the_scale_by_rho(tmp_path):
+    gaussian = {"noise": "discrete_gaussian", "delta": 1e-6}
+    run(configured(deployment(tmp_path, n=24, accounting="rho", **gaussian)))
+    later = make_plan(configured(deployment(tmp_path, out="later", n=24, **gaussian)))
+    assert later.chain.reader.accounting == "rho"
+    stated = deployment(tmp_path, out="stated", n=24, **gaussian)
+    stated["output"] |= {"ledger": str(tmp_path / "other"), "ledger_budget": rho_of(1.0, 1e-6)}
+    assert make_plan(configured(stated)).chain.reader.accounting == "rho"
+
+
+def test_runs_that_share_a_ledger_of_gaussian_noise_are_charged_together(tmp_path):
+    # A day of which the first run takes the morning; a second, narrower one has what is left of its own days only.
+    gaussian = {"noise": "discrete_gaussian", "delta": 1e-6}
+    value = deployment(tmp_path, n=24, **gaussian)
+    value["mechanism"] |= {"type": "w_event_uniform", "w": 6}
+    value["bounding"] = {"max_cells": 4}
+    del value["budget_period"]
+    first = run(configured(value))
+    other = value | {"output": value["output"] | {"path": str(tmp_path / "other")}}
+    other["mechanism"] = value["mechanism"] | {"epsilon": 0.5}
+    second = run(configured(other))
+    assert (first.exit_code, second.exit_code) == (DONE, STOPPED)
+    table = [posting.charge.gaussian for posting in Ledger(tmp_path / "ledger").postings()]
+    assert sum(table) <= gaussian_of(1.0, 1e-6) * (1 + 1e-9)
