@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MOST_SHOWN = 12
 #: Errors of which a release of zeros has 1; the first that is known of decides.
 SHARES = ("mean daily_relative_mae", "mean relative_mae")
+HELPS = "take larger cells (--grids tries some), longer windows or more budget"
 LOOKED = (
     "choosing looks at the exact counts: no guarantee covers the choice, and a deployment refuses best.yaml as it is"
 )
@@ -121,7 +122,7 @@ def summary(chosen: Choice, asked: Asked) -> list[str]:
     """Return the ranking, the limit that binds, and what was written."""
     from penstock.pipeline.experiments.results import best_in_words
 
-    choice, table = chosen.choice, chosen.ranking
+    choice, table, useless = chosen.choice, chosen.ranking, _useless(chosen.ranking)
     if not choice:
         return ["nothing could be tried: every trial failed"]
     means = [name for name in table.columns if name.startswith("mean ")]
@@ -142,9 +143,15 @@ def summary(chosen: Choice, asked: Asked) -> list[str]:
     if choice["best"]:
         lines.append(f"best      {choice['best']['values']['variant']}: {chosen.folder / 'best.yaml'}")
         lines.append(f"          {best_in_words(choice['best'])}")
-        if choice["best"]["values"]["variant"] in _useless(table):
-            lines.append("CAUTION   the best is no nearer to the counts than zeros are: publish nothing, or spend more")
+        if choice["best"]["values"]["variant"] in useless:
+            lines.insert(
+                0, f"CAUTION   the best is no nearer to the counts than zeros are: publish nothing, or {HELPS}"
+            )
     else:
+        if len(useless) == len(table):
+            lines.insert(
+                0, f"CAUTION   zeros are nearer to the counts than every candidate: publish nothing, or {HELPS}"
+            )
         lines.append("best      none keeps all limits: ask for less, or spend more")
     lines.append(f"looked    {LOOKED}")
     return lines

@@ -122,16 +122,23 @@ def progress_line(registry: RunMetrics, seconds: float) -> str:
 def expectations(config: RunConfig) -> list[str]:
     """Return lines on the cost and the error to expect of a run, from public facts, before it begins."""
     from penstock.pipeline.output.loss import caution, expected_losses, losses_in_words
-    from penstock.pipeline.output.utility_summary import expected_in_words, public_plan, unbounded_in_words
+    from penstock.pipeline.output.utility_summary import (
+        expected_in_words,
+        expected_noise,
+        public_plan,
+        unbounded_in_words,
+        zeros_in_words,
+    )
 
-    losses, plan = expected_losses(config), public_plan(config)
+    losses, plan, noise = expected_losses(config), public_plan(config), expected_noise(config)
     rows = "rows of this source belong to no person: what is said of one person holds for one row"
     lines = [
+        ("CAUTION", zeros_in_words(config, noise)),
         ("CAUTION", None if config.source.has_people else rows),
         ("noise", plan and plan.noise_choice and plan.noise_choice.words),
         ("loss", losses and losses_in_words(losses)),
         ("CAUTION", caution(losses)),
-        ("expect", expected_in_words(config)),
+        ("expect", expected_in_words(config, noise)),
         ("CAUTION", unbounded_in_words(config)),
     ]
     return [f"{name:<9} {words}" for name, words in lines if words]
@@ -141,7 +148,7 @@ def summary(result: Result) -> str:
     """Return the result of a run in a few lines: rows read, windows released, users, utility, files to open."""
     from penstock.evaluation.utility import METRICS
     from penstock.pipeline.output.loss import losses_in_words
-    from penstock.pipeline.output.utility_summary import counted, in_words, zone_in_words
+    from penstock.pipeline.output.utility_summary import counted, in_words, zeros_win, zone_in_words
 
     manifest = result.manifest
     rows = manifest["rows"]
@@ -160,7 +167,8 @@ def summary(result: Result) -> str:
     if loss := manifest.get("loss"):
         lines.append(f"loss      {losses_in_words(loss)}")
     if worth := manifest.get("worth"):
-        lines.append(f"worth     {in_words(worth, counted(manifest))}")
+        verdict = in_words(worth, counted(manifest))
+        lines.insert(*((0, f"CAUTION   {verdict}") if zeros_win(worth) else (len(lines), f"worth     {verdict}")))
     measured = manifest.get("utility", {})
     for name, value in ((name, measured[name]) for name in METRICS if name in measured):
         source = METRICS[name].source if name in METRICS else ""

@@ -15,6 +15,7 @@ from penstock.mechanisms.core.contract import Postprocess
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.observation import shows_single_counts
 from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.core.schedules import AUTO, BudgetSchedule
 from penstock.pipeline.config.plan import Plan, outline
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.output.files import ROW_GROUP
@@ -189,6 +190,21 @@ def beats(summary: Mapping[str, Any]) -> bool:
     return bool(summary["error"] < min(summary["error_of_zeros"], summary["error_of_last"])) and not _is_usual(summary)
 
 
+def zeros_win(summary: Mapping[str, Any]) -> bool:
+    """Return whether zeros are at least as near to the truth as a release."""
+    return bool(summary["error"] > 0 and summary["error"] >= summary["error_of_zeros"])
+
+
+def remedies(error: float, count: float) -> str:
+    """Describe what makes a release nearer than zeros are: how much fuller counts must be if the error stays.
+
+    >>> remedies(24.0, 10.0)
+    'Take larger cells or longer windows, of 3 times as many people, or more budget.'
+    """
+    fuller = f", of {short(max(math.ceil(error / count), 2))} times as many people," if count > 0 else ""
+    return f"Take larger cells or longer windows{fuller} or more budget."
+
+
 def _is_usual(summary: Mapping[str, Any]) -> bool:
     """Return whether a prior is at least as near as the release, in the windows that it was not learned from."""
     error = summary.get("error_after_training", summary["error"])
@@ -203,7 +219,8 @@ def in_words(summary: Mapping[str, Any], what: str = "people") -> str:
     None: it does not say.
 
     >>> in_words({"mean_count": 0.04, "error": 24.0, "error_of_zeros": 0.04, "error_of_last": 24.1})
-    'Wrong by 24 people on average where 0.04 are counted: worse than publishing nothing, since zeros are nearer.'
+    'Wrong by 24 people on average where 0.04 are counted: worse than publishing nothing, since zeros are nearer.
+    Take larger cells or longer windows, of 600 times as many people, or more budget.'
     >>> in_words({"mean_count": 34.0, "error": 3.8, "error_of_zeros": 34.0, "error_of_last": 8.1})
     'Wrong by 3.8 people on average where 34 are counted (11 %); zeros by 34, the last release shown again by 8.1.'
     >>> learned = {"error_of_prior": 5.0, "training_windows": 48, "error_after_training": 3.0}
@@ -212,8 +229,8 @@ def in_words(summary: Mapping[str, Any], what: str = "people") -> str:
     """
     error, mean, zeros, last = (summary[name] for name in ("error", "mean_count", "error_of_zeros", "error_of_last"))
     text = f"Wrong by {short(error)} {what} on average where {short(mean)} are counted"
-    if error > 0 and error >= zeros:
-        return f"{text}: worse than publishing nothing, since zeros are nearer."
+    if zeros_win(summary):
+        return f"{text}: worse than publishing nothing, since zeros are nearer. {remedies(error, mean)}"
     share = f" ({error / mean:.0%})".replace("%", " %") if mean else ""
     if error > 0 and error >= last:
         return f"{text}{share}: no better than the last release shown again, which is wrong by {short(last)}."
@@ -311,9 +328,31 @@ def expected_noise(config: RunConfig) -> tuple[float, float] | None:
     return (float(sizes.mean()), float(np.quantile(sizes, 0.95))) if sizes.any() else None
 
 
-def expected_in_words(config: RunConfig) -> str | None:
-    """Describe the error to expect of a configuration in a sentence; None where it is unknown beforehand."""
-    noise = expected_noise(config)
+def zeros_in_words(config: RunConfig, noise: tuple[float, float] | None) -> str | None:
+    """Warn of `expected_noise` that is no less than a typical count; None where that is not known, or is larger."""
+    typical = config.typical_count
+    if typical is None or noise is None or noise[0] < typical:
+        return None
+    left_open = [
+        replace(step, noise=AUTO, accounting=None) if isinstance(step, BudgetSchedule) and step.delta else step
+        for step in config.mechanism
+    ]
+    plan = public_plan(replace(config, mechanism=tuple(left_open)))
+    choice = plan and plan.noise_choice
+    by_laplace = ""
+    if choice and choice.schedule not in config.mechanism and choice.schedule.delta is None:
+        by_laplace = " Laplace noise (noise: auto) is smaller here."
+    unless = ", unless smoothing mends it" if _is_smoothed(config) else ""
+    figures = f"about {short(noise[0])} people of noise where {short(typical)} are typical"
+    return f"Zeros would be nearer to the counts{unless}: {figures}. {remedies(noise[0], typical)}{by_laplace}"
+
+
+def _is_smoothed(config: RunConfig) -> bool:
+    return any(isinstance(step, Postprocess) or not shows_single_counts(step) for step in config.mechanism)
+
+
+def expected_in_words(config: RunConfig, noise: tuple[float, float] | None) -> str | None:
+    """Describe `expected_noise` in a sentence; None where it is unknown beforehand."""
     if noise is None:
         return None
     mean, most = noise
@@ -324,11 +363,8 @@ def expected_in_words(config: RunConfig) -> str | None:
     if (typical := config.typical_count) is None:
         return f"{text}: counts that are not well above that are lost in it (typical_count sets yours beside it)."
     given = f"{text}; {short(typical)} are typical (typical_count)"
-    later = any(isinstance(step, Postprocess) or not shows_single_counts(step) for step in config.mechanism)
-    if mean < typical:
-        return f"{given}: by {100 * mean / typical:.0f} % of a count{', before it is smoothed' if later else ''}."
-    unless = ", unless smoothing mends it" if later else ""
-    return f"{given}: zeros would be nearer{unless}. Take larger cells, longer windows or more budget."
+    later = ", before it is smoothed" if _is_smoothed(config) else ""
+    return f"{given}: by {100 * mean / typical:.0f} % of a count{later}."
 
 
 def unbounded_in_words(config: RunConfig) -> str | None:

@@ -16,7 +16,7 @@ from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.pipeline.counting.input_check import lost
 from penstock.pipeline.output.loss import HOPELESS, caution, even_odds, losses_in_words
-from penstock.pipeline.output.utility_summary import beats, counted, in_words, unbounded, zone_in_words
+from penstock.pipeline.output.utility_summary import beats, counted, in_words, unbounded, zeros_win, zone_in_words
 from penstock.pipeline.reporting.accounts import AccountFigure, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.markup import (
@@ -63,7 +63,10 @@ class Headline:
 
 def verdict(run: Run) -> Markup:
     """Opening paragraphs and verdict numbers."""
-    paragraphs = [element("p", released(run), class_="standfirst"), _worth(run), *_guarantees(run), _losses(run)]
+    opening = [element("p", released(run), class_="standfirst"), _worth(run)]
+    if (worth := (run.operator or {}).get("worth")) and zeros_win(worth):
+        opening.reverse()
+    paragraphs = [*opening, *_guarantees(run), _losses(run)]
     costs, use = _costs(run), _utility(run)
     groups = [("Cost and risk", costs), ("Use", use)] if len(costs + use) > ONE_ROW else [(None, costs + use)]
     return join(*paragraphs, *(headlines(title, numbers) for title, numbers in groups if numbers))

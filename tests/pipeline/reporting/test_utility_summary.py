@@ -87,7 +87,8 @@ def test_what_to_expect_comes_before_the_run(tmp_path, capsys, command):
 
 
 @pytest.mark.parametrize(
-    ("typical", "said"), [(8, "; 8 are typical (typical_count): by "), (1, "zeros would be nearer")]
+    ("typical", "said"),
+    [(8, "; 8 are typical (typical_count): by "), (1, "CAUTION   Zeros would be nearer to the counts: ")],
 )
 def test_the_expected_error_stands_beside_a_typical_count(tmp_path, capsys, typical, said):
     path = tmp_path / "run.json"
