@@ -7,6 +7,7 @@ import json
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from penstock.pipeline.config.build import fields_of, is_section
 from penstock.pipeline.config.kinds import show
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import UNIONS
+from penstock.pipeline.sources.base import FileSource
 
 SECRETS = ("seed", "noise_key")
 
@@ -38,10 +40,10 @@ def resolved(config: RunConfig, secrets: bool = False, files: Callable[[str], st
 def digest(config: RunConfig) -> bytes:
     """SHA-256 over everything but the key that affects released values, and nothing else.
 
-    Left out: names, accountants, metrics, output, how sources are cut (``block_rows``). In a simulation of the source
-    only ``from`` and ``until`` count, so that the same events release the same bytes from whatever files; in a
-    deployment all of it does (but not how it is streamed), so that two sources never share noise. Other input files
-    count by their content.
+    Left out: names, accountants, metrics, output, how sources are cut and ordered (``block_rows``, ``disorder``). In a
+    simulation of the source only ``from`` and ``until`` count, so that the same events release the same bytes from
+    whatever files; in a deployment all of it does (but not how it is streamed), so that two sources never share noise.
+    Other input files count by their content.
     """
     values: dict[str, Any] = {}
     for field in fields_of(type(config)):
@@ -52,6 +54,8 @@ def digest(config: RunConfig) -> bytes:
     if config.mode == "simulation":
         values["source"] = [source.from_, source.until]
     else:
+        if isinstance(source, FileSource):
+            source = replace(source, disorder=None)
         values["source"] = _plain(source, Parameter(doc="")) | {"block_rows": None}
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).digest()

@@ -17,7 +17,7 @@ from penstock.pipeline.counting.bounding import CountingBounds
 from penstock.pipeline.counting.presence import prepared
 from penstock.pipeline.counting.spec import Batching, CoreSpec, RunKeys, TraceSpec
 from penstock.pipeline.releasing.ledger import Ledger
-from penstock.pipeline.sources.base import LiveSource
+from penstock.pipeline.sources.base import FileSource, LiveSource
 from penstock.pipeline.windows.grid import WindowGrid
 from penstock.pipeline.windows.timestamps import Timestamps
 
@@ -109,7 +109,14 @@ def outline(
         grid=grid,
         space=space,
         bounds=CountingBounds.of(config.bounding, n_cells, chain.reader.unit.n_bounded),
-        batching=Batching.of(grid.calendar.n_windows, n_cells, chain.unit_windows, streaming, shards),
+        batching=Batching.of(
+            grid.calendar.n_windows,
+            n_cells,
+            chain.unit_windows,
+            streaming,
+            shards,
+            ordered=isinstance(config.source, FileSource) and config.source.disorder is not None,
+        ),
         keys=RunKeys(key, digest(config)),
         steps=config.mechanism,
         chain=chain,

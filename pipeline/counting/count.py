@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -80,6 +80,26 @@ def visits(found: Contributions, layout: KeyLayout) -> Visits:
     return Visits(found.users, user, np.concatenate(active).astype(few_windows), n_cells, own)
 
 
+def join_visits(parts: Sequence[Visits]) -> Visits:
+    """The visits of several groups of windows as those of one; users in order of their identity or code."""
+    users = parts[0].users
+    over_one_table = all(part.users is users for part in parts)
+    own = [part.user[:, None] if over_one_table else part.identities() for part in parts]
+    table, code = factorize(np.concatenate(own))
+    windows = np.bincount(code, weights=np.concatenate([part.n_windows for part in parts])).astype(np.int64)
+    every_cell = np.concatenate([part.cells for part in parts])
+    bits = int(every_cell.max(initial=0)).bit_length()
+    pairs = np.repeat(code << bits, np.concatenate([part.n_cells for part in parts]))
+    pairs |= every_cell
+    pairs = distinct_keys(pairs)
+    # Codes may leave out numbers; every user was somewhere.
+    table = table[: len(windows)][windows > 0]
+    user = table[:, 0] if over_one_table else np.arange(len(table))
+    cells = (pairs & ((1 << bits) - 1)).astype(every_cell.dtype)
+    users = users if over_one_table else IdentityTable(table)
+    return Visits(users, user, windows[windows > 0], run_lengths([pairs >> bits]), cells)
+
+
 def summarise_users(parts: Iterable[Visits]) -> dict[str, list[int]]:
     """Per user: distinct cells and active windows over the whole run, from the visits of every group.
 
@@ -87,17 +107,8 @@ def summarise_users(parts: Iterable[Visits]) -> dict[str, list[int]]:
     >>> summarise_users([week, week])
     {'cells': [2, 1], 'windows': [10, 4]}
     """
-    parts = list(parts)
-    over_one_table = all(part.users is parts[0].users for part in parts)
-    _, code = factorize(np.concatenate([part.user[:, None] if over_one_table else part.identities() for part in parts]))
-    windows = np.bincount(code, weights=np.concatenate([part.n_windows for part in parts]))
-    every_cell = np.concatenate([part.cells for part in parts])
-    bits = int(every_cell.max(initial=0)).bit_length()
-    pairs = np.repeat(code << bits, np.concatenate([part.n_cells for part in parts]))
-    pairs |= every_cell
-    pairs = distinct_keys(pairs)
-    # Codes may leave out numbers; every user was somewhere.
-    return {"cells": run_lengths([pairs >> bits]).tolist(), "windows": windows[windows > 0].astype(int).tolist()}
+    whole = join_visits(list(parts))
+    return {"cells": whole.n_cells.tolist(), "windows": whole.n_windows.tolist()}
 
 
 def run_lengths(columns: list[Integers]) -> Integers:
@@ -288,6 +299,16 @@ class GroupCounts:
     n_memberships: int  # distinct (user, window, cell) triples: rows used beyond these were duplicates
     # Shape (n, 3): window, target and cell of every target seen, where accountants follow any
     target_cells: Integers = field(default_factory=no_target_cells)
+
+    def as_type(self, dtype: np.dtype[Any] | type[np.int64]) -> GroupCounts:
+        """The same counts in integers of another width."""
+        return replace(
+            self, counts=self.counts.astype(dtype, copy=False), bounded=self.bounded.astype(dtype, copy=False)
+        )
+
+    def narrowed(self) -> GroupCounts:
+        """The same counts in integers as narrow as they can be, to be kept; `as_type` undoes it."""
+        return self.as_type(np.min_scalar_type(max(self.counts.max(initial=0), self.bounded.max(initial=0))))
 
     def __add__(self, other: GroupCounts) -> GroupCounts:
         return GroupCounts(

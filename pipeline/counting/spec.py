@@ -27,6 +27,8 @@ STREAM = "main"
 GROUP_CELLS = 1_000_000
 #: Groups of windows in a finite run at least, so that some can be counted side by side.
 GROUPS = 4
+#: Windows of a group where rows come in the order of time: as few as memory wants, as many as a call is worth.
+ORDERED_WINDOWS = 64
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,18 @@ class Batching:
     n_shards: int = 1  # parts that users are split into while counting
 
     @classmethod
-    def of(cls, n_windows: int | None, n_cells: int, unit: int, streaming: bool, n_shards: int = 1) -> Batching:
-        """Batching of a run whose mechanism takes ``unit`` windows together."""
+    def of(
+        cls,
+        n_windows: int | None,
+        n_cells: int,
+        unit: int,
+        streaming: bool,
+        n_shards: int = 1,
+        ordered: bool = False,
+    ) -> Batching:
+        """Batching of a run whose mechanism takes ``unit`` windows together; ``ordered``: rows come by their time."""
         most = 1 if streaming or n_windows is None else min(GROUP_CELLS // n_cells, -(-n_windows // GROUPS))
+        most = min(most, ORDERED_WINDOWS) if ordered else most
         return cls(max(1, most // unit) * unit, n_windows, n_cells, n_shards)
 
     def windows_of(self, group: int) -> int:

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,9 +22,11 @@ from penstock.pipeline.counting.count import (
     Visits,
     contributions_of,
     count_group,
+    join_visits,
     nothing,
     summarise_users,
 )
+from penstock.pipeline.counting.held import HeldContributions
 from penstock.pipeline.counting.ingest import RowCounts, closed_before
 from penstock.pipeline.counting.users import TextTable
 from penstock.pipeline.monitoring import logs, metrics
@@ -50,8 +53,10 @@ from penstock.pipeline.sources.base import (
     MIN_EVENT_TIME,
     Checkpointed,
     EventBlock,
+    FileSource,
     MicroBatch,
     Reject,
+    RowOrder,
     Span,
     is_recorded,
 )
@@ -64,6 +69,8 @@ if TYPE_CHECKING:
 _PAUSE = 0.1
 #: Pieces of contributions to one group of windows that are held before they are merged.
 _MAX_PIECES = 64
+#: Visits of users to cells, by group of windows, that are held before they are joined, beside as many as are joined.
+_MAX_VISITS = 1 << 22
 
 Key = TypeVar("Key")
 Piece = TypeVar("Piece")
@@ -82,32 +89,50 @@ def run_finite(plan: Plan, spans: Iterable[Span]) -> None:
 def _run_counts(plan: Plan, spans: Iterable[Span]) -> None:
     output = ReleaseAndAccount(plan)
     writer = output.writer
-    contributions: dict[int, dict[int, list[Contributions]]] = defaultdict(lambda: defaultdict(list))
-    # Not for a deployment, where no id is kept, nor for shards of users, which go by identities.
-    texts = TextTable() if plan.config.mode == "simulation" and plan.batching.n_shards == 1 else None
-    for (group, shard), piece in _read(plan, spans, writer, partial(contributions_of, texts=texts)):
-        contributions[group][shard].append(piece)
-    # Contributions to a group of windows are dropped as soon as it is counted.
-    groups = ((group, contributions.pop(group, {})) for group in range(plan.batching.n_groups))
+    source = plan.source.reading(plan.space.reads).from_start()
     users: dict[int, list[Visits]] = defaultdict(list)
+    counted: Iterable[GroupCounts] = _counted(plan, _groups(plan, source, spans, writer), users)
+    if source.disorder is not None:
+        # A row further on may be wrong: nothing is charged and released before the last one was read.
+        counted = [counts.narrowed() for counts in counted]
     n_memberships, goes_on = 0, True
-    for counts, visits in _counted(plan, groups):
+    for kept in counted:
+        counts = kept.as_type(np.int64)
         n_memberships += counts.n_memberships
         writer.truth(counts.first, counts.counts, counts.bounded)
         goes_on = goes_on and output.release(counts)
-        for shard, own in visits.items():
-            users[shard].append(own)
     writer.memberships("all", n_memberships)
     for shard, seen in users.items():
         writer.users(shard, summarise_users(seen))
     output.summarise()
 
 
+def _groups(plan: Plan, source: FileSource, spans: Iterable[Span], writer: RunWriter) -> Iterator[_Work]:
+    """Groups of windows in order, with their contributions: each as soon as the source has no more rows for it."""
+    held, order, n_passed = HeldContributions(plan, parts_folder(plan, "held")), RowOrder(source), 0
+    # Not for a deployment, where no id is kept, nor for shards of users, which go by identities.
+    texts = TextTable() if plan.config.mode == "simulation" and plan.batching.n_shards == 1 else None
+    try:
+        for found in _read(plan, source, spans, writer, partial(contributions_of, texts=texts), order):
+            for (group, shard), piece in found:
+                held.add(group, shard, piece)
+            n_final = plan.grid.last_final(order.watermark) // plan.batching.group
+            while n_passed < n_final:
+                yield n_passed, held.take(n_passed)
+                n_passed += 1
+        for group in range(n_passed, plan.batching.n_groups):
+            yield group, held.take(group)
+    finally:
+        held.drop()
+
+
 def _run_traces(plan: Plan, spans: Iterable[Span]) -> None:
     writer, loop, ledger = RunWriter(plan), TraceLoop(plan), open_ledger(plan)
     points: dict[int, list[State]] = defaultdict(list)
-    for shard, piece in _read(plan, spans, writer, points_of):
-        points[shard].append(piece)
+    source = plan.source.reading(plan.space.reads).from_start()
+    for found in _read(plan, source, spans, writer, points_of, RowOrder(source)):
+        for shard, piece in found:
+            points[shard].append(piece)
     n_points = 0
     for shard in sorted(points):
         batch = loop.release(shard, gather(points.pop(shard), plan))
@@ -371,19 +396,24 @@ class StreamLoop:
 
 
 def _read(
-    plan: Plan, spans: Iterable[Span], writer: RunWriter, reduce: Reduce[Key, Piece]
-) -> Iterator[tuple[Key, Piece]]:
+    plan: Plan,
+    source: FileSource,
+    spans: Iterable[Span],
+    writer: RunWriter,
+    reduce: Reduce[Key, Piece],
+    order: RowOrder,
+) -> Iterator[Iterator[tuple[Key, Piece]]]:
     """Reduce the input to contributions or points by key; write the row counts and rejects of every span."""
-    source = plan.source.reading(plan.space.reads).from_start()
     for span in spans:
         rows, rejects = RowCounts(), list[Reject]()
-        with closing(ReadAhead(source.read(span))) as blocks:
+        with closing(ReadAhead(source.read(replace(span, after=order.latest)))) as blocks:
             for piece in (piece for block in blocks for piece in block.pieces(PIECE_ROWS)):
                 of_piece, reduced = reduce(piece, plan)
                 rows.add(of_piece)
                 metrics.read_rows(of_piece)
                 rejects += piece.rejects
-                yield from reduced
+                order.check(piece.frame["time"].to_numpy(), lambda _: "a row")
+                yield reduced
         name = f"{span.index:09d}"
         writer.rejects(name, rejects)
         writer.row_counts(name, rows)
@@ -393,13 +423,22 @@ def _read(
 _Work = tuple[int, dict[int, list[Contributions]]]
 
 
-def _counted(plan: Plan, groups: Iterable[_Work]) -> Iterator[tuple[GroupCounts, dict[int, Visits]]]:
-    """`_count_shards` of every group: side by side, unless what one leaves of a bound is what the next one has."""
+def _counted(plan: Plan, groups: Iterable[_Work], users: dict[int, list[Visits]]) -> Iterator[GroupCounts]:
+    """Counts of every group: side by side, unless what one leaves of a bound is what the next one has.
+
+    ``users`` is filled with what users visited, by shard, where a summary is asked for.
+    """
     if not plan.bounds.over_periods:
-        yield from map_in_order(partial(_count_shards, plan, {}), groups)
+        counted = map_in_order(partial(_count_shards, plan, {}), groups)
     else:
         quotas: dict[int, PeriodQuota] = defaultdict(PeriodQuota)
-        yield from (_count_shards(plan, quotas, work) for work in groups)
+        counted = (_count_shards(plan, quotas, work) for work in groups)
+    for counts, visits in counted:
+        for shard, seen in visits.items():
+            users[shard].append(seen)
+            if sum(len(own.cells) for own in users[shard][1:]) > _MAX_VISITS + len(users[shard][0].cells):
+                users[shard] = [join_visits(users[shard])]
+        yield counts
 
 
 def _count_shards(plan: Plan, quotas: Mapping[int, PeriodQuota], work: _Work) -> tuple[GroupCounts, dict[int, Visits]]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.mechanisms.core.plugin import DataError, parameter
-from penstock.pipeline.sources.base import EventBlock, FileSource, Reject, Span
+from penstock.pipeline.sources.base import EventBlock, FileSource, Reject, RowOrder, Span
 from penstock.pipeline.sources.reading.inputs import list_files, sha256
 from penstock.pipeline.sources.reading.text import (
     MAX_RAW_CHARACTERS,
@@ -69,10 +69,10 @@ class Parquet(MappedColumns, FileSource):
             with _open(file) as parquet:
                 kinds.setdefault(self._user_type(parquet.schema_arrow, file), file)
                 groups = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
+            if small and n_small + sum(groups) > self.block_rows:
+                spans.append(Span(len(spans), tuple(small)))
+                small, n_small = [], 0
             if sum(groups) <= self.block_rows:
-                if n_small + sum(groups) > self.block_rows:
-                    spans.append(Span(len(spans), tuple(small)))
-                    small, n_small = [], 0
                 small.append(file)
                 n_small += sum(groups)
                 continue
@@ -83,7 +83,7 @@ class Parquet(MappedColumns, FileSource):
 
     def read(self, span: Span) -> Iterator[EventBlock]:
         """Read row groups of one file, or some whole files; a reject's line is its 1-based row."""
-        n_rows = min(self.block_rows, _BATCH_ROWS)
+        n_rows, order = min(self.block_rows, _BATCH_ROWS), RowOrder(self, span.after)
         for file in span.files:
             with _open(file) as parquet:
                 found = self.find_columns(parquet.schema_arrow.names, file)
@@ -92,14 +92,16 @@ class Parquet(MappedColumns, FileSource):
                 groups = np.flatnonzero((ends > span.start) & (ends <= stop)).tolist()
                 row = span.start
                 for batch in _batches(parquet, file, n_rows, groups, sorted(set(found.values()))):
-                    yield from self._blocks(batch, found, file, row)
+                    yield from self._blocks(batch, found, file, row, order)
                     row += batch.num_rows
 
     def digests(self) -> dict[str, str]:
         """SHA-256 of every input file, by its path below ``path``."""
         return sha256(self.files(), self.path)
 
-    def _blocks(self, batch: pa.RecordBatch, found: dict[str, str], file: str, first_row: int) -> Iterator[EventBlock]:
+    def _blocks(
+        self, batch: pa.RecordBatch, found: dict[str, str], file: str, first_row: int, order: RowOrder
+    ) -> Iterator[EventBlock]:
         _validate(batch, file)
         raw = pl.DataFrame(pa.table(batch.columns, batch.schema.names))
         time = TimeFormat(self.time_format, self.time_zone)
@@ -120,6 +122,8 @@ class Parquet(MappedColumns, FileSource):
             for row, reason, values in zip(bad.tolist(), reasons(events[bad]), raw[bad].iter_rows(named=True)):
                 rejects.append(Reject(file, first_row + row + 1, reason, str(values)[:MAX_RAW_CHARACTERS]))
             events = events.filter(is_sound)
+        sound = is_sound.arg_true()
+        order.check(events["time"].to_numpy(), lambda row: f"{file}, row {first_row + sound[row] + 1}")
         return EventBlock(events, batch.num_rows, tuple(rejects)).pieces(self.block_rows)
 
     def _user_type(self, schema: pa.Schema, file: str) -> type[pl.DataType]:

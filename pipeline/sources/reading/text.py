@@ -6,6 +6,7 @@ import codecs
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePath
 from typing import IO, Any, ClassVar, Self
 
@@ -14,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, RowEquationError, parameter
-from penstock.pipeline.sources.base import EventBlock, FileSource, Reject, Span
+from penstock.pipeline.sources.base import EventBlock, FileSource, Reject, RowOrder, Span
 from penstock.pipeline.sources.reading.inputs import list_files, open_inputs, sha256, share_out
 from penstock.pipeline.sources.reading.records import Records, count_byte, is_regular, split
 from penstock.pipeline.sources.reading.times import TimeFormat
@@ -576,8 +577,20 @@ class TextSource(FileSource):
 
     def read(self, span: Span) -> Iterator[EventBlock]:
         """Cut the files of a span into batches and parse one after the other."""
+        order = RowOrder(self, span.after)
         for batch in self.batches(span):
-            yield from self.blocks(batch)
+            row = 0
+            for block in self.blocks(batch):
+                order.check(block.frame["time"].to_numpy(), partial(self._place, batch, row))
+                row += block.frame.height
+                yield block
+
+    def _place(self, batch: TextBatch, before: int, row: int) -> str:
+        """File and line of a sound row of a batch, counted from ``before`` on."""
+        rows = self.parse(batch)
+        sound = sound_rows(self.events(rows, batch)).arg_true()
+        segment, line = batch.locate(rows.lines()[sound[before + row : before + row + 1].to_numpy()])
+        return f"{batch.segments[segment[0]].file}, line {line[0]}"
 
     def batches(self, span: Span) -> Iterator[TextBatch]:
         """Cut the files of a span into batches of whole records."""
