@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("library.md", "getting_started.md")
+PAGES = ("library.md", "getting_started.md", "daily.md")
 _BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```\n(\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 
 
@@ -66,9 +66,8 @@ def _python(code: str, names: dict[str, Any]) -> str:
 
 def _shell(code: str) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-euc", code], capture_output=True, text=True, env={**os.environ, "PATH": path}, check=False
-    )
+    environment = {**os.environ, "PATH": path, "XDG_STATE_HOME": str(Path("state").absolute())}
+    done = subprocess.run(["bash", "-euc", code], capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         raise RuntimeError(f"exit code {done.returncode} of\n{code}\n{done.stdout}{done.stderr}")
     return done.stdout

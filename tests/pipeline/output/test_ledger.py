@@ -266,6 +266,11 @@ def test_show_sums_by_period_and_unit(tmp_path, value, capsys):
     assert main(["ledger", "show", str(tmp_path / "ledger")]) == DONE
     text = capsys.readouterr().out
     assert "period    from 2024-01-01T00:00:00Z: 18 charges, 2 spent (even odds become 88 %), 0 left" in text
+    # Each of nine windows costs 0.5 in both runs; no unit has more than four of them.
+    ends = {"from": "2024-01-01T00:00:00Z", "until": "2024-01-01T09:00:00Z", "charges": 18}
+    assert shown["series"] == ends | {"sum": 9.0, "sum_of_30_days": 9.0}
+    said = "9 (even odds become over 99.9 %)"
+    assert text.endswith(f"throughout has lost at most\n          {said} in all, and {said} in the last 30 days\n")
     (tmp_path / "ledger").write_text((tmp_path / "ledger").read_text().replace("0.5", "0.1", 1))
     assert main(["ledger", "show", str(tmp_path / "ledger")]) == 1
     assert main(["ledger", "show", str(tmp_path / "none")]) == 1
