@@ -232,7 +232,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     out = Path(arguments.out) if arguments.out else None
     if out is not None and out.is_dir():
         raise ParameterError("--out", arguments.out, "a file, not a folder")
-    with progress_bar("runs", enabled=not arguments.json, piped=not sys.stderr.isatty()) as show:
+    with progress_bar("runs", enabled=sys.stderr.isatty() and not arguments.json) as show:
         verdict = audit(
             load(arguments.config, arguments.set),
             windows=arguments.windows,

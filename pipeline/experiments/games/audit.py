@@ -146,7 +146,8 @@ def audit(
     `lower_bound` says why the bound holds. It is that of the claims as they are made: that each release, given all that
     was released before it, loses no more than the worst that the ledger checks before it is made; where people are
     planted in whole units, that a unit loses no more than the promised budget. That charges keep to the budget is
-    checked by adding them up.
+    checked by adding them up. How many runs are made follows from what was released, never from the coins, so that
+    the bound holds of all of them.
 
     Parameters
     ----------
