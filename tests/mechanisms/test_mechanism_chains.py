@@ -16,6 +16,7 @@ from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, re
 from penstock.mechanisms import get, names
 from penstock.mechanisms.core.chain import Chain, misplaced
 from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.events import Block, Sampled
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, examples_of
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.state import decode_state, encode_state
@@ -116,6 +117,10 @@ def test_people_are_bounded_at_the_coarse_level(tmp_path):
     assert found[0].tolist() == [50, 0, 0, 50, 0, 0]
     fine = counted(tmp_path, events, [{"type": "raw"}], bounding={"max_cells": 1})
     assert fine[0].sum() == 50
+    # A user in three coarse cells keeps as many of them as the bound leaves.
+    events = [(user, 1, cell) for user in range(50) for cell in range(6)]
+    for most in (1, 2, 3):
+        assert counted(tmp_path, events, [SPATIAL], bounding={"max_cells": most})[0, :3].sum() == 50 * most
 
 
 @pytest.mark.parametrize("unit", ["membership", "user"])
@@ -153,6 +158,35 @@ def test_another_window_day_or_configuration_is_another_sample(tmp_path, unit):
             masks.append(np.isin(np.arange(n_users), kept.user[kept.window == window, 0]))
     assert np.mean(masks) == pytest.approx(0.3, abs=0.02)
     assert np.abs(np.corrcoef(masks)[np.triu_indices(len(masks), 1)]).max() < 6 / np.sqrt(n_users)
+
+
+def test_several_events_of_one_sample_are_charged_in_full():
+    """A question and a publication read the same sample: who is in it is seen by both, and neither is amplified."""
+    sampling, facts = get("sampling")(rate=0.5), Facts(n_cells=3)
+    single = get("laplace")(epsilon=1.0)
+    for mechanism, n_events in ((single, 1), (get("w_event_bd")(epsilon=2.0, w=2), 2)):
+        chain = Chain.of([sampling, mechanism])
+        [release] = run_mechanism(chain, np.full((1, 3), 10**6), facts, seed=1)
+        worst = chain.worst_charge(facts.windows(1)[0], chain.start(facts))
+        [whole] = run_mechanism(mechanism, np.full((1, 3), 10**6), facts, seed=1)
+        assert len(release.charge) == len(worst) == n_events
+        for charge in (release.charge, worst):
+            amplified = sum(isinstance(event, Sampled) for event in charge)
+            assert amplified == (1 if n_events == 1 else 0)
+        spent, full = pure_epsilon(release.charge), pure_epsilon(whole.charge)
+        assert spent == pytest.approx(np.log1p(0.5 * np.expm1(full)) if n_events == 1 else full)
+
+
+@pytest.mark.parametrize("unit", ["membership", "user"])
+def test_memberships_of_a_block_that_are_sampled_one_by_one_amplify_nothing(unit):
+    """They meet again in its coefficients; a user who is kept or dropped as a whole does not."""
+    chain = Chain.of([get("sampling")(rate=0.5, unit=unit), get("fpa")(epsilon=1.0, coefficients=1, block=2)])
+    releases = run_mechanism(chain, np.zeros((2, 3), int), Facts(n_cells=3, n_windows=2), seed=1)
+    [event] = releases[0].charge
+    assert isinstance(event, Block)
+    assert isinstance(event.inner, Sampled) == (unit == "user")
+    spent = np.log1p(0.5 * np.expm1(1.0)) if unit == "user" else 1.0
+    assert pure_epsilon(releases[0].charge) == pytest.approx(spent)
 
 
 def test_users_are_sampled_by_block_where_there_are_blocks(tmp_path):
