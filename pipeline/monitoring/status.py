@@ -13,7 +13,7 @@ import polars as pl
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline import DONE, FAILED
 from penstock.pipeline.output import checkpoint
-from penstock.pipeline.output.files import WATERMARKS, holder_of, read_part, windows_of
+from penstock.pipeline.output.files import READERS, holder_of, read_part, windows_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,8 +111,8 @@ def _of_cluster(folder: Path) -> dict[str, Any]:
     parts, known = folder / "operator" / "parts", dict[str, Any]()
     if counted := _read(parts / "row_counts" / "cluster.json"):
         known |= {name: counted[name] for name in ("rows", "late")}
-    watermarks = [json.loads(path.read_bytes()) for path in (parts / WATERMARKS).glob("*.json")]
-    if watermarks and min(watermarks) > 0:
+    watermarks = [json.loads(path.read_bytes())["watermark"] for path in (parts / READERS).glob("*.json")]
+    if min(watermarks, default=0) > 0:
         known["watermark"] = min(watermarks) / 1000
     made = (folder / "operator" / "checkpoint" / "flink").glob("*/chk-*/_metadata")
     if (latest := max((path.stat().st_mtime for path in made), default=None)) is not None:

@@ -215,8 +215,8 @@ def readable_by_others(folder: Path) -> list[Path]:
 PUBLIC = ("releases", "accounts_public")
 
 
-#: Kind of the parts that hold how far each reader of a stream on an engine has come.
-WATERMARKS = "watermarks"
+#: Kind of the parts that hold how far each reader of a stream on an engine has come, and how many turns it has had.
+READERS = "readers"
 
 
 def parts_folder(plan: Plan, kind: str) -> Path:

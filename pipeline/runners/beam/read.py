@@ -17,6 +17,7 @@ Both kinds of reader keep to one contract:
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 from collections.abc import Iterator
@@ -40,7 +41,7 @@ from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.mechanisms.core.state import State, StateFormat
 from penstock.pipeline.atomic import write_json
 from penstock.pipeline.counting.ingest import closed_before
-from penstock.pipeline.output.files import WATERMARKS, parts_folder
+from penstock.pipeline.output.files import READERS, parts_folder
 from penstock.pipeline.runners.beam.coders import NamedBlock
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, end_of_input, redacted, timestamp, whole_second
 from penstock.pipeline.runners.shared import ReadAhead, live_input, live_source
@@ -401,10 +402,11 @@ class Replay(Step):
             watermark.set_watermark(instant)
 
     def _note(self, reader: Reader) -> None:
-        """Write down how far a reader has come, for ``penstock status``."""
-        if (time := reader.time) > MIN_EVENT_TIME:
-            path = parts_folder(self.plan, WATERMARKS) / f"{reader.cursor.reader:03d}.json"
-            write_json(path, whole_second(time - live_source(self.plan).disorder))
+        """Write down how far a reader has come, and one more turn since the driver has begun to count."""
+        path = parts_folder(self.plan, READERS) / f"{reader.cursor.reader:03d}.json"
+        n_turns = json.loads(path.read_bytes())["turns"] if path.exists() else 0
+        watermark = whole_second(max(0, reader.time - live_source(self.plan).disorder))
+        write_json(path, {"watermark": watermark, "turns": n_turns + 1})
 
 
 def earliest(block: EventBlock, calendar: Calendar, otherwise: int) -> int:

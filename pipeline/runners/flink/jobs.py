@@ -71,15 +71,20 @@ _ENDING_WITH_STDIN = 'exec 3<&0; { cat <&3 >/dev/null; kill $$; } & exec "$@" 3<
 
 @contextmanager
 def job_server(
-    master: str, folder: Path, jar: str | None = None, begun_with: str | None = None, checkpoint: str | None = None
+    master: str,
+    folder: Path,
+    jar: str | None = None,
+    begun_with: str | None = None,
+    checkpoint: str | None = None,
+    rest_port: int | None = None,
 ) -> Iterator[str]:
     """Start a job server; gives its endpoint, and ends it with the block.
 
     ``master``: ``[local]`` for a Flink inside the job server; otherwise host and port of a cluster. ``folder``: where
     artefacts and the log go. ``jar``: a job server of one's own in place of the jars of the cache. ``begun_with``:
     version of the runner to be taken where it has been fetched. ``checkpoint``: URI of the one that an embedded Flink
-    goes on from, since Beam's option is for clusters alone. Raises `ConfigError` without Java or without jars,
-    `DataError` if it does not start; the message ends with its last words.
+    goes on from, since Beam's option is for clusters alone. ``rest_port``: where its REST service listens. Raises
+    `ConfigError` without Java or without jars, `DataError` if it does not start; the message ends with its last words.
     """
     what = ["-jar", jar] if jar else ["-cp", jars.class_path(begun_with), _MAIN]
     command = [jars.java(), *JAVA_OPTIONS, "-Xmx1g", *what, "--flink-master", master, "--job-host", "localhost"]
@@ -87,14 +92,15 @@ def job_server(
     command += ["--artifacts-dir", str(folder / "artifacts"), "--clean-artifacts-per-job"]
     files.make_folder(folder)
     restored = f"execution.savepoint.path: {checkpoint}\n" if checkpoint else ""
-    (folder / "config.yaml").write_text(RESTARTS + LOCAL_ONLY + restored)
+    listening = f"rest.bind-port: {rest_port}\n" if rest_port else ""
+    (folder / "config.yaml").write_text(RESTARTS + LOCAL_ONLY + listening + restored)
     environment = {"FLINK_CONF_DIR": str(folder)} | os.environ  # a configuration of one's own replaces all of it
     log = folder / "job_server.log"
     version = {"jar": Path(jar).name} if jar else {"version": jars.version(begun_with)}
     logs.event("job server of Flink started", **version, beam=apache_beam.__version__)
     with log.open("ab") as output, ExitStack() as begun:
         for others in reversed(range(_PORTS)):
-            before, port = log.stat().st_size, _free_port()
+            before, port = log.stat().st_size, free_port()
             own = [*command, "--job-port", str(port)]
             process = begun.enter_context(_ending_with_this_process(own, environment, output))
             if _answers(process, f"localhost:{port}"):
@@ -124,7 +130,8 @@ def _ending_with_this_process(
             process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of this machine that nothing listens at just now."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         return int(free.getsockname()[1])
@@ -267,10 +274,12 @@ def service_of(master: str) -> str | None:
     return master if "://" in master else f"http://{master}"
 
 
-def ask(address: str, method: str = "GET", seconds: float = _ANSWER) -> Any:
+def ask(address: str, method: str = "GET", seconds: float = _ANSWER, body: Mapping[str, Any] | None = None) -> Any:
     """What the service says; nothing where it knows no such job, or has ended it meanwhile; else an `OSError`."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(address, data, {"Content-Type": "application/json"}, method=method)
     try:
-        with urllib.request.urlopen(urllib.request.Request(address, method=method), timeout=seconds) as answer:
+        with urllib.request.urlopen(request, timeout=seconds) as answer:
             return json.loads(answer.read() or b"{}")
     except urllib.error.HTTPError as error:
         if error.code in (404, 409):

@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.atomic import make_folder
 from penstock.pipeline.monitoring import logs
+from penstock.pipeline.monitoring.server import LOOPBACK
 from penstock.pipeline.output.manifest import counted_rows
 from penstock.pipeline.runners.failure import forget_failure, raise_failure
 from penstock.pipeline.runners.flink import jars
@@ -25,12 +28,14 @@ from penstock.pipeline.runners.flink.jobs import (
     begun_with,
     cancel_jobs,
     checkpoints_folder,
+    free_port,
     job_server,
     latest_checkpoint,
     mark_graph,
     mark_runner,
     service_of,
 )
+from penstock.pipeline.runners.flink.renewal import Renewal
 from penstock.pipeline.runners.shared import live_input, live_source, stopping
 
 if TYPE_CHECKING:
@@ -44,6 +49,11 @@ if TYPE_CHECKING:
 _PATIENCE = 0.2
 #: Seconds that a job has to end in once it has been cancelled.
 _GOODBYE = 20.0
+#: How a job ends: everything is done; it was stopped; another one goes on from its savepoint.
+Outcome = Literal["ended", "stopped", "renewed"]
+ENDED: Final = "ended"
+STOPPED: Final = "stopped"
+RENEWED: Final = "renewed"
 #: How far a streaming job can be spread out later, unless an option says otherwise.
 MAX_PARALLELISM = 16
 #: What is set where the command line does not; an empty text stands for a flag without a value.
@@ -76,21 +86,59 @@ def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     on).
     """
     given = _given(beam_options)
-    master = given.get("flink_master", DEFAULTS["flink_master"])
-    restored = _restored(plan, given) if service_of(master) is None else None
+    if service_of(given.get("flink_master", DEFAULTS["flink_master"])) is None:
+        _restored(plan, given)  # refuses before anything is written
     jar, begun = given.get("flink_job_server_jar"), begun_with(plan) if plan.resumed else None
     version = None if "job_endpoint" in given else _version_of(jar) if jar else jars.version(begun)
+    service, rest_port = _rest_service(given)
+    is_old = version is None or not jars.keeps_one_state(version)
+    # Jobs are found by their checkpoints in the folder of the run, and go on from the latest one there.
+    can_renew = service is not None and not {"savepoint_path", "state_backend_storage_path"} & given.keys()
     if plan.streaming:
         mark_graph(plan)
         mark_runner(plan, version or f"{UNKNOWN}, {given.get('job_endpoint') or jar}")
-        if version is None or not jars.keeps_one_state(version):
+        if is_old and not can_renew:
             logs.caution(_end_in_sight(version))
+    made: Path | None = None
+    while True:
+        renewal = Renewal(plan, service) if service and plan.streaming and is_old and can_renew else None
+        outcome = _run_job(plan, beam_options, jar, begun, rest_port, renewal)
+        if made is not None and made != latest_checkpoint(plan):
+            shutil.rmtree(made, ignore_errors=True)  # the job that it began has made checkpoints of its own
+        if outcome != RENEWED:
+            return outcome == ENDED
+        made, plan, begun = latest_checkpoint(plan), replace(plan, resumed=True), begun or version
+
+
+def _rest_service(given: Mapping[str, str]) -> tuple[str | None, int | None]:
+    """Return the address of Flink's REST service, if it is known, and its port to be set for an embedded Flink."""
+    service = service_of(given.get("flink_master", DEFAULTS["flink_master"]))
+    if service is not None:
+        return service, None
+    if {"job_endpoint", "flink_conf_dir"} & given.keys() or "FLINK_CONF_DIR" in os.environ:
+        return None, None  # as a configuration says that is not penstock's
+    port = free_port()
+    return f"http://{LOOPBACK}:{port}", port
+
+
+def _run_job(
+    plan: Plan,
+    beam_options: Sequence[str],
+    jar: str | None,
+    begun: str | None,
+    rest_port: int | None,
+    renewal: Renewal | None,
+) -> Outcome:
+    """Run one job of a plan, in a job server of its own unless there is an endpoint."""
+    given = _given(beam_options)
+    master = given.get("flink_master", DEFAULTS["flink_master"])
+    restored = _restored(plan, given) if service_of(master) is None else None
     if "job_endpoint" in given:
-        return _submit(plan, given["job_endpoint"], beam_options)
+        return _submit(plan, given["job_endpoint"], beam_options, renewal)
     folder = checkpoints_folder(plan) / "job_server"
     try:
-        with job_server(master, folder, jar, begun, restored) as endpoint:
-            return _submit(plan, endpoint, beam_options)
+        with job_server(master, folder, jar, begun, restored, rest_port) as endpoint:
+            return _submit(plan, endpoint, beam_options, renewal)
     except DataError as error:
         if plan.streaming and _has_too_many_states(folder / "job_server.log"):
             raise DataError(
@@ -165,8 +213,9 @@ def _end_in_sight(version: str | None) -> str:
     return (
         f"{which} keeps a state for every turn of a reader, and with 32,767 of them in one slot the job ends and "
         f"cannot be resumed: after about {32_767 / TURNS_PER_HOUR:,.0f} hours, divided by the readers that share a "
-        "slot. Runner 2.76 or later keeps one state; with this one, begin "
-        "another run on the same ledger before that (docs/flink.md)"
+        "slot. This job cannot be renewed before that, since its checkpoints are elsewhere, or the configuration of "
+        "its Flink is not penstock's: stop it in time and --resume, or take runner 2.76 or later, which keeps one "
+        "state (docs/flink.md)"
     )
 
 
@@ -212,7 +261,7 @@ def _given(beam_options: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
+def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str], renewal: Renewal | None = None) -> Outcome:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions, WorkerOptions
     from apache_beam.runners.portability.portable_runner import PortableRunner
@@ -236,18 +285,19 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> bool:
         pipeline = beam.Pipeline(runner=PortableRunner(), options=PipelineOptions(words, save_main_session=False))
         build(pipeline, plan)
         try:
-            ended = _watch(plan, pipeline.run(), FlinkMeasures(plan, master).look if elsewhere else None)
+            look = FlinkMeasures(plan, master).look if elsewhere else None
+            outcome = _watch(plan, pipeline.run(), look, renewal)
         finally:
             cancel_jobs(plan, master)
-    if ended and plan.streaming:
+    if outcome == ENDED and plan.streaming:
         settle(plan)
-    return ended
+    return outcome
 
 
-def _watch(plan: Plan, job: Any, look: Callable[[], None] | None = None) -> bool:
+def _watch(plan: Plan, job: Any, look: Callable[[], None] | None = None, renewal: Renewal | None = None) -> Outcome:
     """Wait until a bounded job has ended, or a streaming one has done everything; that is cancelled then.
 
-    ``look`` takes over what workers elsewhere have measured.
+    ``look`` takes over what workers elsewhere have measured. ``renewal`` stops a job that another one goes on from.
     """
     from apache_beam.runners.runner import PipelineState
 
@@ -258,19 +308,21 @@ def _watch(plan: Plan, job: Any, look: Callable[[], None] | None = None) -> bool
         while not stopped.is_set():
             state = _state(job)
             if plan.streaming and has_ended(plan):
-                return True
+                return ENDED
             raise_failure(plan.folder)
             if state == PipelineState.DONE:
                 # A streaming job waits for ever: it was stopped in Flink, with a savepoint.
-                return not plan.streaming
+                return STOPPED if plan.streaming else ENDED
             if PipelineState.is_terminal(state):
                 raise DataError(
                     "Flink has lost the job; its log says why, and --resume goes on from the last checkpoint"
                 )
             if look is not None:
                 look()
+            if renewal is not None and renewal.is_due() and renewal.stop():
+                return RENEWED
             time.sleep(_PATIENCE)
-    return False
+    return STOPPED
 
 
 def _state(job: Any) -> str:

@@ -151,7 +151,7 @@ class Job:
 
 def test_the_driver_says_why_and_a_job_that_was_stopped_in_flink_can_go_on(tmp_path):
     plan = plan_in(tmp_path)
-    assert runner._watch(plan, Job(PipelineState.DONE)) is False
+    assert runner._watch(plan, Job(PipelineState.DONE)) == "stopped"
     with pytest.raises(DataError, match="lost the job"):
         runner._watch(plan, Job(PipelineState.FAILED))
     note_failure(plan.folder, StateVersionError("version 9"))
@@ -262,17 +262,17 @@ time.sleep(600)
 
 
 def test_a_job_server_takes_another_port_where_its_own_has_been_taken(tmp_path, monkeypatch):
-    java, free_port = tmp_path / "java", jobs._free_port
+    java, free_port = tmp_path / "java", jobs.free_port
     java.write_text(JAVA.format(python=sys.executable))
     java.chmod(0o755)
     monkeypatch.setattr(jobs.jars, "java", lambda: str(java))
     with socket.create_server(("localhost", 0)) as somebody:
         taken = somebody.getsockname()[1]
         ports = iter([taken, free_port()])
-        monkeypatch.setattr(jobs, "_free_port", lambda: next(ports))
+        monkeypatch.setattr(jobs, "free_port", lambda: next(ports))
         with jobs.job_server("[local]", tmp_path / "log", jar="own.jar") as endpoint:
             assert endpoint != f"localhost:{taken}"
-        monkeypatch.setattr(jobs, "_free_port", lambda: taken)
+        monkeypatch.setattr(jobs, "free_port", lambda: taken)
         message = "job server did not start:\n(.|\n)*Address already in use"
         with pytest.raises(DataError, match=message), jobs.job_server("[local]", tmp_path / "log", jar="own.jar"):
             pass

@@ -134,10 +134,8 @@ def test_an_embedded_flink_that_would_begin_anew_is_refused(tmp_path: Path, plan
 def test_an_embedded_flink_is_told_its_checkpoint(tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[object] = []
     monkeypatch.delenv("FLINK_CONF_DIR", raising=False)
-    monkeypatch.setattr(
-        flink_runner, "job_server", lambda *words: given.append(words[-1]) or nullcontext("localhost:1")
-    )
-    monkeypatch.setattr(flink_runner, "_submit", lambda *_: True)
+    monkeypatch.setattr(flink_runner, "job_server", lambda *words: given.append(words[4]) or nullcontext("localhost:1"))
+    monkeypatch.setattr(flink_runner, "_submit", lambda *_: "ended")
     resumed = distributed(make_plan(plan.config, tmp_path, resumed=True))
     made = checkpoints_folder(plan) / ("a" * 32) / "chk-1"
     made.mkdir(parents=True)
@@ -169,7 +167,7 @@ def test_a_runner_of_unknown_version_is_noted_and_not_taken_for_a_known_one(
     tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(flink_runner, "job_server", lambda *_: nullcontext("localhost:1"))
-    monkeypatch.setattr(flink_runner, "_submit", lambda *_: True)
+    monkeypatch.setattr(flink_runner, "_submit", lambda *_: "ended")
     resumed = distributed(make_plan(plan.config, tmp_path, resumed=True))
     made = checkpoints_folder(plan) / ("a" * 32) / "chk-1"
     made.mkdir(parents=True)
@@ -196,11 +194,26 @@ def test_a_runner_of_unknown_version_is_noted_and_not_taken_for_a_known_one(
         flink_runner.run_flink(resumed, ["--job_endpoint=one:8099", "--flink_master=one:8081"])
 
 
-@pytest.mark.parametrize(("version", "cautions"), [("2.62.0", 1), ("2.77.0", 0)])
-def test_the_end_of_a_stream_on_an_old_runner_is_announced_and_explained(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, version: str, cautions: int
+@pytest.mark.parametrize(
+    ("version", "options", "cautions"),
+    [
+        ("2.62.0", [], 0),  # it is renewed
+        ("2.62.0", ["--flink_conf_dir=/etc/flink"], 1),
+        ("2.62.0", ["--flink_master=one:8081", "--state_backend_storage_path=file:///elsewhere"], 1),
+        ("2.77.0", ["--flink_conf_dir=/etc/flink"], 0),
+    ],
+)
+def test_the_end_of_a_stream_that_cannot_be_renewed_is_announced_and_explained(
+    plan: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    version: str,
+    options: list[str],
+    cautions: int,
 ) -> None:
-    def fails(plan: Plan, endpoint: str, beam_options: object) -> bool:
+    monkeypatch.delenv("FLINK_CONF_DIR", raising=False)
+
+    def fails(plan: Plan, *_: object) -> bool:
         log = checkpoints_folder(plan) / "job_server" / "job_server.log"
         log.parent.mkdir(parents=True)
         log.write_text("java.lang.IllegalStateException: Too many states: 32768. Currently at most 32767 are\n")
@@ -210,7 +223,7 @@ def test_the_end_of_a_stream_on_an_old_runner_is_announced_and_explained(
     monkeypatch.setattr(flink_runner, "_submit", fails)
     jar = f"--flink_job_server_jar=/opt/beam-runners-flink-1.19-job-server-{version}.jar"
     with pytest.raises(DataError, match="begin another run on the same ledger"):
-        flink_runner.run_flink(plan, [jar])
+        flink_runner.run_flink(plan, [jar, *options])
     assert caplog.text.count("32,767 of them in one slot") == cautions
 
 

@@ -103,7 +103,8 @@ def test_a_status_tells_how_far_the_readers_of_a_cluster_have_come(tmp_path):
     checkpoint.begin(plan)
     assert status.of_folder(tmp_path).watermark is None
     for reader, time in ((0, NOON), (1, NOON - 5000)):
-        files.write_json(files.parts_folder(plan, files.WATERMARKS) / f"{reader:03d}.json", time)
+        path = files.parts_folder(plan, files.READERS) / f"{reader:03d}.json"
+        files.write_json(path, {"watermark": time, "turns": 7})
     files.write_json(files.parts_folder(plan, "row_counts") / "cluster.json", {"rows": 12, "late": 3})
     found = status.of_folder(tmp_path)
     assert (found.watermark, found.rows, found.late) == (NOON / 1000 - 5, 12, 3)

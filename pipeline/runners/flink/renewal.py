@@ -1,0 +1,75 @@
+"""Renew a streaming job with a savepoint, before its readers have had more turns than Beam's older runner survives."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from typing import TYPE_CHECKING
+
+from penstock.pipeline.monitoring import logs
+from penstock.pipeline.output.files import READERS, parts_folder
+from penstock.pipeline.runners.flink.jobs import ask, checkpoints_folder, own_jobs
+
+if TYPE_CHECKING:
+    from penstock.pipeline.config.plan import Plan
+
+
+#: Turns of all readers after which a job is renewed at the next end of a window, and without waiting for one. Which
+#: readers share a slot, whose limit is 32,767, nobody tells: so all of them might.
+SOON, NOW = 20_000, 28_000
+#: Seconds between two looks, between two questions whether a savepoint is there, until it has to be, and after which
+#: a renewal that has failed is tried again.
+_INTERVAL, _PAUSE, _PATIENCE, _AGAIN = 1.0, 0.2, 300.0, 60.0
+
+
+class Renewal:
+    """Renewal of one job of a run, by the REST service of its Flink."""
+
+    def __init__(self, plan: Plan, service: str) -> None:
+        self._plan, self._service = plan, service
+        self._next, self._released = 0.0, ""
+        shutil.rmtree(parts_folder(plan, READERS), ignore_errors=True)  # of the job before
+
+    def is_due(self) -> bool:
+        """Return whether the job is to be renewed now: a window has just ended, or the limit is near."""
+        if time.monotonic() < self._next:
+            return False
+        self._next = time.monotonic() + _INTERVAL
+        n_turns = sum(
+            json.loads(path.read_bytes())["turns"] for path in parts_folder(self._plan, READERS).glob("*.json")
+        )
+        if n_turns < SOON:
+            return False
+        before, self._released = self._released, self._last_released()
+        return n_turns >= NOW or before not in ("", self._released)
+
+    def _last_released(self) -> str:
+        names = (path.name for path in parts_folder(self._plan, "releases").glob("*.parquet"))
+        return max(names, default="none")
+
+    def stop(self) -> bool:
+        """Stop the job with a savepoint in the folder of the run; False where Flink makes none, and the job goes on."""
+        begun = time.monotonic()
+        try:
+            savepoint = self._savepoint(begun + _PATIENCE)
+        except (OSError, LookupError, StopIteration) as error:
+            logs.problem("the job of Flink could not be renewed; it is tried again", error=str(error))
+            self._next = time.monotonic() + _AGAIN
+            return False
+        seconds = round(time.monotonic() - begun, 1)
+        logs.event("job of Flink stopped with a savepoint, to be renewed", savepoint=savepoint, seconds=seconds)
+        return True
+
+    def _savepoint(self, until: float) -> str:
+        """Return the address of the savepoint that the job has been stopped with."""
+        states = {job: ask(f"{self._service}/jobs/{job}").get("state") for job in own_jobs(self._plan)}
+        job = next(job for job, state in states.items() if state == "RUNNING")
+        target = {"targetDirectory": checkpoints_folder(self._plan).as_uri(), "drain": False}
+        request = ask(f"{self._service}/jobs/{job}/stop", "POST", body=target)["request-id"]
+        while time.monotonic() < until:
+            answer = ask(f"{self._service}/jobs/{job}/savepoints/{request}")
+            if answer["status"]["id"] == "COMPLETED":
+                return str(answer["operation"]["location"])
+            time.sleep(_PAUSE)
+        raise TimeoutError(f"no savepoint in {_PATIENCE:.0f} s")

@@ -1,0 +1,73 @@
+"""A streaming job is renewed with a savepoint long before its readers have had too many turns for Beam's runner."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from flink_runs import SAME, needs_flink
+
+from penstock.pipeline.config.run import loads
+from penstock.pipeline.monitoring.verify import verify
+from penstock.pipeline.run import run
+from penstock.pipeline.runners.beam import read
+from penstock.pipeline.runners.flink import renewal
+
+pytestmark = [pytest.mark.integration, needs_flink]
+
+#: Turns of a reader that Beam's runner 2.62 survives in one attempt.
+LIMIT = 32_767
+
+
+def configured(folder: Path, speed: str):
+    """A day in windows of ten minutes."""
+    source = {"type": "synthetic", "n_users": 100, "days": 1, "seed": 7, "events_per_hour": 2}
+    space = {"type": "grid", "south": 37.74, "north": 37.82, "west": -122.47, "east": -122.37, "rows": 2, "columns": 2}
+    value = {
+        "name": "renewed",
+        "seed": 3,
+        "source": {"type": "stream", "of": source, "speed": speed},
+        "space": space,
+        "windows": {"type": "fixed", "size": "10m", "allowed_lateness": "1m"},
+        "mechanism": {"type": "w_event_ba", "epsilon": 1.0, "w": 12},
+        "accountants": [{"type": "composition"}],
+        "output": {"path": str(folder), "report": False},
+    }
+    return loads(json.dumps(value))
+
+
+@pytest.mark.parametrize(
+    ("speed", "n_turns", "pause"),
+    [("1800x", 40, 0.1), pytest.param("60x", LIMIT, 1e-6, marks=pytest.mark.slow)],
+    ids=["some turns", "past the limit"],
+)
+def test_a_renewed_job_releases_the_same(tmp_path, monkeypatch, caplog, speed, n_turns, pause):
+    """Short turns, so that the limit is passed in a quarter of an hour and not in half a day."""
+    local = run(configured(tmp_path / "local", "max"), runner="local")
+    wait, n_written = read.Reader.wait.fget, 0
+    monkeypatch.setattr(read, "TURN", -1.0)
+    monkeypatch.setattr(read.Reader, "wait", property(lambda self: min(pause, wait(self))))
+    write = read.write_json
+
+    def counting(path, value):
+        nonlocal n_written
+        n_written += 1
+        write(path, value)
+
+    monkeypatch.setattr(read, "write_json", counting)
+    monkeypatch.setattr(renewal, "SOON", n_turns // 3)
+    monkeypatch.setattr(renewal, "NOW", n_turns // 2)
+    caplog.set_level(logging.INFO, logger="penstock")
+    options = ["--checkpointing_interval=2000", "--parallelism=1"]
+    renewed = run(configured(tmp_path / "renewed", speed), runner="flink", beam_options=options)
+    stops = [record for record in caplog.records if "stopped with a savepoint" in record.getMessage()]
+    print(f"{n_written:,} turns, {len(stops)} renewals", [getattr(stop, "facts", None) for stop in stops])
+    assert renewed.exit_code == 0
+    assert n_written > n_turns
+    assert len(stops) >= 2
+    assert renewed.manifest["rows"] == local.manifest["rows"]
+    for name in SAME:
+        assert (tmp_path / "renewed" / name).read_bytes() == (tmp_path / "local" / name).read_bytes(), name
+    assert [str(one) for one in verify(tmp_path / "renewed") if not one.passed] == []

@@ -1,0 +1,129 @@
+"""When a job of Flink is renewed, and what is done where Flink makes no savepoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from apache_beam.runners.runner import PipelineState
+
+from penstock.pipeline.output import files
+from penstock.pipeline.runners.flink import renewal, runner
+from penstock.pipeline.runners.flink.renewal import NOW, SOON, Renewal
+
+JOB = "a" * 32
+
+
+@pytest.fixture
+def plan(tmp_path):
+    (tmp_path / "operator" / "checkpoint" / "flink" / JOB).mkdir(parents=True)
+    return SimpleNamespace(folder=tmp_path, streaming=True)
+
+
+@pytest.fixture
+def own(plan, monkeypatch):
+    monkeypatch.setattr(renewal, "_INTERVAL", 0.0)
+    turns(plan, 0, NOW)  # of the job before
+    return Renewal(plan, "http://flink")
+
+
+def turns(plan, reader: int, n_turns: int) -> None:
+    files.write_json(files.parts_folder(plan, files.READERS) / f"{reader:03d}.json", {"turns": n_turns, "watermark": 0})
+
+
+def release(plan, window: int) -> None:
+    path = files.parts_folder(plan, "releases") / f"{files.part_name(window, window)}.parquet"
+    files.write_first(path, b"")
+
+
+def test_a_job_is_renewed_when_a_window_has_just_ended(plan, own):
+    assert not own.is_due()  # those of the job before do not count
+    turns(plan, 0, SOON - 10)
+    release(plan, 1)
+    assert not own.is_due()
+    turns(plan, 1, 10)  # all readers may share a slot
+    assert [own.is_due(), own.is_due()] == [False, False]  # in the middle of a window
+    release(plan, 2)
+    assert own.is_due()
+
+
+def test_near_the_limit_it_waits_for_no_window(plan, own):
+    turns(plan, 0, NOW - 1)
+    assert [own.is_due(), own.is_due()] == [False, False]
+    turns(plan, 0, NOW)
+    assert own.is_due()
+
+
+@pytest.mark.parametrize(
+    ("operation", "stopped"), [({"location": "file:/kept/savepoint-1"}, True), ({"failure-cause": {}}, False)]
+)
+def test_a_job_goes_on_where_there_is_no_savepoint(plan, own, monkeypatch, operation, stopped):
+    asked = []
+
+    def ask(address: str, method: str = "GET", body=None):
+        asked.append((address, body))
+        if method == "POST":
+            return {"request-id": "7"}
+        if address.endswith("/7"):
+            return {"status": {"id": "COMPLETED"}, "operation": operation}
+        return {"state": "RUNNING"}
+
+    monkeypatch.setattr(renewal, "ask", ask)
+    assert own.stop() is stopped
+    target = {"targetDirectory": (plan.folder / "operator" / "checkpoint" / "flink").as_uri(), "drain": False}
+    assert (f"http://flink/jobs/{JOB}/stop", target) in asked
+    turns(plan, 0, NOW)
+    assert own.is_due() is stopped  # otherwise it is tried again in a minute
+
+
+@pytest.mark.parametrize("answer", [OSError("refused"), {"state": "RESTARTING"}])
+def test_a_job_that_is_not_there_is_not_renewed(plan, own, monkeypatch, answer):
+    def ask(*_, **__):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(renewal, "ask", ask)
+    assert own.stop() is False
+
+
+def test_a_renewed_run_goes_on_from_the_savepoint_and_drops_the_one_before(tmp_path, monkeypatch):
+    """Each job begins at the latest savepoint; one that no job needs any more is removed."""
+    plan = files_plan(tmp_path)
+    folder, outcomes, seen = tmp_path / "operator" / "checkpoint" / "flink", iter("rre"), []
+
+    def run_job(plan, *_):
+        latest = runner.latest_checkpoint(plan)
+        seen.append((plan.resumed, latest and latest.name))
+        outcome = {"r": "renewed", "e": "ended"}[next(outcomes)]
+        if outcome == "renewed":
+            made = folder / f"savepoint-{len(seen)}"
+            made.mkdir(parents=True)
+            (made / "_metadata").write_bytes(b"")
+        return outcome
+
+    monkeypatch.setattr(runner, "_run_job", run_job)
+    monkeypatch.setattr(runner.jars, "version", lambda *_: "2.62.0")
+    monkeypatch.delenv("FLINK_CONF_DIR", raising=False)
+    assert runner.run_flink(plan) is True
+    assert seen == [(False, None), (True, "savepoint-1"), (True, "savepoint-2")]
+    assert [path.name for path in folder.glob("savepoint-*")] == ["savepoint-2"]
+
+
+def files_plan(folder: Path):
+    from small_configuration import published
+
+    from penstock.pipeline.config.plan import make_plan
+    from penstock.pipeline.runners.beam import distributed
+
+    return distributed(make_plan(published(folder, sinks="report: false", streamed=True), folder))
+
+
+def test_the_driver_leaves_a_job_that_was_stopped_to_be_renewed(plan, monkeypatch):
+    job = SimpleNamespace(state=PipelineState.RUNNING, cancel=lambda: setattr(job, "state", PipelineState.CANCELLED))
+    monkeypatch.setattr("penstock.pipeline.runners.beam.graph.has_ended", lambda _: False)
+    tries = iter([False, True])
+    due = SimpleNamespace(is_due=lambda: True, stop=lambda: next(tries))
+    assert runner._watch(plan, job, None, due) == "renewed"
+    assert list(tries) == []
