@@ -20,7 +20,13 @@ from penstock.pipeline.config.rules import METRIC
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.output import files
 from penstock.pipeline.output.tables import UTILITY
-from penstock.pipeline.output.utility_summary import interval_coverage, quiet_by_day, usual_counts, utility_summary
+from penstock.pipeline.output.utility_summary import (
+    coverage_by_part,
+    interval_coverage,
+    quiet_by_day,
+    usual_counts,
+    utility_summary,
+)
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -42,6 +48,17 @@ class _Score(NamedTuple):
     stream: str = STREAM
 
 
+class _Matrices(NamedTuple):
+    """Counts, released values with deviations and alarms, and which there are, (n_windows, n_cells); the windows."""
+
+    truth: NDArray[np.float64]
+    released: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+    alarm: NDArray[np.bool_] | None
+    active: NDArray[np.bool_]
+    windows: NDArray[Any]
+
+
 def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
     """Write ``operator/utility.parquet``: every metric over the whole run and by its own scopes.
 
@@ -52,15 +69,17 @@ def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
     if plan.on_points:
         scores = _trace_scores(plan.folder)
     else:
-        truth, released, deviation, active, windows = _matrices(plan.folder, plan.space.cells)
+        truth, released, deviation, alarm, active, windows = _matrices(plan.folder, plan.space.cells)
         scores = _count_scores(plan, truth, released, windows)
         if len(windows):
             starts = plan.grid.calendar.starts(1, int(windows[-1]))[windows - 1]
             against_prior, more = _prior_scores(plan, truth, released, active, windows, starts)
             scores += more
-            results["worth"] = (
-                utility_summary(truth, released) | against_prior | interval_coverage(truth, released, deviation)
-            )
+            worth = utility_summary(truth, released) | against_prior | interval_coverage(truth, released, deviation)
+            parts = coverage_by_part(truth, released, deviation, alarm)
+            results["worth"] = worth | ({"coverage_by_part": parts} if parts else {})
+            for name in ("coverage", "half_width"):
+                scores += [_Score(name, part["part"], None, part[name]) for part in parts]
             if (hour := quiet_by_day(truth, starts, plan.config.windows.time_zone)) is not None:
                 results["quiet_by_day"] = {"hour": hour, "time_zone": plan.config.windows.time_zone}
     if not plan.config.utility:
@@ -159,10 +178,8 @@ def _days(plan: Plan, windows: NDArray[Any]) -> NDArray[np.datetime64]:
     return np.full(len(windows), "NaT", "M8[D]")
 
 
-def _matrices(
-    folder: Path, cells: tuple[str, ...]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_], NDArray[Any]]:
-    """True counts, released ones, their standard deviations, and which there are, by window and cell; the windows.
+def _matrices(folder: Path, cells: tuple[str, ...]) -> _Matrices:
+    """Read what a run has released and counted.
 
     Only windows and cells that were released are compared; elsewhere both are 0.
     """
@@ -171,14 +188,18 @@ def _matrices(
     shape = (len(windows), len(cells))
     values, deviation, truth = np.zeros(shape), np.full(shape, np.nan), np.zeros(shape)
     active = np.zeros(shape, bool)
-    for rows, at in _parts(path, ["value", "standard_deviation"], cells, windows):
+    alarm = np.zeros(shape, bool) if "alarm" in pq.read_schema(path).names else None
+    columns = ["value", "standard_deviation", *(["alarm"] if alarm is not None else [])]
+    for rows, at in _parts(path, columns, cells, windows):
         values[at] = rows["value"].to_numpy()
         deviation[at] = rows["standard_deviation"].to_numpy(zero_copy_only=False)
         active[at] = True
+        if alarm is not None:
+            alarm[at] = rows["alarm"].to_numpy(zero_copy_only=False)
     for rows, at in _parts(folder / "operator" / "truth.parquet", ["count"], cells, windows):
         truth[at] = rows["count"].to_numpy()
     truth[~active] = 0
-    return truth, values, deviation, active, windows
+    return _Matrices(truth, values, deviation, alarm, active, windows)
 
 
 def _parts(

@@ -180,6 +180,54 @@ def interval_coverage(truth: Array, released: Array, deviation: Array) -> dict[s
     }
 
 
+#: Cells that are the busiest by what is released of them.
+BUSIEST = 10
+#: Counts of a part that are named as the least covered, at least.
+FEWEST_COVERED = 100
+
+
+def coverage_by_part(
+    truth: Array, released: Array, deviation: Array, alarm: NDArray[np.bool_] | None = None
+) -> list[dict[str, Any]]:
+    """Coverage and mean half-width of the stated 95 % intervals where a reader would look: one entry a part.
+
+    Parts are tenths by *released* value (equal values stay together), the cells with the highest mean release, and the
+    values that are marked by an alarm. By true count every estimate that is drawn to a mean would look biased.
+
+    ``truth``, ``released``, ``deviation``: as in `interval_coverage`, of shape (n_windows, n_cells). ``alarm``: of the
+    same shape; None: there are no alarms. Returns nothing where no standard deviation is stated.
+
+    >>> values = np.arange(20.0)[:, None]
+    >>> parts = coverage_by_part(np.where(values < 18, values, 30.0), values, np.ones((20, 1)))
+    >>> [(one["part"], one["coverage"]) for one in (parts[0], parts[-2], parts[-1])]
+    [('released as 0 to 1', 1.0), ('released as 18 to 19', 0.0), ('in the busiest cells', 0.9)]
+    """
+    stated = ~np.isnan(deviation)
+    if not stated.any():
+        return []
+    half = margin(np.where(stated, released, 0.0), np.where(stated, deviation, 1.0))
+    low, high = ends(released, half)
+    is_held = (low <= truth) & (truth <= high)
+    edges = np.unique(np.quantile(released[stated], np.arange(1, 10) / 10, method="higher"))
+    tenth = np.searchsorted(edges, released, "right")
+    parts = [("", stated & (tenth == number)) for number in range(len(edges) + 1)]
+    totals = np.where(stated, released, 0.0).sum(0) / np.maximum(stated.sum(0), 1)
+    is_busiest = np.isin(np.arange(len(totals)), np.argsort(-totals, kind="stable")[:BUSIEST])
+    parts.append(("in the busiest cells", stated & is_busiest))
+    if alarm is not None:
+        parts.append(("with an alarm", stated & alarm))
+    return [
+        {
+            "part": name or f"released as {short(released[inside].min())} to {short(released[inside].max())}",
+            "counts": int(inside.sum()),
+            "coverage": float(is_held[inside].mean()),
+            "half_width": float(half[inside].mean()),
+        }
+        for name, inside in parts
+        if inside.any()
+    ]
+
+
 def counted(manifest: Mapping[str, Any]) -> str:
     """Name what is counted: people, or trips where the source does not know who made them."""
     return "people" if manifest.get("distinct_people", True) else "trips"
@@ -246,7 +294,13 @@ def in_words(summary: Mapping[str, Any], what: str = "people") -> str:
         return f"{text}{share}: no better than the prior, which is wrong by {prior}."
     prior = f", the prior by {prior}" if prior else ""
     held = f"{summary['coverage']:.0%}".replace("%", " %") if "coverage" in summary else ""
-    intervals = f" The stated 95 % intervals hold {held} of the counts." if held else ""
+    parts = [part for part in summary.get("coverage_by_part", ()) if part["counts"] >= FEWEST_COVERED]
+    if held and parts:
+        least = min(parts, key=lambda part: float(part["coverage"]))
+        held += f" of the counts, and {100 * least['coverage']:.0f} % of those {least['part']}"
+    elif held:
+        held += " of the counts"
+    intervals = f" The stated 95 % intervals hold {held}." if held else ""
     beside = f"zeros by {short(zeros)}, the last release shown again by {short(last)}{prior}"
     return f"{text}{share}; {beside}.{intervals}"
 

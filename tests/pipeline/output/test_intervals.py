@@ -7,7 +7,15 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from penstock.pipeline.output.utility_summary import LEVEL, ends, half_width, interval_coverage, margin
+from penstock.pipeline.output.utility_summary import (
+    LEVEL,
+    coverage_by_part,
+    ends,
+    half_width,
+    in_words,
+    interval_coverage,
+    margin,
+)
 
 VALUES = np.array([0.0, 0.2, 1.0, 1.7, 1.95, 2.0, 3.0, 50.0])
 
@@ -95,3 +103,45 @@ def test_a_table_of_releases_has_the_margin_of_a_deviation_and_else_that_of_nois
     expected = [margin(np.ones(1), np.ones(1))[0], 2 * 1.96, 2 * np.log(20), np.nan]
     widths = rows.lazy().select(half_width().alias("margin")).collect(engine="streaming")["margin"]
     np.testing.assert_allclose(widths.to_numpy(), expected, rtol=1e-12)
+
+
+def test_a_part_in_which_intervals_fail_is_named():
+    truth = np.tile(10.0 * np.arange(100), (501, 1))
+    released = truth.copy()
+    released[1::2, -10:] += 20  # the ten busiest cells, every other window
+    deviation = np.full(truth.shape, 3.0)
+    deviation[0] = np.nan  # nothing is stated of the first window
+    alarm = np.zeros(truth.shape, bool)
+    alarm[7, :50] = True
+    parts = coverage_by_part(truth, released, deviation, alarm)
+    tenths = [part for part in parts if part["part"].startswith("released as ")]
+    assert len(tenths) == 10
+    assert [part["counts"] for part in tenths] == [5000] * 10
+    assert [part["coverage"] for part in tenths] == [1.0] * 9 + [0.5]
+    assert (tenths[9]["part"], tenths[0]["part"]) == ("released as 900 to 1,010", "released as 0 to 90")
+    assert parts[10:] == [
+        {"part": "in the busiest cells", "counts": 5000, "coverage": 0.5, "half_width": tenths[9]["half_width"]},
+        {"part": "with an alarm", "counts": 50, "coverage": 1.0, "half_width": pytest.approx(5.9, abs=0.2)},
+    ]
+    worth = {
+        "mean_count": 495.0,
+        "error": 1.0,
+        "error_of_zeros": 495.0,
+        "error_of_last": 5.0,
+        "coverage_by_part": parts,
+    }
+    said = in_words(worth | interval_coverage(truth, released, deviation))
+    assert said.endswith("hold 95 % of the counts, and 50 % of those released as 900 to 1,010.")
+
+
+def test_equal_values_are_in_one_part():
+    values = np.repeat([0.0, 1.0, 9.0], [80, 10, 10])[:, None]
+    parts = coverage_by_part(values, values, np.ones(values.shape))
+    assert [part["part"] for part in parts] == [
+        "released as 0 to 0",
+        "released as 1 to 1",
+        "released as 9 to 9",
+        "in the busiest cells",
+    ]
+    assert [part["counts"] for part in parts] == [80, 10, 10, 100]
+    assert coverage_by_part(values, values, np.full(values.shape, np.nan)) == []
