@@ -73,7 +73,8 @@ class Filter(Postprocess):
     variance P·R/(P + R), cut off at 0. Released is the median of a count with that mean and variance, which is below
     the mean where counts are small, and the root mean square of its error. What the errors of all cells have in common
     in a window is estimated first and taken out. Where a mechanism repeats or refuses, and where a sensor is not
-    active, nothing is learned; there m stands alone, with a variance that grows with the gap.
+    active, nothing is learned; there m stands alone, with a variance that grows with the gap, and more at times of day
+    of which nothing was ever published. Where means of groups are released the cells may differ from them as from 0.
 
     A count that neither the prediction nor noise explains is believed (`core.surprise`): the cell has an ``alarm``,
     follows its noisy counts, and teaches the others nothing until the event is over. Noise alone raises at most one
@@ -114,6 +115,7 @@ class Filter(Postprocess):
             "last": np.zeros((*shape, n_cells)),
             "totals": np.full((*shape, LEVEL_WINDOWS), np.nan),
             "gap": facts.constant(0, np.int64),
+            "hidden": np.zeros((*shape, n_cells)),
             # The regression: sums of features × features and of features × counts; the mean variance of the last noise.
             "information": np.zeros((*shape, n_features, n_features)),
             "moments": np.zeros((*shape, n_features)),
@@ -151,7 +153,7 @@ class Filter(Postprocess):
         features, kept = _features(slot, state)
         predicted = _predicted(features, noisy, begun, state)
         size = np.maximum(predicted, LEAST_SIZE * np.maximum(predicted.mean(-1), 1.0)[..., None])
-        sizes = np.stack([size, size**2], -2) * (1.0 + state["gap"])[..., None, None]
+        sizes = np.stack([size, size**2], -2) * np.sqrt(1.0 + state["gap"])[..., None, None]
         n_counts = float(per_day * values.shape[-1])
         limit = surprise.limits(release.noise, release.scale, n_counts, begun)
 
@@ -165,13 +167,14 @@ class Filter(Postprocess):
             calm = seen & (event.belief <= 0.5)
         shared = noisy._replace(seen=calm)
 
-        alone = event.spread - doubt
+        alone = event.spread - doubt + _beyond(slot, size, seen, state)
         gain = np.where(seen, alone / (alone + noisy.variance), 0.0)
         filtered = np.where(gain == 1.0, noisy.values, np.maximum(shifted + gain * (noisy.values - shifted), 0.0))
         left = np.where(seen, gain * noisy.variance, alone) + (1.0 - gain) ** 2 * doubt
         usual = np.where(event.alarm, shifted, filtered)
         filtered, left = event.mixed(filtered, left)
-        median = _median(filtered, left)
+        hidden = hidden_in_groups(release, seen, state["hidden"])
+        median, left = _median(filtered, left), left + hidden
         shown = replace(
             release,
             values=np.where(inactive, np.nan, millionths(median)),
@@ -183,6 +186,7 @@ class Filter(Postprocess):
         return shown, state | learned | {
             "kept": kept,
             "last": usual,
+            "hidden": hidden,
             "totals": np.concatenate([usual.sum(-1)[..., None], state["totals"][..., :-1]], -1),
             "gap": np.where(seen.any(-1), 0, np.minimum(state["gap"] + 1, n_slots)),
         }
@@ -219,6 +223,40 @@ def noise_variance(family: str, scale: Any) -> Any:
     if family not in families("counts"):
         raise ParameterError("noise", family, f"{', '.join(families('counts'))} or none")
     return NOISE_FAMILIES[family].variance(scale)
+
+
+def hidden_in_groups(release: Release, seen: NDArray[np.bool_], before: Array) -> Array:
+    """Return the variance of each count around what a release shows of it, where it shows means of groups of cells.
+
+    A mean says nothing of how its cells differ, however often it is released: counts of a group are taken to be as far
+    from it as from 0.
+
+    Parameters
+    ----------
+    release
+        Its scale is smaller in a group than outside, since it is that of the mean; cells of a group share a value.
+    seen
+        Cells of which it publishes a value, shape (..., n_cells). Those of the others stay what they were.
+    before
+        What was returned for the release before it, or zeros.
+
+    Examples
+    --------
+    >>> release = Release(window=1, values=np.array([40.0, 3.0, 3.0]), noise="laplace", scale=np.array([2.0, 1.0, 1.0]))
+    >>> hidden_in_groups(release, np.ones(3, bool), np.zeros(3)).tolist()
+    [0.0, 9.0, 9.0]
+    """
+    scale = np.asarray(release.scale, np.float64)
+    if not scale.ndim or scale.shape[-1] < 2:
+        return np.where(seen, 0.0, before)
+    values = np.where(seen, release.values, 0.0)
+    scale = np.where(seen, scale, 0.0)
+    ordered = np.sort(np.where(seen, values, np.nan), -1)  # NaN comes last
+    n_distinct = (np.diff(ordered, axis=-1) > 0).sum(-1) + 1
+    # Where no cell stands alone all scales may be the same.
+    are_all_shared = 2 * n_distinct <= np.count_nonzero(seen, -1)
+    is_mean = seen & ((scale < scale.max(-1)[..., None]) | are_all_shared[..., None])
+    return np.where(seen, np.where(is_mean, values**2, 0.0), before)
 
 
 # All sums over cells are NumPy's own, without BLAS, whose last bit may depend on the number of threads.
@@ -332,6 +370,13 @@ def _spread(predicted: Array, sizes: Array, begun: NDArray[np.bool_], state: Sta
     learned = learned + CAUTION * np.sqrt(np.maximum(unknown, 0.0) / determinant[..., None])
     # Before the first release the cells may be as far from their mean as from 0.
     return np.asarray(np.where(begun[..., None], learned, np.maximum(predicted.max(-1), 1.0)[..., None] * of_mean))
+
+
+def _beyond(slot: int, size: Array, seen: NDArray[np.bool_], state: State) -> Array:
+    """Variance of predictions beyond what their errors show: of a time of day of which nothing was ever published."""
+    # It may be as far from the others as these are from 0.
+    is_new = ~(state["variances"][..., slot, :] > 0).any(-1) & ~seen.any(-1)
+    return np.asarray((is_new * size.max(-1))[..., None] * size)
 
 
 def _widened(spread: Array, shifted: Array, doubt: Array, noisy: _Noisy) -> Array:

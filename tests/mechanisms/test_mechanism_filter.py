@@ -128,6 +128,29 @@ def test_without_a_publication_the_prediction_stands_and_its_doubt_grows():
         assert np.array_equal(state[name], learned[name]), f"{name} learned from a repeat"
 
 
+@pytest.mark.parametrize(
+    ("reader", "ignored"),
+    [
+        (get("fast")(epsilon=5.0, delta=1e-6, publications=6, noise="gaussian"), "_beyond"),
+        (get("w_event_sample")(epsilon=1.0, w=24), "_beyond"),
+        (get("rescue_dp")(epsilon=5.0, w=24), "hidden_in_groups"),
+    ],
+    ids=["fast", "w_event_sample", "rescue_dp"],
+)
+def test_intervals_hold_what_was_sampled_repeated_or_released_in_groups(reader, ignored, monkeypatch):
+    counts = days(10)
+
+    def coverage():
+        values, deviations = filtered(counts, reader, max_cells=2, budget_period=24)
+        low, high = ends(values, margin(values, deviations))
+        return ((low <= counts) & (counts <= high))[48:].mean()
+
+    assert coverage() >= 0.92
+    # The noise of the last publication is not the whole error: of times of day never seen, or of cells of a group.
+    monkeypatch.setattr(f"penstock.mechanisms.filter.{ignored}", lambda *args: np.zeros(N_CELLS))
+    assert coverage() < 0.85
+
+
 def test_inactive_cells_stay_empty_and_teach_nothing():
     state = Filter().start(Facts(n_cells=3))
     for index in range(30):
