@@ -12,7 +12,7 @@ from penstock.mechanisms.core import surprise
 from penstock.mechanisms.core.contract import Facts, Postprocess, Release
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.filter import noise_variance
+from penstock.mechanisms.filter import hidden_in_groups, noise_variance
 
 Array = NDArray[np.float64]
 
@@ -58,6 +58,7 @@ class Kalman(Postprocess):
         return {
             "estimate": np.zeros(shape),
             "variance": np.full(shape, np.inf),
+            "hidden": np.zeros(shape),
             "windows_per_day": facts.constant(facts.windows_per_day, np.int64),
             **surprise.start(facts),
         }
@@ -77,8 +78,10 @@ class Kalman(Postprocess):
         event, events = surprise.believed(predicted, expected, noisy, added, known, limit, state)
         estimate, variance = correct(predicted, spread, noisy, noise)
         # What the walk is off by is what the cell's surprises show, and the estimate's error is no smaller.
-        beyond = np.where(known, (added / (expected + added)) ** 2 * (event.spread - expected), 0.0)
+        beyond = np.where(known, (added / (expected + added)) ** 2, np.isfinite(spread)) * (event.spread - expected)
+        hidden = hidden_in_groups(release, seen, state["hidden"])
         best, doubt = event.mixed(estimate, variance + beyond)
+        doubt = doubt + hidden
         unknown = inactive | np.isinf(variance)
         shown = replace(
             release,
@@ -90,6 +93,7 @@ class Kalman(Postprocess):
         return shown, state | events | {
             "estimate": np.where(event.alarm, predicted, estimate),
             "variance": np.where(event.alarm, spread, variance),
+            "hidden": hidden,
         }
 
 
