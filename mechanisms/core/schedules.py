@@ -521,8 +521,10 @@ class BudgetSchedule(Scheduled):
         """Standard deviation of the noise of a publication, over windows of which each is the first of its unit."""
         state = self.start(facts)
         offers = (self._offer(window, state) for window in windows)
-        variances = [float(np.mean(self.family.variance(offer.scale))) for offer in offers if np.all(offer.amount > 0)]
-        return float(np.sqrt(np.mean(variances))) if variances else float("inf")
+        scales = [np.ravel(offer.scale) for offer in offers if np.all(offer.amount > 0)]
+        if not scales:
+            return float("inf")
+        return float(np.sqrt(self.family.variance(np.stack(scales)).mean(axis=1).mean()))
 
     @property
     def budget(self) -> float:
