@@ -89,8 +89,9 @@ class TextTable:
         if n_new > 0:
             row, rows = np.empty(n_new, np.int64), np.flatnonzero(codes >= len(self))
             row[codes[rows] - len(self)] = rows
-            # By way of Arrow, which copies them: what is kept of a column keeps all of it in memory.
-            self._texts.append(pl.Series(users.gather(row).to_arrow()))
+            # By way of Arrow, which copies them: what is kept of a column keeps all of it in memory. A column of their
+            # own, since groups may be counted in other threads that ask for identities.
+            self._texts = self._texts.clone().append(pl.Series(users.gather(row).to_arrow()))
         return codes
 
     def of(self, codes: Integers | slice) -> Integers:
