@@ -123,7 +123,7 @@ def costs(cells: int, shards: int, n_windows: int) -> Costs:
     with tempfile.TemporaryDirectory() as name:
         plan = plan_of(cells, shards, n_windows, Path(name) / "run")
         (plan.folder / "operator").mkdir(parents=True)
-        release, write, account = graph.Release(plan), graph.WriteBatches(plan), graph.AccountInOrder(plan)
+        release, write, account = graph.ReleaseWhenDue(plan), graph.WriteBatches(plan), graph.AccountInOrder(plan)
         for step in (release, write, account):
             step.setup()
         pending, further, loop, early, books = State(), State(), State(False), State(), State(False)

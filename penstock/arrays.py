@@ -156,9 +156,8 @@ def release(
     from penstock.pipeline.output.utility_summary import half_width, interval_coverage, utility_summary
 
     if isinstance(windows_per_day, int) and windows_per_day > _DAY:
-        raise ParameterError(
-            "windows_per_day", windows_per_day, f"at most {_DAY:,}: a window lasts a millisecond or more"
-        )
+        right = f"at most {_DAY:,}: a window lasts a millisecond or more"
+        raise ParameterError("windows_per_day", windows_per_day, right)
     true_counts = _checked(counts, axes)
     n_windows, n_cells = true_counts.shape
     steps = _steps(mechanism, parameters)
@@ -174,13 +173,11 @@ def release(
     arranged = with_noise_chosen(_arranged(steps), facts, windows)
     made = mechanisms.run_mechanism(arranged, true_counts, facts, seed, windows=windows)
     # The table and the sums are those of a run.
-    table = pl.DataFrame(releases_table(made, windows, [str(cell) for cell in range(n_cells)], "", 0))
+    table = pl.DataFrame(releases_table(made, windows, list(map(str, range(n_cells))), "", 0))
     margin = table.select(half_width()).to_series().to_numpy()
     values, margin = (column.reshape(n_windows, n_cells) for column in (table["value"].to_numpy(), margin))
     deviation = table["standard_deviation"].to_numpy().reshape(n_windows, n_cells)
     truth = true_counts.astype(np.float64)
-    loss = losses(table.lazy(), "UTC", arranged.guarantee.measure)
-    assert loss is not None  # there is a release
     return Released(
         values=values if axes == "windows_cells" else values.T,
         margin=margin if axes == "windows_cells" else margin.T,
@@ -189,7 +186,7 @@ def release(
         action=tuple(str(release.action) for release in made),
         steps=tuple(MECHANISMS.name_of(type(step)) for step in steps),
         worth=utility_summary(truth, values) | interval_coverage(truth, values, deviation),
-        loss=loss,
+        loss=losses(table.lazy(), "UTC", arranged.guarantee.measure) or {},
         _matrices=(values, margin, truth),
     )
 

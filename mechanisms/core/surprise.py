@@ -36,7 +36,7 @@ _LARGEST_TERM = float(np.prod(1.0 / (1.0 - SUM_FADING ** (2 * np.arange(1.0, 60.
 LEAST = 1e-6
 
 
-class Event(NamedTuple):
+class Belief(NamedTuple):
     """What is believed of each cell after a window.
 
     Parameters
@@ -123,7 +123,7 @@ def limits(family: str, scale: Any, n_counts: float, begun: Any = True) -> tuple
 
 def believed(
     predicted: Array, spread: Array, values: Array, variance: Array, seen: Mask, limit: tuple[Any, Any], state: State
-) -> tuple[Event, State]:
+) -> tuple[Belief, State]:
     """Return the events that a window's noisy counts show, and the next state.
 
     A cell's surprise is its error over the standard deviation of prediction and noise together. Where it passes the
@@ -191,7 +191,7 @@ def believed(
     after = np.where(forgotten, 0.0, after)
     windows = np.where(after > 0, state["event_windows"] + 1.0, 0.0)
     alarm = (after > 0.5) & (windows <= LONGEST)
-    return Event(after, mean, left, spread, alarm), usually | {
+    return Belief(after, mean, left, spread, alarm), usually | {
         "event_windows": windows,
         "surprises": np.where(fresh, 0.0, surprises),
         "event_belief": after,

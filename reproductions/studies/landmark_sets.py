@@ -13,7 +13,7 @@ from reproductions.katsomallos import CORRELATIONS, PERCENTAGES, distance_table,
 from reproductions.study import Figures, Study, Tables
 
 
-class Part(NamedTuple):
+class TablePart(NamedTuple):
     """Distances, or the losses under one correlation."""
 
     name: str
@@ -28,25 +28,25 @@ class LandmarkSets(Study):
     sets: int = parameter(100, doc="landmark sets of each share and shape", at_least=1)
     percentages: tuple[int, ...] = parameter(PERCENTAGES, doc="shares of landmarks, in percent")
 
-    def pieces(self, data: None) -> tuple[Part, ...]:
+    def pieces(self, data: None) -> tuple[TablePart, ...]:
         """Distances, which are quick, then each correlation."""
-        return tuple(map(Part, ("distance", *CORRELATIONS)))
+        return tuple(map(TablePart, ("distance", *CORRELATIONS)))
 
-    def measure(self, data: None, piece: Part) -> Figures:
+    def measure(self, data: None, piece: TablePart) -> Figures:
         """Means and standard deviations over the sets, in the order of the table's rows."""
         table = self._table(piece, self.sets)
         return {name: table[name].to_numpy() for name in ("mean", "standard_deviation")}
 
-    def tables(self, data: None, figures: Mapping[Part, Figures]) -> Tables:
+    def tables(self, data: None, figures: Mapping[TablePart, Figures]) -> Tables:
         """``landmark_distance`` by shape and percentage; ``landmark_loss`` by correlation and method too."""
         frames = {
             part: self._table(part, 1).with_columns(**{name: pl.Series(column) for name, column in made.items()})
             for part, made in figures.items()
         }
-        losses = [frames[Part(name)] for name in CORRELATIONS if Part(name) in frames]
-        return {"landmark_distance": frames[Part("distance")], "landmark_loss": pl.concat(losses)}
+        losses = [frames[TablePart(name)] for name in CORRELATIONS if TablePart(name) in frames]
+        return {"landmark_distance": frames[TablePart("distance")], "landmark_loss": pl.concat(losses)}
 
-    def _table(self, part: Part, n_sets: int) -> pl.DataFrame:
+    def _table(self, part: TablePart, n_sets: int) -> pl.DataFrame:
         if part.name == "distance":
             return distance_table(n_sets, self.percentages, self.seed)
         return temporal_loss_table(n_sets, self.percentages, self.seed, (part.name,))

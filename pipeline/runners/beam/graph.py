@@ -239,7 +239,7 @@ class ReleaseInOrder(PlanTransform):
             (counts, start)
             | "CountsAndStart" >> beam.Flatten().with_output_types(_COUNTS)
             # (stream, counts)
-            | "Release" >> beam.ParDo(Release(self.plan)).with_outputs(ROWS, main="main")
+            | "Release" >> beam.ParDo(ReleaseWhenDue(self.plan)).with_outputs(ROWS, main="main")
         )
         return {"releases": typed(released["main"], Batch), ROWS: typed(released[ROWS], _ROWS)}
 
@@ -503,7 +503,7 @@ class CountWhenFinal(Step):
         return len(waiting)
 
 
-class Release(WritingStep):
+class ReleaseWhenDue(WritingStep):
     """Step the release loop through the groups of windows in order.
 
     On endless input a chain of timers, one at the deadline of every group, releases what has been counted until then;

@@ -258,7 +258,11 @@ def test_a_bound_on_a_period_holds_when_a_stream_goes_back_and_other_rows_are_in
 
     def released(*hours: list[tuple[str, int, str]]) -> list[list[list[int]]]:
         """What is settled after a start from no state, with these rows in time for each hour."""
-        found, count, release = graph.FindContributions(bounded), graph.CountWhenFinal(bounded), graph.Release(bounded)
+        found, count, release = (
+            graph.FindContributions(bounded),
+            graph.CountWhenFinal(bounded),
+            graph.ReleaseWhenDue(bounded),
+        )
         for step in (found, count, release):
             step.setup()
         pending, lane, quota, waiting, further, loop = Bag(), Cell(), Cell(), Bag(), Bag(), Cell()
@@ -318,7 +322,7 @@ def test_windows_without_an_event_are_released_in_order_too(stream: Plan) -> Non
 
 
 def test_a_timer_that_fires_again_releases_nothing_again(stream: Plan) -> None:
-    step = graph.Release(stream)
+    step = graph.ReleaseWhenDue(stream)
     step.setup()
     loop, bag = Cell(), Bag()
     fired = [[], [], [], []]
@@ -340,7 +344,7 @@ def test_elements_and_timers_in_any_order_and_again_release_each_window_once(str
             work.insert(
                 chance.randrange(1 + next(i for i, w in enumerate(work) if type(w) is int and w >= group)), element
             )
-    step = graph.Release(stream)
+    step = graph.ReleaseWhenDue(stream)
     step.setup()
     pending, further, loop, at, memberships = Bag(), Bag(), Cell(), 0, 0
     checkpoint, n_failures = ([], [], None, 0, 0), 0

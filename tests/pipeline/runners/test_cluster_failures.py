@@ -28,7 +28,7 @@ from penstock.pipeline.monitoring.redaction import UnforeseenError, redact_error
 from penstock.pipeline.output.sinks.messages import Publisher
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
 from penstock.pipeline.runners.beam import distributed, graph, read
-from penstock.pipeline.runners.beam.graph import Release, WriteBatches
+from penstock.pipeline.runners.beam.graph import ReleaseWhenDue, WriteBatches
 from penstock.pipeline.runners.beam.read import Cursor, CursorCoder, FromTheStart, Replay
 from penstock.pipeline.runners.beam.step import Step, redacted
 from penstock.pipeline.runners.failure import note_failure, raise_failure
@@ -195,7 +195,7 @@ def test_a_savepoint_in_the_folder_is_gone_on_from(tmp_path):
 
 def test_a_step_that_would_charge_twice_ends_the_run(tmp_path):
     plan = plan_in(tmp_path)
-    step = Release(plan)
+    step = ReleaseWhenDue(plan)
     step.setup()
     loop = ReleaseLoop(plan)
     batch = loop.advance(loop.start(), 1, np.array([[1, 2, 3, 4]]))[0]

@@ -14,7 +14,7 @@ from penstock.pipeline.counting.count import nothing
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.output.files import parts_folder
 from penstock.pipeline.runners.beam.coders import decode_counts, encode_counts
-from penstock.pipeline.runners.beam.graph import Release
+from penstock.pipeline.runners.beam.graph import ReleaseWhenDue
 
 
 def test_each_group_is_released_with_its_counts_however_far_ahead_they_came(
@@ -22,7 +22,7 @@ def test_each_group_is_released_with_its_counts_however_far_ahead_they_came(
 ) -> None:
     monkeypatch.setattr("penstock.pipeline.runners.beam.graph._AHEAD", 4)
     plan = plan_in(tmp_path)
-    step = Release(plan)
+    step = ReleaseWhenDue(plan)
     step.setup()
     pending, further, loop, due = Bag(), Bag(), Cell(), Due()
     for group in np.random.default_rng(1).permutation(12).tolist():

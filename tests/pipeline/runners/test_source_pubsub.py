@@ -33,7 +33,7 @@ from penstock.pipeline.output import manifest
 from penstock.pipeline.output.checkpoint import plan_in_folder
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import distributed, service
-from penstock.pipeline.runners.beam.graph import Release, build
+from penstock.pipeline.runners.beam.graph import ReleaseWhenDue, build
 from penstock.pipeline.runners.beam.pubsub import DecodeMessages, ReadMessages
 from penstock.pipeline.runners.beam.step import end_of_input, final_at, timestamp
 from penstock.pipeline.sources.kafka import Kafka
@@ -209,7 +209,7 @@ def test_a_worker_that_does_not_see_the_folder_of_a_deployment_releases_nothing(
     new_key_file(tmp_path / "noise.key")
     changes = {"mode": "deployment", "seed": "null", "noise_key": str(tmp_path / "noise.key")}
     plan = distributed(plan_in_folder(configured(tmp_path / "run", **changes)))
-    step = pickle.loads(pickle.dumps(Release(plan)))
+    step = pickle.loads(pickle.dumps(ReleaseWhenDue(plan)))
     shutil.move(tmp_path / "run", tmp_path / "elsewhere")
     with pytest.raises(DataError, match="holds no run, so nothing is released here"):
         step.setup()
