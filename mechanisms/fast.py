@@ -25,7 +25,7 @@ class Fast(PeriodSchedule):
 
     Parameters
     ----------
-    epsilon, rho, delta, noise
+    epsilon, rho, delta, noise, accounting
         As in `BudgetSchedule`, on counts. The budget is that of a budget period, or of a whole run without periods.
     publications
         M: the most publications in a period; each has the same noise.

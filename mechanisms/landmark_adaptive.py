@@ -28,7 +28,7 @@ class LandmarkAdaptive(LandmarkSchedule):
     ----------
     epsilon
         Budget of one period, in nats.
-    rho, delta, noise, radius
+    rho, delta, noise, accounting, radius
         As in `BudgetSchedule`.
     decrease, increase
         How far the sampling rate moves towards 0 or 1 after a publication, in [0, 1]. Unset: 0.5 on counts; on traces

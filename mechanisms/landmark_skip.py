@@ -20,7 +20,7 @@ class LandmarkSkip(LandmarkSchedule):
     ----------
     epsilon
         Budget of one period, in nats.
-    rho, delta, noise, radius
+    rho, delta, noise, accounting, radius
         As in `BudgetSchedule`.
 
     **Privacy.** Landmarks cost nothing, so the sum of ε over the landmarks and any other window is ε. Unit: one user's

@@ -18,7 +18,7 @@ class LandmarkUniform(LandmarkSchedule):
     ----------
     epsilon
         Budget of one period, in nats.
-    rho, delta, noise, radius
+    rho, delta, noise, accounting, radius
         As in `BudgetSchedule`.
 
     **Privacy.** For landmarks L, the sum of ε over L and any other window is ε: n = abs(L) + 1, or abs(L) where every

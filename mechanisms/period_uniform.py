@@ -16,7 +16,7 @@ class PeriodUniform(PeriodSchedule):
 
     Parameters
     ----------
-    epsilon, rho, delta, noise
+    epsilon, rho, delta, noise, accounting
         As in `BudgetSchedule`, on counts. The budget is that of a budget period, or of a whole run without periods.
 
     **Privacy.** User-level ε-differential privacy for a budget period: all its windows are one release with noise for

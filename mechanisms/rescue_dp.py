@@ -34,7 +34,7 @@ class RescueDp(WEventSchedule):
 
     Parameters
     ----------
-    epsilon, rho, delta, w, noise
+    epsilon, rho, delta, w, noise, accounting
         As in `WEventSchedule`, on counts.
     group_below
         τ: counts that are predicted to be smaller are released in groups that add up to as much. 0: no groups.

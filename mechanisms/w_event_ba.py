@@ -18,7 +18,7 @@ class WEventBa(DissimilaritySchedule):
 
     Parameters
     ----------
-    epsilon, rho, delta, w, noise, radius
+    epsilon, rho, delta, w, noise, accounting, radius
         As in `DissimilaritySchedule`.
 
     **Privacy.** w-event ε-differential privacy: any w successive dissimilarity queries cost ε/2; a publication that

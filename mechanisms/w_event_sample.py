@@ -16,7 +16,7 @@ class WEventSample(WEventTraceSchedule):
 
     Parameters
     ----------
-    epsilon, rho, delta, w, noise, radius
+    epsilon, rho, delta, w, noise, accounting, radius
         As in `WEventTraceSchedule`.
 
     **Privacy.** w-event ε-differential privacy: any w successive windows hold one publication. Unit: all of one user's

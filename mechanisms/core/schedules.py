@@ -560,7 +560,7 @@ class PeriodSchedule(BudgetSchedule):
 
     Parameters
     ----------
-    epsilon, rho, delta, noise
+    epsilon, rho, delta, noise, accounting
         As in `BudgetSchedule`. The budget is that of a budget period, or of a whole run without periods.
     """
 
@@ -590,7 +590,7 @@ class TraceSchedule(BudgetSchedule):
 
     Parameters
     ----------
-    epsilon, rho, delta, noise
+    epsilon, rho, delta, noise, accounting
         As in `BudgetSchedule`.
     radius
         On traces: distance in metres at which ε or ρ holds; points d metres apart cost ε·d/radius, or ρ·(d/radius)².
@@ -657,7 +657,7 @@ class WEventSchedule(BudgetSchedule):
         Budget of any w successive windows, in nats.
     w
         Length of the protected stretch, in windows; on traces, in points of a user.
-    rho, delta, noise
+    rho, delta, noise, accounting
         As in `BudgetSchedule`.
     """
 
@@ -688,7 +688,7 @@ class DissimilaritySchedule(WEventTraceSchedule):
         with the mean error of a new one: on counts the mean absolute difference, of which the sum over the cells moves
         by C. It has the noise of publications, with Gaussian noise discrete Laplace noise of ε = √(2ρ) on the sum, cut
         to an integer, which costs ρ (on traces Laplace noise).
-    rho, delta, w, radius
+    rho, delta, w, radius, accounting
         As in `WEventTraceSchedule`.
     """
 
