@@ -23,7 +23,7 @@ SHARES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 #: Shares of the capital that are set on a round, as many bets at a time.
 STAKES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 #: Multiple of a claim above which no search goes, and the smallest claim that there is a multiple of.
-LARGEST, SMALLEST_CLAIM = 1024.0, 1e-3
+LARGEST, SMALLEST_CLAIM = 1024.0, 1e-9
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,8 @@ def test_another_window_day_or_configuration_is_another_sample(tmp_path, unit):
         value["source"] |= source
         plan = make_plan(loads(json.dumps(value)))
         # The day is in the digest of the configuration, too: by itself it must make the difference.
-        vars(plan)["configuration"] = digests.setdefault(rate, plan.keys.configuration)
+        digest = digests.setdefault(rate, plan.keys.configuration)
+        plan = replace(plan, keys=replace(plan.keys, configuration=digest))
         kept = released_memberships(everybody, plan)
         for window in (1, 2):
             masks.append(np.isin(np.arange(n_users), kept.user[kept.window == window, 0]))

@@ -123,6 +123,18 @@ def test_the_bound_in_rho_holds_as_often_as_it_says(shared):
     assert min(broken) > 1
 
 
+def test_windows_that_cannot_be_charged_cost_no_power_and_hide_nothing():
+    some = gaussian_guesses(2.0, 100, 10, 1)
+    nothing = Guesses(np.zeros(5000), np.arange(5000) % 2 == 0, np.zeros(5000), np.arange(500).repeat(10))
+    alone, with_them = (lower_bound(Guesses.of(one), concentrated=True) for one in ([some], [some, nothing]))
+    assert alone.factor > 1
+    assert with_them.factor == pytest.approx(alone.factor, rel=1e-3)
+    # Who is shown in a window that was not charged convicts it.
+    shown = replace(nothing, scores=np.where(nothing.present, 1.0, -1.0))
+    assert lower_bound(shown, concentrated=True).factor > 1
+    assert lower_bound(shown).factor > 1
+
+
 def test_rounds_that_show_everybody_together_are_within_rho():
     """Mostly nothing is shown, and sometimes all: right guesses then come together, and count as one round's."""
     random = np.random.default_rng(1)

@@ -63,6 +63,17 @@ def test_the_first_memberships_of_a_period_stay(keep):
                     assert not left or max(last) <= min(left)
 
 
+def test_a_period_whose_use_is_not_known_leaves_nobody_anything():
+    """What was used of it was lost: whoever counts in it now may have counted in it before."""
+    rows = ContributionRows(np.array([[7], [8], [7]]), np.array([3, 4, 5]), np.zeros(3, np.int64))
+    quota = PeriodQuota()
+    assert quota.close(2)
+    assert not PeriodQuota(quota.state()).close(2)
+    for one in (quota, PeriodQuota(quota.state())):
+        assert one.admit(rows.take(slice(0, 2)), np.array([1, 2]), 5, "hash", b"k" * 16).tolist() == [False, False]
+        assert one.admit(rows.take(slice(2, 3)), np.array([3]), 5, "hash", b"k" * 16).tolist() == [True]
+
+
 def test_users_of_both_kinds_of_identity_are_told_apart():
     quota = PeriodQuota()
     two = ContributionRows(np.array([[7, 1], [7, 2]]), np.array([1, 1]), np.array([0, 0]))
