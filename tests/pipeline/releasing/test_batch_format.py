@@ -28,6 +28,7 @@ RELEASES = (
     Release(window=4, values=np.array([1, 2, 3]), action="repeated", repeats=3, landmark=True, scale=1),
     Release(window=5, values=np.array([5e-324, 2.0, 3.0]), active=np.array([True, False, True]), available_at=-5),
     Release(window=6, values=np.zeros(3), scale=np.array([1.0, 2.0, 3.0]), repeats=0, charge=EVENTS),
+    Release(window=7, values=np.ones(3), standard_deviation=np.ones(3), alarm=np.array([True, False, True])),
 )
 
 
@@ -64,9 +65,9 @@ def test_every_bit_comes_back(batch):
 def test_other_layouts_are_refused(monkeypatch):
     data = encode_batch(Batch(RELEASES, (CHARGE,)))
     with monkeypatch.context() as later:
-        later.setattr(coders, "BATCH", StateFormat("batch", 3))
+        later.setattr(coders, "BATCH", StateFormat("batch", 4))
         newer = encode_batch(Batch(RELEASES, (CHARGE,)))
-        with pytest.raises(StateVersionError, match="has version 2"):
+        with pytest.raises(StateVersionError, match="has version 3"):
             decode_batch(data)
     for refused in (newer, b"", b"\x80\x04N.", data[:-1]):
         with pytest.raises(StateVersionError):
