@@ -34,21 +34,22 @@ AREAS = {
 }
 PACKAGES = ("apache-beam", "numpy", "scipy", "polars", "pyarrow", "duckdb", "pandas", "pipeline-dp", "scikit-learn")
 PAGE = Path("docs/performance.md")
-COLUMNS = ("what", "penstock", "peer", "ratio", "CPU s: penstock, peer", "memory MB", "target", "met")
+COLUMNS = ("what", "penstock", "peer", "ratio", "wall s: penstock, peer", "memory MB", "target", "met")
 INTRODUCTION = """# Performance
 
-Speed and memory, as `make bench` measures them and writes them here. Times are wall times; peers run in turn with
-penstock, in an environment of their own. For whole runs the figure is *net*: `penstock run` less `penstock validate` of
-the same file, and for a peer its program less the import of its library; processor time (user and system) is net too.
-Memory is the peak of the whole process. A ratio is penstock's figure over the peer's: below 1, penstock is faster. It
-follows the machine: ten million events with `--runner local` took 1.58 times as long as DuckDB on one, and 1.92 times
-on another of the same kind, on which everything was slower. What is the same as in the row above is not repeated.
+Speed and memory, as `make bench` measures them and writes them here; peers run in turn with penstock, in an environment
+of their own. Of programs the figure is *processor time* (user and system), since wall times depend on what else the
+machine does; those stand beside it. Of calls it is the wall time. For whole runs it is *net*: `penstock run` less
+`penstock validate` of the same file, and for a peer its program less the import of its library. Memory is the peak of
+the whole process. A ratio is penstock's figure over the peer's: below 1, penstock takes less. What is the same as in
+the row above is not repeated.
 
-Other engines count distinct users and nothing else. `penstock run` also bounds contributions, runs the mechanism,
+Other engines count distinct users and nothing else, each in the form that it does best: polars streams one packed
+number a contribution, DuckDB takes distinct ones first. `penstock run` also bounds contributions, runs the mechanism,
 accounts for the budget, writes true counts and releases, and makes the report. Much of that costs the same however many
 events there are: with 1,008 windows of 1,000 cells it is most of a run over a million events, and about half of one
-over ten million. Finite input runs on the default runner, `direct`, unless a row says `--runner local`; unbounded runs
-use the plain loop.
+over ten million. For files on one machine take `--runner local`: the same bytes for less. The default, `direct`, is
+Beam in one process.
 """
 
 
@@ -123,10 +124,10 @@ def _cells(row: Row, above: Row | None, several_peers: bool) -> tuple[str, ...]:
         named = f": {row.peer.partition(',')[0]}" if several_peers else ""
     ours = _figure(row.ours, row.unit) + ("" if row.whole is None else f" (whole {row.whole:.2f} s)")
     peer = "" if row.theirs is None else f"{_figure(row.theirs, row.unit)}{named}"
-    cpu = "" if row.cpu is None else f"{row.cpu:.2f}" + ("" if row.their_cpu is None else f", {row.their_cpu:.2f}")
+    wall = "" if row.wall is None else f"{row.wall:.2f}" + ("" if row.their_wall is None else f", {row.their_wall:.2f}")
     memory = "" if row.memory is None or same else f"{row.memory:.0f}"
     met = {True: "yes", False: "**no**", None: ""}[row.met]
-    return "" if same else row.what, "" if same else ours, peer, _ratio(row), cpu, memory, row.target, met
+    return "" if same else row.what, "" if same else ours, peer, _ratio(row), wall, memory, row.target, met
 
 
 def _line(row: Row) -> str:

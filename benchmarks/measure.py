@@ -73,6 +73,11 @@ class Usage:
     cpu: float | None = None
     memory: float | None = None
 
+    @property
+    def seconds(self) -> float:
+        """Processor seconds where they are known: the wall time of a process follows what else the machine does."""
+        return self.wall if self.cpu is None else self.cpu
+
 
 Work = Callable[[], Any] | Program | Usage
 
@@ -143,13 +148,13 @@ class Row:
     area, what
         Heading, and what is measured.
     ours, unit
-        Our figure; for whole runs the net time.
+        Our figure; for whole runs the net processor time.
     whole
-        Seconds of the whole process, where ``ours`` is net of its start.
+        Processor seconds of the whole process, where ``ours`` is net of its start.
     peer, theirs
         Whom it is compared with, in the same run, and their figure.
-    cpu, their_cpu
-        Processor seconds, user and system, net as the times are.
+    wall, their_wall
+        Wall seconds of processes, net as the figures are.
     memory
         Peak in MB.
     target, met
@@ -163,8 +168,8 @@ class Row:
     whole: float | None = None
     peer: str = ""
     theirs: float | None = None
-    cpu: float | None = None
-    their_cpu: float | None = None
+    wall: float | None = None
+    their_wall: float | None = None
     memory: float | None = None
     target: str = ""
     met: bool | None = None
@@ -177,8 +182,8 @@ class Row:
 
 def measured(area: str, case: Benchmark, repeats: int) -> list[Row]:
     """Measure a case: a row for each peer, or one without. Raises `AssertionError` if results differ."""
-    ours, *theirs = _in_turn([case.ours, *(peer.work for peer in case.peers)], case.runs, repeats)
-    for peer, (_, _, result) in zip(case.peers, theirs):
+    ours, *of_peers = _in_turn([case.ours, *(peer.work for peer in case.peers)], case.runs, repeats)
+    for peer, (_, _, result) in zip(case.peers, of_peers):
         if peer.equal is not None and not peer.equal(ours[2], result):
             raise AssertionError(f"{case.what}: {peer.name} gives another result")
     net, whole, _ = ours
@@ -186,10 +191,10 @@ def measured(area: str, case: Benchmark, repeats: int) -> list[Row]:
     alone = Row(
         area=area,
         what=case.what,
-        ours=factor * net.wall,
+        ours=factor * net.seconds,
         unit=case.unit,
-        whole=whole.wall if isinstance(case.ours, Program) and case.ours.start else None,
-        cpu=net.cpu,
+        whole=whole.seconds if isinstance(case.ours, Program) and case.ours.start else None,
+        wall=None if net.cpu is None else net.wall,
         memory=net.memory,
     )
     own_targets = []
@@ -200,10 +205,11 @@ def measured(area: str, case: Benchmark, repeats: int) -> list[Row]:
     if not case.peers:
         return [_beside(alone, own_targets)]
     rows: list[Row] = []
-    for peer, (their_net, _, _) in zip(case.peers, theirs):
-        theirs_wall = peer.times * their_net.wall
-        targets = [] if peer.limit is None else [(_times(peer), net.wall <= peer.limit * theirs_wall)]
-        peer_facts = {"peer": peer.name, "theirs": factor * theirs_wall, "their_cpu": their_net.cpu}
+    for peer, (their_net, _, _) in zip(case.peers, of_peers):
+        theirs = peer.times * their_net.seconds
+        targets = [] if peer.limit is None else [(_times(peer), net.seconds <= peer.limit * theirs)]
+        their_wall = None if their_net.cpu is None else their_net.wall
+        peer_facts = {"peer": peer.name, "theirs": factor * theirs, "their_wall": their_wall}
         rows.append(_beside(alone, targets if rows else targets + own_targets, **peer_facts))
     return rows
 
@@ -273,7 +279,7 @@ def median(usages: Sequence[Usage]) -> Usage:
 
 def least(usages: Sequence[Usage]) -> Usage:
     """The shortest."""
-    return min(usages, key=lambda usage: usage.wall)
+    return min(usages, key=lambda usage: usage.seconds)
 
 
 def penstock(*words: str) -> list[str]:

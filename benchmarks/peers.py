@@ -15,28 +15,33 @@ def engine(name: str, module: str, code: str, limit: float | None = None) -> lis
 
 _POLARS = """
 import polars as pl
-frame = {read}
-frame.with_columns(
-    w=(pl.col("t") - {start}) // {step},
-    c=((pl.col("latitude") - 37.74) / (37.82 - 37.74) * {rows}).floor() * {columns}
-      + ((pl.col("longitude") + 122.47) / (-122.37 + 122.47) * {columns}).floor(),
-).filter(
-    pl.col("latitude").is_between(37.74, 37.82), pl.col("longitude").is_between(-122.47, -122.37),
-    pl.col("w").is_between(0, {n_windows} - 1),
-).select("user", "w", "c").unique().group_by("w", "c").len().collect()
+row = ((pl.col("latitude") - 37.74) / (37.82 - 37.74) * {rows}).cast(pl.Int64)
+column = ((pl.col("longitude") + 122.47) / (-122.37 + 122.47) * {columns}).cast(pl.Int64)
+n = {n_windows} * {rows} * {columns}
+place = (pl.col("t") - {start}) // {step} * ({rows} * {columns}) + row * {columns} + column
+inside = (
+    pl.col("latitude").is_between(37.74, 37.82, "left"), pl.col("longitude").is_between(-122.47, -122.37, "left"),
+    pl.col("t").is_between({start}, {start} + {n_windows} * {step}, "left"),
+)
+frame = {read}.filter(*inside)
+if frame.collect_schema()["user"] == pl.Int64:
+    distinct = frame.select(key=pl.col("user") * n + place).unique().select(place=pl.col("key") % n)
+else:
+    distinct = frame.select("user", place=place).unique().select("place")
+distinct.group_by("place").len().collect(engine="streaming")
 """
 
 _DUCKDB = '''
 import duckdb
 duckdb.sql("set enable_progress_bar = false")
 duckdb.sql("""
-    select (t - {start}) // {step} w,
-        floor((latitude - 37.74) / (37.82 - 37.74) * {rows}) * {columns}
-            + floor((longitude + 122.47) / (-122.37 + 122.47) * {columns}) c,
-        count(distinct "user") n
-    from ({read}) where latitude between 37.74 and 37.82 and longitude between -122.47 and -122.37
-        and t >= {start} and t < {start} + {n_windows} * {step}
-    group by all
+    select w, c, count(*) n from (
+        select distinct "user", (t - {start}) // {step} w,
+            floor((latitude - 37.74) / (37.82 - 37.74) * {rows})::int * {columns}
+                + floor((longitude + 122.47) / (-122.37 + 122.47) * {columns})::int c
+        from ({read}) where latitude between 37.74 and 37.82 and longitude between -122.47 and -122.37
+            and t >= {start} and t < {start} + {n_windows} * {step}
+    ) group by all
 """).fetchnumpy()
 '''
 
@@ -89,12 +94,12 @@ with beam.Pipeline(runner=FnApiRunner()) as pipeline:
 """
 
 
-def polars_city(path: Path, **shape: int) -> list[Peer]:
+def polars_city(path: Path, limit: float | None = None, **shape: int) -> list[Peer]:
     """Polars on a file of the made-up city."""
     scan = f'pl.scan_csv("{path}").with_columns(t=pl.col("time"))'
     if path.suffix == ".parquet":
         scan = f'pl.scan_parquet("{path}").with_columns(t=pl.col("time").dt.epoch("ms"))'
-    return engine("polars", "polars", _POLARS.format(read=scan, **shape))
+    return engine("polars", "polars", _POLARS.format(read=scan, **shape), limit)
 
 
 def polars_cabs(folder: Path, limit: float, **shape: int) -> list[Peer]:

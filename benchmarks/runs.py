@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -104,10 +105,12 @@ def counting(scale: Scale) -> Iterator[Benchmark]:
     for users, n_days in ((n_users, WEEK), (n_users * WEEK, 1)):
         path, shape = city(scale, users, n_days=n_days), CITY | {"n_windows": 144 * n_days}
         what, source = f"{events} from Parquet, 1,000 cells, {144 * n_days:,} windows", city_source(path, n_days)
-        engines = [*duckdb_city(path, 2.5, **shape), *polars_city(path, **shape), *pandas_city(path, 1.0, **shape)]
-        yield Benchmark(what, run(scale, path.stem, source, "10m"), engines, megabytes=800)
-        local = run(scale, path.stem, source, "10m", "--runner", "local")
-        yield Benchmark(f"{what} --runner local", local, duckdb_city(path, 1.5, **shape))
+        for runner, most in (("local", 2.3), ("direct", 3.2)):
+            engines = [*polars_city(path, most, **shape), *duckdb_city(path, None, **shape)]
+            engines += pandas_city(path, 1.0, **shape)
+            program = run(scale, path.stem, source, "10m", "--runner", runner)
+            yield Benchmark(f"{what}, --runner {runner}", program, engines, megabytes=800)
+        yield from as_texts(scale, path, what, n_days)
     text, shape = city(scale, n_users, ".csv"), CITY | {"n_windows": 144 * WEEK}
     engines = [*duckdb_city(text, None, **shape), *polars_city(text, **shape)]
     what = f"{events} from CSV, 1,000 cells, 1,008 windows"
@@ -118,6 +121,21 @@ def counting(scale: Scale) -> Iterator[Benchmark]:
         yield Benchmark(what, run(scale, "cabs", source, "1h", side=10), polars_cabs(cabs, 3.0, **CABS))
     yield from streaming(scale, events, n_users)
     yield from beside_pipeline_dp(scale)
+
+
+def as_texts(scale: Scale, path: Path, what: str, n_days: int) -> Iterator[Benchmark]:
+    """The same file with text ids beside that with numbers, and as rows in the order of time."""
+    texts = path.with_stem(f"{path.stem}_texts")
+    if not texts.exists():
+        names = pl.format("user-{}", pl.col("user").cast(pl.String).str.zfill(10))
+        pl.scan_parquet(path).with_columns(user=names).sink_parquet(texts)
+    local, source = ("--runner", "local"), city_source(path, n_days)
+    numbers = Peer("penstock, ids as numbers", run(scale, path.stem, source, "10m", *local), limit=1.3)
+    program = run(scale, texts.stem, city_source(texts, n_days), "10m", *local)
+    peers = [numbers, *polars_city(texts, **CITY, n_windows=144 * n_days)]
+    yield Benchmark(f"{what}, ids as texts, --runner local", program, peers)
+    ordered = run(scale, f"{path.stem}_ordered", f"{source[:-1]}, disorder: 0s}}", "10m", *local)
+    yield Benchmark(f"{what}, disorder: 0s, --runner local", ordered, [replace(numbers, limit=None)], megabytes=500)
 
 
 def streaming(scale: Scale, events: str, n_users: int) -> Iterator[Benchmark]:
