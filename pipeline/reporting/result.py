@@ -53,7 +53,7 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        """0 done, 3 stopped because a budget would be exceeded, 4 interrupted (a stream that can be continued)."""
+        """0 done, 1 not all of the input was counted, 3 stopped by a budget, 4 interrupted (can be continued)."""
         return int(self.manifest["exit"]["code"])
 
     @cached_property

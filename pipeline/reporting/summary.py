@@ -345,8 +345,8 @@ def _progress(run: Run) -> list[Notice]:
     if not run.is_over:
         return [Notice("note", "the run goes on", "Everything here is provisional until it has ended.")]
     if manifest is not None and manifest["exit"]["code"] != 0:
-        if manifest.get("offsets", {}).get("shortfall"):
-            return []  # said with the rows
+        if manifest["exit"].get("complete"):
+            return []  # rows are missing, which is said with them
         text = f"{manifest['exit']['reason']}. What follows covers the windows released before."
         return [Notice("danger", "the run stopped early", text)]
     return []

@@ -6,6 +6,7 @@ import json
 import logging
 from pathlib import Path
 
+import numpy as np
 import pytest
 from flink_runs import SAME, needs_flink
 
@@ -14,6 +15,7 @@ from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import read
 from penstock.pipeline.runners.flink import renewal
+from penstock.pipeline.sources.stream import Stream
 
 pytestmark = [pytest.mark.integration, needs_flink]
 
@@ -39,31 +41,36 @@ def configured(folder: Path, speed: str):
 
 
 @pytest.mark.parametrize(
-    ("speed", "n_turns", "pause"),
-    [("1800x", 40, 0.1), pytest.param("60x", LIMIT, 1e-6, marks=pytest.mark.slow)],
+    ("speed", "n_turns", "n_more"),
+    [("1800x", 40, 0), pytest.param("144x", LIMIT, 500, marks=pytest.mark.slow)],
     ids=["some turns", "past the limit"],
 )
-def test_a_renewed_job_releases_the_same(tmp_path, monkeypatch, caplog, speed, n_turns, pause):
-    """Short turns, so that the limit is passed in a quarter of an hour and not in half a day."""
+def test_a_renewed_job_releases_the_same(tmp_path, monkeypatch, caplog, speed, n_turns, n_more):
+    """Short turns; the limit, which all readers of a slot share, is passed by many more that have nothing to read."""
     local = run(configured(tmp_path / "local", "max"), runner="local")
-    wait, n_written = read.Reader.wait.fget, 0
-    monkeypatch.setattr(read, "TURN", -1.0)
-    monkeypatch.setattr(read.Reader, "wait", property(lambda self: min(pause, wait(self))))
-    write = read.write_json
+    wait, write, read_batches, n_written = read.Reader.wait.fget, read.write_json, Stream.micro_batches, 0
 
     def counting(path, value):
         nonlocal n_written
         n_written += 1
         write(path, value)
 
+    def micro_batches(self, run, folder, start, *given):
+        return iter(()) if "more" in start else read_batches(self, run, folder, start, *given)
+
+    monkeypatch.setattr(Stream, "starts", lambda *_: [{}, *({"more": np.asarray(n)} for n in range(n_more))])
+    monkeypatch.setattr(Stream, "micro_batches", micro_batches)
     monkeypatch.setattr(read, "write_json", counting)
-    monkeypatch.setattr(renewal, "SOON", n_turns // 3)
-    monkeypatch.setattr(renewal, "NOW", n_turns // 2)
+    monkeypatch.setattr(read, "TURN", -1.0)
+    monkeypatch.setattr(read, "REST", 1e-6)
+    monkeypatch.setattr(read.Reader, "wait", property(lambda self: min(0.1, wait(self))))
+    monkeypatch.setattr(renewal, "TURNS", n_turns // 3)
+    monkeypatch.setattr(renewal, "LEAST", n_turns // 3)
     caplog.set_level(logging.INFO, logger="penstock")
     options = ["--checkpointing_interval=2000", "--parallelism=1"]
     renewed = run(configured(tmp_path / "renewed", speed), runner="flink", beam_options=options)
-    stops = [record for record in caplog.records if "stopped with a savepoint" in record.getMessage()]
-    print(f"{n_written:,} turns, {len(stops)} renewals", [getattr(stop, "facts", None) for stop in stops])
+    stops = [record.facts for record in caplog.records if "stopped with a savepoint" in record.getMessage()]
+    print(f"{n_written:,} turns, {len(stops)} renewals, savepoints in {[stop['seconds'] for stop in stops]} s")
     assert renewed.exit_code == 0
     assert n_written > n_turns
     assert len(stops) >= 2

@@ -15,9 +15,15 @@ if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
 
 
-#: Turns of all readers after which a job is renewed at the next end of a window, and without waiting for one. Which
-#: readers share a slot, whose limit is 32,767, nobody tells: so all of them might.
-SOON, NOW = 20_000, 28_000
+#: Turns of one reader after which a job is renewed at the next end of a window; and of all readers, at least.
+#:
+#: Beam's runner names the state of a turn by its bundle and its place in it (``BundleCheckpointHandlers`` of 2.62), and
+#: a job that goes on from a savepoint begins with bundle 0 again. So the names of one reader are taken again, and those
+#: of several in one slot come to their number times the bundles of a job at most, whose limit is 32,767. Which readers
+#: share a slot nobody tells. Up to four of them stay below the limit whatever the bundles are.
+TURNS, LEAST = 20_000, 5_000
+#: Part of these turns more after which it is not waited for the end of a window any longer.
+_PATIENT = 0.4
 #: Seconds between two looks, between two questions whether a savepoint is there, until it has to be, and after which
 #: a renewal that has failed is tried again.
 _INTERVAL, _PAUSE, _PATIENCE, _AGAIN = 1.0, 0.2, 300.0, 60.0
@@ -36,13 +42,13 @@ class Renewal:
         if time.monotonic() < self._next:
             return False
         self._next = time.monotonic() + _INTERVAL
-        n_turns = sum(
-            json.loads(path.read_bytes())["turns"] for path in parts_folder(self._plan, READERS).glob("*.json")
-        )
-        if n_turns < SOON:
+        readers = parts_folder(self._plan, READERS).glob("*.json")
+        n_turns = [json.loads(path.read_bytes())["turns"] for path in readers]
+        most = max(TURNS / max(1, len(n_turns)), LEAST)
+        if sum(n_turns) < most:
             return False
         before, self._released = self._released, self._last_released()
-        return n_turns >= NOW or before not in ("", self._released)
+        return sum(n_turns) >= (1 + _PATIENT) * most or before not in ("", self._released)
 
     def _last_released(self) -> str:
         names = (path.name for path in parts_folder(self._plan, "releases").glob("*.parquet"))

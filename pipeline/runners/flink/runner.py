@@ -320,7 +320,7 @@ def _watch(plan: Plan, job: Any, look: Callable[[], None] | None = None, renewal
             if look is not None:
                 look()
             if renewal is not None and renewal.is_due() and renewal.stop():
-                return RENEWED
+                return STOPPED if stopped.is_set() else RENEWED  # a signal came meanwhile
             time.sleep(_PATIENCE)
     return STOPPED
 

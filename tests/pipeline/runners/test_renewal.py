@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,9 +12,10 @@ from apache_beam.runners.runner import PipelineState
 
 from penstock.pipeline.output import files
 from penstock.pipeline.runners.flink import renewal, runner
-from penstock.pipeline.runners.flink.renewal import NOW, SOON, Renewal
+from penstock.pipeline.runners.flink.renewal import LEAST, TURNS, Renewal
 
 JOB = "a" * 32
+NOW = TURNS * 7 // 5
 
 
 @pytest.fixture
@@ -39,10 +42,10 @@ def release(plan, window: int) -> None:
 
 def test_a_job_is_renewed_when_a_window_has_just_ended(plan, own):
     assert not own.is_due()  # those of the job before do not count
-    turns(plan, 0, SOON - 10)
+    turns(plan, 0, TURNS - 1)
     release(plan, 1)
     assert not own.is_due()
-    turns(plan, 1, 10)  # all readers may share a slot
+    turns(plan, 0, TURNS)
     assert [own.is_due(), own.is_due()] == [False, False]  # in the middle of a window
     release(plan, 2)
     assert own.is_due()
@@ -53,6 +56,21 @@ def test_near_the_limit_it_waits_for_no_window(plan, own):
     assert [own.is_due(), own.is_due()] == [False, False]
     turns(plan, 0, NOW)
     assert own.is_due()
+
+
+@pytest.mark.parametrize(("n_readers", "most"), [(2, TURNS // 2), (4, TURNS // 4), (16, LEAST)])
+def test_readers_that_may_share_a_slot_share_its_turns(plan, own, n_readers, most):
+    for reader in range(n_readers):
+        turns(plan, reader, 1)
+    turns(plan, 0, most - n_readers)
+    release(plan, 1)
+    assert not own.is_due()
+    turns(plan, 0, most)
+    assert not own.is_due()
+    release(plan, 2)
+    assert own.is_due()
+    # With up to four in one slot all names that a job could ever leave are fewer than the limit.
+    assert n_readers > 4 or most * 1.4 * n_readers < 32_767
 
 
 @pytest.mark.parametrize(
@@ -127,3 +145,7 @@ def test_the_driver_leaves_a_job_that_was_stopped_to_be_renewed(plan, monkeypatc
     due = SimpleNamespace(is_due=lambda: True, stop=lambda: next(tries))
     assert runner._watch(plan, job, None, due) == "renewed"
     assert list(tries) == []
+    # A signal that comes while the savepoint is made ends the run.
+    job.state = PipelineState.RUNNING
+    due.stop = lambda: os.kill(os.getpid(), signal.SIGTERM) or True
+    assert runner._watch(plan, job, None, due) == "stopped"
