@@ -30,7 +30,15 @@ from penstock.pipeline.reporting.markup import (
     plural,
     table,
 )
-from penstock.pipeline.reporting.summary import as_html, figures_table, provenance, row_equation, verdict, warnings
+from penstock.pipeline.reporting.summary import (
+    as_html,
+    details,
+    figures_table,
+    provenance,
+    row_equation,
+    verdict,
+    warnings,
+)
 from penstock.pipeline.spaces.base import Space
 
 STYLES = ("page.css", "charts.css")
@@ -86,6 +94,7 @@ def run_page(run: Run, live: bool = False) -> str:
     data = _run_json(run)
     sections = [
         (None, None, element("section", id="explore", aria_label="Counts and costs over time")),
+        ("In figures", "figures", details(run)),
         ("People", "people", _people_table(run)),
         ("Every figure of the accounts", "accounts", figures_table(run)),
         ("What became of every row", "rows", row_equation(run)),

@@ -16,7 +16,15 @@ from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.pipeline.counting.input_check import lost
 from penstock.pipeline.output.loss import HOPELESS, caution, even_odds, losses_in_words
-from penstock.pipeline.output.utility_summary import beats, counted, in_words, unbounded, zeros_win, zone_in_words
+from penstock.pipeline.output.utility_summary import (
+    beats,
+    counted,
+    in_words,
+    short,
+    unbounded,
+    zeros_win,
+    zone_in_words,
+)
 from penstock.pipeline.reporting.accounts import AccountFigure, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.markup import (
@@ -47,6 +55,9 @@ SECTIONS = ("name", "mode", "seed", "noise_key", "source", "space", "sensors", "
 ONE = {"people": "person", "trips": "trip"}
 OUTCOMES = ("used", "late", "out_of_area", "out_of_time", "rejected")
 
+#: Metrics that are a share, and are shown in percent.
+SHARES = {"relative_mae", "variance_explained", "skill", "skill_last", "daily_relative_mae", "daily_city_error"}
+
 Level = Literal["danger", "caution", "note"]
 WORDS: dict[Level, str] = {"danger": "Danger", "caution": "Caution", "note": "Note"}
 
@@ -62,11 +73,49 @@ class Headline:
 
 
 def verdict(run: Run) -> Markup:
-    """Opening paragraphs and verdict numbers."""
-    opening = [element("p", released(run), class_="standfirst"), _worth(run)]
-    if (worth := (run.operator or {}).get("worth")) and zeros_win(worth):
-        opening.reverse()
-    paragraphs = [*opening, *_guarantees(run), _losses(run)]
+    """One sentence for everybody, and what was released."""
+    sentence = _in_a_sentence(run)
+    return join(
+        None if sentence is None else element("p", sentence, class_="standfirst"),
+        element("p", released(run), class_="standfirst" if sentence is None else None),
+    )
+
+
+def _in_a_sentence(run: Run) -> str | None:
+    """Return how good the counts are and what they tell of one person, in a sentence without a term of the field."""
+    if run.counts is None:
+        return None
+    worth, noise = (run.operator or {}).get("worth"), _noise(run)
+    if worth and worth["error"]:
+        lost_in_noise = "are lost in the noise: they " if zeros_win(worth) else ""
+        there = f"where {_about(worth['mean_count'])} are there"
+        use = f"The counts {lost_in_noise}are off by about {_people(worth['error'], run)} {there}"
+    elif noise:
+        use = f"95 of 100 counts are off by at most {_people(noise[0], run)} where {_about(noise[1])} are shown"
+    else:
+        use = "The counts are shown as they are"
+    if not any(map(promises, run.public["guarantee"])):
+        return f"{use}, and nothing protects the {run.counted} in them."
+    if run.losses is None or math.isinf(run.losses["release"]):
+        return f"{use}."
+    sure = even_odds(run.losses["day"])
+    surer = "become all but certain" if sure.startswith("over") else f"become {sure} sure, and no surer"
+    who = f"whoever sees them, and thought it as likely as not that a {ONE[run.counted]} was there on a day"
+    return f"{use}; {who}, can {surer}."
+
+
+def _about(value: float) -> str:
+    """Return a figure with two digits, or a whole number."""
+    return number(value, 2)
+
+
+def _people(value: float, run: Run) -> str:
+    return f"{_about(value)} {ONE[run.counted] if _about(value) == '1' else run.counted}"
+
+
+def details(run: Run) -> Markup:
+    """What the release is worth, what is promised, what it costs, and the figures of all that."""
+    paragraphs = [_worth(run), *_guarantees(run), _losses(run)]
     costs, use = _costs(run), _utility(run)
     groups = [("Cost and risk", costs), ("Use", use)] if len(costs + use) > ONE_ROW else [(None, costs + use)]
     return join(*paragraphs, *(headlines(title, numbers) for title, numbers in groups if numbers))
@@ -232,10 +281,10 @@ def _promised_loss(run: Run) -> list[Headline]:
     """Return what a person loses by a day, and by the run, as odds: the promise that leads the page."""
     if (losses := run.losses) is None or math.isinf(losses["release"]):
         return []
-    value, unit = f"ε = {number(losses['day'])}", "nats" + (f" at δ = {losses['delta']:g}" if "delta" in losses else "")
+    value, unit = f"ε = {short(losses['day'])}", "nats" + (f" at δ = {losses['delta']:g}" if "delta" in losses else "")
     note = (
         f"Even odds that someone was there become at most {even_odds(losses['day'])}, for who sees all releases and "
-        f"knows everything else. By the whole run: {number(losses['run'])} ({even_odds(losses['run'])})."
+        f"knows everything else. By the whole run: {short(losses['run'])} ({even_odds(losses['run'])})."
     )
     return [Headline("What one person loses by a day", value, unit, note)]
 
@@ -265,7 +314,12 @@ def _utility(run: Run) -> list[Headline]:
         title, unit, note = metric_words(name, run.counted)
         if run.traces is not None:
             unit, note = "metres", "Distance of released and true points, mean over all points."
-        parts.append(Headline(title, number(value), unit, note or "Released against the truth, over the whole run."))
+        shown = number(value, 3)
+        if name in SHARES and math.isfinite(value):
+            shown, note = percent(value, 1.0), re.sub(r"\b1(?= is best|\))", "100 %", note)
+        elif unit == run.counted:
+            shown = _about(value)
+        parts.append(Headline(title, shown, unit, note or "Released against the truth, over the whole run."))
     return parts
 
 

@@ -37,11 +37,13 @@ function maps(axis, geometry, outlines) {
     return n ? total / n : NaN;
   };
   const of = (matrix) => (row, cell) => matrix[row * nCells + cell];
+  let most = 0;
+  for (const values of [released, truth || []]) for (const v of values) if (v > most) most = v;
   const breaks = truth ? squareBreaks(truth, released) : squareBreaks(released);
-  const quantities = [{ title: "Released", unit: counts.counted, scheme: "s", signed: released.some((v) => v < 0), breaks, value: of(released), mean: mean(of(released)), marked: counts.alarm && of(counts.alarm) }];
+  const quantities = [{ title: "Released", unit: counts.counted, scheme: "s", signed: released.some((v) => v < 0), breaks, most, value: of(released), mean: mean(of(released)), marked: counts.alarm && of(counts.alarm) }];
   if (truth) {
     const apart = (row, cell) => released[row * nCells + cell] - truth[row * nCells + cell];
-    quantities.push({ title: "True", unit: counts.counted, scheme: "s", breaks, value: of(truth), mean: mean(of(truth)) });
+    quantities.push({ title: "True", unit: counts.counted, scheme: "s", breaks, most, value: of(truth), mean: mean(of(truth)) });
     quantities.push({ title: "Error", unit: `${counts.counted}, released − true`, scheme: "d", breaks: evenBreaks(released.map((v, i) => v - truth[i])), value: apart, mean: mean(apart) });
   }
   const made = quantities.map((about) => new CellMap(axis, shapes, about));
@@ -56,7 +58,7 @@ function maps(axis, geometry, outlines) {
   const where = !geometry ? "No coordinates are known: tiles stand for the cells, in the order of the list. "
     : n ? `${n === 1 ? "1 cell has" : `${n} cells have`} no place on the map (${counts.cells.filter((_, cell) => !shapes[cell]).slice(0, 3).join(", ")}${n > 3 ? " …" : ""}). ` : "";
   const unusual = counts.alarm ? `Cells with a dashed edge are ${UNUSUAL}. ` : "";
-  const note = `${where}${unusual}Click a cell to see its counts above. Pinch, double-click or scroll with Ctrl to zoom, drag to move.`;
+  const note = `${where}${unusual}Click a cell to see its counts over time. Pinch, double-click or scroll with Ctrl to zoom, drag to move.`;
   return html("section", { id: "maps" }, html("h2", {}, "Where"),
     html("p", {}, note), html("p", { class: "buttons", role: "group", "aria-label": "Values of the maps" }, ...switches), html("div", { class: "maps" }, ...made.map((map) => map.node)));
 }
@@ -74,10 +76,11 @@ function explore(place, data) {
   }
   charts.push(...data.utility.map((about) => new Chart(axis, about)));
   const books = data.accounts.map((about) => new Chart(axis, about));
+  const where = maps(axis, data.geometry, data.outlines), isPlaced = Boolean(data.geometry);
   place.replaceChildren(
-    html("h2", {}, "Over time"), toolbar(axis, totals), ...charts.map((c) => c.node),
+    toolbar(axis, totals), ...(isPlaced ? [where] : []), html("h2", {}, "Over time"), ...charts.map((c) => c.node),
     ...(books.length ? [html("h2", {}, "What it cost"), ...books.map((c) => c.node)] : []),
-    maps(axis, data.geometry, data.outlines), windowsTable(axis), cellsTable(axis, data.cell_metrics));
+    ...(isPlaced ? [] : [where]), windowsTable(axis), cellsTable(axis, data.cell_metrics));
   return axis;
 }
 

@@ -28,7 +28,7 @@ function evenBreaks(values) {
 }
 
 class CellMap {
-  // about: {title, unit, scheme: "s" or "d", signed: whether some values are below 0, breaks, value(row, cell), mean(first, last, cell), marked(row, cell)}
+  // about: {title, unit, scheme: "s" or "d", signed: whether some values are below 0, breaks, most: the largest value, value(row, cell), mean(first, last, cell), marked(row, cell)}
   constructor(axis, shapes, about) {
     Object.assign(this, { axis, about, averaged: false });
     const view = axis.view;
@@ -104,7 +104,7 @@ class CellMap {
   }
 
   scale() {
-    const { breaks, scheme, signed } = this.about;
+    const { breaks, scheme, signed, most } = this.about;
     const ramp = Array.from({ length: breaks.length + 1 }, (_, i) => scheme + Math.round((i * (STEPS - 1)) / breaks.length));
     const edges = signed ? [0, ...breaks] : breaks;
     const classes = signed ? ["below", ...ramp] : ramp;
@@ -112,8 +112,12 @@ class CellMap {
     const steps = classes.map((name, i) => svg("rect", { class: name, x: i * wide, y: 2, width: wide, height: 9 }));
     // Named from both ends where there are two sides.
     const place = (i) => (scheme === "d" ? Math.min(i, edges.length - 1 - i) : i);
-    const labels = edges.map((value, i) => (place(i) % every ? null : svg("text", { x: (i + 1) * wide, y: 24, "text-anchor": "middle" }, short(value))));
-    return svg("svg", { class: "scale", viewBox: "0 0 240 30", role: "img", "aria-label": `Colours change at ${edges.map(short).join(", ")}` }, ...steps, ...labels);
+    // The last class ends with the largest value, where there is one.
+    const isClosed = most > edges.at(-1), room = isClosed ? 240 - 30 : 240;
+    const labels = edges.map((value, i) => (place(i) % every || (i + 1) * wide > room ? null : svg("text", { x: (i + 1) * wide, y: 24, "text-anchor": "middle" }, short(value))));
+    if (isClosed) labels.push(svg("text", { x: 240, y: 24, "text-anchor": "end" }, short(Math.round(most))));
+    const said = `Colours change at ${edges.map(short).join(", ")}${isClosed ? `, up to ${short(Math.round(most))}` : ""}`;
+    return svg("svg", { class: "scale", viewBox: "0 0 240 30", role: "img", "aria-label": said }, ...steps, ...labels);
   }
 
   save() {

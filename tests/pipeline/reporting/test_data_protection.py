@@ -134,7 +134,7 @@ def test_a_chain_an_unbounded_person_trips_and_an_epsilon_that_promises_nothing(
     assert "So large an ε promises next to nothing." in text
     assert "Further steps (filter) neither add to the promise nor break it" in text
     assert "bounding.max_cells is not set" in text
-    assert "Every trip, the same to each" in text
+    assert "Every row or trip, the same to each" in text
 
 
 def test_traces_and_a_run_that_goes_on(tmp_path):

@@ -569,6 +569,45 @@ def test_a_useless_release_is_called_so(tmp_path):
     assert "Caution: no better than the last release. Wrong by 3 people on average where 9 are counted (33 %)" in found
 
 
+NONE = {"mechanism": "raw", "guarantee": "none: x", "unit": "u", "neighbours": "n", "theorem": "none"}
+
+
+@pytest.mark.parametrize(
+    ("operator", "public", "sentence"),
+    [
+        (
+            {"worth": WORTH | {"error": 4.46, "mean_count": 34.3, "error_of_zeros": 34.3}},
+            {},
+            "The counts are off by about 4.5 people where 34 are there; whoever sees them, and thought it as likely as not "
+            "that a person was there on a day, can become all but certain.",
+        ),
+        (
+            {"worth": WORTH},
+            {},
+            "The counts are lost in the noise: they are off by about 24 people where 0.04 are there; ",
+        ),
+        ({"worth": WORTH | {"error": 0.0}}, {"guarantee": [NONE]}, ", and nothing protects the people in them."),
+        ({}, {}, "95 of 100 counts are off by at most "),
+    ],
+)
+def test_a_page_begins_with_a_sentence_for_everybody_and_then_its_picture(tmp_path, operator, public, sentence):
+    text = page(run_folder(tmp_path, operator=operator, public=public))
+    first = text.partition('<p class="standfirst">')[2].partition("</p>")[0]
+    assert sentence in first
+    assert "ε" not in first
+    assert (
+        text.index("standfirst") < text.index('id="explore"') < text.index('id="figures"') < text.index('id="accounts"')
+    )
+
+
+def test_shares_are_shown_in_percent_and_people_with_two_digits(tmp_path):
+    shown = Text(
+        page(run_folder(tmp_path, operator={"utility": {"mae": 4.462, "skill": 0.8699, "kendall_tau": 0.8123}}))
+    ).text
+    for words in ("Mean absolute error 4.5 people", "Skill against zeros 87 %", "(100 % is best", "0.812"):
+        assert words in shown
+
+
 def test_a_useful_release_is_told_beside_what_costs_nothing(tmp_path):
     useful = {"mean_count": 34.0, "error": 3.8, "error_of_zeros": 34.0, "error_of_last": 8.1}
     text = page(run_folder(tmp_path, operator={"worth": useful}))
