@@ -281,9 +281,12 @@ def _remarks(plan: Plan, equation: dict[str, Any], is_made_up: bool) -> dict[str
     lost = input_check.lost(equation)
     if is_made_up and not lost:
         return {}
-    sample = input_check.sample_of(_recorded(plan))
+    try:
+        sample = input_check.sample_of(_recorded(plan))
+        doubts = plausibility.doubts(sample, plan, plan.config.source.recorded) if sample else []
+    except DataError:  # the input has changed since it was read, which its digests say
+        sample, doubts = [], []
     unused = {"unused": input_check.why_unused(lost, sample, plan)} if lost else {}
-    doubts = plausibility.doubts(sample, plan, plan.config.source.recorded) if sample else []
     return unused | ({"doubts": doubts} if doubts else {})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import math
@@ -212,14 +213,13 @@ def _as_text(column: pl.Series) -> pl.Series:
 def _decoded(path: str, head: bytes, stated: str | None) -> tuple[str, str, tuple[str, ...]]:
     """Return the encoding of the head of a file, its text, and what to look at."""
     marks = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-    cut = "strict" if len(head) < _HEAD_BYTES else "ignore"
     if encoding := stated or marks.get(head[:2]):
         try:
-            return encoding, head.decode(encoding, cut).removeprefix("\ufeff"), ()
+            return encoding, _text(head, encoding).removeprefix("\ufeff"), ()
         except (UnicodeDecodeError, LookupError) as error:
             raise DataError(f"{path}: cannot be read as {encoding} ({error}); --encoding says another") from None
     try:
-        return "utf-8", head.decode("utf-8-sig", cut), ()
+        return "utf-8", _text(head, "utf-8-sig"), ()
     except UnicodeDecodeError as error:
         at = error.start
     if b"\0" in head:
@@ -227,13 +227,18 @@ def _decoded(path: str, head: bytes, stated: str | None) -> tuple[str, str, tupl
     texts = {}
     for encoding in _ENCODINGS:
         try:
-            texts[encoding] = head.decode(encoding, cut)
+            texts[encoding] = _text(head, encoding)
         except UnicodeDecodeError:
             continue
     if not texts:
         raise DataError(f"{path}: is not UTF-8 text (byte {at}); --encoding says which it is in")
     best = max(texts, key=lambda encoding: _n_known(texts[encoding].split("\n", 1)[0]))
     return best, texts[best], (f"the text is not UTF-8 and is read as {best}: --encoding says another",)
+
+
+def _text(head: bytes, encoding: str) -> str:
+    """Decode the head of a file, in which the last letter may be cut."""
+    return codecs.getincrementaldecoder(encoding)().decode(head, final=len(head) < _HEAD_BYTES)
 
 
 def _n_known(header: str) -> int:

@@ -192,6 +192,15 @@ def test_headings_of_many_languages_are_read_in_their_encodings(tmp_path, langua
     assert sum(block.frame.height for span in source.spans() for block in source.read(span)) == 30
 
 
+def test_a_large_file_is_read_in_its_encoding(tmp_path):
+    path = tmp_path / "taps.csv"
+    rows = "".join(f"Müller{i % 99};2024-05-01 08:{i % 60:02d};Zürich\n" for i in range(12_000))
+    path.write_bytes(f"Kunde;Zeit;Ort\n{rows}".encode("cp1252"))
+    found = draft(str(path))
+    assert loads(found.text).source.encoding == "cp1252"
+    assert not any("cannot be read" in note for note in found.notes)
+
+
 def test_positions_are_told_by_name_or_range_and_never_by_their_order(tmp_path):
     def drafted(header: str, *positions: str) -> tuple[dict[str, str], str]:
         rows = [f"u{i % 9},2024-05-01 08:{i % 60:02d},{positions[i % len(positions)]}" for i in range(60)]
