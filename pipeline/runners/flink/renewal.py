@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: a job that goes on from a savepoint begins with bundle 0 again. So the names of one reader are taken again, and those
 #: of several in one slot come to their number times the bundles of a job at most, whose limit is 32,767. Which readers
 #: share a slot nobody tells. Up to four of them stay below the limit whatever the bundles are.
-TURNS, LEAST = 20_000, 5_000
+TURNS, LEAST = 10_000, 5_000
 #: Part of these turns more after which it is not waited for the end of a window any longer.
 _PATIENT = 0.4
 #: Seconds between two looks, between two questions whether a savepoint is there, until it has to be, and after which
@@ -35,6 +35,8 @@ class Renewal:
     def __init__(self, plan: Plan, service: str) -> None:
         self._plan, self._service = plan, service
         self._next, self._released = 0.0, ""
+        #: Whether Flink was asked to stop the job, which it may do after the driver has given up waiting.
+        self.was_asked = False
         shutil.rmtree(parts_folder(plan, READERS), ignore_errors=True)  # of the job before
 
     def is_due(self) -> bool:
@@ -73,6 +75,7 @@ class Renewal:
         job = next(job for job, state in states.items() if state == "RUNNING")
         target = {"targetDirectory": checkpoints_folder(self._plan).as_uri(), "drain": False}
         request = ask(f"{self._service}/jobs/{job}/stop", "POST", body=target)["request-id"]
+        self.was_asked = True
         while time.monotonic() < until:
             answer = ask(f"{self._service}/jobs/{job}/savepoints/{request}")
             if answer["status"]["id"] == "COMPLETED":

@@ -312,6 +312,8 @@ def _watch(plan: Plan, job: Any, look: Callable[[], None] | None = None, renewal
             raise_failure(plan.folder)
             if state == PipelineState.DONE:
                 # A streaming job waits for ever: it was stopped in Flink, with a savepoint.
+                if renewal is not None and renewal.was_asked:
+                    return RENEWED
                 return STOPPED if plan.streaming else ENDED
             if PipelineState.is_terminal(state):
                 raise DataError(
