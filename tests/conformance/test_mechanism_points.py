@@ -9,7 +9,15 @@ import pytest
 from scipy import stats
 
 from penstock.mechanisms import get
-from penstock.mechanisms.core.geometry import EARTH_RADIUS, distance, expected_distance, moved, offsets_between
+from penstock.mechanisms.core.geometry import (
+    DECIMALS,
+    EARTH_RADIUS,
+    distance,
+    expected_distance,
+    moved,
+    offsets_between,
+    within,
+)
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError, examples_of
@@ -374,3 +382,24 @@ def test_a_broken_mechanism_fails_its_check(mutant, check):
     parameters = {} if mutant is Crowded else {"noise": "planar_laplace"}
     with pytest.raises(AssertionError):
         check(mutant(epsilon=EPSILON, radius=RADIUS, **parameters))
+
+
+@pytest.mark.parametrize("noise", ["planar_laplace", "planar_gaussian"])
+def test_points_are_published_on_a_grid_without_a_trace_of_their_digits(noise):
+    """The last bits of a double would tell which of two points the noise was added to."""
+    budget = {"epsilon": 1.0} if noise == "planar_laplace" else {"rho": 0.5}
+    schedule = get("w_event_uniform")(w=1, noise=noise, radius=RADIUS, **budget)
+    [released] = run_traces(schedule, [np.full((200, 2), np.pi) * [1, 11]], [np.zeros(200, bool)], origin=(0.0, 0.0))
+    assert np.array_equal(released.values, np.round(released.values, DECIMALS))
+    assert len(np.unique(released.values, axis=0)) == 200
+
+
+def test_a_circle_pulls_the_opposite_side_of_the_sphere_together():
+    """Two points on either side of the point opposite the centre end as near to each other as they were."""
+    centre, opposite = (10.0, 20.0), np.array([-10.0, -160.0])
+    steps = np.array([[0.0, 0.0], [50.0, 0.0], [-50.0, 0.0], [0.0, 80.0], [30.0, -40.0]])
+    points = moved(np.broadcast_to(opposite, steps.shape), steps)
+    inside = within(points, centre, 5000.0)
+    apart, before = (distance(one[:, None], one[None]) for one in (inside, points))
+    assert (apart <= before + 0.5).all(), "but for the rounding of distances to the other side of the sphere"
+    assert (distance(inside, np.asarray(centre)) <= 100.0).all()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from deployments import configured, sections
@@ -23,6 +24,7 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.output import checkpoint, registration
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.releasing.ledger import Ledger
+from penstock.pipeline.releasing.release import ReleaseLoop
 from penstock.pipeline.reporting.result import Result
 
 N_HOURS = 6
@@ -63,6 +65,34 @@ def test_a_key_for_a_run_is_another_key_with_the_same_fingerprint():
     assert one != other
     assert one.fingerprint == key.fingerprint
     assert one.limited_to(key.fingerprints).subkey("noise") == one.subkey("noise")
+
+
+class Book:
+    """A ledger that allows all, and says under which nonce each window is made."""
+
+    def __init__(self, nonces: list[str]) -> None:
+        self.nonces = nonces
+
+    def nonce(self, window: int) -> str:
+        return self.nonces[window - 1]
+
+    def check(self, charge: Any) -> None:
+        pass
+
+    charge = check
+
+
+def test_every_window_has_the_noise_of_the_nonce_that_its_ledger_names(tmp_path):
+    """A copy that was renewed draws other noise from there on, and what is charged is made again under its own."""
+    config, counts = configured(deployed(tmp_path)), np.full((3, 4), 10)
+    nonces = [bytes([number] * 16) for number in (1, 2)]
+    alone = [ReleaseLoop(make_plan(config, nonce=nonce)) for nonce in nonces]
+    values = [[r.values.tolist() for r in one.advance(one.start(), 1, counts)[0].releases] for one in alone]
+    assert all(one != other for one, other in zip(*values))
+    for loop in alone:
+        for nonce, own in zip(nonces, values):
+            batch, _ = loop.advance(loop.start(), 1, counts[:1], Book([nonce.hex()]))
+            assert [release.values.tolist() for release in batch.releases] == own[:1]
 
 
 def test_two_runs_differ_in_every_window_and_are_both_charged(tmp_path):
