@@ -105,7 +105,7 @@ class Budget:
 
     @property
     def concentrated(self) -> bool:
-        """Whether amounts are in ρ, or half of μ²."""
+        """Return whether amounts are in ρ, or half of μ²."""
         return self.measure != EPSILON
 
     @property

@@ -124,7 +124,7 @@ def counting(scale: Scale) -> Iterator[Benchmark]:
 
 
 def as_texts(scale: Scale, path: Path, what: str, n_days: int) -> Iterator[Benchmark]:
-    """The same file with text ids beside that with numbers, and as rows in the order of time."""
+    """Return the same file with text ids beside that with numbers, and as rows in the order of time."""
     texts = path.with_stem(f"{path.stem}_texts")
     if not texts.exists():
         names = pl.format("user-{}", pl.col("user").cast(pl.String).str.zfill(10))

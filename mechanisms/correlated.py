@@ -162,7 +162,7 @@ class Correlated(Mechanism):
         return [release], state | moved | {"response": shifted, "energy": energy}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """The same in every window: its share of any set of windows."""
+        """Return the same in every window: its share of any set of windows."""
         l2_squared = float(np.max(state["max_cells"])) * strategy(self.band).sum() ** 2
         moved = Sensitivity(np.inf, l2_squared)  # no pure noise is added
         return (Linked(NOISE_FAMILIES[self.noise].event(moved, self._sigma(state))),)

@@ -68,7 +68,7 @@ class CrowdBlending(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """That of the mechanism behind the name."""
+        """Return that of the mechanism behind the name."""
         return self.form.guarantee
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:

@@ -67,7 +67,7 @@ class Fast(PeriodSchedule):
     theorem: ClassVar[str] = "Fan and Xiong 2014, theorem 3"
 
     def windows_together(self, window: Window) -> int:
-        """Those of all publications of a period."""
+        """Return those of all publications of a period."""
         return min(self.publications, super().windows_together(window))
 
     def start(self, facts: Facts) -> State:

@@ -263,7 +263,7 @@ def hidden_in_groups(release: Release, seen: NDArray[np.bool_], before: Array) -
 
 
 def _features(slot: int, state: State) -> tuple[Array, Array]:
-    """What the cells are predicted from, shape (..., n_features, n_cells), and what is kept of the rest."""
+    """Return what the cells are predicted from, shape (..., n_features, n_cells), and what is kept of the rest."""
     last, totals = state["last"], state["totals"]
     n_slots = state["means"].shape[-2]
     mean, profile, usual, kept = _usual_day(slot, state)

@@ -157,7 +157,7 @@ class Pegasus(Mechanism):
         return middle(latest, n_alike, self.smoothing), {"recent": latest}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """The same in every window: the noise, a threshold, and one question that says no."""
+        """Return the same in every window: the noise, a threshold, and one question that says no."""
         l1 = float(np.max(state["max_cells"]))
         unit = self._unit(state)
         # The threshold gives way by one shift, the question that it is compared with by two.

@@ -60,7 +60,7 @@ class PerturbSmall(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What does not come from a whole crowd is hidden by noise."""
+        """Return what does not come from a whole crowd is hidden by noise."""
         return Guarantee(crowd=(self.threshold, self.epsilon), theorem=CROWD_THEOREM)
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:

@@ -71,7 +71,7 @@ class RescueDp(WEventSchedule):
 
     @property
     def guarantee(self) -> Guarantee:
-        """That of the schedule; a membership is in sums of groups, whose sizes follow earlier releases."""
+        """Return that of the schedule; a membership is in sums of groups, whose sizes follow earlier releases."""
         return replace(super().guarantee, may_be_sampled=False)
 
     @classmethod

@@ -41,7 +41,7 @@ class SuppressSmall(Postprocess):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is shown comes from a whole crowd; the rest is not shown."""
+        """Return what is shown comes from a whole crowd; the rest is not shown."""
         return Guarantee(crowd=(self.threshold, 0.0), theorem=CROWD_THEOREM)
 
     def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:

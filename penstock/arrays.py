@@ -23,7 +23,7 @@ _DAY = 86_400_000
 
 @dataclass(frozen=True, repr=False)
 class Released:
-    """What a mechanism made of an array of counts; a notebook shows its worth, its cost and the busiest cell.
+    """Release of an array of counts; a notebook shows its worth, its cost and the busiest cell.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ def load(config: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) 
 
 
 def _as_text(value: object) -> str:
-    """What YAML has and JSON has not: instants (without an offset in UTC), dates, durations and paths."""
+    """Return what YAML has and JSON has not: instants (without an offset in UTC), dates, durations and paths."""
     if isinstance(value, datetime):
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
     if isinstance(value, date | PurePath):

@@ -28,7 +28,7 @@ LARGEST, SMALLEST_CLAIM = 1024.0, 1e-9
 
 @dataclass(frozen=True)
 class Guesses:
-    """What releases tell of planted people: one entry a person.
+    """Guesses about planted people from releases: one entry a person.
 
     Parameters
     ----------

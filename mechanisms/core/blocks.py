@@ -100,7 +100,7 @@ class BlockMechanism(Mechanism):
 
     @abstractmethod
     def empty(self, facts: Facts) -> State:
-        """What `gather` adds to, before the first window of a block."""
+        """Return what `gather` adds to, before the first window of a block."""
 
     @abstractmethod
     def gather(self, row: int, n_windows: int, counts: NDArray[Any], state: State) -> State:
@@ -112,7 +112,7 @@ class BlockMechanism(Mechanism):
 
     @abstractmethod
     def block_charge(self, n_windows: int, state: State) -> tuple[Event, ...]:
-        """What a block of ``n_windows`` costs."""
+        """Return what a block of ``n_windows`` costs."""
 
     def blocks(self, rows: NDArray[Any]) -> list[NDArray[Any]]:
         """All windows of a run, shape (n_windows, …), block by block; the last one may be shorter."""
@@ -168,7 +168,7 @@ class CountsOfBlock(BlockMechanism):
 
     @abstractmethod
     def generalize(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """What is shown for the counts of a block, both of shape (..., n_windows, n_cells)."""
+        """Return what is shown for the counts of a block, both of shape (..., n_windows, n_cells)."""
 
     def empty(self, facts: Facts) -> State:
         """Room for a block of counts."""

@@ -103,7 +103,7 @@ class Chain(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """That of the reading step, about windows before they are counted as longer ones."""
+        """Return that of the reading step, about windows before they are counted as longer ones."""
         promised, length = self.reader.guarantee, self.reader.unit.length
         if self.together == 1 or promised.unit.kind not in ("window", "stretch"):
             return promised
@@ -116,12 +116,12 @@ class Chain(Mechanism):
 
     @property
     def simple(self) -> bool:
-        """Whether the chain is nothing but its reader."""
+        """Return whether the chain is nothing but its reader."""
         return not self.after and not self.reshapes
 
     @property
     def reshapes(self) -> bool:
-        """Whether memberships are changed before they are counted."""
+        """Return whether memberships are changed before they are counted."""
         return bool(self.keepers) or self.spatial is not None or self.temporal is not None
 
     def coarse(self, facts: Facts) -> Facts:
@@ -187,7 +187,7 @@ class Chain(Mechanism):
         return {name: array for name, array in state.items() if not name.startswith("after")}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """That of the reading step; a longer window announces it when it begins."""
+        """Return that of the reading step; a longer window announces it when it begins."""
         if self.temporal and int(np.max(state["block_first"])):
             return ()
         worst = self.reader.worst_charge(self._coarse(window, state), part("reader", state))
@@ -287,7 +287,7 @@ def misplaced(steps: Sequence[ChainStep]) -> Iterator[tuple[int, str]]:
 
 
 def _cannot_weigh(reader: Mechanism | None, before: Sequence[ChainStep]) -> str | None:
-    """What would be right for a step that weighs noisy counts, where their noise is not known to it."""
+    """Return what would be right for a step that weighs noisy counts, where their noise is not known to it."""
     if reader is None:
         return "after a mechanism that adds noise to counts, such as discrete_laplace"
     if before[-1] is not reader:

@@ -320,7 +320,7 @@ class ChainStep(Checked, ABC):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is promised with these parameters; the base: nothing."""
+        """Return what is promised with these parameters; the base: nothing."""
         return Guarantee()
 
 
@@ -334,7 +334,7 @@ class Mechanism(ChainStep):
 
     @property
     def unit(self) -> Unit:
-        """What the guarantee protects together."""
+        """Return what the guarantee protects together."""
         return self.guarantee.unit
 
     def start(self, facts: Facts) -> State:
@@ -390,7 +390,7 @@ class EventStep(ChainStep):
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]
     ) -> NDArray[np.bool_]:
-        """Which distinct (user, cell) memberships of the window stay; ``hashes`` are keyed and uniform."""
+        """Return which distinct (user, cell) memberships of the window stay; ``hashes`` are keyed and uniform."""
 
 
 SPREADS = ("copy", "even")

@@ -49,7 +49,7 @@ class Additive(Event):
 
     @property
     def is_gaussian(self) -> bool:
-        """Whether the sensitivity is in L2, and the loss unbounded."""
+        """Return whether the sensitivity is in L2, and the loss unbounded."""
         return self.family.endswith("gaussian")
 
 

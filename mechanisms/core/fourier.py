@@ -49,12 +49,12 @@ class Calibration:
 
     @property
     def gaussian(self) -> bool:
-        """Whether the budget is zCDP's."""
+        """Return whether the budget is zCDP's."""
         return self.noise.endswith("gaussian")
 
     @property
     def lattice(self) -> bool:
-        """Whether noise is drawn in whole steps."""
+        """Return whether noise is drawn in whole steps."""
         return self.noise.startswith("discrete")
 
     @property
@@ -141,7 +141,7 @@ class FourierMechanism(BlockMechanism):
         return values, {"noise": family, "scale": scale * calibration.unit}
 
     def block_charge(self, n_windows: int, state: State) -> tuple[events.Event, ...]:
-        """The same for every block of one length."""
+        """Return the same for every block of one length."""
         return (self.calibration.charge(n_windows, _bounds(state)),)
 
     def measured(self, facts: Facts) -> tuple[Matrix, None, None]:

@@ -188,7 +188,7 @@ def expected_distance(scale: Any, other: Any) -> NDArray[np.float64]:
 def stay_points(
     times: NDArray[np.int64], points: Points, starts: NDArray[np.int64], max_distance: float, min_time: float
 ) -> NDArray[np.bool_]:
-    """Which points of some traces belong to a stay.
+    """Return which points of some traces belong to a stay.
 
     A stay begins at a point whose successors remain within ``max_distance`` of it, if the last of them is at least
     ``min_time`` later. The search continues after the stay, or else with the next point.

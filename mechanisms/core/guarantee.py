@@ -39,7 +39,7 @@ class UnitPhrases(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """What a mechanism promises.
+    """Promise of a mechanism.
 
     Parameters
     ----------
@@ -94,17 +94,17 @@ class Guarantee:
 
     @property
     def exists(self) -> bool:
-        """Whether any privacy is promised whatever an adversary knows: an infinite amount is no promise."""
+        """Return whether any privacy is promised whatever an adversary knows: an infinite amount is no promise."""
         return self.goal is not None or (self.measure is not None and self.amount != np.inf)
 
     @property
     def concentrated(self) -> bool:
-        """Whether the amount is in ρ; half of μ² is a ρ, too."""
+        """Return whether the amount is in ρ; half of μ² is a ρ, too."""
         return self.measure in (RHO, GAUSSIAN)
 
     @property
     def on_points(self) -> bool:
-        """Whether it is about positions of traces; otherwise about counts."""
+        """Return whether it is about positions of traces; otherwise about counts."""
         return self.radius is not None
 
     def amount_of(self, unit: Unit) -> float | None:

@@ -57,7 +57,7 @@ class NoiseFamily:
 
     @property
     def is_concentrated(self) -> bool:
-        """Whether budgets are in ρ, by whichever conversion to ε."""
+        """Return whether budgets are in ρ, by whichever conversion to ε."""
         return self.measure != "epsilon"
 
     @property

@@ -118,7 +118,7 @@ class NoiseKey:
         return hmac.digest(subkey, b"penstock run " + self.nonce, "sha256") if self.nonce else subkey
 
     def for_run(self, nonce: bytes) -> NoiseKey:
-        """The same key for one run: all its subkeys are independent of those of any other nonce.
+        """Return the same key for one run: all its subkeys are independent of those of any other nonce.
 
         Parameters
         ----------
@@ -147,7 +147,7 @@ class NoiseKey:
         return tuple(digest.hex()[:16] for digest in derived)
 
     def continues(self, fingerprints: Sequence[str]) -> bool:
-        """Whether this is the key with these fingerprints, or one that only has later epochs in addition."""
+        """Return whether this is the key with these fingerprints, or one that only has later epochs in addition."""
         return list(self.fingerprints[: len(fingerprints)]) == list(fingerprints)
 
     def limited_to(self, fingerprints: Sequence[str]) -> NoiseKey:

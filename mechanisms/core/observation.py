@@ -26,7 +26,7 @@ class Measured(NamedTuple):
 
 
 def measured(mechanism: Mechanism, facts: Facts) -> Measured:
-    """What a mechanism adds noise to in a run of ``facts.n_windows``: the counts, unless it says so.
+    """Return what a mechanism adds noise to in a run of ``facts.n_windows``: the counts, unless it says so.
 
     Examples
     --------

@@ -134,7 +134,7 @@ class Parameter:
         return f"a number {phrase}".strip() + (f" ({self.unit})" if self.unit else "")
 
     def allows(self, value: Any) -> bool:
-        """Whether a value is one of the choices and inside the bounds; NaN never is."""
+        """Return whether a value is one of the choices and inside the bounds; NaN never is."""
         if self.choices is not None:
             return value in self.choices
         if all(limit is None for limit in (self.above, self.at_least, self.below, self.at_most)):
@@ -452,7 +452,7 @@ def _files(package: str) -> list[str]:
 
 
 def _defines_plugin(package: str, name: str) -> bool:
-    """Whether the file has the class of its name; read as text, since listing imports nothing."""
+    """Return whether the file has the class of its name; read as text, since listing imports nothing."""
     spec = importlib.util.find_spec(f"{package}.{name}")
     if spec is None or spec.origin is None:
         return False

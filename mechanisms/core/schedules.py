@@ -93,7 +93,7 @@ class Points:
 
 
 class Offer(NamedTuple):
-    """What a window could publish: the state at its beginning, and the budget and scale of a publication."""
+    """Possible publication of a window: the state at its beginning, budget and scale."""
 
     state: State
     amount: Array
@@ -103,7 +103,7 @@ class Offer(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a window has done."""
+    """Outcome of a window."""
 
     values: Array
     publish: Mask
@@ -130,7 +130,7 @@ class Scheduled(Mechanism):
 
     @property
     def unit(self) -> Unit:
-        """What is protected together; the base: one window."""
+        """Return what is protected together; the base: one window."""
         return WINDOW
 
     @property
@@ -150,7 +150,7 @@ class Scheduled(Mechanism):
 
     @property
     def view(self) -> Counts | Points:
-        """What values are."""
+        """Return what values are."""
         return Points(self.metres) if self.family.on == "points" else Counts()
 
     @property
@@ -163,7 +163,7 @@ class Scheduled(Mechanism):
         """Budget of a publication now; 0: repeat the last one."""
 
     def refused(self, window: Window, state: State) -> Any:
-        """Whether the window must not publish, as it was not declared."""
+        """Return whether the window must not publish, as it was not declared."""
         return False
 
     def rate(self, state: State) -> Array | None:
@@ -197,12 +197,12 @@ class Scheduled(Mechanism):
 
     @property
     def on_points(self) -> bool:
-        """Whether it releases points of traces."""
+        """Return whether it releases points of traces."""
         return self.family.on == "points"
 
     @property
     def concentrated(self) -> bool:
-        """Whether budgets are in ρ."""
+        """Return whether budgets are in ρ."""
         return self.family.is_concentrated
 
     def start(self, facts: Facts) -> State:
@@ -528,7 +528,7 @@ class BudgetSchedule(Scheduled):
 
     @property
     def budget(self) -> float:
-        """What the schedule divides: ε, or with Gaussian noise ρ, or half of μ²."""
+        """Return what the schedule divides: ε, or with Gaussian noise ρ, or half of μ²."""
         if self.rho is not None:
             return self.rho
         if self.epsilon is None:
@@ -704,7 +704,7 @@ class DissimilaritySchedule(WEventTraceSchedule):
 
 
 def page_hinkley_alarm(history: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether a Page-Hinkley test raises an alarm at the last value of histories (..., n); NaN: no value."""
+    """Return whether a Page-Hinkley test raises an alarm at the last value of histories (..., n); NaN: no value."""
     # `river.drift.PageHinkley` (Page 1954) is replayed on the history at every call, about 2 µs a value, so that state
     # stays a plain array.
     from river.drift import PageHinkley

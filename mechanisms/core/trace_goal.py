@@ -37,7 +37,7 @@ class LengthScales(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class TracePrior(Checked):
-    """What an adversary is assumed to know: each axis of a trace is a Gaussian process; and which points are secret.
+    """Assumed knowledge of an adversary: each axis of a trace is a Gaussian process; and which points are secret.
 
     Parameters
     ----------

@@ -81,12 +81,12 @@ class Unit:
 
     @property
     def has_landmarks(self) -> bool:
-        """Whether landmarks decide what is in a unit."""
+        """Return whether landmarks decide what is in a unit."""
         return self.kind == "landmarks"
 
     @property
     def has_periods(self) -> bool:
-        """Whether budget periods decide what is in a unit."""
+        """Return whether budget periods decide what is in a unit."""
         return self.kind in ("landmarks", "period")
 
     def cost(

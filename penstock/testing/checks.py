@@ -192,7 +192,7 @@ def _periods_are_covered(facts: Facts, releases: list[Release]) -> None:
 
 
 def a_retry_draws_the_same_noise(subject: Subject) -> None:
-    """The same run releases the same."""
+    """Return the same run releases the same."""
     for facts, windows in worlds(subject):
         first, _ = released(subject, counts_for(), facts, windows)
         again, _ = released(subject, counts_for(), facts, windows)

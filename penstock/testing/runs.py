@@ -24,7 +24,7 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Subject:
-    """What is checked: a mechanism, and where its noise comes from."""
+    """Mechanism under test, and where its noise comes from."""
 
     mechanism: Any  # a `ChainStep`
     source: Any = field(default=SOURCE)

@@ -99,7 +99,7 @@ CUT = "a quoted value goes on in the next line, and a row is one line: take such
 
 @dataclass(frozen=True)
 class Stated:
-    """What is known of a file; the rest is guessed."""
+    """Known facts of a file; the rest is guessed."""
 
     columns: Mapping[str, str] = field(default_factory=dict)  # by part of an event; an empty user: there is none
     time_format: str | None = None

@@ -203,7 +203,7 @@ def _events(source: Csv | Parquet) -> tuple[pl.DataFrame, Counter[str]]:
 
 @dataclass
 class _Facts:
-    """What the draft takes from the events."""
+    """Facts that the draft takes from the events."""
 
     begin: int
     end: int
@@ -273,7 +273,7 @@ class _Facts:
 
     @property
     def is_pure(self) -> bool:
-        """Whether Laplace noise has the smaller variance: 2n²/ε² against n/(2ρ)."""
+        """Return whether Laplace noise has the smaller variance: 2n²/ε² against n/(2ρ)."""
         return self.max_per_period < self.epsilon**2 / (4 * rho_of(self.epsilon, _DELTA))
 
     @property
@@ -357,7 +357,7 @@ def _outward(low: float, high: float, limit: float) -> tuple[float, float]:
 def _doubts(
     table: Table, columns: Columns, source: Csv | Parquet, events: pl.DataFrame, rejects: Counter[str]
 ) -> Iterator[str]:
-    """What may be guessed wrong, a sentence each."""
+    """Return what may be guessed wrong, a sentence each."""
     if not table.has_header:
         yield "the file has no header: columns were told by their values alone; check them"
     n_users, user = events["user"].n_unique(), columns.names["user"]
@@ -405,7 +405,7 @@ def _are_many(path: str) -> bool:
 
 
 def _caveats(facts: _Facts) -> Iterator[str]:
-    """What a release as drafted leaves out or drowns, a sentence each."""
+    """Return what a release as drafted leaves out or drowns, a sentence each."""
     if not facts.is_known:
         return
     if facts.inside < 1 - 4 * _STRAY:

@@ -34,7 +34,7 @@ _WINDOW, _CELL = 1, 2
 
 @dataclass(frozen=True, kw_only=True)
 class Bounding(Checked):
-    """How much one user may contribute; the sensitivity of every release comes from here.
+    """Bounds on the contributions of one user; the sensitivity of every release comes from here.
 
     Examples
     --------
@@ -65,7 +65,7 @@ class Bounding(Checked):
 
 
 def bound(memberships: ContributionRows, max_cells: int, keep: str, hash_key: bytes) -> NDArray[np.bool_]:
-    """Which memberships stay.
+    """Return which memberships stay.
 
     ``memberships``: sorted by user, window and cell (as `penstock.pipeline.counting.contributions.merge` leaves them).
     ``max_cells``: cells that one user keeps in one window. ``keep``: ``hash`` (by a keyed hash of user, window and
@@ -90,7 +90,7 @@ def bound(memberships: ContributionRows, max_cells: int, keep: str, hash_key: by
 
 
 def _preference(memberships: ContributionRows, keep: str, hash_key: bytes) -> NDArray[np.generic]:
-    """Which cells of a window come first: the smallest."""
+    """Return which cells of a window come first: the smallest."""
     if keep != "hash":
         return _signed(_marks(memberships, keep), keep)
     hashes: NDArray[np.generic] = keyed_hash(hash_key, *identity(memberships), memberships.window, memberships.cell)
@@ -98,7 +98,7 @@ def _preference(memberships: ContributionRows, keep: str, hash_key: bytes) -> ND
 
 
 class PeriodQuota:
-    """What users have used of ``max_per_period`` in the budget period of the latest window.
+    """Use that each user has made of ``max_per_period`` in the budget period of the latest window.
 
     Memberships count in the order of windows, those of one window in the order in which `bound` prefers them. Which
     ones count for a user is a function of that user's own rows, so that users can be split into shards with a quota
@@ -120,7 +120,7 @@ class PeriodQuota:
         self._closed = int(saved.get("closed", -1))
 
     def state(self) -> State:
-        """What a checkpoint keeps."""
+        """Return what a checkpoint keeps."""
         numbers = {"period": np.asarray(self._period), "closed": np.asarray(self._closed)}
         return numbers | {"users": self._users, "used": self._used}
 
@@ -140,7 +140,7 @@ class PeriodQuota:
     def admit(
         self, memberships: ContributionRows, period: Integers, most: int, keep: str, hash_key: bytes
     ) -> NDArray[np.bool_]:
-        """Which memberships stay, and use up the quota of their users.
+        """Return which memberships stay, and use up the quota of their users.
 
         Their windows follow all windows asked for before; they are sorted and bounded by `bound`. ``period``, of shape
         (n,): number of the budget period of each one's window. ``most``: memberships of one user in one period. Returns
@@ -204,7 +204,7 @@ class CountingBounds(Bounds):
 
     @property
     def over_blocks(self) -> bool:
-        """Whether there is a bound on whole blocks."""
+        """Return whether there is a bound on whole blocks."""
         return self.max_windows is not None or self.max_block_cells is not None
 
     @property
@@ -271,7 +271,7 @@ def _bound_items(
 
 
 def _chosen(unit: Integers, preference: NDArray[np.generic], tie: Integers, limit: int) -> NDArray[np.bool_]:
-    """Which rows are among the first ``limit`` of their unit by preference, then tie; units ascend already."""
+    """Return which rows are among the first ``limit`` of their unit by preference, then tie; units ascend already."""
     first = np.flatnonzero(starts_of([unit]))
     length = np.diff(first, append=len(unit))
     if len(unit) and preference.dtype == np.uint64:
@@ -352,7 +352,7 @@ def most_for_noise(
     place = (memberships.window * (int(memberships.cell.max()) + 1) + memberships.cell)[order]
 
     def is_little(n: int) -> bool:
-        """Whether a bound of n cells cuts little beside its noise."""
+        """Return whether a bound of n cells cuts little beside its noise."""
         cut = np.unique(place[rank >= n], return_counts=True)[1]
         return bool((cut**2).sum() / n_counts <= (MOST_CUT * deviation(n)) ** 2)
 

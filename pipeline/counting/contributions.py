@@ -82,7 +82,7 @@ def distinct_marked(columns: Sequence[Integers], marks: Integers | None, keep: s
 
 
 class _Packing:
-    """How columns share the bits of one key; wide columns go through a table of their distinct values."""
+    """Division of the bits of one key among columns; wide columns go through a table of their distinct values."""
 
     def __init__(self, lows: list[int], bits: list[int], tables: list[Integers | None], codes: list[Integers]) -> None:
         self.lows, self.bits, self.tables, self.codes = lows, bits, tables, codes
@@ -139,7 +139,7 @@ class ContributionRows:
         return len(self.window)
 
     def widened(self) -> ContributionRows:
-        """The same with identities of two columns, so that integers and digests can be merged."""
+        """Return the same with identities of two columns, so that integers and digests can be merged."""
         return ContributionRows(widened(self.user, 2), self.window, self.cell, self.mark)
 
     def take(self, rows: NDArray[np.bool_] | Integers | slice) -> ContributionRows:
@@ -202,7 +202,7 @@ _FEW_GROUPS = 8
 
 @dataclass(frozen=True)
 class KeyLayout:
-    """How many bits window and cell take; users have the rest.
+    """Bits of window and cell in a key; users have the rest.
 
     >>> layout = KeyLayout(n_windows=4, n_cells=1000)
     >>> key = layout.pack(np.array([5]), np.array([2]), np.array([999]))
@@ -251,7 +251,7 @@ class KeyLayout:
         return keys >> self.place_bits, place >> self.cell_bits, place & ((1 << self.cell_bits) - 1)
 
     def count(self, keys: Integers) -> Integers:
-        """How many keys each window and cell has, shape (n_windows, n_cells)."""
+        """Return how many keys each window and cell has, shape (n_windows, n_cells)."""
         table = np.zeros(1 << self.place_bits, np.int64)
         step = max(CHUNK, len(table))
         for start in range(0, len(keys), step):
@@ -347,7 +347,7 @@ class Contributions:
         return Contributions(self.keys[rows], self.users, None if self.marks is None else self.marks[rows])
 
     def rows(self, layout: KeyLayout, first: int) -> ContributionRows:
-        """The same in columns; ``first`` is the first window of the group.
+        """Return the same in columns; ``first`` is the first window of the group.
 
         >>> layout = KeyLayout(n_windows=4, n_cells=1000)
         >>> keys = layout.pack(np.array([1]), np.array([2]), np.array([999]))
@@ -363,7 +363,7 @@ class Contributions:
         return user[:, None] if self.users is None else self.users.of(user)
 
     def tabled(self, layout: KeyLayout) -> tuple[UserTable, Contributions]:
-        """The same over a table of those users only who occur.
+        """Return the same over a table of those users only who occur.
 
         >>> layout = KeyLayout(n_windows=2, n_cells=2)
         >>> four = IdentityTable(np.array([[7], [8], [9], [10]]))

@@ -112,7 +112,7 @@ def summarise_users(parts: Iterable[Visits]) -> dict[str, list[int]]:
 
 
 def run_lengths(columns: list[Integers]) -> Integers:
-    """How many rows in a row are equal.
+    """Return how many rows in a row are equal.
 
     >>> run_lengths([np.array([5, 5, 7])])
     array([2, 1])
@@ -261,7 +261,7 @@ def _coarse(memberships: ContributionRows, groups: Integers | None, together: in
 
 
 def _kept(step: EventStep, memberships: ContributionRows, plan: CoreSpec) -> NDArray[np.bool_]:
-    """Which memberships a step keeps."""
+    """Return which memberships a step keeps."""
     user, kept, window = memberships.user[:, 0], np.ones(len(memberships), bool), memberships.window
     if len(memberships) == 0:
         return kept
@@ -301,13 +301,13 @@ class GroupCounts:
     target_cells: Integers = field(default_factory=no_target_cells)
 
     def as_type(self, dtype: np.dtype[Any] | type[np.int64]) -> GroupCounts:
-        """The same counts in integers of another width."""
+        """Return the same counts in integers of another width."""
         return replace(
             self, counts=self.counts.astype(dtype, copy=False), bounded=self.bounded.astype(dtype, copy=False)
         )
 
     def narrowed(self) -> GroupCounts:
-        """The same counts in integers as narrow as they can be, to be kept; `as_type` undoes it."""
+        """Return the same counts in integers as narrow as they can be, to be kept; `as_type` undoes it."""
         return self.as_type(np.min_scalar_type(max(self.counts.max(initial=0), self.bounded.max(initial=0))))
 
     def __add__(self, other: GroupCounts) -> GroupCounts:

@@ -19,7 +19,7 @@ from penstock.pipeline.sources.reading.offsets import OffsetRange, joined_ranges
 
 @dataclass
 class RowCounts:
-    """What became of the rows of some input: every row has exactly one outcome.
+    """Outcomes of the rows of some input: every row has exactly one.
 
     ``clamped`` are those of the used rows whose point of a trace was moved to the edge of the area: no outcome of its
     own. ``offsets`` are the ranges that the rows are all of, where the input has offsets.

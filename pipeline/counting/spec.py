@@ -138,7 +138,7 @@ class TraceSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class CoreSpec:
-    """What counting and releasing take of a run, whatever runs them; immutable and picklable.
+    """Specification of counting and releasing for every runner; immutable and picklable.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ class CoreSpec:
 
     @property
     def on_points(self) -> bool:
-        """Whether traces are released; otherwise counts."""
+        """Return whether traces are released; otherwise counts."""
         return self.points is not None
 
     @property
@@ -201,12 +201,12 @@ class CoreSpec:
 
     @property
     def bounds_span_windows(self) -> bool:
-        """Whether contribution bounding chooses among a person's events in several windows."""
+        """Return whether contribution bounding chooses among a person's events in several windows."""
         return self.bounds.over_blocks or self.bounds.over_periods or self.chain.together > 1
 
     @cached_property
     def shards(self) -> tuple[tuple[Mapping[str, Any] | None, ...], ...]:
-        """What each parallel part of each accountant works with."""
+        """Return what each parallel part of each accountant works with."""
         prepared = self.prepared or (None,) * len(self.accountants)
         return tuple(accountant.shards(own) for accountant, own in zip(self.accountants, prepared))
 

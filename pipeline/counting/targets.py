@@ -20,7 +20,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class PrivateFacts:
-    """What only the operator knows about consecutive windows: it travels with releases to the accountants alone."""
+    """Facts of consecutive windows for the operator alone: they travel with releases to the accountants."""
 
     first: int  # first window, 1-based
     counts: Integers  # shape (n_windows, n_cells): true counts as the mechanism saw them

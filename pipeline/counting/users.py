@@ -79,7 +79,7 @@ class TextTable:
 
     @property
     def has_room(self) -> bool:
-        """Whether more texts may be added, so that they take no more than some hundred megabytes."""
+        """Return whether more texts may be added, so that they take no more than some hundred megabytes."""
         return len(self) < MAX_TEXTS
 
     def codes(self, users: pl.Series) -> Integers:
@@ -132,7 +132,7 @@ def _digests(key: bytes | None, words: NDArray[np.uint64], last: NDArray[np.uint
 
 
 def _bytes_of(texts: pa.Array) -> tuple[Integers, NDArray[np.uint8]]:
-    """Where each text or binary begins, and where the last one ends, in the bytes of all."""
+    """Return where each text or binary begins, and where the last one ends, in the bytes of all."""
     whole = texts.cast(pa.large_binary())
     _, begins, data = whole.buffers()
     begins = np.frombuffer(begins, np.int64, len(whole) + 1, 8 * whole.offset) if len(whole) else np.zeros(1, np.int64)

@@ -114,7 +114,7 @@ def _people(value: float, run: Run) -> str:
 
 
 def details(run: Run) -> Markup:
-    """What the release is worth, what is promised, what it costs, and the figures of all that."""
+    """Return what the release is worth, what is promised, what it costs, and the figures of all that."""
     paragraphs = [_worth(run), *_guarantees(run), _losses(run)]
     costs, use = _costs(run), _utility(run)
     groups = [("Cost and risk", costs), ("Use", use)] if len(costs + use) > ONE_ROW else [(None, costs + use)]

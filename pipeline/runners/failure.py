@@ -17,7 +17,7 @@ _PLAIN = ("DataError", "RowEquationError", "StateVersionError", "UnsupportedEven
 
 
 def is_lasting(error: BaseException) -> bool:
-    """Whether a step would fail again with the same error.
+    """Return whether a step would fail again with the same error.
 
     >>> is_lasting(PermissionError(13, "Permission denied")), is_lasting(ConnectionError()), is_lasting(KeyError(1))
     (True, False, False)

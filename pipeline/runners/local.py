@@ -209,7 +209,7 @@ class ReleaseAndAccount:
                 self.writer.summary(number, loop.summary(self.account_states[number, shard]))
 
     def saved(self) -> State:
-        """What a checkpoint keeps."""
+        """Return what a checkpoint keeps."""
         accounts = {checkpoint.account_key(*part): _array(data) for part, data in self.account_states.items()}
         left = {} if self.budget_left is None else {"budget_left": np.asarray(self.budget_left)}
         return {"release": _array(self.state), **accounts, **left}
@@ -378,7 +378,7 @@ class StreamLoop:
         self._saved = time.monotonic()
 
     def _saved_quota(self) -> State:
-        """What users have used of a bound on budget periods, where there is one."""
+        """Return what users have used of a bound on budget periods, where there is one."""
         if not self.plan.bounds.over_periods:
             return {}
         return {f"quota.{name}": value for name, value in self.quota.state().items()}

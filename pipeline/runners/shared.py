@@ -50,7 +50,7 @@ def live_source(plan: Plan) -> LiveSource:
 
 
 def live_input(plan: Plan) -> LiveInput:
-    """What a live source takes of a plan."""
+    """Return what a live source takes of a plan."""
     return LiveInput(plan.grid, parts_folder(plan, "spool"), partial(ingested, plan=plan))
 
 

@@ -196,7 +196,7 @@ class Source(Checked, ABC):
 
     @property
     def has_arrival(self) -> bool:
-        """Whether rows have a column ``arrival``: when each was received, by a clock of the operator."""
+        """Return whether rows have a column ``arrival``: when each was received, by a clock of the operator."""
         return False
 
     @property
@@ -205,7 +205,7 @@ class Source(Checked, ABC):
         return self
 
     def reading(self, columns: Collection[str]) -> Source:
-        """The same source without unused columns, where dropping them saves work.
+        """Return the same source without unused columns, where dropping them saves work.
 
         User and time are always there; ``columns`` are those of latitude, longitude and place that are needed.
         """
@@ -296,7 +296,7 @@ class RowOrder:
 
 @dataclass(frozen=True)
 class LiveInput:
-    """What a live source takes of the run that reads it."""
+    """Facts of a run that a live source needs."""
 
     grid: WindowGrid
     spool: Path  # folder in which a source keeps what a continued run needs; it lasts as long as the run's own files
@@ -348,7 +348,7 @@ class LiveSource(Source):
 
     @property
     def endless(self) -> bool:
-        """Whether there is no end."""
+        """Return whether there is no end."""
         return self.until is None
 
     def starts(self, run: LiveInput) -> list[State]:
@@ -397,5 +397,5 @@ SOURCES: Registry[Source] = Registry("penstock.pipeline.sources", "source", Sour
 
 
 def is_recorded(source: Source) -> bool:
-    """Whether what a source reads can be read more than once, and to its end."""
+    """Return whether what a source reads can be read more than once, and to its end."""
     return isinstance(source.recorded, FileSource) and not getattr(source.recorded, "endless", False)

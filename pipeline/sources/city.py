@@ -20,7 +20,7 @@ from penstock.mechanisms.core.plugin import ParameterError
 
 
 class Purpose(IntEnum):
-    """What random numbers are for; different purposes are independent."""
+    """Purposes of random numbers; different ones are independent."""
 
     LAYOUT = 0
     HOME = 1
@@ -114,17 +114,17 @@ class Places:
 
     @cached_property
     def homes(self) -> Weights:
-        """How many live at a place: a ring, with some everywhere."""
+        """Return how many live at a place: a ring, with some everywhere."""
         return _normalised(0.1 + np.exp(-(((self._from_centre - 0.6) / 0.3) ** 2)))
 
     @cached_property
     def works(self) -> Weights:
-        """How many work at a place: a centre, with some everywhere."""
+        """Return how many work at a place: a centre, with some everywhere."""
         return _normalised(0.02 + np.exp(-((self._from_centre / 0.3) ** 2)))
 
     @cached_property
     def errands(self) -> Weights:
-        """How many run errands at a place: weights in inverse proportion to a random rank (Zipf)."""
+        """Return how many run errands at a place: weights in inverse proportion to a random rank (Zipf)."""
         rank = np.argsort(np.argsort(uniforms(self.seed, Purpose.LAYOUT, 0, self.n_places)))
         return _normalised(1.0 / (1.0 + rank))
 
@@ -179,7 +179,7 @@ class People(ABC):
         """Whose place at step ``index`` does not depend on the step before, shape (n_users,)."""
 
     def activity(self, index: int) -> float:
-        """How many events people make during a step, relative to their average."""
+        """Return how many events people make during a step, relative to their average."""
         return 1.0
 
     def locations(self, first: int = 0, stop: int | None = None) -> Iterator[Locations]:
@@ -324,7 +324,7 @@ _MARGIN = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Emission:
-    """How many events people make, where, when, and in which order they arrive."""
+    """Number, places, times and order of arrival of the events that people make."""
 
     people: People  # where everybody is at every step
     # `mean_events`, `min_events`: events a person makes in a step: on average (Poisson beyond the minimum), and

@@ -123,7 +123,7 @@ class Csv(MappedColumns, TextSource):
         return frame.with_columns(self._time.milliseconds(frame[name]) for name in instants)
 
     def explain(self, raw: pl.DataFrame) -> list[str | None]:
-        """What is wrong with times."""
+        """Return what is wrong with times."""
         parts = {"time": self.columns.get("time", "time"), "date": self.columns.get("date", "")}
         time = join_date(raw.select(pl.col(name).alias(part) for part, name in parts.items() if name))["time"]
         is_wrong = self._time.milliseconds(time).is_null()
@@ -131,7 +131,7 @@ class Csv(MappedColumns, TextSource):
 
     @property
     def _has_quoted_decimals(self) -> bool:
-        """Whether decimal commas are within quotes, which the parser of numbers does not read."""
+        """Return whether decimal commas are within quotes, which the parser of numbers does not read."""
         return self.decimal == self.separator
 
     @property

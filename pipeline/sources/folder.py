@@ -124,7 +124,7 @@ class Folder(LiveSource):
 
     @property
     def has_arrival(self) -> bool:
-        """Whether rows have a column of arrival; otherwise they arrive with their file."""
+        """Return whether rows have a column of arrival; otherwise they arrive with their file."""
         return self.of.has_arrival
 
     @property
@@ -155,7 +155,7 @@ class Folder(LiveSource):
 
 @dataclass(frozen=True)
 class Entry:
-    """What one micro-batch consists of: a block of a file, or nothing but time that has passed.
+    """Content of one micro-batch: a block of a file, or nothing but time that has passed.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ class _Opened:
 
     @property
     def at_last(self) -> bool:
-        """Whether the next block is the last; a file without rows has one, with nothing in it."""
+        """Return whether the next block is the last; a file without rows has one, with nothing in it."""
         return self._following is None
 
     def take(self) -> EventBlock:
@@ -298,11 +298,11 @@ class _Reader:
 
     @property
     def finished(self) -> bool:
-        """Whether every window of the run is final."""
+        """Return whether every window of the run is final."""
         return self.end is not None and self.clock >= self.end
 
     def next(self, number: int) -> Entry | None:
-        """What is to be counted next; None where nothing has come, and no window is over."""
+        """Return what is to be counted next; None where nothing has come, and no window is over."""
         if self.opened is None and not self._waiting:
             self._look()
         if self.opened is None and self._waiting and not self._opens_next():
@@ -376,7 +376,7 @@ class _Reader:
         return max(self.clock, clock if self.end is None else min(clock, self.end))
 
     def _passes(self, clock: int) -> bool:
-        """Whether a window, or the run, is over at a clock and was not before."""
+        """Return whether a window, or the run, is over at a clock and was not before."""
         before, after = (self.run.grid.last_final(at - self.source.disorder) for at in (self.clock, clock))
         return after > before
 

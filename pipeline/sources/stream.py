@@ -121,7 +121,7 @@ class Stream(LiveSource):
 
     @property
     def endless(self) -> bool:
-        """Whether there is no end."""
+        """Return whether there is no end."""
         return bool(getattr(self.of, "endless", False))
 
     @property
@@ -168,7 +168,7 @@ class Stream(LiveSource):
         return self.of.from_start()
 
     def digests(self) -> dict[str, str]:
-        """Those of the source."""
+        """Return those of the source."""
         return self.of.digests()
 
 

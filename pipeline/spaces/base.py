@@ -37,7 +37,7 @@ class Space(Checked, ABC):
 
     @property
     def derived_from_data(self) -> bool:
-        """Whether the cell list is taken from private data (refused in deployment)."""
+        """Return whether the cell list is taken from private data (refused in deployment)."""
         return False
 
     @property

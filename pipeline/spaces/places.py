@@ -80,7 +80,7 @@ class Places(Space):
 
     @property
     def derived_from_data(self) -> bool:
-        """Whether the places are the busiest ones of the data."""
+        """Return whether the places are the busiest ones of the data."""
         return self.top is not None
 
     @cached_property
@@ -112,7 +112,7 @@ class Places(Space):
 
     @cached_property
     def _has_areas(self) -> bool:
-        """Whether the file has areas, of GeoJSON or GeoParquet."""
+        """Return whether the file has areas, of GeoJSON or GeoParquet."""
         try:
             with open(str(self.file), "rb") as file:
                 head = file.read(1 << 16)

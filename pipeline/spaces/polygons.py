@@ -40,7 +40,7 @@ class WrongName(DataError):
 
 
 class _Wrong(Exception):
-    """What is wrong with a geometry, without its place in the file."""
+    """Flaw of a geometry, without its place in the file."""
 
 
 def read_zones(path: str, name: str) -> list[Zone]:
@@ -131,7 +131,7 @@ def around(corners: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
 
 
 def sides_near(line: NDArray[np.float64], least: NDArray[np.float64], most: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether the box of each side of a line meets a box."""
+    """Return whether the box of each side of a line meets a box."""
     low, high = np.minimum(line[:-1], line[1:]), np.maximum(line[:-1], line[1:])
     return np.asarray(((low <= most) & (high >= least)).all(axis=1))
 
@@ -262,7 +262,7 @@ def _geometry_column(metadata: bytes) -> tuple[str, dict[str, Any]]:
 
 
 def _is_wgs84(crs: Any) -> bool:
-    """Whether a coordinate system, by its identifier or else its name, is longitude and latitude of WGS 84.
+    """Return whether a coordinate system, by its identifier or else its name, is longitude and latitude of WGS 84.
 
     >>> _is_wgs84({"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::4326"}}), _is_wgs84("EPSG:25832")
     (True, False)

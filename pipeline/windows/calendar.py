@@ -97,7 +97,7 @@ def clock_changes(time_zone: str, after: int, until: int) -> list[tuple[int, int
 
 
 def wall_time(time_zone: str, instant: int) -> int:
-    """What the clock shows at an instant.
+    """Return what the clock shows at an instant.
 
     >>> wall_time("America/New_York", 0) == -5 * 3_600_000
     True

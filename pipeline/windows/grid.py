@@ -101,7 +101,7 @@ class WindowGrid:
 
     @property
     def fits_days(self) -> bool:
-        """Whether every calendar day begins with a window, also after the clocks have changed."""
+        """Return whether every calendar day begins with a window, also after the clocks have changed."""
         step, zone = self.calendar.step, self.calendar.time_zone
         stays = zone == "UTC" or DAY // 24 % step == 0  # clocks change by an hour
         return stays and DAY % step == 0 and wall_time(zone, self.calendar.start(1)) % step == 0

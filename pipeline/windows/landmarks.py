@@ -122,7 +122,7 @@ class DailyRange:
 
 @dataclass(frozen=True, kw_only=True)
 class Landmarks(Checked):
-    """Which windows are landmarks: those listed, and those that contain a listed time or overlap a listed range.
+    """Landmark windows: those listed, and those that contain a listed time or overlap a listed range.
 
     Times are read in the time zone of the windows unless they carry an offset of their own. A range is half-open; a
     date alone is that whole local day. A recurring range that crosses midnight belongs to the day on which it begins;
@@ -175,7 +175,7 @@ class Landmarks(Checked):
 
     @property
     def endless(self) -> bool:
-        """Whether an endless stream has endlessly many landmarks."""
+        """Return whether an endless stream has endlessly many landmarks."""
         return bool(self.recurring)
 
     def check(self, calendar: Calendar) -> None:
@@ -185,7 +185,7 @@ class Landmarks(Checked):
             raise ParameterError("windows", max(self.windows), f"a window of the run, from 1 to {n_windows}")
 
     def mask(self, calendar: Calendar, first: int, last: int) -> NDArray[np.bool_]:
-        """Which of the windows ``first`` to ``last`` (both inclusive) are landmarks; shape (last − first + 1,).
+        """Return which of the windows ``first`` to ``last`` (both inclusive) are landmarks; shape (last − first + 1,).
 
         O(windows + landmarks among them), vectorised; independent of how the windows are cut into calls.
         """
@@ -205,7 +205,7 @@ class Landmarks(Checked):
         return mask
 
     def contains(self, times: NDArray[np.int64], time_zone: str) -> NDArray[np.bool_]:
-        """Which instants (milliseconds since 1970 UTC, shape (n,)) are in a listed time or recurring range.
+        """Return which instants (milliseconds since 1970 UTC, shape (n,)) are in a listed time or recurring range.
 
         Examples
         --------

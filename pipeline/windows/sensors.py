@@ -17,7 +17,7 @@ from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, 
 
 @dataclass(frozen=True)
 class SensorSchedule:
-    """Which cells are active in which window; a function of public facts only.
+    """Active cells of every window; a function of public facts only.
 
     O(n_cells) a window; memory O(pairs listed).
     """
@@ -31,7 +31,7 @@ class SensorSchedule:
 
     @property
     def all_active(self) -> bool:
-        """Whether every cell publishes in every window."""
+        """Return whether every cell publishes in every window."""
         return self.kind == "all"
 
     def mask(self, window: int) -> NDArray[np.bool_]:
@@ -73,7 +73,7 @@ class SensorSchedule:
 
 @dataclass(frozen=True, kw_only=True)
 class Sensors(Checked):
-    """Which sensors publish: all cells, one at random in each window, fixed ones, or as a file says.
+    """Sensors that publish: all cells, one at random in each window, fixed ones, or as a file says.
 
     Parameters
     ----------

@@ -261,11 +261,11 @@ class _Run:
 
     @property
     def guesses(self) -> Guesses:
-        """What the release tells of the people."""
+        """Return what the release tells of the people."""
         return self._guesses(self.noise, [one.present for one in self.stretches])
 
     def simulated(self, share: float, random: np.random.Generator) -> Guesses:
-        """What a release with a share of the stated noise would tell of the same people, by other coins."""
+        """Return what a release with a share of the stated noise would tell of the same people, by other coins."""
         coins = [random.random(len(one.cells)) < 0.5 for one in self.stretches]
         drawn = _drawn(self.family, share * self.scale, random)
         return self._guesses(np.where(np.isnan(self.noise), np.nan, drawn), coins)

@@ -148,7 +148,7 @@ def decode_counts(data: bytes) -> tuple[GroupCounts, int]:
 
 
 def encode_lane(lane: dict[str, int]) -> bytes:
-    """How far a lane has been counted, and how many pieces it holds.
+    """Return how far a lane has been counted, and how many pieces it holds.
 
     >>> decode_lane(encode_lane({"counted": 3, "pieces": 1, "merged": 0}))["counted"]
     3
@@ -164,7 +164,7 @@ def decode_lane(data: bytes | None) -> dict[str, int]:
 
 
 def encode_quota(quota: PeriodQuota) -> bytes:
-    """What users have used of a bound on the current budget period.
+    """Return what users have used of a bound on the current budget period.
 
     >>> decode_quota(encode_quota(PeriodQuota())).state()["period"].item()
     -1
@@ -368,7 +368,7 @@ class BlockCoder(Coder):  # type: ignore[misc]
         return True
 
     def to_type_hint(self) -> Any:
-        """What it encodes."""
+        """Return what it encodes."""
         return NamedBlock
 
 
@@ -392,7 +392,7 @@ class BatchCoder(Coder):  # type: ignore[misc]
         return True
 
     def to_type_hint(self) -> Any:
-        """What it encodes."""
+        """Return what it encodes."""
         return Batch
 
 

@@ -145,7 +145,7 @@ def build(root: beam.Pipeline, plan: Plan, blocks: beam.PTransform[Any, Any] | N
 
 
 def has_ended(plan: Plan) -> bool:
-    """Whether an endless run has released and accounted all of its input, or a budget was used up."""
+    """Return whether an endless run has released and accounted all of its input, or a budget was used up."""
     ended = parts_folder(plan, "ended")
     if any(not (ended / f"{_account_name(part)}.json").exists() for part in account_parts(plan)):
         return False
@@ -173,7 +173,7 @@ def settle(plan: Plan) -> None:
 
 
 def row_counts_exist(plan: Plan) -> bool:
-    """Whether workers have written to the folder that this process sees."""
+    """Return whether workers have written to the folder that this process sees."""
     return (parts_folder(plan, "row_counts") / f"{_TALLY}.json").exists()
 
 
@@ -353,7 +353,7 @@ class FindContributions(WritingStep):
             yield from self._next()
 
     def _next(self) -> Iterator[Any]:
-        """What the longest waiting block was reduced to."""
+        """Return what the longest waiting block was reduced to."""
         named, instant, reduced = self.running.popleft()
         total, found = reduced.result()
         for entry in found:

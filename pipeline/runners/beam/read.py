@@ -130,7 +130,7 @@ class Readers(Step):
 
 @dataclass(frozen=True, eq=False)
 class Cursor:
-    """How far a source has been read."""
+    """Position up to which a source has been read."""
 
     position: State = field(default_factory=dict)  # in the terms of the source (`MicroBatch.end`)
     number: int = 0  # of the next micro-batch
@@ -139,7 +139,7 @@ class Cursor:
     reader: int = 0  # number among those that share the source
 
     def after(self, piece: MicroBatch) -> Cursor:
-        """The same reader's cursor behind a micro-batch."""
+        """Return the same reader's cursor behind a micro-batch."""
         return Cursor(piece.end, piece.number + 1, piece.after, reader=self.reader)
 
     def __eq__(self, other: object) -> bool:
@@ -203,7 +203,7 @@ class CursorTracker(RestrictionTracker):  # type: ignore[misc]
         self._cursor, self._left = restriction, False
 
     def current_restriction(self) -> Cursor:
-        """Where to go on, or the end if that was left to another."""
+        """Return where to go on, or the end if that was left to another."""
         return replace(self._cursor, ended=True) if self._left else self._cursor
 
     def try_claim(self, position: Cursor) -> bool:
@@ -246,11 +246,11 @@ class FromTheStart(RestrictionProvider):  # type: ignore[misc]
         return CursorTracker(restriction)
 
     def restriction_size(self, element: bytes, restriction: Cursor) -> float:
-        """The same for all: size decides nothing here."""
+        """Return the same for all: size decides nothing here."""
         return 1.0
 
     def restriction_coder(self) -> Coder:
-        """How positions are kept in checkpoints."""
+        """Return how positions are kept in checkpoints."""
         return CursorCoder()
 
     def truncate(self, element: bytes, restriction: Cursor) -> None:
@@ -264,7 +264,7 @@ class WatermarkByHand(WatermarkEstimatorProvider):  # type: ignore[misc]
         """No time yet."""
 
     def create_watermark_estimator(self, estimator_state: Timestamp | None) -> ManualWatermarkEstimator:
-        """Where it was left."""
+        """Return where it was left."""
         return ManualWatermarkEstimator(estimator_state)
 
     def estimator_state_coder(self) -> Coder:

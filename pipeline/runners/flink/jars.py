@@ -28,7 +28,7 @@ def versions() -> tuple[str, ...]:
 
 
 def folder_of(version: str) -> Path:
-    """Where the jars of a version are kept: below ``$PENSTOCK_CACHE``, or ``~/.cache/penstock``."""
+    """Return where the jars of a version are kept: below ``$PENSTOCK_CACHE``, or ``~/.cache/penstock``."""
     cache = os.environ.get("PENSTOCK_CACHE") or Path.home() / ".cache" / "penstock"
     return Path(cache) / f"flink-{FLINK}-beam-{version}"
 
@@ -47,7 +47,7 @@ def class_path(begun_with: str | None = None) -> str:
 
 
 def keeps_one_state(version: str) -> bool:
-    """Whether a reader leaves one state to Flink, as from Beam 2.76 on, and not another one with every turn.
+    """Return whether a reader leaves one state to Flink, as from Beam 2.76 on, and not another one with every turn.
 
     https://github.com/apache/beam/pull/39191 is the remedy for https://github.com/apache/beam/issues/27648. A runner
     that has it drops the readers in a checkpoint of one that has not.

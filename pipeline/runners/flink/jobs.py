@@ -161,7 +161,7 @@ _PATIENCE, _PAUSE, _ANSWER = 60.0, 0.2, 10.0
 
 
 def checkpoints_folder(plan: Plan) -> Path:
-    """Where the engine keeps its checkpoints; removed when the run has ended."""
+    """Return where the engine keeps its checkpoints; removed when the run has ended."""
     return plan.folder / "operator" / "checkpoint" / "flink"
 
 
@@ -194,7 +194,7 @@ UNKNOWN = "of unknown version"
 
 
 def begun_with(plan: Plan) -> str | None:
-    """What `mark_runner` noted of the runner that made the checkpoints of a run; None where there is none."""
+    """Return what `mark_runner` noted of the runner that made the checkpoints of a run; None where there is none."""
     if latest_checkpoint(plan) is None:
         return None
     mark = _runner_mark(plan)
@@ -290,7 +290,7 @@ def ask(address: str, method: str = "GET", seconds: float = _ANSWER, body: Mappi
 
 
 def _state(service: str, job: str) -> str:
-    """What a job does; one that the cluster does not know is over."""
+    """Return what a job does; one that the cluster does not know is over."""
     return str(ask(f"{service}/jobs/{job}").get("state", "CANCELED"))
 
 
@@ -342,7 +342,7 @@ class FlinkMeasures:
 
 
 def _name(identifier: str) -> str:
-    """What a metric of Flink's is called in Beam; nothing for Flink's own.
+    """Return what a metric of Flink's is called in Beam; nothing for Flink's own.
 
     >>> _name("[3]{Replay__CountBlocks}.penstock_rows_used"), _name("numRecordsIn")
     ('rows_used', '')

@@ -206,7 +206,7 @@ def _version_of(jar: str) -> str | None:
 
 
 def _end_in_sight(version: str | None) -> str:
-    """What an operator should know of a runner that keeps a state for every turn of a reader."""
+    """Return what an operator should know of a runner that keeps a state for every turn of a reader."""
     from penstock.pipeline.runners.beam.read import TURNS_PER_HOUR
 
     which = f"Beam's Flink runner {version}" if version else "Beam's Flink runner, if it is older than 2.76,"
@@ -220,7 +220,7 @@ def _end_in_sight(version: str | None) -> str:
 
 
 def _has_too_many_states(log: Path) -> bool:
-    """Whether a job server's log tells of it."""
+    """Return whether a job server's log tells of it."""
     if not log.exists():
         return False
     with log.open(encoding="utf-8", errors="replace") as lines:

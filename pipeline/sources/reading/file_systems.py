@@ -30,7 +30,7 @@ _NEEDED = {
 
 
 def is_url(path: str) -> bool:
-    """Whether a path names a file system other than the machine's.
+    """Return whether a path names a file system other than the machine's.
 
     >>> is_url("s3://bucket/in"), is_url("/var/spool/in")
     (True, False)
@@ -99,7 +99,7 @@ class Unanswered(DataError):
 
 
 class Files(Protocol):
-    """Where files keep arriving."""
+    """Place where files keep arriving."""
 
     def found(self) -> dict[str, File]:
         """Files that are there, by name; raises `Unanswered` where they cannot be listed."""

@@ -60,7 +60,7 @@ def list_files(path: str, patterns: tuple[str, ...]) -> list[str]:
 
 
 def matches(file: str, patterns: tuple[str, ...]) -> bool:
-    """Whether a file's own name fits one of the patterns, compressed or not.
+    """Return whether a file's own name fits one of the patterns, compressed or not.
 
     >>> matches("a/new_abc.txt.gz", ("new_*.txt",)), matches("a/._new_abc.txt", ("*.txt",))
     (True, False)
@@ -157,7 +157,7 @@ def open_inputs(files: Iterable[str], patterns: tuple[str, ...]) -> Iterator[tup
 
 
 class _Allowance:
-    """How much a file and everything in it may still unpack to, and how many members it may still have."""
+    """Bytes and members that a file and everything in it may still unpack to."""
 
     def __init__(self, file: str) -> None:
         self.limit = self.left = FREE_BYTES + EXPANSION * os.path.getsize(file)
@@ -181,13 +181,13 @@ class _Allowance:
 
 
 class _Guarded(io.RawIOBase):
-    """What a decompressor gives, up to a limit; counts what comes out and not what a header promises."""
+    """Output of a decompressor up to a limit; counts what comes out and not what a header promises."""
 
     def __init__(self, name: str, stream: IO[bytes], allowance: _Allowance) -> None:
         self._name, self._stream, self._allowance = name, stream, allowance
 
     def readable(self) -> bool:
-        """Whether it can be read: always."""
+        """Return whether it can be read: always."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -247,7 +247,7 @@ def _zip_members(file: str, patterns: tuple[str, ...]) -> Iterator[tuple[str, IO
 
 
 def _words(error: BaseException) -> str:
-    """What a library says, in one printable line."""
+    """Return what a library says, in one printable line."""
     return " ".join(str(error).split()).encode("ascii", "backslashreplace").decode() or type(error).__name__
 
 

@@ -172,7 +172,7 @@ class Consumer:
         self._paused = set(partitions)
 
     def poll(self) -> Messages:
-        """What there is, by partition in increasing order; nothing where nothing has come for a while."""
+        """Return what there is, by partition in increasing order; nothing where nothing has come for a while."""
         if not any(self._waiting.values()):
             self._fill()
         found = {partition: list(waiting) for partition, waiting in sorted(self._waiting.items()) if waiting}
@@ -209,7 +209,7 @@ class Consumer:
         return found
 
     def at_end(self, partition: int) -> bool:
-        """Whether nothing is left of a partition to be read at the moment."""
+        """Return whether nothing is left of a partition to be read at the moment."""
         return partition in self._ended
 
     def idle(self, after: int) -> frozenset[int]:
@@ -583,7 +583,7 @@ class _Reader:
 
     @property
     def finished(self) -> bool:
-        """Whether every window of the run is final."""
+        """Return whether every window of the run is final."""
         return self.end is not None and self.progress.watermark >= self.end
 
     def quiet(self, messages: Messages) -> tuple[frozenset[int], int | None]:
@@ -614,7 +614,7 @@ class _Reader:
         return min((self.progress.at_end(p, clock) if p in ended else time for p, time in times), default=None)
 
     def passes(self, time: int | None) -> bool:
-        """Whether a window, or the run, is over at a time and was not before."""
+        """Return whether a window, or the run, is over at a time and was not before."""
         if time is None:
             return False
         before, after = (self.run.grid.last_final(at - self.source.disorder) for at in (self.progress.watermark, time))

@@ -72,7 +72,7 @@ class KafkaSettings(MessageSettings):
 
     @property
     def by_broker(self) -> bool:
-        """Whether a row is held against the broker's timestamp of its message."""
+        """Return whether a row is held against the broker's timestamp of its message."""
         return self.watermark == "broker"
 
     @property

@@ -25,7 +25,7 @@ _KEPT = 100_000
 
 @dataclass(frozen=True)
 class Entry:
-    """What one micro-batch consists of."""
+    """Content of one micro-batch."""
 
     number: int  # of the micro-batch
     ranges: Mapping[int, tuple[int, int]]  # first offset and the one after the last, by partition
@@ -193,7 +193,7 @@ class Progress:
         return max(self.times.values(), default=MIN_EVENT_TIME)
 
     def as_state(self) -> State:
-        """The same as arrays."""
+        """Return the same as arrays."""
         partitions = sorted(self.offsets)
         return {
             "partition": np.asarray(partitions, np.int64),
@@ -236,13 +236,13 @@ class PartitionAssignment:
         return cls(int(position["reader"]), int(position["n_readers"])) if "reader" in position else cls()
 
     def as_state(self) -> State:
-        """What a position says of it: nothing where there is one reader."""
+        """Return what a position says of it: nothing where there is one reader."""
         if self.n_readers == 1:
             return {}
         return {"reader": np.asarray(self.reader), "n_readers": np.asarray(self.n_readers)}
 
     def owns(self, partition: int) -> bool:
-        """Whether a partition is read here, also one that the topic is given later."""
+        """Return whether a partition is read here, also one that the topic is given later."""
         return partition % self.n_readers == self.reader
 
 

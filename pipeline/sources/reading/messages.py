@@ -20,7 +20,7 @@ from penstock.pipeline.sources.reading.times import TimeFormat
 
 @dataclass(frozen=True, kw_only=True)
 class MessageSettings(MappedColumns, LiveSource):
-    """How events are written in the messages of a live source."""
+    """Format of the events in the messages of a live source."""
 
     format: str = parameter(
         "json", choices=("json", "avro", "arrow"), doc="a JSON object or an Avro record a message, or a block of Arrow"
@@ -57,7 +57,7 @@ class MessageSettings(MappedColumns, LiveSource):
 
     @property
     def layout(self) -> Layout:
-        """Which columns the messages have."""
+        """Return which columns the messages have."""
         parts = ["user", "time"]
         if "place" not in self.columns or "latitude" in self.columns or "longitude" in self.columns:
             parts += ["latitude", "longitude"]
@@ -79,7 +79,7 @@ class MessageSettings(MappedColumns, LiveSource):
 
     @property
     def parser(self) -> Parser | None:
-        """What reads one message; None for blocks of Arrow."""
+        """Return what reads one message; None for blocks of Arrow."""
         return parser_of(self.format, self._schema_text, self.schema_ids)
 
 

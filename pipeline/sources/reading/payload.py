@@ -110,12 +110,12 @@ def _claims(message: Any) -> tuple[int, int]:
 
 
 def _follow(data: bytes, at: int) -> int:
-    """Where an offset of a flat buffer leads."""
+    """Return where an offset of a flat buffer leads."""
     return at + int(struct.unpack_from("<I", data, at)[0])
 
 
 def _field(data: bytes, table: int, number: int) -> int:
-    """Where a table of a flat buffer keeps one of its fields; 0 where it is left out."""
+    """Return where a table of a flat buffer keeps one of its fields; 0 where it is left out."""
     index = table - int(struct.unpack_from("<i", data, table)[0])
     (size,) = struct.unpack_from("<H", data, index)
     entry = 4 + 2 * number
@@ -221,7 +221,7 @@ class MessageRows:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns the messages have."""
+    """Columns of the messages."""
 
     columns: Mapping[str, str]  # name in the messages by part of an event
     time: TimeFormat = field(default_factory=TimeFormat)  # how times are written

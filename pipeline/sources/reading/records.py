@@ -33,7 +33,7 @@ class Records:
 
 
 def count_byte(data: bytes, byte: int) -> int:
-    r"""How often a byte occurs, many times faster than `bytes.count`.
+    r"""Return how often a byte occurs, many times faster than `bytes.count`.
 
     >>> count_byte(b"1,2\n3,4\n", 10)
     2
@@ -44,7 +44,7 @@ def count_byte(data: bytes, byte: int) -> int:
 
 
 def is_regular(data: bytes, separator: str, n_fields: int) -> bool:
-    r"""Whether every line of an unquoted text has exactly ``n_fields`` fields, in one pass over the bytes.
+    r"""Return whether every line of an unquoted text has exactly ``n_fields`` fields, in one pass over the bytes.
 
     >>> is_regular(b"1,2\n3,4\n", ",", 2), is_regular(b"1,2,3\n4\n", ",", 2)
     (True, False)

@@ -42,7 +42,7 @@ def check_options(options: Mapping[str, str], field: str = "options") -> None:
 
 
 def resolved_value(name: str, value: str) -> str:
-    """What stands for a value: an environment variable, the first line of a file, or the value itself.
+    """Return what stands for a value: an environment variable, the first line of a file, or the value itself.
 
     Raises `DataError` for a variable that is not set, a file that cannot be read, and a file with a secret that others
     can read too.
@@ -76,7 +76,7 @@ _RULES["SUBSCRIPTION"] = _RULES["TOPIC"]
 
 
 def flaw(name: str, form: str) -> str | None:
-    """What a name must be that is not of a form; None for one that is.
+    """Return what a name must be that is not of a form; None for one that is.
 
     ``form``: the parts of a full name in capitals, such as ``projects/PROJECT/topics/TOPIC``.
 
@@ -152,7 +152,7 @@ class Outage:
 
     @property
     def asks(self) -> bool:
-        """Whether it is time for another attempt."""
+        """Return whether it is time for another attempt."""
         return self._clock() >= self._again
 
     def goes_on(self, reason: str) -> None:

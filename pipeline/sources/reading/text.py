@@ -36,7 +36,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a file is written."""
+    """Dialect of a text file."""
 
     columns: tuple[str, ...]  # names of all columns, in order
     n_lines: int = 0  # lines before the first row
@@ -173,7 +173,7 @@ class Recoded:
 
 
 def _behind_line(stream: IO[bytes] | Recoded) -> tuple[bytes, bool]:
-    """What has been read of a stream behind the end of its line, and whether that is its end."""
+    """Return what has been read of a stream behind the end of its line, and whether that is its end."""
     while True:
         data = _read(stream, _MAX_BATCH_BYTES)
         is_final, found = len(data) < _MAX_BATCH_BYTES, data.find(b"\n")
@@ -218,7 +218,7 @@ _CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
 
 
 def is_whole(column: pl.Series) -> pl.Series:
-    """Which floats are whole numbers for sure: from 2⁵³ on several identifiers share one.
+    """Return which floats are whole numbers for sure: from 2⁵³ on several identifiers share one.
 
     >>> is_whole(pl.Series([7.0, 7.5, 2.0**53])).to_list()
     [True, False, False]
@@ -243,7 +243,7 @@ def sound_rows(events: pl.DataFrame) -> pl.Series:
 
 
 def without_position() -> pl.Expr:
-    """What is wrong with rows at zero latitude or longitude, which devices report when they know none."""
+    """Return what is wrong with rows at zero latitude or longitude, which devices report when they know none."""
     at_zero = (pl.col("latitude") == 0) | (pl.col("longitude") == 0)
     return pl.when(at_zero).then(pl.lit("a coordinate is zero: no position"))
 

@@ -46,7 +46,7 @@ _MIDNIGHT = r"([T ])24(:00(?::00(?:\.0+)?)?(?:Z|[+-].*)?)$"
 
 @dataclass(frozen=True)
 class TimeFormat:
-    """How one column says when.
+    """Format of a column of times.
 
     A format without a time of day means midnight. Raises `ParameterError` for an unknown zone, and a format that does
     not give a date.
@@ -82,7 +82,7 @@ class TimeFormat:
 
     @property
     def is_number(self) -> bool:
-        """Whether times are written as numbers."""
+        """Return whether times are written as numbers."""
         return self.format in _UNIX
 
     def milliseconds(self, column: pl.Series) -> pl.Series:
