@@ -1,6 +1,6 @@
 """Load of a deployment that reads from Kafka: events a second, delay of releases, memory, checkpoints, recovery.
 
-``PYTHONPATH=tests/integration python -m benchmarks.load --runner local`` (or ``flink``) starts a broker, and for Flink
+``python -m benchmarks.load --runner local`` (or ``flink``) starts a broker, and for Flink
 a cluster, of its own on this machine (see ``tests/integration``) and prints a line of figures for each of
 
 * *backlog*: events that wait in the topic are read and released as fast as it goes;
@@ -36,12 +36,12 @@ from typing import Any, Self
 
 import numpy as np
 import polars as pl
-from flink_cluster import ROOT, FlinkCluster, children, end
-from kafka_broker import Broker
 
 from benchmarks.measure import penstock
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.pipeline.sources.reading.kafka_client import Producer, library
+from tests.integration.flink_cluster import ROOT, FlinkCluster, children, end
+from tests.integration.kafka_broker import Broker
 from tests.tools.play_topic import _messages, make_topics
 
 N_PARTITIONS, N_USERS, N_PARTS = 4, 100_000, 5

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from real_data import data_folder as data_folder
-from small_configuration import small_sections
+
+from tests.tools.real_data import data_folder as data_folder
+from tests.tools.small_configuration import small_sections
 
 if TYPE_CHECKING:
-    from flink_cluster import FlinkCluster
+    from tests.integration.flink_cluster import FlinkCluster
 
 
 #: Where Linux keeps files in memory, and how many bytes have to be free there.
@@ -52,7 +53,7 @@ def pytest_xdist_auto_num_workers() -> int:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
     """The Flink of all suites: a job manager, two task managers and a pool of Python workers."""
-    from flink_cluster import FlinkCluster
+    from tests.integration.flink_cluster import FlinkCluster
 
     with FlinkCluster(tmp_path_factory.mktemp("cluster")) as started:
         yield started

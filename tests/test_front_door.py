@@ -19,7 +19,6 @@ import pyarrow as pa
 import pytest
 import yaml
 from apache_beam.testing.util import assert_that, equal_to
-from checkout import ROOT
 
 import penstock
 from penstock.beam import (
@@ -41,6 +40,7 @@ from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, UnknownPlugin
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.releasing.ledger import LedgerExhausted
+from tests.tools.checkout import ROOT
 
 HOUR = 3_600_000
 START = 1704067200000  # 2024-01-01T00:00:00Z

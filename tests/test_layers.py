@@ -10,7 +10,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
+
+from tests.tools.checkout import ROOT
 
 BARRED = ("apache_beam", "pipeline")
 

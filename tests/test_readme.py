@@ -14,8 +14,6 @@ from types import FrameType
 
 import generate
 import pytest
-from checkout import ROOT
-from small_configuration import small_sections
 
 import penstock
 from penstock import accountants, mechanisms
@@ -23,6 +21,8 @@ from penstock.pipeline.cli import inspect
 from penstock.pipeline.config.run import load
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import graph
+from tests.tools.checkout import ROOT
+from tests.tools.small_configuration import small_sections
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 #: What the generator reads and writes.

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from small_configuration import START, made_up_events
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.output import utility
+from tests.tools.small_configuration import START, made_up_events
 
 
 def releases(result) -> pl.DataFrame:

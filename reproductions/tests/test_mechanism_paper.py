@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from small_configuration import grid
 from test_utility_paper import mean_scores, presence
 
 from penstock.mechanisms import get
@@ -15,6 +14,7 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.contributions import ContributionRows
 from penstock.pipeline.counting.count import released_counts
+from tests.tools.small_configuration import grid
 
 __all__ = ["presence"]  # a fixture
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from small_configuration import made_up_events, small_sections
 
 from penstock.evaluation.attacks.game import MembershipGame
 from penstock.evaluation.attacks.parameters import Game
@@ -26,6 +25,7 @@ from reproductions.pyrgelis import (
     study,
     trade_off_table,
 )
+from tests.tools.small_configuration import made_up_events, small_sections
 
 #: Monday, 19 May 2008, 00:00 UTC.
 BEGIN = 1_211_155_200

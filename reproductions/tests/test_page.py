@@ -6,7 +6,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from experiment_cases import GRID, experiment_in
 
 from penstock.pipeline.config.yaml import parse, plain
 from penstock.pipeline.experiments.config import Expectation
@@ -26,6 +25,7 @@ from reproductions.page import (
     published_figures,
 )
 from reproductions.saved import HERE, RESULTS, save, shown_measures, written
+from tests.tools.experiment_cases import GRID, experiment_in
 
 FILES = (HERE / "experiments").glob("sfc_*.yaml")
 #: Sweeps; studies have no such tables.

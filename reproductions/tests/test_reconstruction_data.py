@@ -9,13 +9,13 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
-from real_data import data_folder as data_folder
 from scipy.stats import spearmanr
 
 from penstock.accountants.inference.estimators import attack_success
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.markov import estimate_prior, spectral_gap
 from reproductions.visits import visit_trajectories
+from tests.tools.real_data import data_folder as data_folder
 
 pytestmark = pytest.mark.data
 DAYS = 20

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from real_data import data_folder as data_folder
 
 from penstock.mechanisms.core.plugin import DataError
 from reproductions.koga import ATTACKS, BOUNDS, Swept, chain_figures, gaps_to_best_attack
 from reproductions.study import STUDIES
+from tests.tools.real_data import data_folder as data_folder
 
 
 @pytest.mark.parametrize("sigma", [0.0, 1.0])

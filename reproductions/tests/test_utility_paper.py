@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 import pytest
-from real_data import data_folder as data_folder
 
 from penstock.evaluation.utility import METRICS
+from tests.tools.real_data import data_folder as data_folder
 
 NAMES = ("mre", "mre_top", "hotspot_f1", "hotspot_rank_tau", "js_distance", "pearson")
 SUPPRESS = {  # table 14, by threshold k; the rows in which few windows are empty

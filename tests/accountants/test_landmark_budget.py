@@ -10,8 +10,6 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledgers import charges_in
-from small_configuration import made_up_events, small_sections
 
 from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.landmark_budget import Budget, LandmarkBudget, landmark_allocation, landmark_loss
@@ -26,6 +24,8 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.releasing.account import AccountLoop
 from penstock.pipeline.releasing.release import ReleaseLoop
+from tests.tools.ledgers import charges_in
+from tests.tools.small_configuration import made_up_events, small_sections
 
 
 def books(charges, facts, budget=None, mechanism=None, **bounds):

@@ -7,8 +7,6 @@ import dataclasses
 import numpy as np
 import polars as pl
 import pytest
-from plugin_checks import every_example
-from small_configuration import small_sections, with_what_is_read
 
 from penstock import mechanisms
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
@@ -17,6 +15,8 @@ from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.run import run
+from tests.tools.plugin_checks import every_example
+from tests.tools.small_configuration import small_sections, with_what_is_read
 
 EVENTS = [
     (f"u{i % 37}", f"2024-01-01T{i * 7 % 6:02d}:{i % 60:02d}:00Z", "abc"[i * i % 3])

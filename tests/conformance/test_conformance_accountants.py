@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from accountant_checks import CHECKS
-from mutants import ACCOUNTANT_MUTANTS
-from plugin_checks import every_example, failing
 
 from penstock import accountants
+from tests.tools.accountant_checks import CHECKS
+from tests.tools.mutants import ACCOUNTANT_MUTANTS
+from tests.tools.plugin_checks import every_example, failing
 
 CASES = [
     pytest.param(example, check, id=f"{name}-{number}-{check.__name__}")

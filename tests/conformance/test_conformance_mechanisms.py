@@ -6,8 +6,6 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from mutants import MECHANISM_MUTANTS, NAMED_MUTANTS
-from plugin_checks import every_example, failing
 
 from penstock import mechanisms
 from penstock.mechanisms.core.chain import Chain
@@ -15,6 +13,8 @@ from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import examples_of
 from penstock.testing import Subject, cases_of, checks_for
 from penstock.testing.runs import SOURCE
+from tests.tools.mutants import MECHANISM_MUTANTS, NAMED_MUTANTS
+from tests.tools.plugin_checks import every_example, failing
 
 CASES = [
     pytest.param(subject, check, id=f"{name}-{number}-{check.__name__}")

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from checkout import ROOT
+
+from tests.tools.checkout import ROOT
 
 
 def page(name):

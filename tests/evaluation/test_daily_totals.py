@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import polars as pl
 import pytest
-from experiment_cases import BASE, experiment_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from penstock.pipeline.experiments.runner import run_experiment
 from penstock.pipeline.output.utility import _count_scores
 from penstock.pipeline.run import run
 from penstock.pipeline.windows.fixed import Fixed
+from tests.tools.experiment_cases import BASE, experiment_in
 
 HOUR = 3_600_000
 DAILY = [name for name, metric in METRICS.items() if metric.daily]

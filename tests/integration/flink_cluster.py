@@ -13,10 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ports import free_ports
-
 from penstock.pipeline.runners.flink.jars import class_path, folder_of, java, version
 from penstock.pipeline.runners.flink.jobs import JAVA_OPTIONS
+from tests.integration.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"

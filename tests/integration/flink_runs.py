@@ -13,11 +13,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from flink_cluster import ROOT, FlinkCluster, end
-from ledgers import windows_in
 
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.runners.flink.jars import folder_of, versions
+from tests.integration.flink_cluster import ROOT, FlinkCluster, end
+from tests.tools.ledgers import windows_in
 
 needs_flink = pytest.mark.skipif(
     not any(folder_of(version).exists() for version in versions()),

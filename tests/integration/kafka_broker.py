@@ -1,6 +1,6 @@
 """A real Kafka broker for tests: one node in KRaft mode, from Maven Central's artefacts, without a container.
 
-``python tests/integration/kafka_broker.py`` fetches what it needs, runs a broker until Ctrl-C and prints its address;
+``python -m tests.integration.kafka_broker`` fetches what it needs, runs a broker until Ctrl-C and prints its address;
 with ``--fetch`` it only fetches. Needs ``java`` (17 or newer) and, the first time, ``mvn``.
 """
 
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ports import free_ports
+from tests.integration.ports import free_ports
 
 VERSION = "3.9.1"
 _SECONDS = 120.0

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from ledgers import windows_in
 
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.run import run
+from tests.tools.ledgers import windows_in
 
 N_WINDOWS = 48
 #: A window is released with every piece that is read, so that the run takes the same room on any machine.

@@ -8,13 +8,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import flink_runs
 import pytest
-from flink_cluster import FlinkCluster, end
-from flink_runs import check, goes_on, n_releases, needs_flink, wait_until, words_of
 
 from penstock.pipeline.config.run import load
 from penstock.pipeline.run import run
+from tests.integration import flink_runs
+from tests.integration.flink_cluster import FlinkCluster, end
+from tests.integration.flink_runs import check, goes_on, n_releases, needs_flink, wait_until, words_of
 
 pytestmark = [pytest.mark.integration, needs_flink]
 

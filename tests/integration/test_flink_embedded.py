@@ -11,11 +11,12 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
-from flink_cluster import children
-from flink_runs import check, goes_on, needs_flink, running, words_of
-from ports import listeners
-from test_flink import config as config
-from test_flink import local as local
+
+from tests.integration.flink_cluster import children
+from tests.integration.flink_runs import check, goes_on, needs_flink, running, words_of
+from tests.integration.ports import listeners
+from tests.integration.test_flink import config as config
+from tests.integration.test_flink import local as local
 
 pytestmark = [pytest.mark.integration, needs_flink]
 

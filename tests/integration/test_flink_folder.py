@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from flink_cluster import FlinkCluster, end
-from flink_runs import check, goes_on, needs_flink, start, wait_until, words_of
 
 from penstock.pipeline.config.run import load
 from penstock.pipeline.run import run
+from tests.integration.flink_cluster import FlinkCluster, end
+from tests.integration.flink_runs import check, goes_on, needs_flink, start, wait_until, words_of
 
 pytestmark = [pytest.mark.integration, needs_flink]
 

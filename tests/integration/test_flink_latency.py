@@ -12,11 +12,10 @@ import pytest
 
 pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
 
-from flink_runs import needs_flink, running, wait_until, words_of
-from test_kafka import broker, configured, live_topic, outputs, producer, sections, topic, topics
-
 from penstock.pipeline.run import run
 from penstock.pipeline.windows.calendar import Calendar
+from tests.integration.flink_runs import needs_flink, running, wait_until, words_of
+from tests.integration.test_kafka import broker, configured, live_topic, outputs, producer, sections, topic, topics
 
 # Slow: beside everything else it would measure the machine.
 pytestmark = [pytest.mark.integration, pytest.mark.slow, needs_flink]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flink_runs import SAME, needs_flink
 
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.verify import verify
@@ -16,6 +15,7 @@ from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import read
 from penstock.pipeline.runners.flink import renewal
 from penstock.pipeline.sources.stream import Stream
+from tests.integration.flink_runs import SAME, needs_flink
 
 pytestmark = [pytest.mark.integration, needs_flink]
 

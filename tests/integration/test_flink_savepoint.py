@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from flink_cluster import FlinkCluster
-from flink_runs import check, needs_flink, stop_and_go_on
 
 from penstock.pipeline.config.run import load
 from penstock.pipeline.run import run
+from tests.integration.flink_cluster import FlinkCluster
+from tests.integration.flink_runs import check, needs_flink, stop_and_go_on
 
 pytestmark = [pytest.mark.integration, needs_flink]
 

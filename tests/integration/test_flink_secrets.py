@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from flink_cluster import FlinkCluster
-from flink_runs import contents, needs_flink, running, words_of
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.pipeline.monitoring.verify import verify
+from tests.integration.flink_cluster import FlinkCluster
+from tests.integration.flink_runs import contents, needs_flink, running, words_of
 
 pytestmark = [pytest.mark.integration, needs_flink]
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from small_configuration import published
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.run import run
+from tests.tools.small_configuration import published
 
 pytestmark = pytest.mark.integration
 

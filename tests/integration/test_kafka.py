@@ -12,17 +12,16 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import kafka_broker
 import polars as pl
 import pytest
+
+from tests.integration import kafka_broker
 
 pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Producer as TransactionalProducer
 from confluent_kafka.admin import AdminClient, NewPartitions
-from kafka_broker import Broker, wait_for
-from ledgers import charged_until, charges_in, windows_in
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import DataError
@@ -32,6 +31,8 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.status import of_folder
 from penstock.pipeline.run import run
 from penstock.pipeline.sources.reading.kafka_client import Producer, silent
+from tests.integration.kafka_broker import Broker, wait_for
+from tests.tools.ledgers import charged_until, charges_in, windows_in
 from tests.tools.play_topic import avro_schema, make_topics, play
 
 pytestmark = pytest.mark.integration

@@ -17,10 +17,16 @@ pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installe
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
-from flink_cluster import FlinkCluster
-from flink_runs import goes_on, running, stop_and_go_on, wait_until, words_of
-from ledgers import charged_until
-from test_kafka import (
+
+from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline import INTERRUPTED
+from penstock.pipeline.monitoring.verify import verify
+from penstock.pipeline.run import run
+from penstock.pipeline.runners.flink.jars import class_path
+from penstock.pipeline.sources.base import EventBlock
+from tests.integration.flink_cluster import FlinkCluster
+from tests.integration.flink_runs import goes_on, running, stop_and_go_on, wait_until, words_of
+from tests.integration.test_kafka import (
     broker,
     check_same,
     check_topics,
@@ -34,14 +40,8 @@ from test_kafka import (
     topic,
     topics,
 )
-from test_kafka import undisturbed as undisturbed
-
-from penstock.mechanisms.core.plugin import ConfigError
-from penstock.pipeline import INTERRUPTED
-from penstock.pipeline.monitoring.verify import verify
-from penstock.pipeline.run import run
-from penstock.pipeline.runners.flink.jars import class_path
-from penstock.pipeline.sources.base import EventBlock
+from tests.integration.test_kafka import undisturbed as undisturbed
+from tests.tools.ledgers import charged_until
 from tests.tools.play_topic import play
 
 pytestmark = pytest.mark.integration

@@ -10,23 +10,23 @@ import threading
 import urllib.request
 from pathlib import Path
 
-import kafka_broker
 import polars as pl
 import pytest
 
-pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
+from tests.integration import kafka_broker
 
-from flink_cluster import FlinkCluster
-from flink_runs import contents, goes_on, needs_flink, running, savepoint, wait_until, words_of
-from kafka_broker import Broker
-from ports import free_ports
-from test_kafka_security import LATITUDE, LONGITUDE, USERS, content, make, planted, sections, send_end
+pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
 
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.users import user_codes
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output.checkpoint import nonce_of_run
+from tests.integration.flink_cluster import FlinkCluster
+from tests.integration.flink_runs import contents, goes_on, needs_flink, running, savepoint, wait_until, words_of
+from tests.integration.kafka_broker import Broker
+from tests.integration.ports import free_ports
+from tests.integration.test_kafka_security import LATITUDE, LONGITUDE, USERS, content, make, planted, sections, send_end
 
 pytestmark = [pytest.mark.integration, needs_flink]
 

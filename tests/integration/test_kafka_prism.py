@@ -10,12 +10,11 @@ import pytest
 
 pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
 
-from ports import free_ports
-from test_kafka import broker, configured, events_of, producer, sections, topic, topics
-
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.run import run
+from tests.integration.ports import free_ports
+from tests.integration.test_kafka import broker, configured, events_of, producer, sections, topic, topics
 from tests.tools.play_topic import play
 
 PRISM = os.environ.get("PRISM") or shutil.which("prism")

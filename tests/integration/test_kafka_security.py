@@ -8,19 +8,20 @@ import subprocess
 import sys
 from functools import partial
 
-import kafka_broker
 import pytest
+
+from tests.integration import kafka_broker
 
 pytest.importorskip("confluent_kafka", reason="the extra 'kafka' is not installed")
 
 from confluent_kafka import Consumer, TopicPartition
-from kafka_broker import Broker
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.run import run
 from penstock.pipeline.sources.reading.kafka_client import Producer
+from tests.integration.kafka_broker import Broker
 from tests.tools.play_topic import make_topics
 
 pytestmark = pytest.mark.integration

@@ -7,12 +7,12 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from flink_runs import contents, needs_flink, running, words_of
-from stored_runs import FINITE, WINDOWS, configured
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.run import load
 from penstock.pipeline.run import run
+from tests.integration.flink_runs import contents, needs_flink, running, words_of
+from tests.tools.stored_runs import FINITE, WINDOWS, configured
 
 boto3 = pytest.importorskip("boto3")
 moto = pytest.importorskip("moto.server")

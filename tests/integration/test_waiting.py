@@ -6,10 +6,10 @@ import socket
 from pathlib import Path
 from types import SimpleNamespace
 
-import flink_runs
-import ports
 import pytest
-from flink_runs import savepoint, wait_until
+
+from tests.integration import flink_runs, ports
+from tests.integration.flink_runs import savepoint, wait_until
 
 
 def test_who_does_not_answer_is_asked_again():

@@ -50,7 +50,7 @@ def curve(p: NDArray[np.float64], q: NDArray[np.float64], epsilon: float) -> flo
     return float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum())
 
 
-@pytest.mark.parametrize(("mu", "epsilon"), itertools.product((0.05, 0.3, 1.0, 3.0), (0.0, 0.1, 1.0, 4.0)))
+@pytest.mark.parametrize(("mu", "epsilon"), list(itertools.product((0.05, 0.3, 1.0, 3.0), (0.0, 0.1, 1.0, 4.0))))
 def test_delta_is_the_integral_of_what_one_density_has_above_the_other(mu, epsilon):
     threshold = epsilon / mu + mu / 2  # of N(μ, 1) against N(0, 1)
 
@@ -61,7 +61,7 @@ def test_delta_is_the_integral_of_what_one_density_has_above_the_other(mu, epsil
     assert delta_of_gaussian(mu**2 / 2, epsilon) == pytest.approx(by_hand, rel=1e-6, abs=1e-300)
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), itertools.product(EPSILONS, DELTAS))
+@pytest.mark.parametrize(("epsilon", "delta"), list(itertools.product(EPSILONS, DELTAS)))
 def test_the_amount_keeps_epsilon_at_delta_and_is_more_than_the_one_in_rho(epsilon, delta):
     amount = gaussian_of(epsilon, delta)
     assert delta_of_gaussian(amount, epsilon) <= delta
@@ -77,7 +77,7 @@ def test_the_standard_deviation_is_the_share_of_that_by_rho_that_balle_and_wang_
 
 
 @pytest.mark.parametrize(
-    ("n", "epsilon", "delta"), itertools.product((1, 2, 3, 12, 40), (0.3, 1.0, 3.0, 10.0, 30.0), (1e-2, 1e-4, 1e-6))
+    ("n", "epsilon", "delta"), list(itertools.product((1, 2, 3, 12, 40), (0.3, 1.0, 3.0, 10.0, 30.0), (1e-2, 1e-4, 1e-6)))
 )
 def test_the_curve_of_discrete_noise_on_n_counts_keeps_delta(n, epsilon, delta):
     sigma = float(DISCRETE.scale(gaussian_of(epsilon, delta), Sensitivity(n, n)))
@@ -89,7 +89,7 @@ def test_the_curve_of_discrete_noise_on_n_counts_keeps_delta(n, epsilon, delta):
     assert curve(p, shifted(p, n), 0.98 * epsilon) > 0.2 * delta or sigma < 12  # little is given away
 
 
-@pytest.mark.parametrize(("n", "share", "epsilon"), itertools.product((3, 9), (0.15, 0.5, 0.8), (0.5, 2.0, 8.0)))
+@pytest.mark.parametrize(("n", "share", "epsilon"), list(itertools.product((3, 9), (0.15, 0.5, 0.8), (0.5, 2.0, 8.0))))
 def test_two_runs_that_share_an_amount_keep_delta_together(n, share, epsilon):
     # The second run has another bound and another scale; together they are charged the amount and no more.
     delta, amount = 1e-4, gaussian_of(epsilon, 1e-4)

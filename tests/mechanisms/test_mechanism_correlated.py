@@ -6,7 +6,6 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from distinguishing import best_bound, correlated_evidence, dense
 
 from penstock.accountants import get as get_accountant
 from penstock.accountants.core.accountant import AccountingFacts
@@ -18,6 +17,7 @@ from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.correlated import GRID, Correlated, squared_sensitivity, strategy
+from tests.tools.distinguishing import best_bound, correlated_evidence, dense
 
 
 def noise_of(mechanism, n_windows=12, n_cells=20_000, seed=1):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from checkout import ROOT
 
 from penstock import mechanisms
 from penstock.mechanisms.core.plugin import examples_of
+from tests.tools.checkout import ROOT
 
 PAGES = [ROOT / "docs" / name for name in ("mechanisms.md", "traces.md")]
 

@@ -7,7 +7,6 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from small_configuration import made_up_events, small_sections
 
 from penstock.accountants.core.charges import pure_epsilon
 from penstock.mechanisms import get
@@ -19,6 +18,7 @@ from penstock.mechanisms.fast import Fast
 from penstock.mechanisms.hierarchy import Hierarchy, reconciled, squared_sensitivity
 from penstock.mechanisms.kalman import Kalman
 from penstock.pipeline.config.run import loads
+from tests.tools.small_configuration import made_up_events, small_sections
 
 FAST = Fast(epsilon=3.0, publications=3)
 

@@ -55,7 +55,7 @@ def test_wide_scales(family: str) -> None:
 @pytest.mark.parametrize("family", DISCRETE)
 def test_opendp_draws_the_same_distribution(family: str) -> None:
     pytest.importorskip("opendp")
-    from opendp_noise import opendp_noise
+    from tests.tools.opendp_noise import opendp_noise
 
     theirs = opendp_noise(family.removeprefix("discrete_"), 3.0, N)
     assert noise_matches(theirs, family, 3.0) > LEAST_P

@@ -12,9 +12,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from deployments import configured, sections
-from ledgers import apart, charges_in, ledger_of
-from small_configuration import run_locally as run
 
 from penstock.beam import make_plan as make_own_plan
 from penstock.mechanisms.core.noise_keys import NoiseKey, new_key_file
@@ -26,6 +23,9 @@ from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.release import ReleaseLoop
 from penstock.pipeline.reporting.result import Result
+from tests.tools.deployments import configured, sections
+from tests.tools.ledgers import apart, charges_in, ledger_of
+from tests.tools.small_configuration import run_locally as run
 
 N_HOURS = 6
 TRACES: dict[str, Any] = {

@@ -6,15 +6,15 @@ import json
 import logging
 from pathlib import Path
 
-import deployments
 import polars as pl
 import pytest
-from ledgers import ledger_of
-from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.verify import verify
+from tests.tools import deployments
+from tests.tools.ledgers import ledger_of
+from tests.tools.small_configuration import run_locally as run
 
 PLANTED = (deployments.USER, str(deployments.LATITUDE), str(deployments.LONGITUDE))
 

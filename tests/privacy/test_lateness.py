@@ -10,8 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
-from small_configuration import START, small_sections
-from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError
@@ -22,6 +20,8 @@ from penstock.pipeline.runners.shared import live_input
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.reading import kafka
 from penstock.pipeline.sources.reading.kafka_progress import Entry, Progress
+from tests.tools.small_configuration import START, small_sections
+from tests.tools.small_configuration import run_locally as run
 
 MINUTE = 60_000
 BEGIN = int(START.timestamp() * 1000)

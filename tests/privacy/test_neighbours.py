@@ -8,7 +8,8 @@ import sys
 import numpy as np
 import polars as pl
 import pytest
-from checkout import ROOT
+
+from tests.tools.checkout import ROOT
 
 sys.path.append(str(ROOT / "tests" / "fuzz"))
 

@@ -9,11 +9,7 @@ from math import exp, log
 
 import numpy as np
 import pytest
-from deployments import configured as deployed
-from deployments import sections
-from distinguishing import HalvedNoise
 from scipy.stats import binom
-from small_configuration import made_up_events, small_sections
 
 from penstock import mechanisms
 from penstock.evaluation.attacks.one_run import Guesses, largest_accuracy, lower_bound
@@ -25,6 +21,10 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import RunKeys
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.experiments.games.audit import audit
+from tests.tools.deployments import configured as deployed
+from tests.tools.deployments import sections
+from tests.tools.distinguishing import HalvedNoise
+from tests.tools.small_configuration import made_up_events, small_sections
 
 NO_LANDMARKS = {"landmarks": None, "accountants": []}
 PLACES = list("abcdefghijklmnopqrstuvwxy")

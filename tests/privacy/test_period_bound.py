@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from small_configuration import made_up_events, small_sections
 
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.cli.main import main
@@ -19,6 +18,7 @@ from penstock.pipeline.counting.bounding import PeriodQuota, most_for_noise, mos
 from penstock.pipeline.counting.contributions import ContributionRows
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.local import StreamLoop
+from tests.tools.small_configuration import made_up_events, small_sections
 
 HOUR = 3_600_000
 

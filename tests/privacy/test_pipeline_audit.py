@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from distinguishing import HalvedNoise, best_bound, correlated_evidence, decisions, evidence
 
 from penstock import mechanisms
 from penstock.mechanisms.core.concentrated import epsilon_of
@@ -29,6 +28,7 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.count import contributions_of, count_group
 from penstock.pipeline.releasing import traces
 from penstock.pipeline.run import run
+from tests.tools.distinguishing import HalvedNoise, best_bound, correlated_evidence, decisions, evidence
 
 N_REPLICAS, DELTA = 12_000, 0.02
 EPSILON = 2.0

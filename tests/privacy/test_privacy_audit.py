@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from distinguishing import evidence, lower_bound
-from mutants import Undercharging
 from scipy.stats import norm
 
 from penstock import mechanisms
@@ -20,6 +18,8 @@ from penstock.mechanisms.core.observation import without_noise
 from penstock.mechanisms.core.plugin import examples_of, parameters_of
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.unit import PERIOD
+from tests.tools.distinguishing import evidence, lower_bound
+from tests.tools.mutants import Undercharging
 
 N_REPLICAS, N_WINDOWS, N_CELLS = 12_000, 6, 2
 LANDMARKS = (2, 5)

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import yaml
-from checkout import ROOT
 
 from penstock.accountants.composition import Composition
 from penstock.accountants.core.charges import PRICES
@@ -22,6 +21,7 @@ from penstock.pipeline.config.plan import outline
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output.manifest import public_manifest
 from penstock.pipeline.output.registration import promise
+from tests.tools.checkout import ROOT
 
 GRID = {"type": "grid", "south": 37.74, "north": 37.82, "west": -122.47, "east": -122.37, "rows": 2, "columns": 3}
 CITY = {

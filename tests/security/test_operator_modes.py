@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from deployments import configured, sections
 
 from penstock.pipeline import DONE
 from penstock.pipeline.run import run
+from tests.tools.deployments import configured, sections
 
 
 @pytest.fixture(autouse=True)

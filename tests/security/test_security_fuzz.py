@@ -11,11 +11,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.sources.reading import inputs
 from penstock.pipeline.sources.reading.inputs import open_inputs
+from tests.tools.checkout import ROOT
 
 FUZZ = ROOT / "tests" / "fuzz" / "run.py"
 

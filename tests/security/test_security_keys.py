@@ -7,15 +7,15 @@ import os
 
 import polars as pl
 import pytest
-from deployments import configured, sections
-from ledgers import apart, charges_in, under_nonces_of
-from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.noise_keys import NoiseKey, NoiseKeyError, add_key_epoch, new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.sources import stream
+from tests.tools.deployments import configured, sections
+from tests.tools.ledgers import apart, charges_in, under_nonces_of
+from tests.tools.small_configuration import run_locally as run
 
 HOUR = 3_600_000
 THREE = 1_704_067_200_000 + 3 * HOUR

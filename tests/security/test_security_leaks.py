@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from deployments import LATITUDE, LONGITUDE, NUMBER, USER, configured, leaks, planted, sections
-from ledgers import apart
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.cli.main import main
@@ -21,6 +19,8 @@ from penstock.pipeline.output import checkpoint
 from penstock.pipeline.run import run
 from penstock.pipeline.sources import stream
 from penstock.pipeline.sources.base import EventBlock, Reject
+from tests.tools.deployments import LATITUDE, LONGITUDE, NUMBER, USER, configured, leaks, planted, sections
+from tests.tools.ledgers import apart
 
 
 def stream_of(value: dict, **changes) -> dict:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from deployments import configured, sections
 
 from penstock.mechanisms.core.plugin import ConfigError
+from tests.tools.deployments import configured, sections
 
 TRACES = {"windows": {"type": "timestamps"}, "mechanism": {"type": "planar_laplace", "epsilon": 1.0, "radius": 50}}
 

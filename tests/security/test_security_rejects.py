@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from deployments import configured, leaks, planted, sections
-from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import ConfigError
+from tests.tools.deployments import configured, leaks, planted, sections
+from tests.tools.small_configuration import run_locally as run
 
 
 def rejects(folder):

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from deployments import configured, sections
-from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.output import files, writer
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.local import StreamLoop
+from tests.tools.deployments import configured, sections
+from tests.tools.small_configuration import run_locally as run
 
 #: But for one person, without whom nothing would be released at all (`allow_empty`).
 NOBODY = "user,time,latitude,longitude\nx,2024-01-01T00:10:00Z,37.75,-122.45\n"

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from small_configuration import with_what_is_read
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.pipeline.config.run import RunConfig
+from tests.tools.small_configuration import with_what_is_read
 
 USER, NUMBER = "planted-user-4711", 4711004711004711
 LATITUDE, LONGITUDE = 37.7654321, -122.4654321

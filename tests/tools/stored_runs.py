@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from small_configuration import published
-
 from penstock.pipeline.config.run import RunConfig
+from tests.tools.small_configuration import published
 
 FINITE = {"run.json", "releases.parquet", "accounts.parquet", "cells.geojson", "manifest.json"}
 WINDOWS = {f"releases/{window:012d}.parquet" for window in range(1, 7)}

@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 import pytest
 import yaml
-from small_configuration import run_locally as run
 
 from penstock.accountants.correlation.landmark_losses import landmark_temporal_privacy_loss
 from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
@@ -16,6 +15,7 @@ from penstock.mechanisms.core.plugin import ConfigError, PenstockError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.goals import plan_temporal
 from penstock.pipeline.config.run import loads
+from tests.tools.small_configuration import run_locally as run
 
 MATRIX = np.array([[0.8, 0.2], [0.0, 1.0]])
 

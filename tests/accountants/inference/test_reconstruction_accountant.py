@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from reconstruction_oracle import Enumeration, random_prior
 
 from penstock import mechanisms
 from penstock.accountants.core.accountant import AccountingFacts
@@ -22,6 +21,7 @@ from penstock.mechanisms.core.events import Event, Exact
 from penstock.mechanisms.core.plugin import DataError, ParameterError, UnsupportedEvent, examples_of
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.counting.targets import as_counted, rows_of
+from tests.tools.reconstruction_oracle import Enumeration, random_prior
 
 
 def accountant_of(priors, places=None, horizon=3, tolerance=1):

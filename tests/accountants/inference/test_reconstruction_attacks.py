@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from reconstruction_oracle import Enumeration, random_prior, random_sensors
 
 from penstock.accountants.inference.estimators import attack_success, estimate
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.markov import MarkovPrior, chain_prior
 from penstock.mechanisms.core.plugin import ParameterError
+from tests.tools.reconstruction_oracle import Enumeration, random_prior, random_sensors
 
 NOISES = ((None, None), ("gaussian", 0.7), ("laplace", 0.5), ("discrete_laplace", 1.0), ("discrete_gaussian", 0.8))
 

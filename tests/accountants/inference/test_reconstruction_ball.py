@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from reconstruction_oracle import Enumeration, random_prior
 from scipy import sparse
 
 from penstock.accountants.inference.success_prior import few_matches, log_ball, max_ball_probability, most_matches
 from penstock.accountants.markov import MarkovPrior, chain_prior
 from penstock.mechanisms.core.plugin import ParameterError
+from tests.tools.reconstruction_oracle import Enumeration, random_prior
 
 BALLS = ("genie", "factorial", "union", "paper", "best")
 

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from reconstruction_oracle import Enumeration, random_prior, random_sensors
 from scipy import sparse
 from scipy.special import entr
 
@@ -19,6 +18,7 @@ from penstock.accountants.inference.success_bounds import advantage_upper_bound,
 from penstock.accountants.inference.success_prior import max_ball_probability
 from penstock.accountants.markov import MarkovPrior, chain_prior, trajectory_entropy
 from penstock.mechanisms.core.plugin import ParameterError
+from tests.tools.reconstruction_oracle import Enumeration, random_prior, random_sensors
 
 BOUNDS = ("loose", "tight", "leakage", "first_moment", "segment", "best")
 

@@ -9,8 +9,6 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
-from reconstruction_oracle import Enumeration
-from small_configuration import run_locally as run
 
 from penstock.accountants.inference.crowd import UnknownCrowd, at_places, log_noise, poisson_binomial
 from penstock.accountants.inference.kernel import Kernel
@@ -22,6 +20,8 @@ from penstock.evaluation.attacks.retracing import NotKnown, Observed, decode_tra
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.experiments.games.reconstruction import reconstruct
+from tests.tools.reconstruction_oracle import Enumeration
+from tests.tools.small_configuration import run_locally as run
 
 FloatArray = NDArray[np.float64]
 

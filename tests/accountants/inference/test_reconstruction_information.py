@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from reconstruction_oracle import Enumeration, random_prior, random_sensors
 from scipy import integrate, stats
 from scipy.special import entr
 
@@ -14,6 +13,7 @@ from penstock.accountants.inference.information import information_bound
 from penstock.accountants.inference.observation import cell_divergence, log_capacity, sample_noise, total_variation
 from penstock.accountants.markov import MarkovPrior, chain_prior, trajectory_entropy
 from penstock.mechanisms.core.plugin import ParameterError
+from tests.tools.reconstruction_oracle import Enumeration, random_prior, random_sensors
 
 FAMILIES = ("gaussian", "laplace", "discrete_gaussian", "discrete_laplace")
 

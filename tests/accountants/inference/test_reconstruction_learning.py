@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from reconstruction_oracle import random_prior
 from scipy import sparse
 
 from penstock.accountants.markov import MarkovPrior, chain_prior, estimate_prior, spectral_gap, stationary_distribution
 from penstock.mechanisms.core.plugin import ParameterError
+from tests.tools.reconstruction_oracle import random_prior
 
 
 def test_chain_prior_is_stationary() -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from reconstruction_oracle import Enumeration
 from scipy.special import entr
 
 from penstock.accountants.markov import MarkovPrior
+from tests.tools.reconstruction_oracle import Enumeration
 
 
 def test_the_oracle_knows_a_case_done_by_hand() -> None:

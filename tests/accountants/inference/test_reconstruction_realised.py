@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from reconstruction_oracle import Enumeration, random_prior, random_sensors
 
 from penstock.accountants.inference.estimators import attack_success
 from penstock.accountants.inference.horizon import horizon_bounds
@@ -15,6 +14,7 @@ from penstock.accountants.inference.success_prior import max_ball_probability
 from penstock.accountants.inference.targets import TargetPriors
 from penstock.accountants.markov import MarkovPrior, chain_prior
 from penstock.mechanisms.core.plugin import ParameterError
+from tests.tools.reconstruction_oracle import Enumeration, random_prior, random_sensors
 
 
 def conditional(

@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_configuration import made_up_events, small_sections
 
 from penstock.pipeline.cli import main
 from penstock.pipeline.cli.main import COMMANDS
 from penstock.pipeline.monitoring.redaction import redact_errors
+from tests.tools.small_configuration import made_up_events, small_sections
 
 #: Ctrl-C reaches it also where the tests were begun in the background.
 BUSY = """

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from deployments import sections
 
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.reporting.page import write_report
+from tests.tools.deployments import sections
 
 HEAD = "user,time,latitude,longitude\n"
 TIME, AREA = "2024-01-01T00:10:00Z", "37.75,-122.45"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from deployments import configured, sections
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.reporting.page import write_report
 from penstock.pipeline.run import run
+from tests.tools.deployments import configured, sections
 
 HEAD = "user,time,latitude,longitude\n"
 IN_TIME, IN_AREA = "2024-01-01T00:10:00Z", "37.75,-122.45"

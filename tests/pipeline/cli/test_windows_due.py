@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from small_configuration import small_sections
 
 from penstock.mechanisms.core.plugin import RowEquationError
 from penstock.pipeline.config.plan import Plan, make_plan
@@ -18,6 +17,7 @@ from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.output import manifest
 from penstock.pipeline.output.utility_summary import SHARED
 from penstock.pipeline.windows.grid import WindowGrid
+from tests.tools.small_configuration import small_sections
 
 N_WINDOWS = 6
 

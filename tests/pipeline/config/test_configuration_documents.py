@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.config.schema import with_reference
+from tests.tools.checkout import ROOT
 
 PAGE = ROOT / "docs" / "configuration.md"
 

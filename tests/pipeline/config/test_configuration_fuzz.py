@@ -10,11 +10,11 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from right_configuration import EVENTS, RIGHT, at, changed
 
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.config.schema import json_schema
+from tests.tools.right_configuration import EVENTS, RIGHT, at, changed
 
 VALIDATOR = jsonschema.Draft202012Validator(json_schema())
 

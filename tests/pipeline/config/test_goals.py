@@ -9,12 +9,12 @@ from typing import Any
 import polars as pl
 import pytest
 import yaml
-from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.goals import plan_conditional
 from penstock.pipeline.config.run import loads
+from tests.tools.small_configuration import run_locally as run
 
 KNOWN = {"type": "conditional_inferential", "radius": 100, "length_scale": 1800, "variance": 4e6, "block": 100}
 

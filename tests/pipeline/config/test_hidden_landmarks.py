@@ -11,14 +11,14 @@ import numpy as np
 import polars as pl
 import pytest
 import yaml
-from small_configuration import grid
-from small_configuration import run_locally as run
 
 from penstock.accountants.landmark_budget import landmark_loss
 from penstock.mechanisms.core.plugin import PenstockError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.hidden_landmarks import LandmarkChoice, plan_landmarks, worst_loss
 from penstock.pipeline.config.run import loads
+from tests.tools.small_configuration import grid
+from tests.tools.small_configuration import run_locally as run
 
 
 def masks(n_windows, size):

@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 import pytest
 import yaml
-from reconstruction_oracle import Enumeration
 
 from penstock.accountants.markov import MarkovPrior, chain_prior
 from penstock.evaluation.attacks.parameters import ReconstructionGame
@@ -19,6 +18,7 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.reconstruction_goal import plan_reconstruction
 from penstock.pipeline.config.run import RunConfig, loads
 from penstock.pipeline.experiments.games.reconstruction import reconstruct
+from tests.tools.reconstruction_oracle import Enumeration
 
 CHAIN = {"type": "reconstruction", "horizon": 3, "tolerance": 1, "targets": 1, "prior": {"windows": 2}}
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from checkout import ROOT
-from right_configuration import EVENTS, RIGHT, changed
 
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.config.build import fields_of, input_paths
@@ -18,6 +16,8 @@ from penstock.pipeline.config.run import RunConfig, load, loads
 from penstock.pipeline.config.schema import json_schema
 from penstock.pipeline.config.sections import UNIONS, plugins_of
 from penstock.pipeline.config.yaml import parse, plain
+from tests.tools.checkout import ROOT
+from tests.tools.right_configuration import EVENTS, RIGHT, changed
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml")) + sorted((ROOT / "configs" / "datasets").glob("*.yaml"))
 

@@ -7,7 +7,6 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from small_configuration import START, made_up_events, small_sections
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.plan import make_plan
@@ -16,6 +15,7 @@ from penstock.pipeline.counting.contributions import Contributions, IdentityTabl
 from penstock.pipeline.counting.count import contributions_of, count_group, summarise_users
 from penstock.pipeline.counting.users import TextTable
 from penstock.pipeline.sources.base import EventBlock
+from tests.tools.small_configuration import START, made_up_events, small_sections
 
 #: Whom two pieces of one block are about.
 OWN = ([3, 3, 999], [8, 999, 999])

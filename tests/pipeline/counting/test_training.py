@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import polars as pl
 import pytest
-from small_configuration import grid, small_sections
 
 from penstock.accountants.markov import count_transitions, estimated_matrix
 from penstock.mechanisms.core.plugin import DataError, ParameterError
@@ -18,6 +17,7 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.bounding import Bounding
 from penstock.pipeline.counting.presence import plan_training, training_part
+from tests.tools.small_configuration import grid, small_sections
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 KEY = b"k" * 32

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from experiment_cases import experiment_in, values
 
 from penstock.accountants.online_attack import area_under_curve
 from penstock.evaluation.attacks.game import MembershipGame
@@ -27,6 +26,7 @@ from penstock.pipeline.experiments.games.measures import (
 from penstock.pipeline.experiments.games.membership import membership_game, targets_of
 from penstock.pipeline.experiments.measures import measure
 from penstock.pipeline.experiments.runner import run_experiment
+from tests.tools.experiment_cases import experiment_in, values
 
 HEAD = "name: e\nquestion: which\nbase: base.yaml\n"
 GAME = "attack: {targets: 3, samples: 40, known: 0.5, group_size: 8}\n"

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from experiment_cases import BASE, experiment_in
 
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
@@ -32,6 +31,7 @@ from penstock.pipeline.experiments.choose import (
 )
 from penstock.pipeline.experiments.config import Choose
 from penstock.pipeline.experiments.results import binding
+from tests.tools.experiment_cases import BASE, experiment_in
 
 
 @pytest.fixture(scope="module")

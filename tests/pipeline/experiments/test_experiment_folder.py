@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from experiment_cases import BASE, GRID
 
 from penstock.pipeline.experiments import __main__ as every
 from penstock.pipeline.experiments.load import input_of
+from tests.tools.experiment_cases import BASE, GRID
 
 SMALL = GRID.replace("[1, 9]", "[1]") + "reduced: {seeds: 1}\n"
 NEEDS_DATA = """\

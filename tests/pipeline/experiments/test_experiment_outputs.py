@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 import pytest
 import yaml
-from experiment_cases import BASE, GRID, experiment_in, values
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.canonical import digest
@@ -21,6 +20,7 @@ from penstock.pipeline.experiments.measures import trial_record
 from penstock.pipeline.experiments.results import interval, limits_of, per_seed
 from penstock.pipeline.experiments.runner import run_experiment
 from penstock.pipeline.run import run
+from tests.tools.experiment_cases import BASE, GRID, experiment_in, values
 
 HAS_PLOTS = importlib.util.find_spec("matplotlib") is not None
 

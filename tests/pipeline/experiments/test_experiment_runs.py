@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from experiment_cases import GRID, experiment_in, values
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.config.plan import make_plan
@@ -31,6 +30,7 @@ from penstock.pipeline.experiments.trial import (
 from penstock.pipeline.output import files, manifest
 from penstock.pipeline.output.tables import releases_table
 from penstock.pipeline.run import run
+from tests.tools.experiment_cases import GRID, experiment_in, values
 
 
 @pytest.fixture

@@ -19,8 +19,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
-from ports import free_ports
 from prometheus_client import disable_created_metrics, generate_latest
 
 from penstock.mechanisms.core.noise_keys import new_key_file
@@ -29,6 +27,8 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.monitoring.metrics import MEASURES, ROWS, WINDOWS, Health, RunMetrics, listening, running
 from penstock.pipeline.monitoring.server import health_pages, serve, serve_metrics
+from tests.integration.ports import free_ports
+from tests.tools.checkout import ROOT
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SAMPLE = re.compile(r'(penstock_[a-z_]+)(?:\{([a-z_]+)="([^"\\]*)"\})? (-?[0-9.e+-]+)')

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from checkout import ROOT
-from small_configuration import run_locally as run
 
 from penstock.pipeline.cli.inspect import status_lines
 from penstock.pipeline.cli.main import main
@@ -21,6 +19,8 @@ from penstock.pipeline.monitoring import status
 from penstock.pipeline.monitoring.metrics import MEASURES
 from penstock.pipeline.output.files import LOCK, alone_in
 from penstock.pipeline.runners import local
+from tests.tools.checkout import ROOT
+from tests.tools.small_configuration import run_locally as run
 
 NINE = datetime(2024, 1, 1, 9, tzinfo=UTC).timestamp()
 

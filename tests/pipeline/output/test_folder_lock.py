@@ -8,13 +8,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import deployments
 import pytest
-from ledgers import windows_in
-from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.output.files import LOCK, alone_in
+from tests.tools import deployments
+from tests.tools.ledgers import windows_in
+from tests.tools.small_configuration import run_locally as run
 
 RUNNING = """
 import sys

@@ -15,9 +15,6 @@ from unittest.mock import patch
 import numpy as np
 import polars as pl
 import pytest
-from deployments import LATITUDE, LONGITUDE, configured, sections
-from ledgers import charges_in, ledger_of
-from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline import DONE, STOPPED
@@ -29,6 +26,9 @@ from penstock.pipeline.output.registration import terms_of
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.release import ReleaseLoop
 from penstock.pipeline.reporting.result import Result
+from tests.tools.deployments import LATITUDE, LONGITUDE, configured, sections
+from tests.tools.ledgers import charges_in, ledger_of
+from tests.tools.small_configuration import run_locally as run
 
 HOUR = 3_600_000
 DAY = "2024-01-01T00:00:00Z"

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from small_configuration import published
-from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.plugin import DataError, MissingLibrary, ParameterError
 from penstock.pipeline.config.sections import PubSubOutput
 from penstock.pipeline.output.sinks.messages import PubSub
 from penstock.pipeline.output.writer import sinks_of
+from tests.tools.small_configuration import published
+from tests.tools.small_configuration import run_locally as run
 
 TOPIC, ACCOUNTS = "projects/city-1/topics/footfall", "projects/city-1/topics/accounts"
 TOPICS = f"report: false, pubsub: {{releases: {TOPIC}, accounts: {ACCOUNTS}}}"

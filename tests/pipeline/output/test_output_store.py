@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.io.filesystem import FileMetadata, FileSystem
-from ledgers import charges_in
-from small_configuration import run_locally as run
-from stored_runs import FINITE, WINDOWS, configured
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError, MissingLibrary, ParameterError
 from penstock.pipeline.config.sections import StoreOutput
 from penstock.pipeline.output.sinks.store import Objects, Store, by_window
 from penstock.pipeline.output.writer import RunWriter
+from tests.tools.ledgers import charges_in
+from tests.tools.small_configuration import run_locally as run
+from tests.tools.stored_runs import FINITE, WINDOWS, configured
 
 
 class Closing(io.BytesIO):

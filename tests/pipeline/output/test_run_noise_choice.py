@@ -8,8 +8,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from deployments import configured, sections
-from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.concentrated import gaussian_of, rho_of
 from penstock.mechanisms.core.plugin import ConfigError
@@ -20,6 +18,8 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.releasing.ledger import Ledger
+from tests.tools.deployments import configured, sections
+from tests.tools.small_configuration import run_locally as run
 
 
 def deployment(folder: Path, out: str = "out", n: int = 3, **mechanism: Any) -> dict[str, Any]:

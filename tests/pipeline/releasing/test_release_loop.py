@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledgers import charges_in
-from small_configuration import made_up_events, small_sections
 
 from penstock.mechanisms import get
 from penstock.mechanisms.core.contract import Facts
@@ -21,6 +19,8 @@ from penstock.pipeline.output import registration
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.release import ReleaseLoop
+from tests.tools.ledgers import charges_in
+from tests.tools.small_configuration import made_up_events, small_sections
 
 N_WINDOWS, N_CELLS = 8, 3
 

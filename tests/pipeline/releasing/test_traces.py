@@ -8,8 +8,6 @@ import math
 import numpy as np
 import polars as pl
 import pytest
-from checkout import ROOT
-from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.noise_keys import new_key_file
@@ -22,6 +20,8 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.traces import TraceLoop, gather, points_of, pseudonyms
+from tests.tools.checkout import ROOT
+from tests.tools.small_configuration import run_locally as run
 
 STAYS = {"stay_points": {"distance": 300, "time": "5m"}}
 ADAPTIVE = {"type": "landmark_adaptive", "noise": "planar_laplace", "epsilon": 2.0, "radius": 50}

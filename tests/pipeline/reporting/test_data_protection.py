@@ -9,15 +9,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
-from deployments import configured, sections
-from report_runs import account, experiment_folder, run_folder, trace_folder
 from test_report import Text
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.reporting.data_protection import write_statement
 from penstock.pipeline.run import run
+from tests.tools.checkout import ROOT
+from tests.tools.deployments import configured, sections
+from tests.tools.report_runs import account, experiment_folder, run_folder, trace_folder
 
 
 @pytest.fixture(scope="module")

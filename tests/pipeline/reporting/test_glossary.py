@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from checkout import ROOT
 
 from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.mechanisms.core.plugin import examples_of
 from penstock.pipeline.reporting.accounts import KNOWN, METRIC_TITLES
 from penstock.pipeline.reporting.glossary import SECTIONS, words
+from tests.tools.checkout import ROOT
 
 PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 ROWS = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| ") and "---" not in line]

@@ -15,7 +15,6 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from report_runs import account, experiment_folder, run_folder, trace_folder
 
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.plugin import DataError
@@ -25,6 +24,7 @@ from penstock.pipeline.output.tables import RELEASES, TRUTH
 from penstock.pipeline.reporting.accounts import figures
 from penstock.pipeline.reporting.markup import pack
 from penstock.pipeline.reporting.page import write_report
+from tests.tools.report_runs import account, experiment_folder, run_folder, trace_folder
 
 DTYPES = {"i1": "i1", "i2": "<i2", "i4": "<i4", "f4": "<f4", "f8": "<f8"}
 

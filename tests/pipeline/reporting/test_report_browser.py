@@ -16,7 +16,6 @@ from typing import Any
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from report_runs import account, experiment_folder, run_folder, trace_folder
 
 from penstock.pipeline.config.build import read_plugin
 from penstock.pipeline.output.maps import write_cells, write_outlines
@@ -25,6 +24,7 @@ from penstock.pipeline.reporting.data_protection import write_statement
 from penstock.pipeline.reporting.live import watch
 from penstock.pipeline.reporting.page import write_report
 from penstock.pipeline.spaces.base import Space
+from tests.tools.report_runs import account, experiment_folder, run_folder, trace_folder
 
 pytestmark = pytest.mark.integration
 

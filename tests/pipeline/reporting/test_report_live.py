@@ -8,11 +8,11 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
-from report_runs import run_folder
 
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.reporting.live import LAST_LOOK, watch
+from tests.tools.checkout import ROOT
+from tests.tools.report_runs import run_folder
 
 
 def get(address: str, **headers: str) -> str:

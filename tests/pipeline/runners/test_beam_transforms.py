@@ -16,8 +16,6 @@ from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.window import TimestampedValue
-from engine_state import Bag, Cell, Due
-from ledgers import windows_in
 
 from penstock.mechanisms.core.contract import Release
 from penstock.pipeline.config.plan import ledger_path, make_plan
@@ -44,6 +42,8 @@ from penstock.pipeline.runners.beam.step import ROWS, end_of_input, final_at, ti
 from penstock.pipeline.runners.beam.traces import ReleaseTraces
 from penstock.pipeline.sources.base import EventBlock, Reject
 from penstock.pipeline.sources.stream import Stream
+from tests.tools.engine_state import Bag, Cell, Due
+from tests.tools.ledgers import windows_in
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan

@@ -23,7 +23,6 @@ from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.userstate import get_dofn_specs
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Duration, Timestamp
-from ledgers import charges_in
 
 from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.pipeline.config.plan import Plan, ledger_path, make_plan
@@ -48,6 +47,7 @@ from penstock.pipeline.runners.beam.read import Cursor, CursorCoder, CursorTrack
 from penstock.pipeline.runners.beam.step import end_of_input, final_at
 from penstock.pipeline.sources.base import EventBlock, Reject
 from penstock.pipeline.sources.stream import Stream
+from tests.tools.ledgers import charges_in
 
 CONFIG = """
 name: cluster

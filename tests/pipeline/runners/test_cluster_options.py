@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from small_configuration import published
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError, StateVersionError
 from penstock.pipeline.config.plan import Plan, make_plan
@@ -24,6 +23,7 @@ from penstock.pipeline.runners.flink.jobs import (
 )
 from penstock.pipeline.runners.flink.runner import options_of
 from penstock.pipeline.sources.stream import Stream
+from tests.tools.small_configuration import published
 
 streamed = partial(published, sinks="report: false", streamed=True)
 

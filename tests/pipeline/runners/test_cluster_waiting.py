@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_state import Bag, Cell, Due
-from ledgers import windows_in
 from test_cluster_graph import plan_in
 
 from penstock.pipeline.config.plan import ledger_path
@@ -15,6 +13,8 @@ from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.output.files import parts_folder
 from penstock.pipeline.runners.beam.coders import decode_counts, encode_counts
 from penstock.pipeline.runners.beam.graph import ReleaseWhenDue
+from tests.tools.engine_state import Bag, Cell, Due
+from tests.tools.ledgers import windows_in
 
 
 def test_each_group_is_released_with_its_counts_however_far_ahead_they_came(

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from small_configuration import published
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.config.plan import make_plan
@@ -21,6 +20,7 @@ from penstock.pipeline.runners.shared import live_input
 from penstock.pipeline.sources.reading import kafka
 from penstock.pipeline.sources.reading.offsets import OffsetRange
 from tests.pipeline.sources.test_kafka_offsets import NOON, Topic, source
+from tests.tools.small_configuration import published
 
 
 def streamed(folder: Path):

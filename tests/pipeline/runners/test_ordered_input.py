@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from small_configuration import START, small_sections
 
 from penstock.mechanisms.core.plugin import PenstockError
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting import held
 from penstock.pipeline.counting.held import HeldContributions
 from penstock.pipeline.run import run
+from tests.tools.small_configuration import START, small_sections
 
 HOUR = 3_600_000
 

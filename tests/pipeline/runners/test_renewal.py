@@ -130,10 +130,9 @@ def test_a_renewed_run_goes_on_from_the_savepoint_and_drops_the_one_before(tmp_p
 
 
 def files_plan(folder: Path):
-    from small_configuration import published
-
     from penstock.pipeline.config.plan import make_plan
     from penstock.pipeline.runners.beam import distributed
+    from tests.tools.small_configuration import published
 
     return distributed(make_plan(published(folder, sinks="report: false", streamed=True), folder))
 

@@ -19,9 +19,6 @@ from unittest.mock import patch
 import numpy as np
 import polars as pl
 import pytest
-from killed_run import run_in_a_process
-from ledgers import apart, charges_in, under_nonces_of
-from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError, StateVersionError
@@ -31,6 +28,9 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.releasing import account, release
 from penstock.pipeline.runners import local
+from tests.tools.killed_run import run_in_a_process
+from tests.tools.ledgers import apart, charges_in, under_nonces_of
+from tests.tools.small_configuration import run_locally as run
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 N_WINDOWS = 18

@@ -15,9 +15,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from flink_runs import needs_flink
-from ledgers import charges_in
-from small_configuration import made_up_events, small_sections
 
 from penstock.mechanisms.core.plugin import ConfigError, PenstockError
 from penstock.pipeline import DONE
@@ -30,6 +27,9 @@ from penstock.pipeline.runners.beam import graph
 from penstock.pipeline.runners.beam.graph import has_ended
 from penstock.pipeline.runners.flink.jobs import job_server, latest_checkpoint
 from penstock.pipeline.sources.stream import Stream
+from tests.integration.flink_runs import needs_flink
+from tests.tools.ledgers import charges_in
+from tests.tools.small_configuration import made_up_events, small_sections
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 N_WINDOWS = 12

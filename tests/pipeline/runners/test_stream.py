@@ -14,11 +14,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from small_configuration import grid
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.runners import local
+from tests.tools.small_configuration import grid
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 COLUMNS = {"user": "user", "time": "time", "place": "place"}

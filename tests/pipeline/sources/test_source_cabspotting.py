@@ -8,9 +8,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from source_rows import blocks_of as read
 
 from penstock.pipeline.sources.cabspotting import Cabspotting
+from tests.tools.source_rows import blocks_of as read
 
 FORWARDS = "37.5 -122.25 0 1211018400\n37.75 -122.5 1 1211018460\n"
 BACKWARDS = "37.25 -122.75 1 1211018700\n37.0 -122.0 0 1211018640"

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from source_rows import read
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.sources.foursquare import Foursquare
 from penstock.pipeline.sources.gowalla import Gowalla
+from tests.tools.source_rows import read
 
 GOWALLA = (
     "0\t2010-10-12T00:21:28Z\t40.5\t-73.75\t23261\n"

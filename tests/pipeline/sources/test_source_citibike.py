@@ -9,10 +9,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from source_rows import blocks_of as read
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.sources.citibike import Citibike
+from tests.tools.source_rows import blocks_of as read
 
 OLD = (
     '"tripduration","starttime","stoptime","start station id","start station name","start station latitude",'

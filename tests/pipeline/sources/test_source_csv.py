@@ -17,11 +17,11 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from source_rows import blocks_of as read
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.reading import inputs
+from tests.tools.source_rows import blocks_of as read
 
 HEADER = "user,time,latitude,longitude\n"
 GOOD = "ann,2008-05-17T10:00:00Z,37.5,-122.5\n"

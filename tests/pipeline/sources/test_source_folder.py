@@ -20,8 +20,6 @@ from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.utils.timestamp import Timestamp
-from ledgers import windows_in
-from small_configuration import run_locally as run
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError
@@ -44,6 +42,8 @@ from penstock.pipeline.sources.folder import Folder
 from penstock.pipeline.sources.reading import services
 from penstock.pipeline.sources.reading.file_systems import LocalFiles, RemoteFiles
 from penstock.pipeline.sources.synthetic import Synthetic
+from tests.tools.ledgers import windows_in
+from tests.tools.small_configuration import run_locally as run
 
 START = datetime(2024, 1, 1, tzinfo=UTC).timestamp()
 #: Minute of the event, user, place; by file, with the minute in which it was written.

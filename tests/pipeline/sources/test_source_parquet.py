@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from source_rows import blocks_of as read
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.sources.parquet import Parquet
+from tests.tools.source_rows import blocks_of as read
 
 MOMENT = datetime(2008, 5, 17, 10, tzinfo=UTC)
 MILLISECONDS = 1_211_018_400_000

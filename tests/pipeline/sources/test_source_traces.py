@@ -8,10 +8,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from source_rows import read
 
 from penstock.pipeline.sources.geolife import Geolife
 from penstock.pipeline.sources.tdrive import Tdrive
+from tests.tools.source_rows import read
 
 HEADER = "Geolife trajectory\r\nWGS 84\r\nAltitude is in Feet\r\nReserved 3\r\n0,2,255,My Track,0,0,2,8421376\r\n0\r\n"
 POINT = "39.5,116.25,0,-777,39744.1201851852,2008-10-23,02:53:04"

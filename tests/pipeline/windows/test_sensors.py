@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
-from small_configuration import published, run_locally
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.windows.sensors import Sensors
+from tests.tools.small_configuration import published, run_locally
 
 CELLS = tuple(f"c{i}" for i in range(12))
 
