@@ -17,7 +17,7 @@ from penstock.pipeline.runners.flink import renewal
 from penstock.pipeline.sources.stream import Stream
 from tests.integration.flink_runs import SAME, needs_flink
 
-pytestmark = [pytest.mark.integration, needs_flink]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, needs_flink]
 
 
 def configured(folder: Path, speed: str):

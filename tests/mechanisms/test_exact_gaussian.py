@@ -77,7 +77,8 @@ def test_the_standard_deviation_is_the_share_of_that_by_rho_that_balle_and_wang_
 
 
 @pytest.mark.parametrize(
-    ("n", "epsilon", "delta"), list(itertools.product((1, 2, 3, 12, 40), (0.3, 1.0, 3.0, 10.0, 30.0), (1e-2, 1e-4, 1e-6)))
+    ("n", "epsilon", "delta"),
+    list(itertools.product((1, 2, 3, 12, 40), (0.3, 1.0, 3.0, 10.0, 30.0), (1e-2, 1e-4, 1e-6))),
 )
 def test_the_curve_of_discrete_noise_on_n_counts_keeps_delta(n, epsilon, delta):
     sigma = float(DISCRETE.scale(gaussian_of(epsilon, delta), Sensitivity(n, n)))
