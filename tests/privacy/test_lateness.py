@@ -333,6 +333,9 @@ class Topic(Partitions):
     def partitions(self):
         return [0]
 
+    def topic_id(self):
+        return "id"
+
     def listed(self):
         self.n_asked += 1
         return list(self.rows) if self.answers else None

@@ -428,11 +428,11 @@ def _apart(
 
 
 def _farthest(stretch: NDArray[np.int64], mixing: Array, most: int, order: int) -> NDArray[np.int64]:
-    """Windows of a stretch that move the noisy numbers far, in L1 or L2: those that agree best with one of them."""
+    """Windows of a stretch that move the noisy numbers far, in L1 or L2: the first, or those that agree with one."""
     columns = mixing[:, stretch]
     agreeing = np.sign(columns).T @ columns
     chosen = np.argsort(np.argsort(-agreeing, axis=1, kind="stable"), axis=1) < most
-    chosen &= agreeing > 0
+    chosen = np.vstack([np.arange(len(stretch)) < most, chosen & (agreeing > 0)])
     best = np.argmax(np.linalg.norm(columns @ chosen.T, ord=order, axis=0))
     return np.asarray(stretch[chosen[best]])
 

@@ -73,7 +73,7 @@ STEPS = {
     "ReleaseInOrder/Begin": [],
     "ReleaseInOrder/Start": [],
     "ReleaseInOrder/CountsAndStart": [],
-    "ReleaseInOrder/Release/ParDo(Release)": ["further", "loop", "pending", "ts-due"],
+    "ReleaseInOrder/Release/ParDo(ReleaseWhenDue)": ["further", "loop", "pending", "ts-due"],
     "WriteReleases/Write": [],
     "Account/ForEachAccountant": [],
     "Account/AccountInOrder": ["loop", "waiting"],

@@ -152,6 +152,7 @@ def plan_in(folder, patience: str):
 
 def test_a_run_whose_topic_is_deleted_ends(client, tmp_path, monkeypatch):
     monkeypatch.setattr(Consumer, "_fill", lambda self: None)
+    monkeypatch.setattr(Consumer, "topic_id", lambda self: "id")
     plan = plan_in(tmp_path, "patience: 1ms")
     pieces = kafka.micro_batches(plan.config.source, live_input(plan), {}, 0, MIN_EVENT_TIME, Checkpointed())
     assert next(pieces).block.n_rows == 0  # its two partitions are known
