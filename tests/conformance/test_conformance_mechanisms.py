@@ -13,7 +13,7 @@ from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import examples_of
 from penstock.testing import Subject, cases_of, checks_for
 from penstock.testing.runs import SOURCE
-from tests.tools.mutants import MECHANISM_MUTANTS, NAMED_MUTANTS
+from tests.tools.mutants import MECHANISM_MUTANTS, NAMED_MUTANTS, Mutant
 from tests.tools.plugin_checks import every_example, failing
 
 CASES = [
@@ -93,7 +93,7 @@ def test_mutant_is_caught_by_its_check_whatever_the_seed(mutant, seed):
     kind = type(broken.mechanism)
     own = {f.name: getattr(broken.mechanism, f.name) for f in fields(kind) if f.init}
     base = next(one for one in kind.__mro__ if one.__module__ != kind.__module__)
-    sound = Subject((base if kind.__module__ == "mutants" else kind)(**own), replace(SOURCE, key=key))
+    sound = Subject((base if kind.__module__ == Mutant.__module__ else kind)(**own), replace(SOURCE, key=key))
     [check] = [one for one in checks_for(broken.mechanism) if one.__name__ == mutant.caught_by[0]]
     check(sound)
     with pytest.raises(AssertionError):
