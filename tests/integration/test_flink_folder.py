@@ -59,7 +59,7 @@ class Sender:
     def __init__(self, folder: Path, first: int, last: int) -> None:
         code = (
             f"import sys, time; sys.path[:0] = {sys.path!r}\n"
-            "from pathlib import Path; from test_flink_folder import put\n"
+            "from pathlib import Path; from tests.integration.test_flink_folder import put\n"
             f"for second in range({first}, {last}):\n"
             "    time.sleep(max(0, second + 1 - time.time()))\n"
             f"    put(Path({str(folder)!r}), second)\n"
