@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -364,6 +365,32 @@ def test_one_transform_releases_what_a_run_does(tmp_path):
         assert_that(made["outcomes"], equal_to([outcomes]), "outcomes")
     kept = [path.read_text().splitlines() for path in folder.rglob("*") if path.is_file() and "rejects" in str(path)]
     assert sum(map(len, kept)) == 4
+
+
+def test_rejects_of_a_deployment_hold_no_row(tmp_path):
+    """Neither the output nor an error says who was where; files are the operator's, whatever the umask."""
+    value = sections(tmp_path, mode="deployment", noise_key=str(tmp_path / "noise.key"))
+    del value["seed"], value["utility"]
+    new_key_file(tmp_path / "noise.key")
+    events = [
+        {"user": "ann", "time": START, "place": "market"},
+        {"user": "secret-person", "time": "yesterday", "place": "secret-place"},
+    ]
+    folder = tmp_path / "own"
+    before = os.umask(0o022)
+    try:
+        with beam.Pipeline(runner=IN_PROCESS) as pipeline:
+            made = pipeline | beam.Create(events) | Release(penstock.load(value), folder)
+            rows = made["rejects"] | beam.Map(lambda row: (row["reason"], row["raw"]))
+            assert_that(rows, equal_to([("time cannot be read", None)]))
+    finally:
+        os.umask(before)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert not any(b"secret-" in path.read_bytes() for path in files)
+    assert {path.stat().st_mode & 0o077 for path in files if "operator" in path.parts} == {0}
+    with pytest.raises(penstock.DataError, match="not a tuple") as caught:
+        EventsToBlocks()._block([("secret-person", START)])
+    assert "secret" not in str(caught.value)
 
 
 def test_users_are_text_unless_they_are_declared_whole_numbers():

@@ -39,7 +39,7 @@ def measured(mechanism: Mechanism, facts: Facts) -> Measured:
 
 
 def without_noise(mechanism: Mechanism, counts: NDArray[Any]) -> NDArray[Any]:
-    """What publications would hold without noise, shape (n_windows, n_cells) in and out: the counts, unless it says so.
+    """Return what would be published without noise, (n_windows, n_cells) in and out: the counts, unless it says so.
 
     Examples
     --------

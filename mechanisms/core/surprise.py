@@ -37,7 +37,7 @@ LEAST = 1e-6
 
 
 class Belief(NamedTuple):
-    """What is believed of each cell after a window.
+    """Belief about each cell after a window.
 
     Parameters
     ----------

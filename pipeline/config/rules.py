@@ -530,7 +530,7 @@ def key_follows_mode(mode: str, seed: int | None, noise_key: str | None) -> Iter
 def deployed_output_is_private(
     mode: str, noise_key: str | None, output: Output, mechanism: tuple[ChainStep, ...]
 ) -> Iterator[Finding]:
-    """What lies in the output folder may be handed on; a ledger belongs to an event source, which has one name."""
+    """Files in the output folder may be handed on; a ledger belongs to an event source, which has one name."""
     if mode == "deployment" and output.ledger_source is None:
         expected = "a name for the event source, the same in all deployments over the same events"
         yield Finding(("output", "ledger_source"), None, expected)

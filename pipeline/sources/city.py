@@ -456,7 +456,7 @@ class MarkovPeople(People):
         return np.where(self.restarts(index), anywhere, np.clip(near, 0, self.places.n_places - 1))
 
     def restarts(self, index: int) -> NDArray[np.bool_]:
-        """Who goes anywhere at this step."""
+        """Mark the people who go anywhere at this step."""
         return uniforms(self.seed, Purpose.RESTART, index, self.n_users) < RESTART
 
     @cached_property

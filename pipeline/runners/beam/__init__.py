@@ -35,7 +35,7 @@ BLOCK_ROWS = 100_000
 
 
 def distributed(plan: Plan, n_shards: int = 1) -> Plan:
-    """The same run for workers elsewhere: a folder that all of them understand, users split into shards, small blocks.
+    """Prepare a run for workers elsewhere: a folder that all of them understand, users in shards, small blocks.
 
     ``n_shards``: parts that users are split into while counting; never changes a result.
     """

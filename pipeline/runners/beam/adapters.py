@@ -17,6 +17,7 @@ from apache_beam.typehints.decorators import with_input_types, with_output_types
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.counting.ingest import kept_reject
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.output.checkpoint import plan_in_folder
 from penstock.pipeline.output.tables import releases_table
@@ -97,8 +98,9 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
     def _block(self, events: Iterable[Any]) -> NamedBlock:
         """A block of events; the same events have the same name, which a repeated bundle must keep."""
         rows = list(events)
-        if strange := next((row for row in rows if not isinstance(row, Mapping)), None):
-            raise DataError(f"EventsToBlocks: an event is a mapping with user, time and place; not {strange!r}")
+        kinds = [type(row).__name__ for row in rows if not isinstance(row, Mapping)]
+        if kinds:  # without the event: it names a person, and logs keep errors
+            raise DataError(f"EventsToBlocks: an event is a mapping with user, time and place; not a {kinds[0]}")
         columns = self.columns or [name for name in ("latitude", "longitude", "place") if name in rows[0]]
         name = f"events/{hashlib.sha256(repr(rows).encode()).hexdigest()[:24]}"
         frame = pl.DataFrame(
@@ -175,7 +177,8 @@ class Release(beam.PTransform[Any, Any]):  # type: ignore[misc]
     Returns
     -------
     ``{"rows": …, "rejects": …, "outcomes": …}``, each a PCollection of mappings: the released rows, with the columns of
-    ``public/releases.parquet``; the rows that could not be read, for the operator only; and once, the rows by outcome.
+    ``public/releases.parquet``; the rows that could not be read, as ``operator/rejects.jsonl`` has them; and once, the
+    rows by outcome.
 
     Raises
     ------
@@ -214,14 +217,16 @@ class Release(beam.PTransform[Any, Any]):  # type: ignore[misc]
         used = beam.pvalue.AsSingleton(outcomes)
         return {
             "rows": rows | "AfterAllAreCounted" >> beam.Map(lambda row, _: row, used).with_output_types(_ROW),
-            "rejects": blocks | "Rejects" >> beam.FlatMap(_rejects).with_output_types(_ROW),
+            "rejects": blocks | "Rejects" >> beam.ParDo(_Rejects(plan)).with_output_types(_ROW),
             "outcomes": outcomes,
         }
 
 
-def _rejects(named: NamedBlock) -> list[dict[str, Any]]:
-    """Rejected rows of a block, as lines of ``rejects.jsonl`` have them."""
-    return [reject.as_dict() for reject in named.block.rejects]
+class _Rejects(Step):
+    @redacted
+    def process(self, named: NamedBlock) -> Iterator[dict[str, Any]]:
+        """Emit the rejected rows of a block as ``rejects.jsonl`` has them: of a deployment without what they hold."""
+        yield from (kept_reject(reject, self.plan).as_dict() for reject in named.block.rejects)
 
 
 @with_input_types(Batch)

@@ -275,7 +275,7 @@ def service_of(master: str) -> str | None:
 
 
 def ask(address: str, method: str = "GET", seconds: float = _ANSWER, body: Mapping[str, Any] | None = None) -> Any:
-    """What the service says; nothing where it knows no such job, or has ended it meanwhile; else an `OSError`."""
+    """Return the answer of the service; nothing where it knows no such job, or has ended it; else an `OSError`."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"}, method=method)
     try:
