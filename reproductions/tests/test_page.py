@@ -14,12 +14,10 @@ from penstock.pipeline.experiments.runner import run_experiment
 from reproductions.__main__ import FOLDERS
 from reproductions.page import (
     claims_section,
-    claims_table,
     differences_list,
     experiments_page,
     explained,
     far_figures,
-    main_table,
     measured,
     papers_section,
     published_figures,
@@ -56,11 +54,11 @@ def test_the_papers_figures_get_the_verdict_of_saved_results(tmp_path):
     published = {"measures": ["mae"], "rows": {"a": [1.09], "b": [9.0]}}
     experiments = {"table": {"published": published}, "claims": {}, "later": {}}
     lines = papers_section(tmp_path / "papers.yaml", experiments, tmp_path).splitlines()
-    assert "| 1 | this | **[differs](a.md#b)**: so here |" in lines
-    assert "| 2 | that | **[in part](#table)**: 1 of 2 figures near |" in lines
-    assert "| 3 | claims | [agrees](#claims): 2 of 2 claims agree |" in lines
-    assert "| 4 | more | [not run in full yet](#later) |" in lines
-    assert "| 5 | nothing | no data: no data here |" in lines
+    assert "* 1: this. **[differs](a.md#b)**: so here" in lines
+    assert "* 2: that. **[in part](#table)**: 1 of 2 figures near" in lines
+    assert "* 3: claims. [agrees](#claims): 2 of 2 claims agree" in lines
+    assert "* 4: more. [not run in full yet](#later)" in lines
+    assert "* 5: nothing. No data: no data here" in lines
 
 
 def test_a_list_of_differences():
@@ -78,29 +76,6 @@ def test_a_list_of_differences():
         "* **error: a** (the paper about 9, here 1). |Y| of it",
     ]
     assert differences_list(summary, {}) == []
-
-
-def test_the_main_table_has_the_published_measures_and_hides_only_narrow_intervals():
-    rows = [("mae", 2.0, 1.95, 2.05), ("mre", 2.0, 1.8, 2.2), ("f1", 0.98, 0.9, 1.0)]
-    summary = pl.DataFrame(
-        [{"variant": "a", "measure": m, "n": 3, "mean": x, "low": low, "high": high} for m, x, low, high in rows]
-    )
-    experiment = {"measures": ["mae"], "tables": ["mae", "mre", "f1"]}
-    assert main_table(summary, experiment)[2] == "| a | 2 | 2 ± 0.2 | 0.98 (0.9 to 1) |"
-    published = {"source": "A 2022", "measures": ["mre"], "rows": {"a": [2.5]}}
-    assert main_table(summary, {**experiment, "published": published})[2] == "| a | 2 ± 0.2 (2.5) |"
-
-
-def test_the_main_table_of_a_sweep_has_the_first_measure():
-    summary = pl.DataFrame(
-        [
-            {"variant": "a", "epsilon": e, "measure": m, "n": 3, "mean": x, "low": None, "high": None}
-            for m, e, x in (("mae", 1, 4.0), ("mae", 2, 2.0), ("f1", 1, 0.5), ("f1", 2, 0.6))
-        ]
-    )
-    experiment = {"measures": ["mae", "f1"], "tables": ["mae", "f1"], "labels": {"mae": "error"}}
-    lines = main_table(summary, experiment)
-    assert lines == ["Error, by epsilon:", "", "| variant | 1 | 2 |", "|---|---|---|", "| a | 4 | 2 |", ""]
 
 
 def test_claims_on_figures_of_the_published_table_are_named_with_their_verdict():
@@ -121,32 +96,36 @@ def test_claims_on_figures_of_the_published_table_are_named_with_their_verdict()
         | {"verdict": verdict}
         for verdict in verdicts
     ]
-    lines = claims_section(pl.DataFrame(rows), experiment)
-    assert lines[0] == "Claimed within 10 % or 0.02 of the table, agrees: error at a."
-    assert lines[2] == "Claimed within 10 % or 0.02 of the table, **differs**: error at b."
-    assert [line for line in lines if line.startswith("| it is so")] == ["| it is so | 0.9 to 1.1 | 1 | agrees |"]
+    assert claims_section(pl.DataFrame(rows), experiment) == [
+        "2 of 3 claims agree:",
+        "",
+        "* **differs**: error at b, as published (0.9 to 1.1): 1",
+        "",
+    ]
 
 
 def test_claims_show_their_limits_and_the_interval_of_what_does_not_agree():
     claims = pl.DataFrame(
         {
-            "says": ["one", "two", "three"],
-            "source": ["A 2022", "A 2022", "the aim"],
-            "at_least": [0.9, None, 1.0],
-            "at_most": [1.1, 1.0, None],
-            "value": [1.0, 1.01, 1.5],
-            "low": [0.99, 0.99, 1.1],
-            "high": [1.01, 1.03, 1.9],
-            "verdict": ["agrees", "too close to tell", "agrees"],
+            "says": ["one", "two", "three", "four"],
+            "source": ["A 2022", "A 2022", "the aim", "the aim"],
+            "at_least": [0.9, None, 1.0, None],
+            "at_most": [1.1, 1.0, None, 1.0],
+            "value": [1.0, 1.01, 1.5, 2.0],
+            "low": [0.99, 0.99, 1.1, 1.99],
+            "high": [1.01, 1.03, 1.9, 2.01],
+            "verdict": ["agrees", "too close to tell", "agrees", "differs"],
         }
     )
-    lines = claims_table(claims)
-    assert lines[0] == "Claims, by A 2022 unless another is named:"
-    assert lines[4:7] == [
-        "| one | 0.9 to 1.1 | 1 | agrees |",
-        "| two | ≤ 1 | 1.01 (0.99 to 1.03) | **too close to tell** |",
-        "| three (the aim) | ≥ 1 | 1.5 (1.1 to 1.9) | agrees |",
+    experiment = {"expected": [{"source": source} for source in claims["source"]]}
+    assert claims_section(claims, experiment) == [
+        "2 of 4 claims agree:",
+        "",
+        "* **too close to tell**: two (≤ 1): 1.01 (0.99 to 1.03)",
+        "* **differs**: four (≤ 1): 2",
+        "",
     ]
+    assert claims_section(claims[:1], {"expected": experiment["expected"][:1]}) == ["1 of 1 claims agrees.", ""]
 
 
 CLAIMED = sorted(path.name.removesuffix("-expected.csv") for path in RESULTS.glob("*-expected.csv"))
@@ -167,11 +146,11 @@ def test_saved_claims_are_those_of_the_experiment_files_with_the_verdict_that_fo
         assert (row["at_least"], row["at_most"]) == (stated.at_least, stated.at_most)
         assert row["verdict"] == verdict(stated, row["value"], row["low"], row["high"])
         assert row["verdict"] == "agrees" or f"**{row['verdict']}**" in section
-        if f"| {row['says']} " not in section:  # then it is on a figure that stands in the table
+        if row["verdict"] != "agrees" and f"**: {row['says']} (" not in section:  # then it is on a published figure
             setting = str(claim["where"]["variant"])
             assert (setting, claim["measure"]) in figures
             assert "over" not in claim
-            assert f"{labels[claim['measure']]} at {setting}" in section
+            assert f"{labels[claim['measure']]} at {setting}, as published" in section
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -221,9 +200,8 @@ def test_saved_results_become_a_section_of_the_page(tmp_path):
     (tmp_path / "f.yaml").write_text(GRID.replace("name: e", "name: f"))
     page = experiments_page([tmp_path / "e.yaml", tmp_path / "f.yaml"], tmp_path)
     assert "## e\n\nwhich" in page
-    assert "| variant | 1 | 9 |" in page
-    assert "| impossible (nobody) | ≤ -1 |" in page
-    assert "[e.csv](results/e.csv), [e-expected.csv](results/e-expected.csv)" in " ".join(page.split())
+    assert "* **differs**: impossible (≤ -1): " in page
+    assert "[means](results/e.csv), [claims](results/e-expected.csv)" in " ".join(page.split())
     assert page.endswith("No full run is saved.\n")
 
 
