@@ -93,7 +93,7 @@ class ConditionalInferential(TracePrior, Accountant):
     """
 
     radius: float = parameter(
-        1.0, doc="how far apart the hypotheses about a secret point may be", above=0, unit="metres"
+        1.0, doc="largest distance of the hypotheses about a secret point", above=0, unit="metres"
     )
     block: int = parameter(25, doc="last points that are treated exactly", at_least=1)
     interval: float | None = parameter(None, doc="promised least time between later releases", above=0, unit="seconds")

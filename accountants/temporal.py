@@ -83,7 +83,7 @@ class Temporal(Accountant):
     prices_links: ClassVar[bool] = False
     reads: ClassVar[tuple[str, ...]] = ("landmarks",)
 
-    correlation: KnownCorrelation | None = parameter(None, doc="how people move, as the adversary knows it")
+    correlation: KnownCorrelation | None = parameter(None, doc="correlation that the adversary knows")
     classes: tuple[UserClass, ...] = parameter((), doc="classes of people with correlations of their own")
     lag: int = parameter(1000, doc="releases open for revision", at_least=1)
     largest_epsilon: float | None = parameter(None, doc="bound on the ε of any release", above=0, unit="nats")

@@ -48,7 +48,7 @@ class CrowdBlending(Mechanism):
     SuppressSmall(threshold=5)
     """
 
-    threshold: int = parameter(doc="how many people make a crowd", at_least=1)
+    threshold: int = parameter(doc="number of people that make a crowd", at_least=1)
     epsilon: float | None = parameter(
         None, doc="budget of the noise on smaller counts; unset: they are suppressed", above=0, unit="nats"
     )

@@ -77,8 +77,10 @@ class LandmarkAdaptive(LandmarkSchedule):
         at_most=1,
     )
     least_rate: float = parameter(0.05, doc="sampling rate below which it never falls", at_least=0, at_most=1)
-    sampler: str = parameter("paper", doc="how the sampling rate follows the releases", choices=("paper", "drift"))
-    calibration: str = parameter("expected", doc="what a small change is", choices=("expected", "paper"))
+    sampler: str = parameter(
+        "paper", doc="rule by which the sampling rate follows the releases", choices=("paper", "drift")
+    )
+    calibration: str = parameter("expected", doc="threshold of a small change", choices=("expected", "paper"))
     adaptive: ClassVar[bool] = True
     first: ClassVar[dict[str, Any]] = LandmarkSchedule.first | {
         "bonus": 0.0,

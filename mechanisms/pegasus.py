@@ -77,9 +77,7 @@ class Pegasus(Mechanism):
     threshold: float = parameter(5.0, doc="deviation up to which windows are alike, in units of C/ε", at_least=0)
     longest: int = parameter(24, doc="most windows that can be alike", at_least=2, unit="windows")
     noise: str = parameter("discrete_laplace", doc="noise family", choices=families("counts", "epsilon"))
-    smoothing: str = parameter(
-        "none", doc="what is released of the noisy counts that are alike", choices=("none", "median", "mean")
-    )
+    smoothing: str = parameter("none", doc="value released for a group of windows", choices=("none", "median", "mean"))
 
     @classmethod
     def examples(cls) -> tuple[Pegasus, ...]:

@@ -45,7 +45,7 @@ class Sampling(EventStep):
     """
 
     rate: float = parameter(doc="probability with which a membership is counted", above=0, at_most=1)
-    unit: str = parameter("membership", doc="what is kept or dropped as one", choices=UNITS)
+    unit: str = parameter("membership", doc="unit that is kept or dropped", choices=UNITS)
 
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]

@@ -48,7 +48,9 @@ class SuppressUnpopular(CountsOfBlock):
     fraction: float = parameter(doc="share of the least popular cells and windows", at_least=0, at_most=1)
     block: int = parameter(doc="windows that are compared and released together", at_least=1)
     where: str = parameter(
-        "either", doc="what shows 0: unpopular cells and unpopular windows, or what is both", choices=("either", "both")
+        "either",
+        doc="counts set to 0: those of unpopular cells and windows, or of both at once",
+        choices=("either", "both"),
     )
 
     @property

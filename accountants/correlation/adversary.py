@@ -81,10 +81,10 @@ class KnownCorrelation(Checked):
     chain: Walk | None = parameter(None, doc="a walk on a line of places")
     learned: str | None = parameter(None, kind="path", doc="file that `penstock learn` wrote")
     estimate: str | None = parameter(None, choices=("first",), doc="learn from the first windows of the run's stream")
-    windows: int | None = parameter(None, at_least=2, doc="how many windows to learn from")
+    windows: int | None = parameter(None, at_least=2, doc="windows to learn from")
     of: str = parameter("users", choices=("users", "cells"), doc="states: a person's cell, or in one cell or not")
     smoothing: float = parameter(0.1, at_least=0, doc="steps added to each count: 0 makes the unseen impossible")
-    unseen: bool = parameter(False, doc="whether not being seen is a place of its own (of: users)")
+    unseen: bool = parameter(False, doc="count not being seen as a place (of: users)")
     stationary: bool = parameter(True, doc="derive a direction that is not given by Bayes' rule")
 
     def __post_init__(self) -> None:
@@ -107,8 +107,8 @@ class KnownCorrelation(Checked):
 class UserClass(Checked):
     """People who move alike, with a correlation of their own: a subject of the accountant."""
 
-    name: str = parameter(doc="what the class is called in the rows")
-    correlation: KnownCorrelation = parameter(doc="how people of this class move")
+    name: str = parameter(doc="name of the class in the rows")
+    correlation: KnownCorrelation = parameter(doc="correlation of people of this class")
 
     def __post_init__(self) -> None:
         super().__post_init__()

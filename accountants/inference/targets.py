@@ -62,14 +62,14 @@ class KnownPrior(Checked):
     estimate: str | None = parameter(None, choices=("first",), doc="learn from the first windows of the run's stream")
     chain: Line | None = parameter(None, doc="a walk on a line of cells")
     learned: str | None = parameter(None, kind="path", doc="file that `penstock learn` wrote")
-    windows: int | None = parameter(None, at_least=2, doc="how many windows to learn and to draw targets from")
-    top: int | None = parameter(None, at_least=1, doc="how many of the most visited cells are places of their own")
+    windows: int | None = parameter(None, at_least=2, doc="windows to learn and to draw targets from")
+    top: int | None = parameter(None, at_least=1, doc="number of most visited cells that are places; the rest is one")
     min_windows: int = parameter(1, at_least=1, doc="windows a person must be seen in to become a target")
     smoothing: float = parameter(0.1, above=0, doc="total weight of the moves added to each row: no move is ruled out")
     towards: str = parameter(
         "own",
         choices=("own", "uniform", "population"),
-        doc="added moves: to places by one's own visits, to any place alike, or as people in general move",
+        doc="added moves: to one's own places by visits, to all alike, or as the population moves",
     )
     initial: str = parameter("stationary", choices=("stationary", "empirical"), doc="where the walk begins")
 

@@ -27,12 +27,12 @@ class Game(Checked):
 
     targets: int | None = parameter(
         None,
-        doc="people attacked, a third of each mobility group; unset: 30, fewer (at least 6) where aggregates are large",
+        doc="people attacked, a third of each mobility group; unset: 30, at least 6 where aggregates are large",
         at_least=3,
     )
     samples: int = parameter(1000, doc="labelled aggregates of each target", at_least=8)
-    prior: str = parameter("subset", doc="what the adversary knows", choices=PRIORS)
-    attack: str = parameter("pca", doc="how she decides", choices=ATTACKS)
+    prior: str = parameter("subset", doc="knowledge of the adversary", choices=PRIORS)
+    attack: str = parameter("pca", doc="decision of the adversary", choices=ATTACKS)
     known: float = parameter(0.2, doc="prior subset: share of the people whom she knows", above=0, at_most=1)
     challenges: str = parameter(
         "known",

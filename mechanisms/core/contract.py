@@ -401,7 +401,7 @@ class Generalization(EventStep):
     """Base of the two steps that coarsen memberships before they are counted; none is dropped."""
 
     spread: str = parameter(
-        "copy", doc="what each fine cell or window shows: the coarse count, or an even share of it", choices=SPREADS
+        "copy", doc="value of each fine cell or window: the coarse count, or an even share of it", choices=SPREADS
     )
 
     def keep(

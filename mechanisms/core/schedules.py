@@ -451,8 +451,8 @@ class BudgetSchedule(Scheduled):
     noise: str = parameter(AUTO, doc="noise family; auto: the one with less noise", choices=(AUTO, *families("counts")))
     accounting: str | None = parameter(
         None,
-        doc="what (ε, δ) is divided as: rho, or gaussian, which is exact where all noise of a ledger is Gaussian; "
-        "unset: the one with less noise",
+        doc="measure that (ε, δ) is divided in: rho, or gaussian (exact where all noise of a ledger is "
+        "Gaussian); unset: the one with less noise",
         choices=(RHO, GAUSSIAN),
     )
 
@@ -603,7 +603,7 @@ class TraceSchedule(BudgetSchedule):
     )
     radius: float | None = parameter(
         None,
-        doc="on traces: distance at which two points are told apart at a cost of epsilon or rho; unset: 1",
+        doc="on traces: distance of two points that cost epsilon or rho to tell apart; unset: 1",
         above=0,
     )
 

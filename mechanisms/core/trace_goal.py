@@ -64,7 +64,7 @@ class TracePrior(Checked):
     nugget: float = parameter(
         0.0, doc="variance that a position shares with no other", at_least=0, unit="square metres"
     )
-    secrets: str = parameter("singletons", doc="which points are secret together", choices=FAMILIES)
+    secrets: str = parameter("singletons", doc="points that are secret together", choices=FAMILIES)
     width: int = parameter(2, doc="points of a sliding block", at_least=1)
     order: float = parameter(2.0, doc="order of the Rényi divergence", at_least=1)
 

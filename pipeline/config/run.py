@@ -27,53 +27,51 @@ from penstock.pipeline.windows.sensors import Sensors
 class RunConfig(Checked):
     """Everything that decides what a run does."""
 
-    name: str = parameter(doc="what the run is called in reports")
+    name: str = parameter(doc="name of the run in reports")
     mode: Literal["simulation", "deployment"] = parameter(
         "simulation", doc="deployment: secret noise key, no truth, and nothing public is taken from private data"
     )
     seed: int | None = parameter(
         None, at_least=0, doc="seed of a simulation's noise (unset: 0); refused in a deployment"
     )
-    noise_key: str | None = parameter(
-        None, kind="key", doc="secret of a deployment's noise: a key file, or env: and the name of a variable"
-    )
+    noise_key: str | None = parameter(None, kind="key", doc="secret of a deployment's noise")
     source: Source = parameter(doc="where events come from, and which time range of them is released")
     space: Space = parameter(doc="the public, fixed list of cells")
-    sensors: Sensors = parameter(factory=Sensors, doc="which cells publish in which window")
-    windows: Windows = parameter(doc="how event time is cut")
-    bounding: Bounding = parameter(factory=Bounding, doc="how much one user may contribute")
+    sensors: Sensors = parameter(factory=Sensors, doc="cells that publish, window by window")
+    windows: Windows = parameter(doc="division of event time")
+    bounding: Bounding = parameter(factory=Bounding, doc="bounds on one user's contributions")
     landmarks: Landmarks | None = parameter(None, doc="windows that are significant to everybody, publicly known")
     budget_period: int | None = parameter(
         None, kind="duration", above=0, doc="time after which a landmark budget is renewed; unset: never"
     )
-    mechanism: tuple[ChainStep, ...] = parameter(doc="what is released: steps on events, then one that releases")
-    accountants: tuple[Accountant, ...] = parameter((), doc="who keeps the books")
+    mechanism: tuple[ChainStep, ...] = parameter(doc="steps on events, then one that releases, then post-processing")
+    accountants: tuple[Accountant, ...] = parameter((), doc="accountants of the loss")
     utility: tuple[str, ...] = parameter(
         (),
         kind="metric",
-        doc="metrics of released against true counts (simulation only); unset in a simulation: mae, relative_mae, "
-        "variance_explained, skill, skill_last; of traces: mae",
+        doc="metrics of released against true counts (simulation only); unset: mae, relative_mae, "
+        "variance_explained, skill, skill_last; of traces mae",
     )
-    output: Output = parameter(doc="what is written, and where")
+    output: Output = parameter(doc="folder, files, ledger and sinks")
     on_exhausted: Literal["stop", "repeat"] | None = parameter(
         None,
-        doc="when a budget would be exceeded: stop the run (exit code 3), or go on with refused rows; unset: stop, but "
-        "repeat on a cluster, where a failed job would only be started again",
+        doc="when a budget would be exceeded: stop (exit code 3), or go on with refused rows; unset: stop, "
+        "on a cluster repeat",
     )
     allow_no_guarantee: bool = parameter(False, doc="let a deployment release through a mechanism without guarantee")
     looked_at_data: bool | None = parameter(
         None,
-        doc="whether values here were taken from a look at the data, as penstock init does; a deployment refuses true",
+        doc="values were taken from a look at the data, as penstock init does; a deployment refuses true",
     )
     allow_empty: bool | None = parameter(
         None,
-        doc="release empty counts where no row of the input can be used, so that no one learns from a missing release "
-        "that no one was there; unset: exit 1, since the configuration is probably wrong",
+        doc="release empty counts where no row can be used, so that a missing release tells nothing; unset: "
+        "exit code 1",
     )
     typical_count: float | None = parameter(
         None,
         above=0,
-        doc="people in a cell and window on average, from what is publicly known: the error to expect is set beside it",
+        doc="mean count of a cell and window, from public knowledge, to set the expected error beside",
     )
     plugins: tuple[str, ...] = parameter(
         (), kind="path", doc="folders with further plug-ins, in sub-folders mechanisms, accountants, sources, …"

@@ -17,7 +17,22 @@ from penstock.pipeline.config.sections import UNIONS, plugins_of
 # Reference of all keys, as Markdown.
 
 MARKER = "<!-- reference -->"
-_HEADER = "| key | must be | default | meaning |\n|---|---|---|---|\n"
+#: Words of a message, and how the reference writes them.
+_BRIEF = {
+    "a duration such as 10m, 1h30m or 7d": "duration",
+    "a time such as 2008-05-19T00:00:00Z": "time",
+    "an existing file or folder": "path",
+    "a whole number": "integer",
+    "a number": "number",
+    "a list, each entry ": "list of ",
+    "a section, each value ": "section of ",
+    "true or false": "boolean",
+    "one of ": "",
+    "at least ": "≥",
+    "above ": ">",
+    "at most ": "≤",
+    "below ": "<",
+}
 #: A key that this many plug-ins of a kind share is written once for all of them.
 _SHARED_BY = 3
 
@@ -25,29 +40,30 @@ _SHARED_BY = 3
 def reference_markdown() -> str:
     """Return every section and plug-in with its keys: what each must be, its default and its meaning.
 
-    >>> print(reference_markdown()[:14])
+    >>> print(reference_markdown()[:37])
     ### A run
     <BLANKLINE>
-    | k
+    * `name` (text, required)
     """
     parts = ["### A run\n\n" + _table(RunConfig)]
-    for field in fields_of(RunConfig):
-        for section in filter(is_section, alternatives(field.hint)):
-            if section not in UNIONS:
-                parts.append(f"### `{field.key}`\n\n{_summary(section)}\n\n{_table(section)}")
     known: set[type] = set()
+
+    def add(sections: dict[type, str], level: str) -> None:
+        for section, key in sections.items():
+            if section not in known:
+                parts.append(f"{level} `{key}`\n\n{_summary(section)}\n\n{_table(section)}")
+                known.add(section)
+
+    add(_inside(RunConfig), "###")
     for registry in UNIONS.values():
         shared = _shared(plugins_of(registry).values())
         if shared:
-            parts.append(f"### {registry.kind}: keys of several types\n\n{_HEADER}{''.join(shared.values())}")
+            parts.append(f"### {registry.kind}: keys of several types\n\n{''.join(shared.values())}")
         for name, plugin in plugins_of(registry).items():
             parts.append(
                 f"### {registry.kind} `{name}`\n\n{_summary(plugin)}\n\n{_plugin_table(plugin, shared, registry.kind)}"
             )
-            for section, key in _inside(plugin).items():
-                if section not in known:
-                    parts.append(f"#### `{key}`\n\n{_summary(section)}\n\n{_table(section)}")
-                    known.add(section)
+            add(_inside(plugin), "####")
     return "\n".join(parts)
 
 
@@ -82,31 +98,43 @@ def _plugin_table(plugin: type, shared: dict[str, str], kind: str) -> str:
     rows = {field.key: _row(field) for field in fields_of(plugin)}
     particular = {key: row for key, row in rows.items() if shared.get(key) != row}
     elsewhere = ", ".join(f"`{key}`" for key in rows if key not in particular)
-    also = f"[Of several types](#{kind}-keys-of-several-types): {elsewhere}.\n" if elsewhere else ""
-    table = _HEADER + "".join(particular.values()) if particular else ""
-    return "\n".join(filter(None, (also, table))) or "No keys.\n"
+    also = f"* [As in others](#{kind}-keys-of-several-types): {elsewhere}.\n" if elsewhere else ""
+    return "".join(particular.values()) + also or "No keys.\n"
 
 
 def _table(cls: type) -> str:
-    fields = fields_of(cls)
-    return _HEADER + "".join(map(_row, fields)) if fields else "No keys.\n"
+    return "".join(map(_row, fields_of(cls))) or "No keys.\n"
 
 
 def _row(field: Field) -> str:
-    cells = (f"`{field.key}`", expected(field.hint, field.declared, UNIONS), _default(field), field.declared.doc)
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+    about = f"{_kind(field)}{_default(field)}"
+    return f"* `{field.key}` ({about}): {field.declared.doc}\n"
+
+
+def _kind(field: Field) -> str:
+    """Return what a value must be, in brief; for a section, where its keys are."""
+    kinds = []
+    for hint in alternatives(field.hint):
+        member = typing.get_args(hint)[0] if is_tuple(hint) else hint
+        if is_section(member) or member in UNIONS:
+            where = f"[section](#{field.key})" if member not in UNIONS else "section with a type"
+            kinds.append(f"list of {where}" if is_tuple(hint) else where)
+        elif hint is not type(None):
+            kinds.append(expected(hint, field.declared, UNIONS))
+    kind = " or ".join(kinds)
+    for words, brief in _BRIEF.items():
+        kind = kind.replace(words, brief)
+    return kind
 
 
 def _default(field: Field) -> str:
     """Return a default as it would be written; nothing for one that means "not given"."""
     value: Any = field.default
     if value is MISSING:
-        return "*required*"
+        return ", required"
     if value is None or value == () or value == {} or is_section(type(value)):
         return ""
-    if isinstance(value, bool):
-        return f"`{value}`".lower()
-    return f"`{show(value, field.declared)}`"
+    return f", default `{str(value).lower() if isinstance(value, bool) else show(value, field.declared)}`"
 
 
 def with_reference(page: str) -> str:

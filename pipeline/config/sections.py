@@ -85,13 +85,10 @@ class StoreOutput(Checked):
     'gs://bucket/footfall'
     """
 
-    path: str = parameter(
-        doc="folder for this run alone: gs://, s3://, hdfs:// or azfs://, or an absolute path of a disk"
-    )
+    path: str = parameter(doc="folder for this run alone (gs://, s3://, hdfs://, azfs://) or an absolute path")
     options: dict[str, str] = parameter(
         factory=dict,
-        doc="options of the file system as Beam calls them, such as s3_endpoint_url and hdfs_host; secrets as env: or "
-        "file:",
+        doc="Beam's options of the file system, such as s3_endpoint_url; secrets as env: or file:",
     )
 
     def __post_init__(self) -> None:
@@ -162,50 +159,50 @@ class Output(Checked):
     outlines: str | None = parameter(
         None,
         kind="path",
-        doc="GeoJSON or GeoParquet file of polygons or lines, drawn on the maps; a simplified copy is published",
+        doc="GeoJSON or GeoParquet outlines for the maps; a simplified copy is published",
     )
     rejects: Literal["raw", "places"] | None = parameter(
         None,
-        doc="rejected rows: kept as they are (a simulation's default), or only where they were and why",
+        doc="rejected rows: kept whole (a simulation's default), or only their places and reasons",
     )
     ledger: str | None = parameter(
         None,
         kind="output",
-        doc="ledger file of a deployment, shared by all over the same events; unset: named after ledger_source, in "
-        "penstock/ledgers under XDG_STATE_HOME or ~/.local/state (on a cluster it has to be named)",
+        doc="ledger file of a deployment, shared by all over the same events; unset: "
+        "penstock/ledgers/<ledger_source> under XDG_STATE_HOME or ~/.local/state (required on a cluster)",
     )
     ledger_budget: float | None = parameter(
         None,
         above=0,
         unit="nats",
-        doc="ε (ρ for Gaussian noise) that all deployments on the ledger may cost one person together in a period, or "
-        "in a span; unset: what the first one promises by itself",
+        doc="most that all deployments on the ledger may cost one person in a period or span, as ε (ρ for "
+        "Gaussian noise); unset: the first one's own promise",
     )
     ledger_span: int | None = parameter(
         None,
         kind="duration",
         above=0,
         unit="ms",
-        doc="length of the stretch of time that the ledger's budget protects, a number of windows; unset: the unit of "
+        doc="length of the stretch that the ledger's budget protects, in whole windows; unset: the unit of "
         "the first run's mechanism",
     )
     ledger_source: str | None = parameter(
         None, doc="name of the event source that the ledger is about; required in a deployment"
     )
     new_ledger: bool = parameter(
-        False, doc="begin another ledger over an event source that has one; what both cost together is then unknown"
+        False, doc="begin another ledger over a source that has one; their total cost is then unknown"
     )
     delay: int = parameter(
         0,
         kind="duration",
         at_least=0,
         unit="ms",
-        doc="how long after its window is final a release of a stream leaves, however long it took to make: more than "
-        "it takes, or when it leaves tells how much there was to count",
+        doc="fixed time from a final window to its release, on streams; shorter than the work takes, the "
+        "moment of release tells how much there was to count",
     )
     kafka: KafkaOutput | None = parameter(None, doc="topics that releases and public accounts are sent to as well")
     store: StoreOutput | None = parameter(
-        None, doc="folder of an object store, or of any file system of Beam, that public files are copied to"
+        None, doc="folder of an object store or file system of Beam that public files are copied to"
     )
     pubsub: PubSubOutput | None = parameter(None, doc="topics of Pub/Sub that releases and accounts are sent to")
 

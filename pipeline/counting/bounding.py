@@ -42,20 +42,18 @@ class Bounding(Checked):
     'hash'
     """
 
-    max_cells: int | None = parameter(
-        None, at_least=1, doc="cells of one window that one user can add 1 to; unset: all cells of the space"
-    )
+    max_cells: int | None = parameter(None, at_least=1, doc="cells of a window that one user adds 1 to; unset: all")
     keep: str = parameter(
-        "hash", choices=("hash", "first", "last", "most_frequent"), doc="which cells are kept where a user has more"
+        "hash", choices=("hash", "first", "last", "most_frequent"), doc="choice of the cells kept where a user has more"
     )
     max_windows: int | None = parameter(None, at_least=1, doc="windows of a block that one user counts in; unset: all")
     max_block_cells: int | None = parameter(
-        None, at_least=1, doc="cells that one user counts in over all windows of a block; unset: no further bound"
+        None, at_least=1, doc="cells that one user counts in over a block; unset: no further bound"
     )
     max_per_period: int | None = parameter(
         None,
         at_least=1,
-        doc="memberships (cell × window) of one user that count in a budget period, the earliest first; unset: all",
+        doc="memberships (cell × window) of one user in a budget period, the earliest first; unset: all",
     )
 
     def __post_init__(self) -> None:

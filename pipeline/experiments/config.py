@@ -26,9 +26,9 @@ class FigureSpec(Checked):
     type: Literal["line", "scatter", "box"] = parameter(
         doc="means with their interval against x; one point a setting; spread over seeds"
     )
-    x: str = parameter(doc="what the horizontal axis shows: what varies; in a scatter a measure")
+    x: str = parameter(doc="quantity on the horizontal axis: one that varies; in a scatter a measure")
     y: str = parameter(doc="the measure that the vertical axis shows")
-    by: str | None = parameter(None, doc="what the colours distinguish")
+    by: str | None = parameter(None, doc="quantity that colours distinguish")
     where: dict[str, Any] = parameter(factory=dict, doc="only settings with these values")
     title: str | None = parameter(None, doc="heading; unset: none")
     log_x: bool = parameter(False, doc="logarithmic horizontal axis")
@@ -60,7 +60,7 @@ class Expectation(Checked):
     """
 
     says: str = parameter(doc="the claim in words")
-    source: str = parameter(doc="who says so")
+    source: str = parameter(doc="source of the claim")
     measure: str = parameter(doc="name of a measure")
     where: dict[str, Any] = parameter(factory=dict, doc="settings that the claim is about")
     over: dict[str, Any] | None = parameter(None, doc="settings that they are compared with, as a ratio")
@@ -122,12 +122,12 @@ class Choose(Checked):
 class ExperimentHeader(Checked):
     """Fields of every kind of experiment."""
 
-    name: str = parameter(doc="what the experiment is called; its results are saved under this name")
-    question: str = parameter(doc="what it shall answer, in a sentence or two")
+    name: str = parameter(doc="name of the experiment and of its saved results")
+    question: str = parameter(doc="question, in a sentence or two")
     setting: str | None = parameter(
         None, doc="under which conditions, in words: data, guarantee, what is not comparable"
     )
-    conclusion: str | None = parameter(None, doc="what a full run has shown, in words, for the documentation")
+    conclusion: str | None = parameter(None, doc="result of a full run in words, for the documentation")
     output: str | None = parameter(None, kind="output", doc="folder to write; unset: runs/experiments/<name>")
 
 
@@ -136,16 +136,16 @@ class ExperimentConfig(ExperimentHeader):
     """A sweep without its base configuration and grid."""
 
     seeds: int | tuple[int, ...] = parameter(
-        1, doc="how many seeds (1, 2, …), or a list of them; every setting runs with every seed"
+        1, doc="number of seeds (1, 2, …), or a list; every setting runs with each"
     )
     group_size: int | None = parameter(
-        None, at_least=1, doc="people of a run: a random group, drawn by the seed among all; unset: everybody"
+        None, at_least=1, doc="people of a run, a random group drawn by the seed; unset: everybody"
     )
-    measures: tuple[str, ...] = parameter(doc="what is kept: metrics, accountant/name, or module:function")
+    measures: tuple[str, ...] = parameter(doc="measures to keep: metrics, accountant/name, or module:function")
     attack: Game | None = parameter(None, doc="game of the measures attack/…; unset: its defaults")
-    labels: dict[str, str] = parameter(factory=dict, doc="what figures and tables call measures and what varies")
+    labels: dict[str, str] = parameter(factory=dict, doc="names of measures and settings in figures and tables")
     figures: tuple[FigureSpec, ...] = parameter((), doc="pictures of the results; they need the extra penstock[plot]")
-    expected: tuple[Expectation, ...] = parameter((), doc="what is expected, and by whom")
+    expected: tuple[Expectation, ...] = parameter((), doc="expected results and their sources")
     choose: Choose | None = parameter(None, doc="advice: limits, and what is best within them")
     confidence: float = parameter(0.95, above=0, below=1, doc="level of intervals over seeds")
 

@@ -235,8 +235,8 @@ class FileSource(Source):
         kind="duration",
         at_least=0,
         unit="ms",
-        doc="how much earlier a row may be than one above it, or in a file before by name; unset: any order. 0s for "
-        "rows in the order of time, 1d for a file a day: with --runner local memory then does not grow with the input",
+        doc="largest step back in time from row to row, files in order of name; unset: any order. With 0s "
+        "(sorted) or 1d (a file a day) memory does not grow with the input under --runner local",
     )
 
     def from_start(self) -> FileSource:
@@ -327,9 +327,9 @@ class LiveSource(Source):
     #: Whether its blocks say which offsets they are of, so that `unread` can tell what was lost on the way.
     has_offsets = False
 
-    disorder: int = parameter(0, kind="duration", at_least=0, unit="ms", doc="how far the watermark stays behind")
+    disorder: int = parameter(0, kind="duration", at_least=0, unit="ms", doc="delay of the watermark")
     checkpoint: int = parameter(
-        10_000, kind="duration", at_least=0, unit="ms", doc="how often the state is written down for --resume"
+        10_000, kind="duration", at_least=0, unit="ms", doc="time between checkpoints for --resume"
     )
 
     @property

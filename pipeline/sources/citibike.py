@@ -66,7 +66,7 @@ class Citibike(TextSource):
     False
     """
 
-    events_of: str = parameter("both", choices=("start", "end", "both"), doc="which ends of a trip are events")
+    events_of: str = parameter("both", choices=("start", "end", "both"), doc="ends of a trip that are events")
 
     patterns = ("*tripdata*.csv",)
     bytes_per_row = 180

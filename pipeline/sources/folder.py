@@ -90,17 +90,17 @@ class Folder(LiveSource):
 
     on_services = True
 
-    of: Source = parameter(doc="how files are read, and the folder that they come to; such as csv or parquet")
+    of: Source = parameter(doc="source that reads the files (csv, parquet, …), with the folder they arrive in")
     options: dict[str, str] | None = parameter(
-        None, doc="for gs://, s3:// and others: options of the file system as Beam calls them; secrets as env: or file:"
+        None, doc="Beam's options of a remote file system; secrets as env: or file:"
     )
-    every: int = parameter(1_000, kind="duration", above=0, unit="ms", doc="how often the folder is looked at")
+    every: int = parameter(1_000, kind="duration", above=0, unit="ms", doc="time between looks at the folder")
     idle_after: int = parameter(
         60_000,
         kind="duration",
         at_least=0,
         unit="ms",
-        doc="how long after its time of modification a file may appear: how far the clock stays behind",
+        doc="delay of the clock: most time from a file's modification to its appearance",
     )
 
     def __post_init__(self) -> None:

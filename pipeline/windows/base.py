@@ -28,13 +28,13 @@ class Windows(Checked, ABC):
     )
     origin: int | None = parameter(
         None,
-        doc="instant at which some window starts, in place of local midnight; begin of a run without from",
+        doc="start of some window, in place of local midnight; begin of a run without from",
         kind="time",
     )
     time_zone: str = parameter("UTC", doc="IANA time zone whose wall clock the windows follow")
     allowed_lateness: int = parameter(
         0,
-        doc="how long after its end a window waits for late rows before it is released",
+        doc="time that a window waits for late rows after its end",
         kind="duration",
         at_least=0,
         unit="ms",

@@ -24,8 +24,8 @@ class StayPoints(Checked):
     200.0
     """
 
-    distance: float = parameter(doc="how far from its first point a stay may go", at_least=0, unit="metres")
-    time: int = parameter(doc="how long it lasts at least", kind="duration", at_least=0, unit="ms")
+    distance: float = parameter(doc="largest distance of a stay from its first point", at_least=0, unit="metres")
+    time: int = parameter(doc="least duration of a stay", kind="duration", at_least=0, unit="ms")
 
 
 #: Centres of the truncated normals, as fractions of the series; none: uniform.

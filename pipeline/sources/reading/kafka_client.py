@@ -27,40 +27,38 @@ class KafkaSettings(MessageSettings):
         kind="duration",
         at_least=0,
         unit="ms",
-        doc="how far the watermark stays behind: by how much brokers' clocks may differ, or be set back",
+        doc="delay of the watermark: most that brokers' clocks differ, or are set back",
     )
     watermark: str = parameter(
         "broker",
         choices=("broker", "events"),
-        doc="what moves time and makes rows late: the broker's timestamps and clock; or the latest event (simulations)",
+        doc="source of time and lateness: the broker's timestamps and clock; or the latest event (simulations)",
     )
     idle_after: int = parameter(
         60_000,
         kind="duration",
         above=0,
         unit="ms",
-        doc="how far the clock goes behind at the end of a partition: more than the broker's clock may be behind; "
-        "with watermark: events, time without an event after which a partition is left out",
+        doc="delay of the clock at the end of a partition, more than the broker's clock may be behind; with "
+        "watermark: events, silence after which a partition is left out",
     )
     clock: bool = parameter(
         False,
         choices=(True, False),
-        doc="with watermark: events, whether time goes on by the clock, less idle_after, while all partitions are idle",
+        doc="with watermark: events, time follows the clock, less idle_after, while all partitions are idle",
     )
     patience: int | None = parameter(
         None,
         kind="duration",
         above=0,
         unit="ms",
-        doc="how long the topic may be out of reach (deleted, no broker answers) before the run ends with exit code 1, "
-        "for --resume to go on; unset: 5m",
+        doc="time that the topic may be out of reach before the run ends with exit code 1, for --resume to "
+        "go on; unset: 5m",
     )
-    group: str | None = parameter(
-        None, doc="consumer group to which the run commits its offsets, for watching its lag; never read"
-    )
+    group: str | None = parameter(None, doc="consumer group for committed offsets, to watch the lag; never read")
     dead_letters: str | None = parameter(None, doc="topic to which every message with rejected rows is reported")
     dead_letter_content: bool = parameter(
-        False, choices=(True, False), doc="whether dead letters hold the message itself, which tells of people"
+        False, choices=(True, False), doc="dead letters hold the message itself, which tells of people"
     )
     options: dict[str, str] = parameter(factory=dict, doc="options of the client, such as those of TLS and SASL")
 

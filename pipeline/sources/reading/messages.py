@@ -27,7 +27,7 @@ class MessageSettings(MappedColumns, LiveSource):
     )
     schema: str | None = parameter(None, doc="Avro schema: JSON text, or file: and a path")
     schema_ids: bool = parameter(
-        False, choices=(True, False), doc="whether five bytes with a registry's schema id begin a message"
+        False, choices=(True, False), doc="messages begin with five bytes of a registry's schema id"
     )
     user_type: str = parameter("string", choices=("string", "integer"), doc="type of the user's identifier")
     ahead: int = parameter(
@@ -35,7 +35,7 @@ class MessageSettings(MappedColumns, LiveSource):
         kind="duration",
         at_least=0,
         unit="ms",
-        doc="how far an event may be ahead of its message's timestamp; one that is further is rejected",
+        doc="most that an event is ahead of its message's timestamp; others are rejected",
     )
 
     def __post_init__(self) -> None:

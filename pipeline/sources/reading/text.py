@@ -272,9 +272,9 @@ class MappedColumns(Checked):
 
     columns: dict[str, str] = parameter(
         factory=dict,
-        doc="name of the column that holds the user (empty: each row is one of its own), time, latitude, longitude or "
-        "place, if it differs; of arrival (when a row was received, written like time) and date (the day of a time "
-        "that is an hour of the day) always",
+        doc="names of the columns user (empty: each row is a person of its own), time, latitude, longitude "
+        "and place, where they differ; of arrival (time of receipt, written like time) and date (day of "
+        "a time without one) always",
     )
     time_format: str = parameter(
         "iso", doc="iso, unix_s, unix_ms, unix_us, unix_ns or a strptime format such as %d/%m/%Y %H:%M:%S"
