@@ -40,7 +40,7 @@ _SHARED_BY = 3
 def reference_markdown() -> str:
     """Return every section and plug-in with its keys: what each must be, its default and its meaning.
 
-    >>> print(reference_markdown()[:37])
+    >>> print(reference_markdown()[:36])
     ### A run
     <BLANKLINE>
     * `name` (text, required)
