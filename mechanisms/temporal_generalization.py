@@ -17,7 +17,7 @@ class TemporalGeneralization(Generalization):
     windows
         Windows that are counted as one; window 1 begins the first of these stretches.
     spread
-        ``copy``: each window shows the count of its stretch. ``even``: an equal share of it.
+        ``copy``: each window shows the count of its stretch. ``even``: an equal share of it, with as much of the noise.
 
     **Privacy.** None by itself: no guarantee, coarse counts are exact. People are bounded and counted again over the
     stretch, so noise that follows is calibrated to all of one user's events in a stretch, and drawn once for it.

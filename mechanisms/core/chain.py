@@ -211,12 +211,15 @@ class Chain(Mechanism):
         """A release of groups as one of cells."""
         if self.spatial is None or self.groups is None:
             return release
-        values, scale = release.values[..., self.groups], release.scale
-        if self.spatial.spread == "even":
-            values = values / np.bincount(self.groups)[self.groups]
-        if np.ndim(scale) and np.shape(scale)[-1] > 1:
-            scale = np.asarray(scale)[..., self.groups]
-        return replace(release, values=values, scale=scale)
+        groups, n_groups = self.groups, release.values.shape[-1]
+
+        def in_cells(entries: Any) -> Any:
+            """Entries of groups in each of their cells; one entry for all groups is one for all cells."""
+            return np.asarray(entries)[..., groups] if np.shape(entries)[-1:] == (n_groups,) else entries
+
+        sized = ("values", "scale", "standard_deviation")
+        release = replace(release, **{name: in_cells(getattr(release, name)) for name in (*sized, "alarm")})
+        return _divided(release, np.bincount(groups)[groups]) if self.spatial.spread == "even" else release
 
     def _processed(self, release: Release, state: State) -> tuple[Release, State]:
         """Amplify the charge by sampling, and apply the steps after the reading one."""
@@ -237,9 +240,11 @@ class Chain(Mechanism):
             return [release]
         first, last = (int(np.max(state[name])) for name in ("block_first", "block_last"))
         n_windows = last - first + 1
-        values = release.values / n_windows if self.temporal.spread == "even" else release.values
-        rows = np.repeat(np.asarray(values)[..., None, :], n_windows, axis=-2)
-        common = {name: getattr(release, name) for name in ("action", "noise", "scale", "alarm")}
+        if self.temporal.spread == "even":
+            release = _divided(release, n_windows)
+        rows = np.repeat(np.asarray(release.values)[..., None, :], n_windows, axis=-2)
+        kept = ("action", "noise", "scale", "standard_deviation", "alarm")
+        common = {name: getattr(release, name) for name in kept}
         made = release_windows(state, (first - 1) % self.together, rows, release.charge, **common)
         return [replace(one, repeats=self._repeated(release.repeats, place)) for place, one in enumerate(made)]
 
@@ -248,6 +253,17 @@ class Chain(Mechanism):
             return None
         fine = np.where(np.asarray(coarse) > 0, (np.asarray(coarse) - 1) * self.together + 1 + place, coarse)
         return fine if fine.ndim else int(fine)
+
+
+def _divided(release: Release, parts: Any) -> Release:
+    """A release of equal parts: values and their noise are divided, what was drawn and charged stays in the charge."""
+    stated = release.standard_deviation
+    return replace(
+        release,
+        values=release.values / parts,
+        scale=release.scale / parts,
+        standard_deviation=None if stated is None else stated / parts,
+    )
 
 
 def misplaced(steps: Sequence[ChainStep]) -> Iterator[tuple[int, str]]:

@@ -211,7 +211,8 @@ class Release:
     noise
         Name of the noise family, "none" without.
     scale
-        Scale of the noise: a number, or an array that broadcasts against ``values``.
+        Scale of the noise in the values: a number, or an array that broadcasts against ``values``. Of equal shares of a
+        noisy number it is a part of what was drawn, which the charge states.
     charge
         Privacy events of this release, to be priced by accountants.
     landmark

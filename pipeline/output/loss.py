@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from penstock.mechanisms.core.concentrated import SMOOTHING, epsilon_at
+from penstock.mechanisms.core.guarantee import EPSILON, GAUSSIAN, RHO
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig
@@ -42,7 +43,8 @@ def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -
     time_zone
         Zone of the days.
     measure
-        Of the guarantee: where it is ``gaussian`` all noise is, and the ε at δ is the exact one.
+        Of the guarantee: where it is ``gaussian`` all noise is, and the ε at δ is the exact one. It takes the scale of
+        a row for that of its noise; where shares of a count are released the latter is larger, and the loss less.
 
     Returns
     -------
@@ -50,12 +52,15 @@ def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -
     ``delta``, which is there then; infinite without a guarantee. None before the first release.
     """
     columns = releases.collect_schema().names()
-    if measure == "gaussian":
+    amounts = ["epsilon", "rho"]
+    if measure == GAUSSIAN:
         variance = pl.col("scale") ** 2
         least = pl.when(pl.col("noise").cast(pl.String) == "gaussian").then(0.0).otherwise(SMOOTHING)
         amount = pl.when(variance > least).then(pl.col("rho") * variance / (variance - least)).otherwise(math.inf)
-        releases = releases.with_columns(rho=pl.when(pl.col("rho") > 0).then(amount).otherwise(0.0))
-    charge = pl.col("epsilon", "rho")
+        releases = releases.with_columns(gaussian=pl.when(pl.col("rho") > 0).then(amount).otherwise(0.0))
+        amounts.append("gaussian")
+    charge = pl.col(amounts)
+    of_one = [f"one_{name}" for name in amounts]
     total = charge.sort().sum()  # groups come in any order, and the last bit of a sum depends on it
     if "pseudonym" in columns:
         person = ["pseudonym"]
@@ -85,22 +90,28 @@ def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -
             .with_columns(charge * pl.when(goes_beyond).then(2.0).otherwise(1.0))
             .explode("day")
             .group_by("day")
-            .agg(pl.col("one_epsilon", "one_rho").max(), total)
+            .agg(pl.col(of_one).max(), total)
         )
         whole = charges.select(total)
     if days.is_empty():
         return None
-    of_release = days.select("one_epsilon", "one_rho").max().row(0)
-    of_day, of_run = (frame.select("epsilon", "rho").max().row(0) for frame in (days, whole))
-    return _priced({"release": of_release, "day": of_day, "run": of_run}, measure)
+    of_release = days.select(of_one).max().row(0)
+    of_day, of_run = (frame.select(amounts).max().row(0) for frame in (days, whole))
+    return _priced({"release": of_release, "day": of_day, "run": of_run})
 
 
-def _priced(amounts: Mapping[str, tuple[float, float]], measure: str | None) -> dict[str, float]:
-    """Return the ε of amounts in (ε, ρ); those of ρ, or half of μ² of Gaussian noise, at δ where one ε is infinite."""
-    if all(math.isfinite(epsilon) for epsilon, _ in amounts.values()):
-        return {name: epsilon for name, (epsilon, _) in amounts.items()}
-    kind = "gaussian" if measure == "gaussian" else "rho"
-    return {name: epsilon_at(kind, rho, DELTA) for name, (_, rho) in amounts.items()} | {"delta": DELTA}
+def _priced(amounts: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Return the ε of amounts in ε, ρ and, if there is a third, half of μ² of Gaussian noise.
+
+    Where one ε is infinite all are the smallest that the others have at δ.
+    """
+    if all(math.isfinite(epsilon) for epsilon, *_ in amounts.values()):
+        return {name: epsilon for name, (epsilon, *_) in amounts.items()}
+    at_delta = {
+        name: min(epsilon_at(kind, amount, DELTA) for kind, amount in zip((RHO, GAUSSIAN), others))
+        for name, (_, *others) in amounts.items()
+    }
+    return at_delta | {"delta": DELTA}
 
 
 def _date(time: pl.Expr, time_zone: str) -> pl.Expr:
@@ -145,7 +156,7 @@ def _rehearsed(plan: Plan, n_windows: int) -> pl.LazyFrame:
 def _budgeted(plan: Plan) -> dict[str, float]:
     """Return the budget of a unit times the units that a day and a run are made of."""
     terms, calendar = own_terms(plan), plan.grid.calendar
-    is_rho, n_windows = terms.measure != "epsilon", calendar.n_windows
+    n_windows = calendar.n_windows
     day = DAY if calendar.time_zone == "UTC" else DAY + HOUR  # that clocks are set back in
     begin = wall_time(calendar.time_zone, calendar.start(1))
     per_day = -(-day // terms.step)
@@ -155,18 +166,19 @@ def _budgeted(plan: Plan) -> dict[str, float]:
     n_periods = 1 if terms.period is None or n_windows is None else -(-n_windows * terms.step // terms.period)
     periods = DAY // (terms.period or 1) if day_is_whole else 2 * (-(-day // (terms.period or day)) + 1)
 
-    def amount(n: int, periods: int) -> tuple[float, float]:
-        """Return (ε, ρ) of so many windows in a row that meet so many periods."""
+    def amounts(n: int, periods: int) -> tuple[float, ...]:
+        """Return the amounts (see `_priced`) of so many windows in a row that meet so many periods."""
         units = -(-n // terms.length) if terms.kind == "stretch" else periods
         if terms.kind == "landmarks":
             # Landmarks cost with every other window, one at a time, at most the budget.
             units = max(n, 1) + periods - 1
         total = terms.budget * units
-        return (math.inf, total) if is_rho else (total, total**2 / 2)
+        if terms.measure == EPSILON:
+            return total, total**2 / 2
+        return (math.inf, total) if terms.measure == RHO else (math.inf, math.inf, total)
 
-    figures = {"release": amount(1, 1), "day": amount(per_day, periods)}
-    figures = figures if n_windows is None else figures | {"run": amount(n_windows, n_periods)}
-    return _priced(figures, terms.measure)
+    figures = {"release": amounts(1, 1), "day": amounts(per_day, periods)}
+    return _priced(figures if n_windows is None else figures | {"run": amounts(n_windows, n_periods)})
 
 
 # In words.

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from test_report import Text, page, warnings_of
 
+from penstock.mechanisms.core.concentrated import SMOOTHING, epsilon_at
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.output.loss import DELTA, caution, expected_losses, losses, losses_in_words
 from penstock.pipeline.output.utility_summary import (
@@ -316,6 +317,19 @@ def test_losses_without_a_pure_bound_are_those_of_rho():
     assert found["release"] < found["day"] < found["run"]  # type: ignore[index]
     assert "at δ = 1e-06" in losses_in_words(found)  # type: ignore[arg-type]
     assert "no bound" in losses_in_words(losses(released([math.inf]), "UTC"))  # type: ignore[arg-type]
+
+
+def test_losses_of_gaussian_noise_are_exact_and_those_of_its_shares_never_less():
+    """A third of a count has a third of the noise; what was drawn is charged, and unknown from the row."""
+    rows = released([math.inf] * 4, rho=1 / 32).with_columns(noise=pl.lit("discrete_gaussian"))
+    exact, shares, small = (
+        losses(rows.with_columns(scale=pl.lit(scale)), "UTC", "gaussian") for scale in (12.0, 4.0, 0.5)
+    )
+    drawn = epsilon_at("gaussian", 1 / 32 * 144 / (144 - SMOOTHING), DELTA)
+    assert exact["release"] == drawn  # type: ignore[index]
+    assert shares["release"] > drawn  # type: ignore[index]
+    assert small == losses(rows, "UTC")  # by ρ, which knows no scale
+    assert all(exact[name] < shares[name] <= small[name] for name in ("release", "day", "run"))  # type: ignore[index]
 
 
 def test_a_period_that_is_paid_for_once_costs_every_day_that_it_is_about():
