@@ -5,14 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.state import State
+from penstock.pipeline.atomic import write_first
 from penstock.pipeline.sources.base import Checkpointed, LiveInput, MicroBatch
 from penstock.pipeline.sources.reading import kafka
 from penstock.pipeline.sources.reading.kafka_client import KafkaSettings
+from penstock.pipeline.sources.reading.kafka_progress import MOST, PartitionAssignment
 from penstock.pipeline.sources.reading.offsets import OffsetRange, OffsetsRead
+
+#: File with the identity of the topic that a run has begun with.
+_TOPIC = "topic"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,23 +75,72 @@ class Kafka(KafkaSettings):
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
         """Messages as they arrive; a journal with the run keeps what was decided since the latest checkpoint."""
-        return kafka.micro_batches(self, run, start, number, latest, checkpointed)
+        with closing(kafka.Consumer(self)) as consumer:
+            self._check_topic(run, consumer)
+            yield from kafka.micro_batches(self, run, consumer, start, number, latest, checkpointed)
 
     def starts(self, run: LiveInput) -> list[State]:
-        """One for each partition, up to a limit."""
-        return kafka.starts(self, run)
+        """A reader for each partition that the topic had at first, up to `kafka_progress.MOST`."""
+        path = run.spool / "readers"
+        if not path.exists():
+            with closing(kafka.Consumer(self)) as consumer:
+                write_first(path, str(min(MOST, len(consumer.partitions()))).encode())
+        n_readers = int(path.read_bytes())
+        return [PartitionAssignment(reader, n_readers).as_state() for reader in range(n_readers)]
 
     def check_beginning(self, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
         """As in `LiveSource`: retention deletes messages, and a topic may be created again."""
-        kafka.check_beginning(self, run, counted)
+        with closing(kafka.Consumer(self)) as consumer:
+            if self.topic_id(run) is not None:
+                self._check_topic(run, consumer)
+            for partition, first in {one.partition: one.first for one in reversed(counted)}.items():
+                if (low := consumer.bounds(partition)[0]) > first:
+                    raise consumer.gone(partition, first, low)
 
     def topic_id(self, run: LiveInput) -> str | None:
         """Identity that brokers gave the topic when it was created."""
-        return kafka.topic_id(run)
+        path = run.spool / _TOPIC
+        return path.read_text() if path.exists() else None
+
+    def _check_topic(self, run: LiveInput, consumer: kafka.Consumer) -> None:
+        """Raise `DataError` where the topic is another one than the run has begun with, by its identity."""
+        consumer.partitions()  # says in words what is wrong where no broker answers
+        now = consumer.topic_id()
+        if not write_first(run.spool / _TOPIC, now.encode()) and (begun := self.topic_id(run)) != now:
+            raise DataError(
+                f"topic {self.topic} was created again since the run began (its id was {begun} and is {now}): what it "
+                "held is gone, and its offsets mean other messages. Begin another run in another folder, on the same "
+                "output.ledger, with 'from' at the first window that is not released"
+            )
 
     def unread(self, read: OffsetsRead) -> list[str]:
-        """Messages that brokers appended before the last window was final, or whole partitions."""
-        return kafka.unread(self, read)
+        """Messages that brokers appended before the last window was final, or whole partitions.
+
+        A row that its broker appended before the last window was final is part of the run; with ``watermark: events``
+        the readers alone know how far it goes, but every partition with a message has one.
+        """
+        words = []
+        with closing(kafka.Consumer(self)) as consumer:
+            partitions = consumer.partitions()
+            if (now := consumer.topic_id()) != read.topic_id and read.topic_id is not None:
+                raise DataError(f"topic {self.topic} was created again (its id was {read.topic_id} and is {now})")
+            for partition in partitions:
+                low, high = consumer.bounds(partition)
+                ranges = [one for one in read.ranges if one.partition == partition]
+                if ranges and self.offset == "earliest" and low < ranges[0].first:
+                    words.append(f"offsets {low} to {ranges[0].first} of partition {partition} were not read")
+                if read.over is None:
+                    continue
+                begin = ranges[-1].end if ranges else low
+                if self.by_broker:
+                    high = consumer.end_before(partition, read.over)
+                elif ranges:
+                    continue
+                # What a broker has deleted meanwhile it can say nothing of.
+                first = consumer.next_message(partition, begin) if low <= begin < high else None
+                if first is not None and first < high:
+                    words.append(f"offsets {first} to {high} of partition {partition} were not read")
+        return words
 
     def digests(self) -> dict[str, str]:
         """SHA-256 of the topic's address; its content has no end."""

@@ -6,7 +6,7 @@ import importlib
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -115,16 +115,6 @@ class H3(Space):
         return numbers[order], order
 
     @cached_property
-    def _cap(self) -> tuple[NDArray[np.float64], float]:
-        """A cap of the sphere around all cells: its centre, and the smallest inner product with it."""
-        vectors = unit_vectors(*self._borders[:, :2].T)
-        centre = vectors.mean(axis=0)
-        centre /= max(float(np.linalg.norm(centre)), 1e-12)
-        least = float((vectors @ centre).min())
-        # The corners are the farthest points of a cell as long as the cap is smaller than a hemisphere.
-        return centre, least - 1e-9 if least > 0 else -2.0
-
-    @cached_property
     def _borders(self) -> NDArray[np.float64]:
         """Latitude and longitude of both ends of every side of every cell, shape (n, 4)."""
         rings = [np.array(_library().cell_to_boundary(cell)) for cell in self.cells]
@@ -153,17 +143,12 @@ class H3(Space):
         return self._raster.place(latitude, longitude, self._locate)
 
     def _locate(self, latitude: NDArray[np.float64], longitude: NDArray[np.float64]) -> NDArray[np.int64]:
-        centre, least = self._cap
-        near = np.flatnonzero(unit_vectors(latitude, longitude) @ centre >= least)
         locate = importlib.import_module("h3.api.basic_int").latlng_to_cell
-        resolution = [self.resolution] * len(near)
-        located = map(locate, latitude[near].tolist(), longitude[near].tolist(), resolution)
-        numbers = np.fromiter(located, np.uint64, len(near))
+        located = map(locate, latitude.tolist(), longitude.tolist(), repeat(self.resolution))
+        numbers = np.fromiter(located, np.uint64, len(latitude))
         known, position = self._positions
         candidate = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
-        placed = np.full(len(latitude), -1, np.int64)
-        placed[near] = np.where(known[candidate] == numbers, position[candidate], -1)
-        return placed
+        return np.where(known[candidate] == numbers, position[candidate], -1)
 
     def geometry(self) -> list[dict[str, Any]]:
         """The polygon of every cell, as closed rings of [longitude, latitude]."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from apache_beam.coders.typecoders import registry
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import Release
-from penstock.mechanisms.core.events import EVENTS, Event
+from penstock.mechanisms.core.events import EVENTS
 from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.mechanisms.core.state import State, StateFormat
 from penstock.pipeline.counting.bounding import PeriodQuota
@@ -42,12 +41,12 @@ _MAGIC, _CLOSED = b"penstock block", "closed"
 _HEAD = np.dtype([("layout", "S8"), ("group", "<i8"), ("n_rows", "<i8")])
 _LAYOUT = b"PIECE001"
 #: Counts of a group of windows; how far a lane has been counted; row counts; releases.
-COUNTS, LANE, ROWS = StateFormat("group_counts"), StateFormat("lane"), StateFormat("books", 2)
+COUNTS, LANE = StateFormat("group_counts"), StateFormat("lane")
+ROWS, BATCH = StateFormat("books", 2), StateFormat("batch", 4)
 #: What the users of a shard have used of a bound on budget periods.
 _QUOTA = StateFormat("quota")
-_EVENTS = {kind.__name__: kind for kind in EVENTS}
-#: Stands for no number where numbers are at least 0, and for no time.
-_NONE = -(2**63)
+#: Classes of what a batch holds, by name.
+_CLASSES: dict[str, type] = {kind.__name__: kind for kind in (*EVENTS, Release, Charge, PrivateFacts, Batch)}
 
 
 @dataclass(frozen=True)
@@ -210,146 +209,68 @@ def encode_batch(batch: Batch) -> bytes:
     >>> decode_batch(encode_batch(Batch((release,), ()))).releases[0].scale
     2.0
     """
-    releases, known = batch.releases, batch.known
-    texts = [json.dumps([_encode_event(event) for event in release.charge]) for release in releases]
-    distinct = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    head = {
-        "stopped": batch.stopped,
-        "budget_left": _encode_number(batch.budget_left),
-        "charges": [asdict(charge) for charge in batch.charges],
-        "events": [json.loads(text) for text in distinct],
-        "first": None if known is None else known.first,
-    }
-    state: State = {
-        "head": np.frombuffer(json.dumps(head).encode(), np.uint8),
-        "window": np.asarray([release.window for release in releases], np.int64),
-        "action": np.asarray([str(release.action) for release in releases], np.str_),
-        "noise": np.asarray([release.noise for release in releases], np.str_),
-        "events": np.asarray([distinct[text] for text in texts], np.int64),
-        "landmark": np.asarray([release.landmark for release in releases], np.bool_),
-        "repeats": np.asarray([_or_none(release.repeats) for release in releases], np.int64),
-        "available_at": np.asarray([_or_none(release.available_at) for release in releases], np.int64),
-        **_encode_arrays("values", [release.values for release in releases]),
-        **_encode_arrays("scale", [release.scale for release in releases]),
-        **_encode_arrays("active", [release.active for release in releases]),
-        **_encode_arrays("standard_deviation", [release.standard_deviation for release in releases]),
-        **_encode_arrays("alarm", [release.alarm for release in releases]),
-    }
-    if known is not None:
-        state |= {"counts": known.counts, "sightings": known.target_cells}
-    # Text of no length at all is not state.
-    return BATCH.encode({name: array.astype("U1") if array.dtype == "U0" else array for name, array in state.items()})
+    state: State = {}
+    head = json.dumps(_as_json(batch, state))
+    return BATCH.encode(state | {"head": np.frombuffer(head.encode(), np.uint8)})
 
 
 def decode_batch(data: bytes) -> Batch:
     """The inverse of `encode_batch`; raises `StateVersionError` for bytes that this code cannot read."""
     state = BATCH.decode(data)
     try:
-        return _decode(state)
+        batch: Batch = _of_json(json.loads(state["head"].tobytes()), state)
+        return batch
     except (LookupError, TypeError, ValueError) as error:  # an event, or a charge, that this code does not know
         raise StateVersionError(f"a batch of releases is damaged or later than this code: {error!r}") from error
 
 
-def _decode(state: State) -> Batch:
-    head = json.loads(state["head"].tobytes())
-    events = [tuple(map(_decode_event, charge)) for charge in head["events"]]
-    columns = [state[name].tolist() for name in ("window", "action", "noise", "events", "landmark")]
-    optional = [[None if n == _NONE else n for n in state[name].tolist()] for name in ("repeats", "available_at")]
-    names = ("values", "scale", "active", "standard_deviation", "alarm")
-    arrays = [dict(zip(names, row)) for row in zip(*(_decode_arrays(name, state) for name in names))]
-    releases = [
-        Release(
-            window=window,
-            action=action,
-            noise=noise,
-            charge=events[number],
-            landmark=landmark,
-            repeats=repeats,
-            available_at=available_at,
-            **vectors,
-        )
-        for window, action, noise, number, landmark, repeats, available_at, vectors in zip(*columns, *optional, arrays)
-    ]
-    known = None if head["first"] is None else PrivateFacts(head["first"], state["counts"], state["sightings"])
-    charges = tuple(Charge(**charge) for charge in head["charges"])
-    return Batch(tuple(releases), charges, head["stopped"], known, _decode_number(head["budget_left"]))
+def _as_json(value: Any, arrays: State) -> Any:
+    """A value as JSON: numbers of Python and text as they are, objects by class and fields beside their defaults.
+
+    Arrays and numbers of NumPy, which differ from Python's in a division by zero, are added to ``arrays`` and named.
+    """
+    if isinstance(value, tuple):
+        return [_as_json(item, arrays) for item in value]
+    if (kind := type(value).__name__) in _CLASSES:
+        fields = {name: part for name, part in vars(value).items() if part is not getattr(value.__class__, name, value)}
+        return {kind: {name: _as_json(part, arrays) for name, part in fields.items()}}
+    if isinstance(value, (np.ndarray, np.generic)):
+        name = str(len(arrays))
+        arrays[name] = np.asarray(value)
+        return {"array" if isinstance(value, np.ndarray) else "scalar": name}
+    return value
 
 
-def _or_none(value: Any) -> int:
-    return _NONE if value is None else int(value)
-
-
-def _encode_event(event: Event) -> dict[str, Any]:
-    found = {field.name: getattr(event, field.name) for field in fields(event)}
-    own = {name: _encode_event(v) if isinstance(v, Event) else _encode_number(v) for name, v in found.items()}
-    return {"event": type(event).__name__, **own}
-
-
-def _decode_event(value: dict[str, Any]) -> Event:
-    own = {name: part for name, part in value.items() if name != "event"}
-    return _EVENTS[value["event"]](**{name: _decode_part(part) for name, part in own.items()})
-
-
-def _decode_part(value: Any) -> Any:
-    return _decode_event(value) if isinstance(value, dict) and "event" in value else _decode_number(value)
-
-
-def _encode_number(value: Any) -> Any:
-    """A number or text of Python as it is; one of NumPy with its type, since the two differ in a division by zero."""
-    if not isinstance(value, (np.generic, np.ndarray)):
+def _of_json(value: Any, arrays: State) -> Any:
+    """The inverse of `_as_json`."""
+    if type(value) is list:
+        return tuple([_of_json(item, arrays) for item in value])
+    if type(value) is not dict:
         return value
-    kind = "array" if isinstance(value, np.ndarray) else "scalar"
-    return {kind: value.dtype.str, "shape": list(value.shape), "items": np.ravel(value).tolist()}
+    ((kind, content),) = value.items()
+    if kind in ("array", "scalar"):
+        return arrays[content] if kind == "array" else arrays[content][()]
+    return _CLASSES[kind](**{name: _of_json(part, arrays) for name, part in content.items()})
 
 
-def _decode_number(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    array = np.asarray(value["items"], value.get("array") or value["scalar"]).reshape(value["shape"])
-    return array if "array" in value else array[()]
+class _Deterministic(Coder):  # type: ignore[misc]
+    """Base of coders by which equal values have equal bytes."""
+
+    kind: type
+
+    def is_deterministic(self) -> bool:
+        """Equal values have equal bytes."""
+        return True
+
+    def to_type_hint(self) -> Any:
+        """Return what it encodes."""
+        return self.kind
 
 
-def _encode_arrays(name: str, values: Sequence[Any]) -> State:
-    """Numbers, arrays and None, one after the other: all items of one type together, and what each value looks like."""
-    looks: list[Any] = []
-    items: dict[str, list[NDArray[Any]]] = {}
-    for value in values:
-        if value is None or (isinstance(value, (int, float)) and not isinstance(value, np.generic)):
-            looks.append(_encode_number(value))
-            continue
-        array = np.asarray(value)
-        looks.append({"like": array.dtype.str, "shape": list(array.shape), "scalar": isinstance(value, np.generic)})
-        items.setdefault(array.dtype.str, []).append(np.ravel(array))
-    texts = list(map(json.dumps, looks))
-    distinct = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    state: State = {f"{name}.{kind}": np.concatenate(own) for kind, own in items.items()}
-    state[f"{name}.looks"] = np.frombuffer(json.dumps(list(map(json.loads, distinct))).encode(), np.uint8)
-    state[f"{name}.look"] = np.asarray([distinct[text] for text in texts], np.int64)
-    return state
-
-
-def _decode_arrays(name: str, state: State) -> list[Any]:
-    looks = json.loads(state[f"{name}.looks"].tobytes())
-    begins: dict[str, int] = {}
-    found: list[Any] = []
-    for number in state[f"{name}.look"].tolist():
-        look = looks[number]
-        if not isinstance(look, dict):
-            found.append(look)
-            continue
-        kind, shape = look["like"], look["shape"]
-        begin = begins.get(kind, 0)
-        begins[kind] = end = begin + int(np.prod(shape))
-        array: NDArray[Any] = state[f"{name}.{kind}"][begin:end].reshape(shape)
-        found.append(array[()] if look["scalar"] else array)
-    return found
-
-
-BATCH = StateFormat("batch", 3)
-
-
-class BlockCoder(Coder):  # type: ignore[misc]
+class BlockCoder(_Deterministic):
     """Blocks of events as bytes, for Beam."""
+
+    kind = NamedBlock
 
     def encode(self, value: NamedBlock) -> bytes:
         """See `encode_block`."""
@@ -363,17 +284,11 @@ class BlockCoder(Coder):  # type: ignore[misc]
         """About how many bytes: Beam asks this of elements that fused steps hand on without encoding them."""
         return int(value.block.frame.estimated_size())
 
-    def is_deterministic(self) -> bool:
-        """Equal blocks have equal bytes."""
-        return True
 
-    def to_type_hint(self) -> Any:
-        """Return what it encodes."""
-        return NamedBlock
-
-
-class BatchCoder(Coder):  # type: ignore[misc]
+class BatchCoder(_Deterministic):
     """Batches of releases as bytes, for Beam."""
+
+    kind = Batch
 
     def encode(self, value: Batch) -> bytes:
         """See `encode_batch`."""
@@ -386,14 +301,6 @@ class BatchCoder(Coder):  # type: ignore[misc]
     def estimate_size(self, value: Batch) -> int:
         """About how many bytes: Beam asks this of elements that fused steps hand on without encoding them."""
         return sum(8 * np.size(release.values) for release in value.releases)
-
-    def is_deterministic(self) -> bool:
-        """Equal batches have equal bytes."""
-        return True
-
-    def to_type_hint(self) -> Any:
-        """Return what it encodes."""
-        return Batch
 
 
 registry.register_coder(NamedBlock, BlockCoder)

@@ -88,7 +88,7 @@ if TYPE_CHECKING:
 
 
 #: Version of the steps, their names and their state. A checkpoint of an engine fits one version; 1 had no mark.
-GRAPH = 6
+GRAPH = 7
 #: Keys that the groups of windows are dealt out to, for each shard of users: their number stays bounded.
 LANES = 32
 #: Pieces of contributions that a lane may hold before they are merged.

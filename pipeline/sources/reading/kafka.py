@@ -11,7 +11,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from pathlib import Path
 from time import time as clock_time
 from typing import Any
 
@@ -20,7 +19,6 @@ import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.state import State
-from penstock.pipeline.atomic import write_first
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, LiveInput, MicroBatch, Reject
 from penstock.pipeline.sources.reading.kafka_client import (
     ANSWER,
@@ -31,7 +29,6 @@ from penstock.pipeline.sources.reading.kafka_client import (
     silent,
 )
 from penstock.pipeline.sources.reading.kafka_progress import (
-    MOST,
     Entry,
     Journal,
     PartitionAssignment,
@@ -39,7 +36,7 @@ from penstock.pipeline.sources.reading.kafka_progress import (
     ReaderProgress,
 )
 from penstock.pipeline.sources.reading.messages import events_of
-from penstock.pipeline.sources.reading.offsets import OffsetRange, OffsetsRead
+from penstock.pipeline.sources.reading.offsets import OffsetRange
 from penstock.pipeline.sources.reading.services import PATIENCE, Outage
 
 #: Bytes that are taken together at most, and seconds that they are waited for.
@@ -449,15 +446,20 @@ _WINDOWS_AHEAD = 64
 
 
 def micro_batches(
-    source: KafkaSettings, run: LiveInput, start: State, number: int, latest: int, checkpointed: Checkpointed
+    source: KafkaSettings,
+    run: LiveInput,
+    consumer: Consumer,
+    start: State,
+    number: int,
+    latest: int,
+    checkpointed: Checkpointed,
 ) -> Iterator[MicroBatch | None]:
-    """See `LiveSource.micro_batches`.
+    """Messages of a consumer that is new; the others are as in `LiveSource.micro_batches`.
 
     Every micro-batch is written to a journal before it is counted: its offsets, and which partitions were idle. A run
     that is continued counts the same ones again from its checkpoint on, so that it releases the same.
     """
-    with closing(Consumer(source)) as consumer, closing(DeadLetters(source)) as letters:
-        _check_topic(source, run, consumer)
+    with closing(DeadLetters(source)) as letters:
         reader = _Reader(source, run, consumer, letters, start, latest)
         folder = run.spool / f"reader-{reader.assignment.reader:03d}" if reader.assignment.n_readers > 1 else run.spool
         journal = Journal(folder, number, Entry.decode)
@@ -484,67 +486,6 @@ def micro_batches(
             check_reach(consumer, outage)
             new = reader.look_around()
         reader.board.publish(None)  # one that has finished keeps no other waiting
-
-
-def _check_topic(source: KafkaSettings, run: LiveInput, consumer: Consumer) -> None:
-    """Raise `DataError` where the topic is another one than the run has begun with, by its identity."""
-    consumer.partitions()  # says in words what is wrong where no broker answers
-    now = consumer.topic_id()
-    if not write_first(_topic_path(run), now.encode()) and (begun := topic_id(run)) != now:
-        raise DataError(
-            f"topic {source.topic} was created again since the run began (its id was {begun} and is {now}): what it "
-            "held is gone, and its offsets mean other messages. Begin another run in another folder, on the same "
-            "output.ledger, with 'from' at the first window that is not released"
-        )
-
-
-def check_beginning(source: KafkaSettings, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
-    """See `LiveSource.check_beginning`."""
-    with closing(Consumer(source)) as consumer:
-        if topic_id(run) is not None:
-            _check_topic(source, run, consumer)
-        for partition, first in {one.partition: one.first for one in reversed(counted)}.items():
-            if (low := consumer.bounds(partition)[0]) > first:
-                raise consumer.gone(partition, first, low)
-
-
-def _topic_path(run: LiveInput) -> Path:
-    return run.spool / "topic"
-
-
-def topic_id(run: LiveInput) -> str | None:
-    """See `LiveSource.topic_id`."""
-    path = _topic_path(run)
-    return path.read_text() if path.exists() else None
-
-
-def unread(source: KafkaSettings, read: OffsetsRead) -> list[str]:
-    """See `LiveSource.unread`.
-
-    A row that its broker appended before the last window was final is part of the run; with ``watermark: events`` the
-    readers alone know how far it goes, but every partition with a message has one.
-    """
-    words = []
-    with closing(Consumer(source)) as consumer:
-        partitions = consumer.partitions()
-        if (now := consumer.topic_id()) != read.topic_id and read.topic_id is not None:
-            raise DataError(f"topic {source.topic} was created again (its id was {read.topic_id} and is {now})")
-        for partition in partitions:
-            low, high = consumer.bounds(partition)
-            ranges = [one for one in read.ranges if one.partition == partition]
-            if ranges and source.offset == "earliest" and low < ranges[0].first:
-                words.append(f"offsets {low} to {ranges[0].first} of partition {partition} were not read")
-            if read.over is None:
-                continue
-            begin = ranges[-1].end if ranges else low
-            if source.by_broker:
-                high = consumer.end_before(partition, read.over)
-            elif ranges:
-                continue
-            # What a broker has deleted meanwhile it can say nothing of.
-            if low <= begin < high and (first := consumer.next_message(partition, begin)) is not None and first < high:
-                words.append(f"offsets {first} to {high} of partition {partition} were not read")
-    return words
 
 
 class _Reader:
@@ -724,13 +665,3 @@ class _Reader:
             self.progress.add(partition, offset)
         if new:
             self.consumer.assign(new)
-
-
-def starts(source: KafkaSettings, run: LiveInput) -> list[State]:
-    """See `LiveSource.starts`: a reader for each partition that the topic had at first, up to `kafka_progress.MOST`."""
-    path = run.spool / "readers"
-    if not path.exists():
-        with closing(Consumer(source)) as consumer:
-            write_first(path, str(min(MOST, len(consumer.partitions()))).encode())
-    n_readers = int(path.read_bytes())
-    return [PartitionAssignment(reader, n_readers).as_state() for reader in range(n_readers)]

@@ -65,9 +65,9 @@ def test_every_bit_comes_back(batch):
 def test_other_layouts_are_refused(monkeypatch):
     data = encode_batch(Batch(RELEASES, (CHARGE,)))
     with monkeypatch.context() as later:
-        later.setattr(coders, "BATCH", StateFormat("batch", 4))
+        later.setattr(coders, "BATCH", StateFormat("batch", 5))
         newer = encode_batch(Batch(RELEASES, (CHARGE,)))
-        with pytest.raises(StateVersionError, match="has version 3"):
+        with pytest.raises(StateVersionError, match="has version 4"):
             decode_batch(data)
     for refused in (newer, b"", b"\x80\x04N.", data[:-1]):
         with pytest.raises(StateVersionError):
@@ -76,7 +76,7 @@ def test_other_layouts_are_refused(monkeypatch):
 
 def test_an_event_that_this_code_does_not_know_is_of_another_version(monkeypatch):
     data = encode_batch(Batch(RELEASES, ()))
-    monkeypatch.delitem(coders._EVENTS, "Block")
+    monkeypatch.delitem(coders._CLASSES, "Block")
     with pytest.raises(StateVersionError, match="Block"):
         decode_batch(data)
 

@@ -170,7 +170,7 @@ def test_a_graph_of_this_version_has_these_steps_with_this_state(tmp_path: Path)
     pipeline = beam.Pipeline()
     build(pipeline, plan_in(tmp_path))
     pipeline.visit(Steps())
-    assert (GRAPH, found) == (6, STEPS)
+    assert (GRAPH, found) == (7, STEPS)
 
 
 def test_a_cluster_releases_what_a_finite_run_releases(fed: Plan, local: Path) -> None:

@@ -157,7 +157,7 @@ def test_a_reader_that_has_finished_keeps_none_waiting(tmp_path, monkeypatch):
     other = reader_of(plan, PartitionAssignment(1, 2), Broker())
     ReaderProgress(other.board.folder, PartitionAssignment(0, 2)).publish(5)  # of an attempt before
     assert other.board.others() == [5]
-    assert list(kafka.micro_batches(plan.config.source, live_input(plan), position, 4, late, Checkpointed())) == []
+    assert list(plan.config.source.micro_batches(live_input(plan), tmp_path, position, 4, late, Checkpointed())) == []
     assert other.board.others() == []
 
 

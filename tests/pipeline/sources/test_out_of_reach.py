@@ -154,7 +154,7 @@ def test_a_run_whose_topic_is_deleted_ends(client, tmp_path, monkeypatch):
     monkeypatch.setattr(Consumer, "_fill", lambda self: None)
     monkeypatch.setattr(Consumer, "topic_id", lambda self: "id")
     plan = plan_in(tmp_path, "patience: 1ms")
-    pieces = kafka.micro_batches(plan.config.source, live_input(plan), {}, 0, MIN_EVENT_TIME, Checkpointed())
+    pieces = plan.config.source.micro_batches(live_input(plan), tmp_path, {}, 0, MIN_EVENT_TIME, Checkpointed())
     assert next(pieces).block.n_rows == 0  # its two partitions are known
     client.error = Said(6, "Broker: Unknown topic or partition")
     with pytest.raises(DataError, match=r"topic events: out of reach for .* \(Broker: Unknown topic or partition\)"):
