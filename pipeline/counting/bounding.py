@@ -239,12 +239,7 @@ def identity(memberships: ContributionRows) -> tuple[Integers, Integers]:
 
 
 def _bound_items(
-    memberships: ContributionRows,
-    bounds: CountingBounds,
-    item: Integers,
-    word: int,
-    limit: int,
-    hash_key: bytes,
+    memberships: ContributionRows, bounds: CountingBounds, item: Integers, word: int, limit: int, hash_key: bytes
 ) -> NDArray[np.bool_]:
     """Keep at most ``limit`` different items (windows or cells) of each user and block."""
     if len(memberships) == 0:

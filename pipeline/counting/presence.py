@@ -15,12 +15,7 @@ from penstock.accountants.core.training import Training
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
 from penstock.pipeline.counting.bounding import Bounding, CountingBounds, bound
-from penstock.pipeline.counting.contributions import (
-    ContributionRows,
-    distinct_marked,
-    merge,
-    starts_of,
-)
+from penstock.pipeline.counting.contributions import ContributionRows, distinct_marked, merge, starts_of
 from penstock.pipeline.counting.count import contributions_of, released_memberships
 from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.counting.targets import rows_of

@@ -95,13 +95,7 @@ class Batching:
 
     @classmethod
     def of(
-        cls,
-        n_windows: int | None,
-        n_cells: int,
-        unit: int,
-        streaming: bool,
-        n_shards: int = 1,
-        ordered: bool = False,
+        cls, n_windows: int | None, n_cells: int, unit: int, streaming: bool, n_shards: int = 1, ordered: bool = False
     ) -> Batching:
         """Batching of a run whose mechanism takes ``unit`` windows together; ``ordered``: rows come by their time."""
         most = 1 if streaming or n_windows is None else min(GROUP_CELLS // n_cells, -(-n_windows // GROUPS))

@@ -38,10 +38,7 @@ def unit_vectors(latitude: NDArray[np.float64], longitude: NDArray[np.float64]) 
 
 
 def read_table(
-    path: str,
-    name: str,
-    coordinates: Literal["required", "optional", "none"] = "none",
-    column: str | None = None,
+    path: str, name: str, coordinates: Literal["required", "optional", "none"] = "none", column: str | None = None
 ) -> pl.DataFrame:
     """Read named places as text columns, the names in the column ``name``.
 

@@ -92,11 +92,7 @@ class DrawnLandmarks(Checked):
     """
 
     share: float = parameter(doc="of the points of a trace", at_least=0, at_most=1)
-    shape: str = parameter(
-        "uniform",
-        doc="where in the trace they are likely",
-        choices=tuple(SHAPES),
-    )
+    shape: str = parameter("uniform", doc="where in the trace they are likely", choices=tuple(SHAPES))
 
 
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

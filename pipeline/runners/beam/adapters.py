@@ -23,13 +23,7 @@ from penstock.pipeline.output.checkpoint import plan_in_folder
 from penstock.pipeline.output.tables import releases_table
 from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.runners.beam.coders import NamedBlock, decode_rows
-from penstock.pipeline.runners.beam.graph import (
-    Account,
-    CountDistinctUsers,
-    ReleaseInOrder,
-    TallyRows,
-    WriteReleases,
-)
+from penstock.pipeline.runners.beam.graph import Account, CountDistinctUsers, ReleaseInOrder, TallyRows, WriteReleases
 from penstock.pipeline.runners.beam.step import ROWS, PlanTransform, Step, redacted
 from penstock.pipeline.sources.base import SOURCES, EventBlock, LiveSource, Reject
 from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, reasons, sound_rows

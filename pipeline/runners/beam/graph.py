@@ -696,10 +696,7 @@ class Tally(WritingStep):
 
     @redacted
     def process(
-        self,
-        element: tuple[int, bytes],
-        books: Any = beam.DoFn.StateParam(BOOKS),
-        end: Any = beam.DoFn.TimerParam(END),
+        self, element: tuple[int, bytes], books: Any = beam.DoFn.StateParam(BOOKS), end: Any = beam.DoFn.TimerParam(END)
     ) -> None:
         """Add row counts; set a timer for when all input has been read."""
         # Memberships come from counting, whatever is released: those of a run that was stopped are no duplicates.

@@ -57,12 +57,7 @@ RENEWED: Final = "renewed"
 #: How far a streaming job can be spread out later, unless an option says otherwise.
 MAX_PARALLELISM = 16
 #: What is set where the command line does not; an empty text stands for a flag without a value.
-DEFAULTS = {
-    "flink_master": "[local]",
-    "flink_version": FLINK,
-    "parallelism": "2",
-    "environment_type": "LOOPBACK",
-}
+DEFAULTS = {"flink_master": "[local]", "flink_version": FLINK, "parallelism": "2", "environment_type": "LOOPBACK"}
 #: The same for endless input.
 STREAMING = {
     "streaming": "",

@@ -397,10 +397,7 @@ class DeadLetters:
         found = {}
         for partition, own in messages.items():
             for message in own:
-                found[partition, message.offset()] = {
-                    "key": _text(message.key()),
-                    "value": _text(message.value()),
-                }
+                found[partition, message.offset()] = {"key": _text(message.key()), "value": _text(message.value())}
         return found
 
 
