@@ -45,8 +45,8 @@ def epsilon_of(rho: float, delta: float) -> float:
         return float(rho)
     # The best order is near 1 + √(ln(1/δ)/ρ); further orders around it only make the figure smaller.
     best = 1 + np.sqrt(np.log(1 / delta) / rho)
-    orders = np.unique([*ORDERS, *(1 + (best - 1) * np.geomspace(0.5, 2, 33))])
-    return epsilon_of_renyi(orders, orders * rho, delta)
+    orders = np.concatenate([ORDERS, 1 + (best - 1) * np.geomspace(0.5, 2, 33)])
+    return epsilon_of_renyi(orders.tolist(), (orders * rho).tolist(), delta)
 
 
 @lru_cache(maxsize=4096)

@@ -15,10 +15,12 @@ import traceback
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_type_hints
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 # Errors.
 
@@ -411,6 +413,8 @@ def raised_outside(error: BaseException) -> str | None:
 @cache
 def installed(group: str) -> dict[str, EntryPoint]:
     """Entry points of a group, by name."""
+    from importlib.metadata import entry_points  # loads a dozen modules, where most runs name built-in plug-ins only
+
     return {entry.name: entry for entry in entry_points(group=group)}
 
 

@@ -287,6 +287,7 @@ def _init(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.config.draft import write_draft
     from penstock.pipeline.config.run import loads
     from penstock.pipeline.output.loss import expected_losses, losses_in_words
+    from penstock.pipeline.output.utility_summary import rehearse
 
     if len(arguments.path) > 1:
         raise ParameterError("FILE.csv", arguments.path, "one file, or for several a folder or a pattern in quotes")
@@ -302,7 +303,7 @@ def _init(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"file": str(out), "notes": draft.notes})
     else:
-        losses = expected_losses(loads(draft.text)) if draft.is_whole else None
+        losses = expected_losses(rehearse(loads(draft.text))) if draft.is_whole else None
         cost = [losses_in_words(losses)] if losses else []
         then = f"now look at it, then: penstock run {out}" if draft.is_whole else "write what is marked FIXME in it"
         print(*draft.notes, *cost, f"wrote {out}; {then}", sep="\n")

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from penstock import __version__
 from penstock.pipeline import DONE, FAILED, INTERRUPTED, STOPPED, WRONG_USE
 from penstock.pipeline.cli.attack import ATTACK, AUDIT
 from penstock.pipeline.cli.choose import CHOOSE
@@ -109,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="penstock",
         description="Release counts of people from a stream of location events, and keep the books on what it cost.",
     )
-    parser.add_argument("--version", action="version", version=f"penstock {_version()}")
+    parser.add_argument("--version", action="version", version=f"penstock {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name, command in COMMANDS.items():
         sub = subparsers.add_parser(name, help=command.help, description=command.help)
@@ -125,15 +126,6 @@ def _fail(arguments: argparse.Namespace, error: BaseException, code: int) -> int
     for problem in problems:
         print(f"penstock: {problem}", file=sys.stderr)
     return code
-
-
-def _version() -> str:
-    from importlib import metadata
-
-    try:
-        return metadata.version("penstock")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 if __name__ == "__main__":

@@ -125,21 +125,23 @@ def expectations(config: RunConfig) -> list[str]:
     from penstock.pipeline.output.utility_summary import (
         expected_in_words,
         expected_noise,
-        public_plan,
+        rehearse,
         unbounded_in_words,
         zeros_in_words,
     )
 
-    losses, plan, noise = expected_losses(config), public_plan(config), expected_noise(config)
+    rehearsal = rehearse(config)
+    losses, noise = expected_losses(rehearsal), expected_noise(rehearsal)
+    choice = rehearsal and rehearsal.plan.noise_choice
     rows = "rows of this source belong to no person: what is said of one person holds for one row"
     lines = [
         ("CAUTION", zeros_in_words(config, noise)),
         ("CAUTION", None if config.source.has_people else rows),
-        ("noise", plan and plan.noise_choice and plan.noise_choice.words),
+        ("noise", choice and choice.words),
         ("loss", losses and losses_in_words(losses)),
         ("CAUTION", caution(losses)),
         ("expect", expected_in_words(config, noise)),
-        ("CAUTION", unbounded_in_words(config)),
+        ("CAUTION", unbounded_in_words(config, rehearsal)),
     ]
     return [f"{name:<9} {words}" for name, words in lines if words]
 

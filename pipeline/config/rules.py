@@ -28,8 +28,7 @@ from penstock.pipeline.config.sections import Output
 from penstock.pipeline.config.yaml import Mapping, Path, Problem, locate, shown
 from penstock.pipeline.counting.bounding import Bounding
 from penstock.pipeline.sources.base import LiveSource, Source
-from penstock.pipeline.spaces.base import Space
-from penstock.pipeline.spaces.polygons import WrongName, read_lines
+from penstock.pipeline.spaces.base import Space, WrongName
 from penstock.pipeline.windows.base import Windows
 from penstock.pipeline.windows.calendar import Calendar, format_time
 from penstock.pipeline.windows.landmarks import Landmarks
@@ -332,6 +331,8 @@ def outlines_can_be_drawn(output: Output, space: Space, mechanism: tuple[ChainSt
     if on_points(mechanism) or not (len(corners) or space.derived_from_data):
         yield Finding(("output", "outlines"), output.outlines, "left out where cells have no place on a map")
         return
+    from penstock.pipeline.spaces.polygons import read_lines  # loads shapely
+
     try:
         read_lines(output.outlines, corners if len(corners) else None)
     except DataError as error:

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from penstock.mechanisms.core.concentrated import SMOOTHING, epsilon_at
 from penstock.mechanisms.core.guarantee import EPSILON, GAUSSIAN, RHO
-from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import Plan
-from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.output.registration import own_terms
 from penstock.pipeline.output.tables import releases_table
-from penstock.pipeline.output.utility_summary import first_rows, public_plan, short
+from penstock.pipeline.output.utility_summary import Rehearsal, first_rows, short
 from penstock.pipeline.windows.calendar import DAY, wall_time
 
 #: δ of the figures of a budget in ρ.
 DELTA = 1e-6
 #: ε of a day from which on a promise is weak, and from which on it is next to none.
 WEAK, HOPELESS = 5.0, 10.0
-#: Counts that a run is rehearsed on, at most.
-MOST_COUNTS = 500_000
 HOUR = 3_600_000
 
 
@@ -121,36 +115,26 @@ def _date(time: pl.Expr, time_zone: str) -> pl.Expr:
 # Before a run, from public facts alone.
 
 
-def expected_losses(config: RunConfig) -> dict[str, float] | None:
+def expected_losses(rehearsal: Rehearsal | None) -> dict[str, float] | None:
     """Return what `losses` can come to at most, before any data is read.
 
     A run whose charges are fixed beforehand is rehearsed on zeros, and its charges summed as those of the run will be.
     Where they follow earlier outputs, or the run is long or endless, the budget of the mechanism's unit counts in full
     for as many units as a day, or the run, can meet: more than the run will come to, never less.
 
-    ``run`` is missing for an endless stream. None for traces, and for cells that are taken from the data.
+    ``run`` is missing for an endless stream. None without a rehearsal.
     """
-    if (plan := public_plan(config)) is None:
+    if rehearsal is None:
         return None
-    n_windows = plan.grid.calendar.n_windows
-    is_short = n_windows is not None and n_windows * plan.grid.n_cells <= MOST_COUNTS
-    reader = plan.chain.reader
-    is_fixed = reader.unit.kind == "period" or not reader.guarantee.adaptive
-    if is_short and is_fixed:
-        return losses(_rehearsed(plan, n_windows or 0), config.windows.time_zone, reader.guarantee.measure)
-    return _budgeted(plan)
-
-
-def _rehearsed(plan: Plan, n_windows: int) -> pl.LazyFrame:
-    """Return the table of releases of a run that nobody is in."""
-    windows = plan.grid.windows(1, n_windows)
-    nobody = np.zeros((n_windows, plan.grid.n_cells), np.int64)
-    noisy = replace(plan.chain, after=())  # no step after the noise is charged
-    made = run_mechanism(noisy, nobody, plan.facts(), windows=windows)
+    plan = rehearsal.plan
+    if not rehearsal.has_every_charge:
+        return _budgeted(plan)
     # A block may end with windows that no release is about.
-    by_index = {window.index: window for window in windows}
-    released = [by_index[release.window] for release in made]
-    return pl.DataFrame(releases_table(made, released, list(plan.space.cells), "", plan.grid.lateness_ms)).lazy()
+    by_index = {window.index: window for window in rehearsal.windows}
+    released = [by_index[release.window] for release in rehearsal.releases]
+    first = [release.replica(0) for release in rehearsal.releases]
+    table = pl.DataFrame(releases_table(first, released, list(plan.space.cells), "", plan.grid.lateness_ms))
+    return losses(table.lazy(), plan.config.windows.time_zone, plan.chain.reader.guarantee.measure)
 
 
 def _budgeted(plan: Plan) -> dict[str, float]:

@@ -247,4 +247,4 @@ def _dictionary(codes: NDArray[Any], values: Iterable[Any]) -> pa.DictionaryArra
 
 
 def _times(values: NDArray[Any]) -> pa.Array:
-    return pa.array(np.asarray(values, np.int64)).cast(TIME)
+    return pa.array(np.asarray(values, "datetime64[ms]"), TIME)  # a cast would load Arrow's compute functions

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Postprocess
+from penstock.mechanisms.core.contract import Postprocess, Release, Window
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.observation import shows_single_counts
 from penstock.mechanisms.core.run import run_mechanism
@@ -348,10 +348,34 @@ def zone_in_words(hour: int, time_zone: str) -> str:
 
 # Error to expect, from public facts alone.
 
-#: Zero counts that a mechanism is tried on: number of windows, and least and largest number of counts.
+#: Windows of a rehearsal where not all are rehearsed, and how many counts these and all may hold.
 REHEARSED = 168
-FEWEST_COUNTS = 20_000
 MOST_COUNTS = 200_000
+MOST_IN_ALL = 500_000
+#: Counts of a rehearsal, about, where a run holds fewer: of a few counts the figures would be a matter of luck.
+FEWEST_COUNTS = 20_000
+
+
+class Rehearsal(NamedTuple):
+    """A run that nobody is in, as public facts describe it, with noise from a public seed.
+
+    Parameters
+    ----------
+    plan
+        The plan, without its data.
+    windows
+        Those that were rehearsed: the first ones.
+    releases
+        What their noisy counts would be, without what is done to them afterwards; as many replicas as make up enough
+        counts.
+    has_every_charge
+        Whether these are the charges of the whole run: all windows are here, and no charge follows earlier outputs.
+    """
+
+    plan: Plan
+    windows: Sequence[Window]
+    releases: list[Release]
+    has_every_charge: bool
 
 
 def public_plan(config: RunConfig) -> Plan | None:
@@ -361,23 +385,27 @@ def public_plan(config: RunConfig) -> Plan | None:
     return outline(config, NoiseKey.from_seed(0))
 
 
-def expected_noise(config: RunConfig) -> tuple[float, float] | None:
-    """Mean size of the noise in a count, and what 95 % of it stays below, in people; before any data is read.
-
-    The configured steps release some windows of zeros, with noise from a public seed. None for
-    traces, for cells that are taken from the data, and where there is no noise.
-    """
+def rehearse(config: RunConfig) -> Rehearsal | None:
+    """Release windows of zeros as the configured steps would, all of a short run; None as `public_plan`."""
     if (plan := public_plan(config)) is None:
         return None
-    n_windows = max(plan.chain.unit_windows, min(REHEARSED, MOST_COUNTS // plan.grid.n_cells))
-    n_windows = min(n_windows, plan.grid.calendar.n_windows or n_windows)
-    n_times = -(
-        -FEWEST_COUNTS // (n_windows * plan.grid.n_cells)
-    )  # of a few counts the figures would be a matter of luck
-    nobody = np.zeros((n_times, n_windows, plan.grid.n_cells), np.int64)
+    n_cells, in_all, reader = plan.grid.n_cells, plan.grid.calendar.n_windows, plan.chain.reader
+    n_windows = max(plan.chain.unit_windows, min(REHEARSED, MOST_COUNTS // n_cells))
+    is_fixed = reader.unit.kind == "period" or not reader.guarantee.adaptive
+    is_whole = is_fixed and in_all is not None and in_all * n_cells <= MOST_IN_ALL
+    if in_all is not None:
+        n_windows = in_all if is_whole else min(n_windows, in_all)
+    nobody = np.zeros((max(1, FEWEST_COUNTS // (n_windows * n_cells)), n_windows, n_cells), np.int64)
     noisy = replace(plan.chain, after=())  # what is done to the noisy counts would show zeros as zeros
-    made = run_mechanism(noisy, nobody, plan.facts(), windows=plan.grid.windows(1, n_windows))
-    sizes = np.abs(np.concatenate([release.values for release in made]))
+    windows = plan.grid.windows(1, n_windows)
+    return Rehearsal(plan, windows, run_mechanism(noisy, nobody, plan.facts(), windows=windows), is_whole)
+
+
+def expected_noise(rehearsal: Rehearsal | None) -> tuple[float, float] | None:
+    """Mean size of the noise in a count, and what 95 % of it stays below, in people; None where there is no noise."""
+    if rehearsal is None:
+        return None
+    sizes = np.abs(np.concatenate([release.values for release in rehearsal.releases]))
     sizes = sizes[np.isfinite(sizes)]
     return (float(sizes.mean()), float(np.quantile(sizes, 0.95))) if sizes.any() else None
 
@@ -421,13 +449,11 @@ def expected_in_words(config: RunConfig, noise: tuple[float, float] | None) -> s
     return f"{given}: by {100 * mean / typical:.0f} % of a count{later}."
 
 
-def unbounded_in_words(config: RunConfig) -> str | None:
+def unbounded_in_words(config: RunConfig, rehearsal: Rehearsal | None) -> str | None:
     """Warn of an unset ``max_cells``; None where there is a bound, or nothing to bound."""
-    if (plan := public_plan(config)) is None:
+    if rehearsal is None or not any(step.guarantee.exists for step in config.mechanism):
         return None
-    if not any(step.guarantee.exists for step in config.mechanism):
-        return None
-    return unbounded(vars(config.bounding), plan.grid.n_cells)
+    return unbounded(vars(config.bounding), rehearsal.plan.grid.n_cells)
 
 
 def unbounded(bounding: Mapping[str, Any], n_cells: int) -> str | None:

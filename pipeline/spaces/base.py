@@ -11,8 +11,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.plugin import Checked, Registry
+from penstock.mechanisms.core.plugin import Checked, DataError, Registry
 from penstock.pipeline.sources.base import Source
+
+
+class WrongName(DataError):
+    """A file of zones has no property, or column, of that name."""
 
 
 @dataclass(frozen=True, kw_only=True)

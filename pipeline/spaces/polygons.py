@@ -15,6 +15,7 @@ from shapely.errors import ShapelyError
 from shapely.geometry import mapping
 
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.spaces.base import WrongName
 
 #: Rings of one polygon, each a closed sequence of (longitude, latitude): first its outline, then its holes.
 Rings = list[NDArray[np.float64]]
@@ -33,10 +34,6 @@ class Zone(NamedTuple):
 
     name: str
     polygons: list[shapely.Polygon]
-
-
-class WrongName(DataError):
-    """A file of zones has no property, or column, of that name."""
 
 
 class _Wrong(Exception):

@@ -20,6 +20,7 @@ from penstock.pipeline.output.utility_summary import (
     expected_noise,
     in_words,
     quiet_by_day,
+    rehearse,
     usual_counts,
 )
 from penstock.pipeline.reporting.page import write_report
@@ -46,7 +47,7 @@ def simulated(folder: Path, mechanism: Any, **changes: Any) -> dict[str, Any]:
     ],
 )
 def test_the_expected_error_is_that_of_the_noise(tmp_path, mechanism, expected):
-    mean, most = expected_noise(configured(simulated(tmp_path, mechanism, space=GRID)))  # type: ignore[misc]
+    mean, most = expected_noise(rehearse(configured(simulated(tmp_path, mechanism, space=GRID))))  # type: ignore[misc]
     assert most > mean > 0
     if expected is not None:
         assert mean == pytest.approx(expected, rel=0.15)
@@ -56,7 +57,7 @@ def test_the_expected_error_is_that_of_the_noise(tmp_path, mechanism, expected):
 def test_the_expected_error_of_few_counts_is_that_of_many(tmp_path, n_hours):
     value = simulated(tmp_path, {"type": "discrete_laplace", "epsilon": 0.1})
     value["source"]["until"] = f"2024-01-01T{n_hours:02d}:00:00Z"
-    mean, most = expected_noise(configured(value | {"bounding": {"max_cells": 1}}))  # type: ignore[misc]
+    mean, most = expected_noise(rehearse(configured(value | {"bounding": {"max_cells": 1}})))  # type: ignore[misc]
     assert mean == pytest.approx(10, rel=0.05)
     assert most == pytest.approx(30, abs=2)
 
@@ -66,11 +67,11 @@ def test_the_expected_error_needs_neither_data_nor_the_key(tmp_path):
     config = configured(value)
     (tmp_path / "events.csv").unlink()
     (tmp_path / "noise.key").unlink()
-    assert expected_noise(config) is not None
+    assert expected_noise(rehearse(config)) is not None
 
 
 def test_nothing_is_expected_without_noise(tmp_path):
-    assert expected_noise(configured(simulated(tmp_path, {"type": "raw"}))) is None
+    assert expected_noise(rehearse(configured(simulated(tmp_path, {"type": "raw"})))) is None
 
 
 @pytest.mark.parametrize("command", [["validate"], ["run", "--runner", "local"]])
@@ -360,11 +361,11 @@ SCHEDULES = [
 @pytest.mark.parametrize("is_long", [False, True])
 def test_what_a_run_loses_is_known_before_it(tmp_path, monkeypatch, mechanism, changes, is_exact, is_long):
     if is_long:
-        monkeypatch.setattr("penstock.pipeline.output.loss.MOST_COUNTS", 0)
+        monkeypatch.setattr("penstock.pipeline.output.utility_summary.MOST_IN_ALL", 0)
     value = simulated(tmp_path, mechanism, **changes)
     value["source"] = {"type": "synthetic", "n_users": 20, "days": 4, "seed": 1} | {"from": "2024-01-01T00:00:00Z"}
     config = configured(value | {"windows": {"type": "fixed", "size": "1h"}, "space": GRID | {"rows": 2, "columns": 2}})
-    expected = expected_losses(config)
+    expected = expected_losses(rehearse(config))
     measured = run(config, tmp_path / "losses", runner="local").manifest["loss"]
     assert expected is not None
     assert all(expected[name] >= amount * (1 - 1e-12) for name, amount in measured.items())
