@@ -3,7 +3,8 @@
 The adversary knows where everybody else is, how the target moves (a Markov chain) and every release. It succeeds when
 it guesses all but ``tolerance`` of the target's locations; the loss is the probability of that. Here are the priors,
 the information in releases, upper bounds on the loss of every attack, attacks with their success, and the risk
-realised by the releases made so far. Definitions and proofs: ``docs/reconstruction.md``.
+realised by the releases made so far. Proofs are in the modules of
+`penstock.accountants.inference`, definitions and use in ``docs/reconstruction.md``.
 
 >>> import numpy as np
 >>> prior = chain_prior(50, 0.1)
@@ -104,8 +105,8 @@ class Reconstruction(Accountant):
 
     One cell a user and window (``max_cells: 1``), or the counts tell more than is assumed.
     Any mechanism: noise that is simply added by its likelihood, others as if counts were exact (data processing) or
-    by their ε. O(n_targets T s n_places²) time and O(n_targets T n_places) state a window. ``docs/reconstruction.md``
-    has definitions and proofs.
+    by their ε. O(n_targets T s n_places²) time and O(n_targets T n_places) state a window. Definitions:
+    ``docs/reconstruction.md``; proofs: the modules of `penstock.accountants.inference`.
 
     Examples
     --------

@@ -1,9 +1,10 @@
 """Temporal privacy loss: what a series of releases tells about one moment, when neighbouring moments are correlated.
 
 An adversary who knows how a person's value changes from one window to the next learns about the value at t from the
-releases before and after t as well. This module holds the exact functions; `docs/temporal.md` has definitions, proofs
-and how to read the figures. Matrices: P_B[i, j] = Pr(previous = j given now = i) and P_F[i, j] = Pr(next = j given
-now = i). Every epsilon is a pure one for *replacing* a person's value, and every loss is in nats.
+releases before and after t as well. This module holds the exact functions; definitions, and how to read the figures,
+are in `docs/temporal.md`, proofs in `penstock.accountants.correlation`. Matrices: P_B[i, j] = Pr(previous = j given
+now = i) and P_F[i, j] = Pr(next = j given now = i). Every epsilon is a pure one for *replacing* a person's value, and
+every loss is in nats.
 """
 
 from __future__ import annotations

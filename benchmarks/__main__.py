@@ -1,19 +1,21 @@
 """All benchmarks in one table: ``python -m benchmarks [AREA ...]``.
 
-Figures are medians; peers run in turn with us. The table goes to ``docs/performance.md``, the figures beside it.
+Figures are medians; peers run in turn with us. What has a target goes to ``docs/performance.md``, every
+figure beside it.
 """
 
 from __future__ import annotations
 
 import argparse
 import compileall
+import csv
 import json
 import os
 import platform
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -34,15 +36,15 @@ AREAS = {
 }
 PACKAGES = ("apache-beam", "numpy", "scipy", "polars", "pyarrow", "duckdb", "pandas", "pipeline-dp", "scikit-learn")
 PAGE = Path("docs/performance.md")
-COLUMNS = ("what", "penstock", "peer", "ratio", "wall s: penstock, peer", "memory MB", "target", "met")
+COLUMNS = ("what", "penstock", "peer", "ratio", "memory MB", "target", "met")
 INTRODUCTION = """# Performance
 
-Speed and memory, as `make bench` measures them and writes them here; peers run in turn with penstock, in an environment
-of their own. Of programs the figure is *processor time* (user and system), since wall times depend on what else the
-machine does; those stand beside it. Of calls it is the wall time. For whole runs it is *net*: `penstock run` less
-`penstock validate` of the same file, and for a peer its program less the import of its library. Memory is the peak of
-the whole process. A ratio is penstock's figure over the peer's: below 1, penstock takes less. What is the same as in
-the row above is not repeated.
+Speed and memory, as `make bench` measures them and writes them here: what has a target below, everything in
+[performance.csv](performance.csv). Peers run in turn with penstock, in an environment of their own. Of programs the
+figure is *processor time* (user and system), since wall times depend on what else the machine does; of calls it is the
+wall time. For whole runs it is *net*: `penstock run` less `penstock validate` of the same file, and for a peer its
+program less the import of its library. Memory is the peak of the whole process. A ratio is penstock's figure over the
+peer's: below 1, penstock takes less.
 
 Other engines count distinct users and nothing else, each in the form that it does best: polars streams one packed
 number a contribution, DuckDB takes distinct ones first. `penstock run` also bounds contributions, runs the mechanism,
@@ -92,42 +94,34 @@ def write(rows: list[Row], repeats: int) -> None:
         areas[area] = {**setting, "rows": [asdict(row) for row in rows if row.area == area]}
     areas = {area: areas[area] for area in AREAS if area in areas}
     figures.write_text(json.dumps({"areas": areas}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    every = [Row(**row) for area in areas.values() for row in area["rows"]]
+    with PAGE.with_suffix(".csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Row)])
+        writer.writeheader()
+        writer.writerows(map(asdict, every))
     PAGE.write_text(page(areas), encoding="utf-8")
 
 
 def page(areas: dict[str, dict[str, Any]]) -> str:
-    """The whole page as Markdown."""
+    """The whole page as Markdown: what has a target, under what it was measured with."""
     text = [INTRODUCTION]
-    before = ""
-    for area, of in areas.items():
-        setting = f"{of['machine']} {of['versions']}"
-        above = f"{'As above.' if setting == before else setting} Medians of {of['repeats']} runs."
-        rows = _table([Row(**row) for row in of["rows"]])
-        text.append(f"## {area.replace('_', ' ').capitalize()}\n\n{above}\n\n{rows}\n")
-        before = setting
+    for setting in dict.fromkeys(f"{of['machine']} {of['versions']}" for of in areas.values()):
+        measured_so = [of for of in areas.values() if f"{of['machine']} {of['versions']}" == setting]
+        rows = [row for of in measured_so for row in (Row(**values) for values in of["rows"]) if row.target]
+        lines = [COLUMNS, *map(_cells, rows)]
+        head, *body = ("| " + " | ".join(line) + " |" for line in lines)
+        repeats = max(of["repeats"] for of in measured_so)
+        text.append(f"{setting} Medians of {repeats} runs.\n")
+        text.append("\n".join([head, "|---" * len(COLUMNS) + "|", *body]) + "\n")
     return "\n".join(text)
 
 
-def _table(rows: list[Row]) -> str:
-    """Rows in Markdown, without the columns that none of them uses."""
-    several = len({row.peer for row in rows if row.peer}) > 1
-    lines = [COLUMNS, *(_cells(row, above, several) for row, above in zip(rows, [None, *rows], strict=False))]
-    used = [i for i in range(len(COLUMNS)) if any(line[i] for line in lines[1:])]
-    head, *body = ("| " + " | ".join(line[i] for i in used) + " |" for line in lines)
-    return "\n".join([head, "|---" * len(used) + "|", *body])
-
-
-def _cells(row: Row, above: Row | None, several_peers: bool) -> tuple[str, ...]:
-    same = above is not None and (row.what, row.ours) == (above.what, above.ours)
-    named = f": {row.peer}"
-    if above is not None and row.peer == above.peer:
-        named = f": {row.peer.partition(',')[0]}" if several_peers else ""
-    ours = _figure(row.ours, row.unit) + ("" if row.whole is None else f" (whole {row.whole:.2f} s)")
-    peer = "" if row.theirs is None else f"{_figure(row.theirs, row.unit)}{named}"
-    wall = "" if row.wall is None else f"{row.wall:.2f}" + ("" if row.their_wall is None else f", {row.their_wall:.2f}")
-    memory = "" if row.memory is None or same else f"{row.memory:.0f}"
+def _cells(row: Row) -> tuple[str, ...]:
+    ours = _figure(row.ours, row.unit)
+    peer = "" if row.theirs is None else f"{_figure(row.theirs, row.unit)}: {row.peer}"
+    memory = "" if row.memory is None else f"{row.memory:.0f}"
     met = {True: "yes", False: "**no**", None: ""}[row.met]
-    return "" if same else row.what, "" if same else ours, peer, _ratio(row), wall, memory, row.target, met
+    return row.what, ours, peer, _ratio(row), memory, row.target, met
 
 
 def _line(row: Row) -> str:

@@ -30,7 +30,13 @@ API = {
     "penstock": ("penstock", "penstock.beam", "penstock.testing"),
     "mechanisms": ("penstock.mechanisms",),
     "accountants": ("penstock.accountants",),
-    "evaluation": ("penstock.evaluation",),
+    "accountants_in_parts": (
+        "penstock.accountants.correlation",
+        "penstock.accountants.inference",
+        "penstock.accountants.gaussian_process",
+    ),
+    "evaluation": ("penstock.evaluation", "penstock.evaluation.attacks"),
+    "for_plug_ins": ("penstock.mechanisms.core",),
 }
 
 
@@ -78,7 +84,7 @@ def slug(heading: str, separator: str) -> str:
 def on_config(config: Any) -> Any:
     """Take the menu from the index page, and GitHub's anchors."""
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    api = [{name: f"docs/api/{name}.md"} for name in API]
+    api = [{name.replace("_", " "): f"docs/api/{name}.md"} for name in API]
     config.nav = [{"Overview": "README.md"}, {"All pages": "docs/README.md"}, *menu(index), {"API": api}]
     config.mdx_configs["toc"]["slugify"] = slug
     return config
@@ -95,6 +101,6 @@ def on_files(files: Any, config: Any) -> Any:
     for path in paths:
         files.append(File(path, str(ROOT), config.site_dir, config.use_directory_urls))
     for name, packages in API.items():
-        text = f"# {name}\n\n{reference(packages)}\n"
+        text = f"# {name.replace('_', ' ')}\n\n{reference(packages)}\n"
         files.append(File.generated(config, f"docs/api/{name}.md", content=text))
     return files

@@ -3,6 +3,17 @@
 A pair of distributions (q, d) and a set of states S give the point (d(S), q(S) - d(S)), here called (miss, gain).
 Seen in these coordinates the upper-left hull of the usual ROC plane, down to slope 1, is the increasing part of an
 ordinary concave hull, and q(S) - d(S) keeps its relative precision when the two distributions nearly agree.
+
+**Theorem.** Let H be the upper-left hull of the points (d(S), q(S)) over all ordered pairs of rows and all sets, from
+its leftmost vertex (without the origin) to where its slope falls to 1. For every α > 0, with k = e^α − 1, L_P(α) is 0
+if H is empty, and otherwise the maximum of ln((kq + 1)/(kd + 1)) over the vertices of H.
+
+*Proof.* (kq + 1)/(kd + 1) is the slope of the line from (−1/k, −1/k) to the point (d, q). Over a set of points in the
+positive quadrant a tangent attains the largest such slope, so at a vertex of the upper-left hull; if some point lies
+above the diagonal the slope is at least 1, so the vertex is not beyond where the hull's slope falls to 1. For one
+pair (q, d), the largest q(S) − r·d(S) for a given r is attained by the states with q/d > r, a prefix of the states
+sorted by q/d; so the prefixes hold all vertices of the pair's hull (Neyman and Pearson's ROC curve). The hull of all
+pairs is the hull of their hulls. ∎
 """
 
 from __future__ import annotations

@@ -3,6 +3,28 @@
 Between landmarks i < j the adversary compares trajectories that differ at both. Given the value x_j, the steps from
 i towards j are again a Markov chain, the bridge, with rows proportional to P[x, x'] · P^r[x', x_j] when r steps
 remain after this one. Its leakage function, one for every x_j and r, replaces L_P in the recursion of the loss.
+
+The loss is Σ_{i in M} ε_i over M = L ∪ {t}, plus what the releases before the first of M tell (backward loss) and
+after the last (forward loss), plus a term for each gap. ``paper`` (Katsomallos et al.) adds in a gap the backward run
+arriving at its right end and the forward run arriving at its left end, as if the ends were not known together. That
+is **not a bound**: for P = [[.99999, .00001], [.97, .03]], M = {1, 3} and ε = 1 the gap adds .100, while an explicit
+mechanism reveals .993. ``sound`` takes min(Σ of the gap's ε, A + B): A the forward recursion through the gap with the
+rows of the bridge, maximised over x_j; B its mirror image towards x_i.
+
+**Theorem.** The sound sum is at least ln Pr(o | x_M)/Pr(o | x'_M) for every mechanism with these ε, all outputs o and
+all possible values x_M, x'_M.
+
+*Proof.* Given x_M the chain falls apart: Pr(o | x_M) = Pr(o_before | x_first) · Pr(o_after | x_last) · Π_{i in M}
+Pr(o_i | x_i) · Π_gaps Pr(o_gap | x_i, x_j). The first two factors change by at most the end runs and each own factor
+by ε_i. For a gap, Pr(o_gap | x_i, x_j) averages Π Pr(o_s | x_s) over paths, and any two paths differ by at most Σ
+ε_s: the first bound. For the second, change one end at a time, over (x'_i, x_j) or over (x_i, x'_j). With x_j fixed,
+the path from i is a Markov chain whose steps are the bridge's rows, so by the argument behind L the recursion bounds
+the effect of exchanging x_i for x'_i: at most A. Time reversed, exchanging x_j costs at most B. ∎
+
+Changing one end at a time needs (x'_i, x_j) or (x_i, x'_j) to be possible. That holds for all pairs exactly when the
+supports of the rows of P^m are nested; otherwise (a permutation, two separate classes), and where P^r has become too
+small for a double, the term is Σ ε. Bridges depend on the matrix in one direction only; if both are given, the larger
+result is used, so that the bound holds if either is right.
 """
 
 from __future__ import annotations
@@ -64,7 +86,7 @@ def landmark_temporal_privacy_loss(
     n × n matrices, fewer when the chain mixes fast. With both matrices given, ``sound`` takes the larger of what each
     implies, which agree for a stationary chain and its reversal.
 
-    Source: Katsomallos et al. for the figure; the sound gap term and its proof are in ``docs/temporal.md``.
+    Source: Katsomallos et al. for the figure; the sound gap term and its proof are above.
 
     Examples
     --------

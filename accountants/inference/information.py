@@ -4,6 +4,38 @@ A raw count reads "at sensor c" or "elsewhere". A sighting resets the chain: the
 given the past depends only on the last sighting and on having been elsewhere since. So instead of all alphabet^m
 histories only (last sighting, elsewhere since) are followed, and following them to the start gives the exact mutual
 information, which Koga et al. call intractable.
+
+**Order m.** For raw counts Y is a function of X, so I(X; Y) = H(Y) = Σ_t H(Y_t | Y_1 … Y_{t−1}) ≤ Σ_t H(Y_t | Y_{t−m}
+… Y_{t−1}). The paper uses m = 1. H(X) = H(π) + Σ_{t≥2} Σ_x Pr(X_{t−1} = x) H(P[x, ·]) by the chain rule.
+
+**Exact** (``order="exact"``). *The history matters for Y_t only through the last sighting and the fact of having been
+elsewhere since.* *Proof.* Let the last sighting be Y_u = c. By the Markov property X_{u+1}, X_{u+2}, … depend on the
+past only through X_u = c. Hence Pr(Y_t | Y_1 … Y_{t−1}) is a function of (u, c), and H(Y_t | past) averages the
+entropies of at most 1 + Σ_t |S_t| distributions, one for each (u, c) and one for "never seen": a vector over the
+unseen locations, moved one step and masked. ∎ The same with u ≥ t − m gives order m.
+
+**Noise.** If Z_t depends on Z_1 … Z_{t−1} and X only through X_t, I(X; Z) ≤ Σ_t I(X_t; Z_t), and by Kolchinsky and
+Tracey (2017) I(X_t; Z_t) ≤ −Σ_m p_m ln Σ_l p_l e^{−D(m,l)}, D(m, l) the KL divergence between the releases given the
+two locations: it adds, over the active cells among m and l, 1/(2σ²) (Gaussian, discrete Gaussian), 1/b + e^{−1/b} − 1
+(Laplace), tanh(1/(2b))/b (discrete Laplace).
+
+**ε-DP.** I(X; Z_t | past) ≤ max_x D(Z_t given x ‖ Z_t given absent) ≤ ε tanh(ε/2) with the add/remove ε, given any
+past; ρ under zCDP by its definition. Both hold path by path, hence for adaptive schedules with the largest sum over
+paths. The smallest of all that apply is used: a noisy bound is never above the raw one.
+
+**Fano in KL form** (*tight*). Let p be the success of some estimator, B′ its success if the observation were drawn
+independently of X. Then B′ ≤ B, the best success without observations, and by data processing p ln(p/B′) + (1−p)
+ln((1−p)/(1−B′)) ≤ I(X; observations). For p ≥ B the left side decreases in B′, so it holds with B: the bound is the
+largest such p. Its weakening H(E) + p ln B ≥ −I is the paper's form. *loose* is equation (3) of the paper, the same
+inequality with B = N(s)/M^T and I replaced by T ln M − H(X) + I. The root is bracketed in ln p and rounded up.
+
+**Leakage.** *Success ≤ B · Π_t λ_t, λ_t = Σ_y max_x Pr(y_t = y | X_t = x).* *Proof.* Success = Σ_y Σ_{x: d(x, x̂(y))
+≤ s} Pr(x) Pr(y | x) ≤ Σ_y max_x Pr(y | x) · Pr[d(X, x̂(y)) ≤ s] ≤ B Σ_y max_x Π_t Pr(y_t | x_t, y_{<t}) ≤ B Π_t
+sup_{y_{<t}} Σ_{y_t} max_x Pr(y_t | x, y_{<t}), summing over the last window first. ∎ Adaptive schedules have the
+supremum over the past. Raw counts: λ_t is the number of possible readings. ε-DP: Pr(y | x) ≤ e^ε Pr(y | absent) gives
+e^ε. Noise on m cells: divide by the density of empty cells; λ_t = E max(1, R_1, …, R_m) with independent likelihood
+ratios R_c of an empty cell, that is 1 + ∫₁^∞ (1 − Π_c Pr(R_c ≤ r)) dr, summed from above because the integrand
+decreases. One cell: 2Φ(1/(2σ)), 2 − e^{−1/(2b)}, 1 + tanh(1/(2b)) (discrete Laplace), 1 + Pr(0) (discrete Gaussian).
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""Cells as places of a prior, with the observations of past and coming releases."""
+"""Cells as places of a prior, with the observations of past and coming releases.
+
+Amounts to come that are fixed in advance are found by stepping the mechanism through empty windows. The largest sum
+over the paths of a w-event budget is ε in every w-th window; of a landmark budget, where landmarks and any one other
+window share ε, it is ε in each regular window of the period. *Proof.* Both costs, c(ε) = ε and c(ε) = ε tanh(ε/2),
+have c(a) + c(b) ≤ c(a + b), because c(ε)/ε never falls. Any w windows in a row spend at most ε together, so at most
+c(ε). Landmarks that spend A together and n regular windows with at most ε − A each cost at most c(A) + n·c(ε − A) ≤
+c(ε) + (n − 1)·c(ε); without regular windows at most c(ε). ∎
+"""
 
 from __future__ import annotations
 

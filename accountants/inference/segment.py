@@ -2,7 +2,7 @@
 
 Given the readings, the unseen runs between sightings are independent. Each run's chance of at most a wrong guesses is
 bounded on its own; the budgets of wrong guesses are then convolved, and summed over all ways to be sighted, from the
-end of the horizon to its start. Proof in docs/reconstruction.md.
+end of the horizon to its start.
 
 Markov's inequality on each run takes moments. For a run from a sighting to the next one, σ_j bounds the largest
 expectation, over guesses, of C(right guesses, j) jointly with the run. With Q[u, v] the probability of moving from
@@ -12,6 +12,27 @@ window u to v without being seen,
     σ_j = Σ_v max_x′ S_j(v)(x′) · Pr(unseen from x′ at v to the run's end).
 
 Never more than C(length, j) times the largest joint probability of j places in the run.
+
+**Proof.** A run is given by its two ends: a sighting (t, c), or the start, and the next sighting (t′, c′), or the end
+of the horizon. Let A be the event that the run is as it is (unseen in between, then seen at (t′, c′)), given its
+start, and F(a) a bound, for every guess, on Pr[A and at most a wrong guesses in it]: F(a) = min over a′ ≥ a of the
+smallest of
+
+* Pr(A);
+* the genie value with P[x, x′]·1[x′ ∉ S_u] in window u and ending in P[·, c′] (the genie argument, jointly with A);
+* σ_j / C(ℓ − a, j) for 1 ≤ j ≤ ℓ − a, ℓ the number of windows in the run (Markov's inequality).
+
+*Success ≤ W(start, s), with W(end, b) = 1 and W(t, c)(b) = Σ over next ends e of Σ_a (F_e(a) − F_e(a−1)) W_e(b − a).*
+Fix the readings y, hence the runs, and the guess x̂(y). Sighted windows are never guessed wrong. Given the sightings,
+runs are independent by the Markov property, so Pr(y, at most s wrong) is the s-th partial sum of the convolution of
+the runs' (sub-)distributions of wrong guesses C_i(a) = Pr[A_i, at most a wrong]. Each C_i ≤ F_i and both are
+nondecreasing. The s-th partial sum of a convolution, Σ_a (C_i(a) − C_i(a−1)) V(s − a) with V nondecreasing, equals
+Σ_a C_i(a) (V(s−a) − V(s−a−1)), which grows with C_i; replacing the runs one by one gives an upper bound, for each y
+(V is the partial sum of the others, V(−1) = 0). It no longer depends on x̂, and summing over y, that is over all
+sequences of ends, is the recursion for W. ∎
+
+σ_j: for a guess x̂, E[C(right, j) 1_A] is the sum over v (the last of the j windows) of A_j(v) Pr(completed | x̂_v),
+with A_j(v) = Σ_{u<v} A_{j−1}(u) Q[u, v][x̂_u, x̂_v] ≤ S_j(v)(x̂_v) by induction. ∎
 """
 
 from __future__ import annotations

@@ -1,6 +1,21 @@
 """Success of the best guess without any release: the largest prior probability of a ball of trajectories.
 
 B = max over guesses x̂ of Pr[at most ``tolerance`` of ``n_steps`` locations differ from x̂]. All in logarithms.
+
+With N the number of right guesses, T = ``n_steps``, s = ``tolerance``, r = T − s, and f(j) the largest probability of
+j locations in j windows, B is at most
+
+* *paper*: Σ_{l≤s} C(T, l) f(T − l), equation (5) of Koga, Meehan and Chaudhuri.
+* *union*: C(T, s) f(T − s). *Proof.* At most s differ only if some set of exactly r windows is right; there are C(T,
+  r) of them, each with probability at most f(r). ∎ It is one of the paper's terms, so never larger.
+* *factorial*: min over 1 ≤ j ≤ r of C(T, j)/C(r, j) · f(j). *Proof.* C(N, j) counts the j-sets of right windows, so E
+  C(N, j) ≤ C(T, j) f(j); N ≥ r implies C(N, j) ≥ C(r, j); Markov's inequality. ∎ j = r is the union bound. For j = 1,
+  *best* uses Σ_t max_x Pr(X_t = x) ≤ T f(1).
+* *genie*: the guesser learns each true location right after guessing it. This may be ignored, so the best success G
+  is at least B. With a wrong guesses left, guessing x′ wins G_t(x′, a) if right and G_t(y, a − 1) if the truth is y ≠
+  x′, so G_{t−1}(x, a) = Σ_y P[x, y] G_t(y, a−1) + max_{x′} P[x, x′] (G_t(x′, a) − G_t(x′, a−1)), with G_T(·, a) = 1
+  for a ≥ 0 and 0 below. For a fixed x′ it is Σ_{y ≠ x′} P[x, y] G_t(y, a−1) + P[x, x′] G_t(x′, a), monotone in G_t,
+  so rounding up keeps it a bound.
 """
 
 from __future__ import annotations

@@ -1,4 +1,18 @@
-"""Fourier transforms of a block of windows: their sensitivity, noise on their coefficients, and release."""
+"""Fourier transforms of a block of windows: their sensitivity, noise on their coefficients, and release.
+
+One user's part of a block of n windows is a 0/1 matrix B with at most C ones in a row, ones in at most W rows and U
+columns. With F the first k rows of the orthonormal real Fourier basis (constant, cosine 1, sine 1, …), all
+coefficients of all cells together move by at most
+
+    ‖FB‖₁ ≤ min( √(k·U·C·W),   C · Σ over the W largest ‖F e_t‖₁,
+                 U · max over signs s of Σ over the W largest (sᵀF)_t⁺ )
+    ‖FB‖₂ ≤ √(C·W)
+
+*Proof.* First: ‖X‖₁ ≤ √(number of entries)·‖X‖₂ on the k·U entries that can differ from 0, and an orthonormal F does
+not lengthen B, whose norm is at most √(C·W). Second: FB is a sum of at most C columns F e_t for each of at most W
+windows. Third: each of at most U columns b is a 0/1 series with at most W ones, and ‖Fb‖₁ = max over s of sᵀFb. The
+maximum over signs is found by trying them for k ≤ 12; beyond, Σ(x)⁺ = (Σx + Σ|x|)/2 bounds it from above. ∎
+"""
 
 from __future__ import annotations
 
