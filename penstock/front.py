@@ -132,6 +132,7 @@ def _stored(source: Any, out: str | Path | None, config: object, resume: bool) -
     from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.output.checkpoint import is_deployment
     from penstock.pipeline.output.files import whole
+    from penstock.pipeline.sources.reading.times import plain_times
 
     if isinstance(config, RunConfig):
         raise ParameterError(
@@ -143,14 +144,13 @@ def _stored(source: Any, out: str | Path | None, config: object, resume: bool) -
         right = "a data frame of pandas (2.2 or later), polars or Arrow; polars' lazy frames: collected"
         raise ParameterError("source", type(source).__name__, right)
     try:
-        table = (
-            source if isinstance(source, pl.DataFrame) else pa.table(source)
-        )  # Arrow names the column that it refuses
-        path, frame = Path(f"{out}.events.parquet"), pl.DataFrame(table)
+        # Arrow names the column that it refuses.
+        frame = source if isinstance(source, pl.DataFrame) else pl.DataFrame(plain_times(pa.table(source)))
     except Exception as error:  # whatever the frame's own library raises for what Arrow cannot hold
         why = " ".join(map(str, error.args))
         right = f"one whose columns are numbers, text or times, each of one type, named once, and no geometry ({why})"
         raise ParameterError("source", type(source).__name__, right) from error
+    path = Path(f"{out}.events.parquet")
     if path.exists() and (resume or is_deployment(Path(out))):
         if not pl.read_parquet(path).equals(frame):
             raise ParameterError("source", type(source).__name__, f"the data frame that the run in {out} began with")

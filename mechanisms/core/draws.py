@@ -16,6 +16,8 @@ from penstock.mechanisms.core.samplers.bits import Bits
 
 #: Integer noise of a larger scale is refused: sums with counts must stay far inside 64 bits.
 LARGEST_SCALE = 2.0**40
+#: Smallest scale of noise, none apart; the square of its ratio to a count is a float.
+SMALLEST_SCALE = 2.0**-100
 
 
 class Noise:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline import DONE, FAILED
-from penstock.pipeline.cli.command import Command, add_configuration, add_folder, no_arguments, print_json
+from penstock.pipeline.cli.command import Command, add_configuration, add_folder, no_arguments, print_json, print_lines
 
 if TYPE_CHECKING:
     from penstock.mechanisms.core.plugin import Registry
@@ -100,7 +100,7 @@ def _validate(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"valid": True, "configuration": resolved(config)})
     else:
-        print(f"{arguments.config}: a valid configuration", *expectations(config), sep="\n")
+        print_lines("\n".join([f"{arguments.config}: a valid configuration", *expectations(config)]))
     return DONE
 
 
@@ -116,8 +116,8 @@ def _configure_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--outlines",
         metavar="FILE",
-        help="draw the polygons or lines of a GeoJSON or GeoParquet file on the maps, from now on; a simplified copy "
-        "is published, as DIR/public/outlines.geojson",
+        help="draw the polygons or lines of a GeoJSON, GeoParquet or GeoPackage file on the maps, from now on; a "
+        "simplified copy is published, as DIR/public/outlines.geojson",
     )
 
 

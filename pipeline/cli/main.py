@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _fail(arguments, error, WRONG_USE)
         if isinstance(error, BudgetExceeded):
             return _fail(arguments, error, STOPPED)
-        if isinstance(error, (PenstockError, OSError)):
+        if isinstance(error, (PenstockError, OSError, MemoryError)):
             return _fail(arguments, error, FAILED)
         if place := raised_outside(error):
             cure = "penstock.testing tries a plug-in outside of a run, with the whole traceback"

@@ -269,12 +269,7 @@ class _Facts:
     def noise(self) -> float:
         """Mean size of the noise, of Laplace or Gaussian form, whichever is smaller."""
         gaussian = math.sqrt(self.max_per_period / (math.pi * rho_of(self.epsilon, _DELTA)))
-        return self.max_per_period / self.epsilon if self.is_pure else gaussian
-
-    @property
-    def is_pure(self) -> bool:
-        """Return whether Laplace noise has the smaller variance: 2n²/ε² against n/(2ρ)."""
-        return self.max_per_period < self.epsilon**2 / (4 * rho_of(self.epsilon, _DELTA))
+        return min(self.max_per_period / self.epsilon, gaussian)
 
     @property
     def period(self) -> str:
@@ -483,9 +478,9 @@ def _text(path: str, source: Csv | Parquet, columns: Columns, found: _Facts, dou
         *_typical(found),
         "mechanism:",
         "  - type: period_uniform",
-        _commented(f"    noise: discrete_{'laplace' if found.is_pure else 'gaussian'}", "the smaller for these bounds"),
+        _commented("    noise: auto", "of Laplace and Gaussian noise the one that is smaller here"),
         _commented(f"    epsilon: {found.epsilon}", f"DECIDE: what {found.period} may cost one person, in nats"),
-        *([] if found.is_pure else [_commented(f"    delta: {_DELTA:.1e}", "but for this chance")]),
+        _commented(f"    delta: {_DELTA:.1e}", "but for this chance; spent by Gaussian noise only"),
         _commented("  - type: filter", "the best guess from all releases so far; costs nothing"),
         "",
         "accountants:",

@@ -18,7 +18,7 @@ from penstock.accountants.landmark_budget import LandmarkBudget
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.chain import Chain, misplaced
 from penstock.mechanisms.core.contract import MECHANISMS, ChainStep, EventStep, Generalization
-from penstock.mechanisms.core.draws import LARGEST_SCALE
+from penstock.mechanisms.core.draws import LARGEST_SCALE, SMALLEST_SCALE
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
@@ -403,15 +403,16 @@ def _by_period(step: ChainStep) -> bool:
 
 @rule
 def noise_can_be_drawn(mechanism: tuple[ChainStep, ...], bounding: Bounding, space: Space) -> Iterator[Finding]:
-    """Noise of integers has a largest scale; a schedule, which divides its budget, says so when it is rehearsed."""
-    n_cells = 1 if space.derived_from_data else len(space.cells) if not any(cells_can_be_listed(space)) else 1
+    """Noise has a largest and a smallest scale; a schedule, which divides its budget, says so in a rehearsal."""
+    n_cells = 1 if space.derived_from_data or any(cells_can_be_listed(space)) else len(space.cells)
     moved = min(bounding.max_cells or n_cells, n_cells)
     for i, step in enumerate(mechanism):
         for name, scale_of in _SCALES.items():
             amount = getattr(step, name, None)
-            if isinstance(amount, int | float) and amount > 0 and scale_of(amount, moved) > LARGEST_SCALE:
-                least = "smaller" if name == "sigma" else "larger"
-                yield Finding(("mechanism", i, name), amount, f"{least}: noise has a scale of at most 2**40 people")
+            scale = scale_of(amount, moved) if isinstance(amount, int | float) and amount > 0 else 0.0
+            if scale and not SMALLEST_SCALE <= scale <= LARGEST_SCALE:
+                cure = "smaller" if (scale > 1) == (name == "sigma") else "larger"
+                yield Finding(("mechanism", i, name), amount, f"{cure}: noise has a scale of 2**-100 to 2**40 people")
 
 
 #: Scale of the noise by an amount of budget, and by the cells that one person moves.

@@ -159,7 +159,7 @@ class Output(Checked):
     outlines: str | None = parameter(
         None,
         kind="path",
-        doc="GeoJSON or GeoParquet outlines for the maps; a simplified copy is published",
+        doc="GeoJSON, GeoParquet or GeoPackage outlines for the maps; a simplified copy is published",
     )
     rejects: Literal["raw", "places"] | None = parameter(
         None,

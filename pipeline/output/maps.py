@@ -120,7 +120,7 @@ def write_outlines(folder: Path, path: str) -> None:
     **Privacy**: a function of that file and of the public cells alone. The operator says that the file may be
     published.
 
-    ``path`` is a GeoJSON or GeoParquet file of polygons or lines. Raises `DataError` if the cells of the run have no
+    ``path``: a file of polygons or lines, as `read_lines` takes. Raises `DataError` if the cells of the run have no
     place on a map. Raises `ParameterError` if the file cannot be read, or nothing of it is near the cells.
     """
     places = [place for place in (read_cells(folder) or {}).values() if place is not None]

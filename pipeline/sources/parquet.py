@@ -22,7 +22,7 @@ from penstock.pipeline.sources.reading.text import (
     reasons,
     sound_rows,
 )
-from penstock.pipeline.sources.reading.times import TimeFormat
+from penstock.pipeline.sources.reading.times import TimeFormat, plain_times
 
 #: Rows that are checked together at most: several batches are in memory at a time.
 _BATCH_ROWS = 1 << 18
@@ -103,7 +103,7 @@ class Parquet(MappedColumns, FileSource):
         self, batch: pa.RecordBatch, found: dict[str, str], file: str, first_row: int, order: RowOrder
     ) -> Iterator[EventBlock]:
         _validate(batch, file)
-        raw = pl.DataFrame(pa.table(batch.columns, batch.schema.names))
+        raw = pl.DataFrame(plain_times(pa.table(batch.columns, batch.schema.names)))
         time = TimeFormat(self.time_format, self.time_zone)
         events = join_date(raw.select(pl.col(name).alias(part) for part, name in found.items()))
         if "user" not in found:
@@ -119,7 +119,8 @@ class Parquet(MappedColumns, FileSource):
         rejects = []
         if not is_sound.all():
             bad = (~is_sound).arg_true().to_numpy()
-            for row, reason, values in zip(bad.tolist(), reasons(events[bad]), raw[bad].iter_rows(named=True)):
+            rows = pa.table({name: _shown(column) for name, column in zip(raw.columns, batch.take(bad).columns)})
+            for row, reason, values in zip(bad.tolist(), reasons(events[bad]), rows.to_pylist()):
                 rejects.append(Reject(file, first_row + row + 1, reason, str(values)[:MAX_RAW_CHARACTERS]))
             events = events.filter(is_sound)
         sound = is_sound.arg_true()
@@ -127,8 +128,12 @@ class Parquet(MappedColumns, FileSource):
         return EventBlock(events, batch.num_rows, tuple(rejects)).pieces(self.block_rows)
 
     def _user_type(self, schema: pa.Schema, file: str) -> type[pl.DataType]:
-        column = self.find_columns(schema.names, file).get("user")
-        if column is None:
+        found = self.find_columns(schema.names, file)
+        for part, name in found.items():
+            kind = schema.field(name).type
+            if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType) or "binary" in str(kind):
+                raise DataError(f"{file}: column {name!r} for {part}: {kind} is neither a number nor text nor a time")
+        if (column := found.get("user")) is None:
             return pl.String
         # Without the notes that files carry on columns: Polars stops the process where they are no UTF-8.
         empty = pl.Series(pa.nulls(0, schema.field(column).type))
@@ -149,8 +154,15 @@ def _runs(groups: list[int], n_rows: int) -> Iterator[tuple[int, int]]:
     yield start, stop
 
 
+def _shown(column: pa.Array) -> pa.Array:
+    """Return times as text, which Python's own times may not hold; other values as they are."""
+    if pa.types.is_timestamp(column.type):  # its zone may be one that nobody knows
+        column = column.cast(pa.timestamp(column.type.unit))
+    return column.cast(pa.string()) if pa.types.is_temporal(column.type) else column
+
+
 def _users(column: pl.Series) -> pl.Series:
-    if column.dtype.is_integer():
+    if column.dtype.is_integer() or (isinstance(column.dtype, pl.Decimal) and not column.dtype.scale):
         return column.cast(pl.Int64, strict=False)
     if column.dtype.is_float():
         return column.set(~is_whole(column), None).cast(pl.Int64, strict=False)

@@ -60,7 +60,8 @@ class Grid(Space):
         super().__post_init__()
         for low, high in (("south", "north"), ("west", "east")):
             if getattr(self, high) <= getattr(self, low):
-                raise ParameterError(high, getattr(self, high), f"above {low} ({getattr(self, low):g})")
+                cure = "; across the 180th meridian by 360 more" if high == "east" else ""
+                raise ParameterError(high, getattr(self, high), f"above {low} ({getattr(self, low):g}){cure}")
         if self.east - self.west > 360:
             raise ParameterError("east", self.east, f"at most 360 degrees from west ({self.west:g})")
         for name, size in (("rows", self.north - self.south), ("columns", self.east - self.west)):

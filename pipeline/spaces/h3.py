@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, repeat
@@ -24,6 +25,8 @@ _WIDEST = 90
 _POLAR = 80
 #: Chords that stand for a side on the raster.
 _CHORDS = 16
+#: Spelling of a cell, as many digits as the library reads.
+_NAME = r"(?i)(0x)?[0-9a-f]{1,16}"
 _BOX = ("south", "north", "west", "east")
 
 
@@ -67,9 +70,12 @@ class H3(Space):
         if 0 < len(missing) < 4:
             raise ParameterError(missing[0], None, "given together with " + ", ".join(_BOX))
         check_one_of({"list": self.list_, "file": self.file, "south": self.south})
+        if self.list_:
+            self._checked(self.list_)
         for low, high in (("south", "north"), ("west", "east")):
             if not missing and getattr(self, high) <= getattr(self, low):
-                raise ParameterError(high, getattr(self, high), f"above {low} ({getattr(self, low):g})")
+                cure = "; of a box across the 180th meridian list the cells" if high == "east" else ""
+                raise ParameterError(high, getattr(self, high), f"above {low} ({getattr(self, low):g}){cure}")
 
     @cached_property
     def cells(self) -> tuple[str, ...]:
@@ -77,7 +83,7 @@ class H3(Space):
         if self.south is not None:
             return self._cells_of_box()
         if self.file is None:
-            return self._checked(self.list_)
+            return self.list_
         try:
             return self._checked(tuple(read_table(self.file, "cell")["cell"]))
         except ParameterError as error:
@@ -86,8 +92,9 @@ class H3(Space):
     def _checked(self, names: tuple[str, ...]) -> tuple[str, ...]:
         library = _library()
         for name in names:
-            if not library.is_valid_cell(name) or library.get_resolution(name) != self.resolution:
-                raise ParameterError("list", name, f"an H3 cell of resolution {self.resolution}")
+            is_cell = re.fullmatch(_NAME, name) and library.is_valid_cell(name)
+            if not is_cell or library.get_resolution(name) != self.resolution:
+                raise ParameterError("list", name, f"an H3 cell of resolution {self.resolution}, in hexadecimal")
         cells: dict[str, str] = {}  # the spelling given, by the library's own
         for name in names:
             if (cell := library.int_to_str(library.str_to_int(name))) in cells:

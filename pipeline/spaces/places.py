@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import polars as pl
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.plugin import DataError, ParameterError, PenstockError, check_one_of, parameter
 from penstock.pipeline.sources.base import Source
 from penstock.pipeline.spaces.base import Space
-from penstock.pipeline.spaces.polygons import Zone, outlines, read_zones
+from penstock.pipeline.spaces.polygons import Zone, is_binary, outlines, read_zones
 from penstock.pipeline.spaces.tables import read_table
 
 ELSEWHERE = "elsewhere"
@@ -30,8 +31,8 @@ class Places(Space):
     file
         File that lists them: one name a line; a CSV file with a column ``place`` and, for maps, ``latitude`` and
         ``longitude``; the stops of a GTFS feed (``stops.txt``, or the zip of the feed) or the stations of a GBFS feed
-        (``station_information.json``), which events name by ``stop_id`` or ``station_id``; or GeoJSON or GeoParquet
-        with areas of these names.
+        (``station_information.json``), which events name by ``stop_id`` or ``station_id``; or GeoJSON, GeoParquet or
+        GeoPackage with areas of these names.
     column
         Heading of the names in a CSV file or feed, such as ``stop_name``; needed for areas, of which it is a property.
     top
@@ -112,13 +113,13 @@ class Places(Space):
 
     @cached_property
     def _has_areas(self) -> bool:
-        """Return whether the file has areas, of GeoJSON or GeoParquet."""
+        """Return whether the file has areas, of GeoJSON, GeoParquet or GeoPackage."""
         try:
             with open(str(self.file), "rb") as file:
                 head = file.read(1 << 16)
         except OSError:
             return False  # said where the file is read
-        return self.column is not None and (head[:4] == b"PAR1" or b'"FeatureCollection"' in head)
+        return self.column is not None and (is_binary(head) or b'"FeatureCollection"' in head)
 
     @cached_property
     def _zones(self) -> list[Zone]:
@@ -204,12 +205,13 @@ def _in_time(source: Source) -> pl.Expr:
 
 
 def _check_names(names: tuple[str, ...], elsewhere: bool) -> None:
-    seen: set[str] = set()
+    seen: dict[str, str] = {}
     for name in names:
         if not isinstance(name, str) or not name:
             raise ParameterError("list", name, "a name that is not empty")
-        if name in seen:
-            raise ParameterError("list", name, "listed once only")
+        # Accents have two spellings that look the same, and a name may have blanks around it.
+        if (spelling := normalize("NFC", name).strip()) in seen:
+            raise ParameterError("list", name, f"listed once only (it is {seen[spelling]!r})")
+        seen[spelling] = name
         if elsewhere and name == ELSEWHERE:
             raise ParameterError("list", name, "no place of this name where elsewhere is true")
-        seen.add(name)

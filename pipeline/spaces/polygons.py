@@ -1,10 +1,13 @@
-"""Polygons and lines from GeoJSON and GeoParquet files, and the points that polygons hold."""
+"""Polygons and lines from GeoJSON, GeoParquet and GeoPackage files, and the points that polygons hold."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
+import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +26,12 @@ Rings = list[NDArray[np.float64]]
 CONVERT = "ogr2ogr -f GeoJSON -t_srs EPSG:4326 zones.geojson FILE makes such a file of most others"
 #: Names of coordinate systems in longitude and latitude, in capitals without what is between letters and digits.
 _WGS84 = ("CRS84", "EPSG4326", "WGS84", "WGS1984")
+#: What stands between the authority and the code of a coordinate system in older names: a version, or a file.
+_VERSION = r"(?<=EPSG)(\.XML#|:[\d.]+:)"
+#: First bytes of files.
+_PARQUET, _SQLITE = b"PAR1", b"SQLi"
+#: Bytes of the box before a geometry in a GeoPackage, by its kind.
+_BOXES = {0: 0, 1: 32, 2: 48, 3: 48, 4: 64}
 #: How far a map goes beyond the cells, as a share of their extent.
 _MARGIN = 0.05
 #: How much of its area a polygon may gain or lose where it is repaired: rings that touch themselves keep it.
@@ -41,7 +50,7 @@ class _Wrong(Exception):
 
 
 def read_zones(path: str, name: str) -> list[Zone]:
-    """Read the named polygons of a GeoJSON (RFC 7946) or GeoParquet (1.0, 1.1; well-known binary) file.
+    """Read the named polygons of a GeoJSON (RFC 7946), GeoParquet (1.0, 1.1; well-known binary) or GeoPackage file.
 
     `path`: the file; its positions are longitude and latitude in degrees (WGS 84), heights are left out.
     """
@@ -144,7 +153,15 @@ def _features(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
         content = Path(path).read_bytes()
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}") from error
-    yield from _of_geoparquet(path, name) if content[:4] == b"PAR1" else _of_geojson(path, content, name)
+    if content[:4] == _SQLITE:
+        yield from _of_geopackage(path, name)
+    else:
+        yield from _of_geoparquet(path, name) if content[:4] == _PARQUET else _of_geojson(path, content, name)
+
+
+def is_binary(head: bytes) -> bool:
+    """Return whether the first bytes of a file are those of GeoParquet or GeoPackage."""
+    return head[:4] in (_PARQUET, _SQLITE)
 
 
 def _label(value: Any, name: str) -> str:
@@ -249,6 +266,47 @@ def _of_geoparquet(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
     yield from zip(table[name or column].to_pylist(), table[column].to_pylist())
 
 
+# GeoPackage.
+
+
+def _of_geopackage(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
+    """Name and geometry of every row of the first layer that has such a name."""
+    try:
+        with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
+            layers = file.execute(
+                "SELECT table_name, column_name, organization || ':' || organization_coordsys_id "
+                "FROM gpkg_geometry_columns JOIN gpkg_spatial_ref_sys USING (srs_id)"
+            ).fetchall()
+            known = {
+                layer: [row[1] for row in file.execute(f"PRAGMA table_info({_quoted(layer)})")] for layer, *_ in layers
+            }
+            fitting = [one for one in layers if name is None or name in known[one[0]]]
+            if not fitting:
+                raise WrongName(f"{path}: no layer has a column {name!r}; they have: {known}")
+            layer, column, crs = fitting[0]
+            if not _is_wgs84(crs):
+                raise DataError(
+                    f"{path}: layer {layer!r} is in {crs}; it must be longitude and latitude (WGS 84): {CONVERT}"
+                )
+            rows = file.execute(f"SELECT {_quoted(name or column)}, {_quoted(column)} FROM {_quoted(layer)}").fetchall()
+    except sqlite3.Error as error:
+        raise DataError(f"{path}: cannot be read as GeoPackage ({error}); {CONVERT}") from error
+    yield from ((label, _without_header(geometry)) for label, geometry in rows)
+
+
+def _quoted(name: str) -> str:
+    """Quote a name for SQL."""
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def _without_header(geometry: Any) -> Any:
+    """Well-known binary of a geometry in a GeoPackage, which has a header before it."""
+    if not isinstance(geometry, bytes) or len(geometry) < 8:
+        return None
+    return geometry[8 + _BOXES.get(geometry[3] >> 1 & 7, 0) :]
+
+
 def _geometry_column(metadata: bytes) -> tuple[str, dict[str, Any]]:
     """Name and description of the geometry by a file's metadata; empty where that says none."""
     geo = json.loads(metadata)
@@ -272,25 +330,29 @@ def _is_wgs84(crs: Any) -> bool:
             return _is_wgs84(f"{identity.get('authority')}:{identity.get('code')}")
         properties = crs.get("properties")
         return _is_wgs84(properties.get("name") if isinstance(properties, dict) else crs.get("name"))
-    letters = "".join(filter(str.isalnum, str(crs).upper()))
+    letters = "".join(filter(str.isalnum, re.sub(_VERSION, "", str(crs).upper())))
     return letters.endswith(_WGS84) or letters in ("WGS84CRS84", "OGCCRS84")
 
 
 def _of_well_known(data: bytes | str) -> dict[str, Any]:
-    """Well-known binary (ISO or extended) or text of OGC Simple Features, as GeoJSON without heights.
+    """Well-known binary (also as hexadecimal digits) or text, ISO or extended, as GeoJSON without heights.
 
     >>> _of_well_known("POINT (8.5 47.4)")
     {'type': 'Point', 'coordinates': (8.5, 47.4)}
     """
+    code = 0
+    if isinstance(data, str) and (prefix := re.match(r"SRID=(\d+);", data)):
+        code, data = int(prefix[1]), data[prefix.end() :]
     try:
-        shape = shapely.from_wkb(data) if isinstance(data, bytes) else shapely.from_wkt(data)
+        is_bytes = isinstance(data, bytes) or re.fullmatch("[0-9A-Fa-f]+", data)
+        shape = shapely.from_wkb(data) if is_bytes else shapely.from_wkt(data)
     except ShapelyError as error:
         if "closed" in str(error):
             raise _Wrong("a ring is open; repeat its first position") from error
         reason = " ".join(str(error).split())  # GEOS ends its messages with a line end
         raise _Wrong(f"its geometry is neither well-known binary nor text ({reason})") from error
-    if (srid := int(shapely.get_srid(shape))) not in (0, 4326):
-        raise _Wrong(f"its coordinates are those of EPSG:{srid}, not longitude and latitude (WGS 84): {CONVERT}")
+    if (code := code or int(shapely.get_srid(shape))) not in (0, 4326):
+        raise _Wrong(f"its coordinates are those of EPSG:{code}, not longitude and latitude (WGS 84): {CONVERT}")
     return dict(mapping(shapely.force_2d(shape)))
 
 

@@ -21,7 +21,7 @@ _CHUNK = 1 << 17  # rows at a time
 
 @dataclass(frozen=True, kw_only=True)
 class Zones(Space):
-    """One cell for every zone of a GeoJSON or GeoParquet file, a polygon or a multipolygon, holes and all.
+    """One cell for every zone of a GeoJSON, GeoParquet or GeoPackage file, a polygon or a multipolygon, holes and all.
 
     A point on a border belongs to the zone, and a point of several zones to the first of them in the file: every point
     is in one zone or in none, and none falls between two zones that have a border in common. Sides are straight in
@@ -64,7 +64,7 @@ class Zones(Space):
     [0, 0, 1, -1]
     """
 
-    path: str = parameter(doc="GeoJSON or GeoParquet file of the zones", kind="path")
+    path: str = parameter(doc="GeoJSON, GeoParquet or GeoPackage file of the zones", kind="path")
     name: str = parameter(doc="property, or column, that names the zones")
 
     @cached_property

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.sources.reading.text import is_whole
-from penstock.pipeline.sources.reading.times import TimeFormat
+from penstock.pipeline.sources.reading.times import TimeFormat, plain_times
 
 # Arrow: untrusted metadata is validated before any buffer is decompressed.
 
@@ -51,7 +51,7 @@ def read_block(data: bytes, columns: Mapping[str, str]) -> pl.DataFrame:
         raise
     except (pa.ArrowException, OSError, ValueError, struct.error, IndexError, StopIteration):
         raise Malformed("not a sound block of Arrow") from None
-    frame = pl.DataFrame(pa.Table.from_batches(batches))
+    frame = pl.DataFrame(plain_times(pa.Table.from_batches(batches)))
     return frame.select(pl.col(name).alias(part) for part, name in columns.items())
 
 
@@ -170,7 +170,11 @@ def avro_times(schema: str, name: str, stated: TimeFormat) -> TimeFormat:
     kind = fields.get(name, "null")
     members = [member for member in (kind if isinstance(kind, list) else [kind]) if member != "null"]
     named = [member if isinstance(member, dict) else {"type": member} for member in members]
-    logical = {_LOGICAL[one["logicalType"]] for one in named if one.get("logicalType") in _LOGICAL}
+    types = {one["logicalType"] for one in named if "logicalType" in one}
+    if others := sorted(types - _LOGICAL.keys() - {"uuid", "decimal"}):
+        right = f"of a field that holds instants ({', '.join(_LOGICAL)}, text or plain numbers), not {others[0]}"
+        raise ParameterError("columns.time", name, right)
+    logical = {_LOGICAL[one] for one in types & _LOGICAL.keys()}
     if len(logical) == 1 and stated.format in ("iso", *logical):
         return replace(stated, format=logical.pop())
     kinds = {one.get("type") for one in named}

@@ -218,12 +218,12 @@ _CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
 
 
 def is_whole(column: pl.Series) -> pl.Series:
-    """Return which floats are whole numbers for sure: from 2⁵³ on several identifiers share one.
+    """Return which floats are whole numbers for sure: from 2⁵³ (of single precision 2²⁴) on several share one.
 
     >>> is_whole(pl.Series([7.0, 7.5, 2.0**53])).to_list()
     [True, False, False]
     """
-    return (column == column.floor()) & (column.abs() < 2.0**53)
+    return (column == column.floor()) & (column.abs() < 2.0 ** (24 if column.dtype == pl.Float32 else 53))
 
 
 def sound_rows(events: pl.DataFrame) -> pl.Series:

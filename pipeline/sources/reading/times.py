@@ -8,6 +8,8 @@ from typing import Literal
 from zoneinfo import ZoneInfo
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.mechanisms.core.plugin import ParameterError
 
@@ -33,6 +35,8 @@ _ISO = (
 )
 #: Other spellings of ISO 8601, in capitals and without blanks around them, as the ones above: pattern, replacement.
 _SPELLINGS = (
+    (r"(\d(?:\s*[+-]\d\d:?\d\d|Z))\[[\w/+-]+\]$", "${1}"),  # a zone's name beside an offset, which decides
+    (r"(\d\s*[+-]\d\d:?\d\d) [A-Z]{3,5}$", "${1}"),
     (r"\s*(UTC|GMT|Z)$", "Z"),
     (r"\s+([+-]\d\d)", "${1}"),
     (r"^(\d{4})(\d\d)(\d\d)([T ]\d\d)", "${1}-${2}-${3}${4}"),
@@ -158,6 +162,28 @@ class TimeFormat:
         if not aware and self.zone != "UTC":
             times = times.dt.replace_time_zone(self.zone, ambiguous=self.ambiguous, non_existent="null")
         return times.dt.epoch("ms")
+
+
+def plain_times(table: pa.Table) -> pa.Table:
+    """Return a table with its timestamps as polars can hold them: in UTC, and milliseconds in place of seconds.
+
+    Seconds after the year 9999 are missing: as milliseconds they would come round to other times.
+
+    >>> table = pa.table({"time": pa.array([60, 2**62], pa.timestamp("s", "Mars/Base"))})
+    >>> plain_times(table)["time"].cast(pa.int64()).to_pylist()
+    [60000, None]
+    """
+    for position, kind in enumerate(table.schema.types):
+        if not pa.types.is_timestamp(kind):
+            continue
+        column, zone = table.column(position), kind.tz and "UTC"
+        if kind.unit == "s":
+            seconds = column.cast(pa.int64())
+            is_time = pc.and_(pc.greater_equal(seconds, EARLIEST // 1000), pc.less_equal(seconds, LATEST // 1000))
+            column = pc.if_else(is_time, column, None)
+        unit = "ms" if kind.unit == "s" else kind.unit
+        table = table.set_column(position, table.schema.names[position], column.cast(pa.timestamp(unit, zone)))
+    return table
 
 
 def _parse(column: pl.Series, format: str) -> pl.Series:

@@ -163,7 +163,15 @@ WRONG = {
         "epsilon: 1e-13",
         [
             "19: mechanism[0].epsilon: 1e-13 is not allowed; "
-            "it must be larger: noise has a scale of at most 2**40 people"
+            "it must be larger: noise has a scale of 2**-100 to 2**40 people"
+        ],
+    ),
+    "a budget whose square is beyond all numbers": (
+        "epsilon: 1.0",
+        "epsilon: 1e300",
+        [
+            "19: mechanism[0].epsilon: 1e300 is not allowed; "
+            "it must be smaller: noise has a scale of 2**-100 to 2**40 people"
         ],
     ),
     "not a number": (

@@ -181,6 +181,14 @@ def test_logical_types_of_avro_say_how_times_are_written(logical, factor):
         kafka(format="avro", schema=json.dumps(schema), time_format="unix_s")
 
 
+@pytest.mark.parametrize("logical", ["local-timestamp-millis", "date", "time-millis"])
+def test_logical_types_that_are_no_instants_are_refused(logical):
+    schema = json.loads(json.dumps(AVRO))
+    schema["fields"][1]["type"] = {"type": "long", "logicalType": logical}
+    with pytest.raises(ParameterError, match=f"columns.time: 'time' .* not {logical}"):
+        kafka(format="avro", schema=json.dumps(schema), time_format="unix_ms")
+
+
 @pytest.mark.parametrize(
     ("kind", "format", "said"), [("long", "iso", "times are numbers"), ("string", "unix_ms", "times are text")]
 )
@@ -246,6 +254,11 @@ def test_an_arrow_block_that_claims_much_is_not_unpacked(monkeypatch):
     monkeypatch.setattr(payload, "MAX_ROWS", 99_999)
     with pytest.raises(Malformed, match="more rows or bytes"):
         read_block(small, {"user": "user"})
+
+
+def test_seconds_beyond_milliseconds_do_not_come_round():
+    read = read_block(ipc(pa.table({"time": pa.array([2**62, 60], pa.timestamp("s"))})), {"time": "time"})
+    assert read["time"].dt.epoch("ms").to_list() == [None, 60_000]
 
 
 @pytest.mark.parametrize(

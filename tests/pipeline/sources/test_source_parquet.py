@@ -89,6 +89,34 @@ def test_floats_that_several_identifiers_share_are_no_users(tmp_path: Path) -> N
     assert len(block.rejects) == 3
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.timestamp("ms"), pa.timestamp("us", "UTC"), pa.date64(), pa.timestamp("ns", "Mars/X")]
+)
+def test_times_that_no_calendar_holds_are_rejected_as_they_stand(tmp_path: Path, kind: pa.DataType) -> None:
+    day = 86_400_000 * {"timestamp[us, tz=UTC]": 1000, "timestamp[ns, tz=Mars/X]": 10**6}.get(str(kind), 1)
+    far = (2**61 // day) * day
+    table = frame(2).drop("time").to_arrow().append_column("time", pa.array([far, day], kind))
+    pq.write_table(
+        table.append_column("place", pa.array(["a", "a" if "ns" not in str(kind) else ""])), tmp_path / "a.parquet"
+    )
+    (block,) = read(Parquet(path=str(tmp_path)))
+    if "ns" in str(kind):  # nanoseconds end in 2262: only the place is wrong, and the zone of the time is of no matter
+        assert block.frame["time"].to_list() == [far // 10**6]
+    else:
+        assert block.frame["time"].to_list() == [86_400_000]
+    assert len(block.rejects) == 1
+
+
+def test_whole_numbers_of_few_digits_are_users_whatever_holds_them(tmp_path: Path) -> None:
+    single = pl.Series([7.0, 2.0**24 - 1, 2.0**24], dtype=pl.Float32)
+    (block,) = read(Parquet(path=write(tmp_path / "a.parquet", frame(3, user=single))))
+    assert block.frame["user"].to_list() == [7, 2**24 - 1]
+    decimal = frame(2).drop("user").to_arrow().append_column("user", pa.array([7, 8]).cast(pa.decimal128(38, 0)))
+    pq.write_table(decimal, tmp_path / "a.parquet")
+    (block,) = read(Parquet(path=str(tmp_path)))
+    assert block.frame["user"].to_list() == [7, 8]
+
+
 def test_a_date_is_its_midnight(tmp_path: Path) -> None:
     (block,) = read(Parquet(path=write(tmp_path / "a.parquet", frame(1, time=[date(1970, 1, 2)]))))
     assert block.frame["time"].to_list() == [86_400_000]
@@ -135,9 +163,10 @@ def test_wrong_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"bad.parquet: cannot be read as Parquet"):
         Parquet(path=str(tmp_path)).spans()
     wrong: list[tuple[str, list[Any], str]] = [
-        ("user", [b"x", b"y"], "user.*neither an integer nor text"),
+        ("user", [b"x", b"y"], "user.*neither a number nor text"),
         ("time", [1, 2], "unix_us or unix_ns"),
         ("time", [True, False], "neither timestamps nor"),
+        ("latitude", [[1.0], [2.0]], "'latitude' for latitude: .*list.* is neither a number nor text nor a time"),
     ]
     for column, values, message in wrong:
         path = write(tmp_path / "a.parquet", frame().with_columns(pl.Series(column, values)))

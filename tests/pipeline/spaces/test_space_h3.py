@@ -99,8 +99,12 @@ def test_cells_of_another_resolution_or_listed_twice_are_refused():
     cell = h3.latlng_to_cell(37.78, -122.42, 8)
     with pytest.raises(ParameterError, match="an H3 cell of resolution 7"):
         _ = H3(resolution=7, list_=(cell,)).cells
-    with pytest.raises(ParameterError, match="once"):
-        _ = H3(resolution=8, list_=(cell, cell)).cells
+    for spelling in (cell, cell.upper(), f"0{cell}", f"0x{cell}"):
+        with pytest.raises(ParameterError, match="once"):
+            H3(resolution=8, list_=(cell, spelling))
+    for spelling in (str(int(cell, 16)), f" {cell}", f"{cell}_", ""):
+        with pytest.raises(ParameterError, match="in hexadecimal"):
+            H3(resolution=8, list_=(spelling,))
 
 
 @pytest.mark.parametrize(
@@ -111,6 +115,7 @@ def test_cells_of_another_resolution_or_listed_twice_are_refused():
         ({"resolution": 7, "south": 1.0}, "north: None .* together with south, north, west, east"),
         ({"resolution": 7, "list_": ("a",), **BOX}, "south: 37.74 .* left out where list is given"),
         ({"resolution": 7, **(BOX | {"north": 37.0})}, "north: 37.0 .* above south"),
+        ({"resolution": 7, **(BOX | {"east": -179.0})}, "east: -179.0 .* a box across the 180th meridian"),
     ],
 )
 def test_contradictions_are_refused(values, message):

@@ -133,6 +133,7 @@ def test_a_csv_file_with_points_for_maps(tmp_path):
     ("text", "message"),
     [
         ('place\na\n""\n', "places.csv:3: place is empty"),
+        ("place\nb\u00e9\nbe\u0301 \n", "listed once only .it is 'bé'"),
         ("place\na\nb\na\n", "list: 'a' is not allowed; it must be listed once only"),
         ("place,latitude,longitude\na,1,2\nb,91,2\n", "places.csv:3: latitude '91' must be a number from -90 to 90"),
         ("place,latitude,longitude\na,1,x\n", "places.csv:2: longitude 'x'"),

@@ -6,7 +6,9 @@ import itertools
 import json
 import math
 import os
+import sqlite3
 import struct
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.output.maps import export
 from penstock.pipeline.releasing.traces import area_of
 from penstock.pipeline.reporting.page import write_report
+from penstock.pipeline.spaces.places import Places
+from penstock.pipeline.spaces.polygons import WrongName
 from penstock.pipeline.spaces.zones import Zones
 
 CITIBIKE = Path(os.environ.get("PENSTOCK_DATA", "data")) / "citibike_jc"
@@ -294,13 +298,56 @@ def test_geoparquet_gives_the_same_zones(tmp_path):
         assert again.geometry() == expected.geometry()
 
 
-def test_geometry_as_text_is_read_too(tmp_path):
-    text = "POLYGON ((0 0, 3 0, 3 3, 0 3, 0 0))"
+@pytest.mark.parametrize(
+    "text",
+    [
+        "POLYGON ((0 0, 3 0, 3 3, 0 3, 0 0))",
+        "SRID=4326;polygon z ((0 0 1, 3 0 1, 3 3 1, 0 3 1, 0 0 1))",
+        binary([square(0, 0, 3)]).hex(),
+    ],
+    ids=["WKT", "EWKT", "WKB in digits"],
+)
+def test_geometry_as_text_is_read_too(tmp_path, text):
     geo = {"version": "1.1.0", "primary_column": "geom", "columns": {"geom": {"encoding": "WKT"}}}
     table = pa.table({"zone": ["a"], "geom": [text]}).replace_schema_metadata({"geo": json.dumps(geo)})
     pq.write_table(table, tmp_path / "z.parquet")
     read = Zones(path=str(tmp_path / "z.parquet"), name="zone")
     assert read.geometry() == zones(tmp_path, feature("a", square(0, 0, 3))).geometry()
+
+
+def geopackage(path: Path, *geometries: bytes | None, srs: int = 4326) -> Zones:
+    """A layer of zones a, b, … after one of other things."""
+    with closing(sqlite3.connect(path)) as file, file:
+        file.executescript(
+            "CREATE TABLE gpkg_spatial_ref_sys (srs_id INTEGER, organization TEXT, organization_coordsys_id INTEGER);"
+            "CREATE TABLE gpkg_geometry_columns (table_name TEXT, column_name TEXT, srs_id INTEGER);"
+            'CREATE TABLE trees (geom BLOB); CREATE TABLE "my ""zones" (zone TEXT, geom BLOB);'
+            f"INSERT INTO gpkg_spatial_ref_sys VALUES ({srs}, 'EPSG', {srs});"
+            f"INSERT INTO gpkg_geometry_columns VALUES ('trees', 'geom', {srs}), ('my \"zones', 'geom', {srs});"
+        )
+        file.executemany('INSERT INTO "my ""zones" VALUES (?, ?)', zip("abc", geometries))
+    return Zones(path=str(path), name="zone")
+
+
+def test_a_geopackage_gives_the_same_zones(tmp_path):
+    plain = b"GP\0\1" + struct.pack("<i", 4326) + binary([square(0, 0, 3)])
+    boxed = b"GP\0\3" + struct.pack("<i4d", 4326, 5, 6, 0, 1) + binary([square(5, 0)])
+    read = geopackage(tmp_path / "z.gpkg", plain, boxed)
+    assert read.geometry() == zones(tmp_path, feature("a", square(0, 0, 3)), feature("b", square(5, 0))).geometry()
+    assert Places(file=read.path, column="zone").geometry() == read.geometry()
+    with pytest.raises(WrongName, match=r"no layer has a column 'name'; they have: .*zone"):
+        _ = Zones(path=read.path, name="name").cells
+
+
+def test_a_wrong_geopackage_is_refused(tmp_path):
+    plain = b"GP\0\1" + struct.pack("<i", 2263) + binary([square(0, 0, 3)])
+    with pytest.raises(DataError, match="is in EPSG:2263; it must be longitude and latitude"):
+        _ = geopackage(tmp_path / "a.gpkg", plain, srs=2263).cells
+    with pytest.raises(DataError, match="feature 1: its geometry is missing"):
+        _ = geopackage(tmp_path / "b.gpkg", None).cells
+    (tmp_path / "c.gpkg").write_bytes(b"SQLite format 3\0" + b"x" * 2000)
+    with pytest.raises(DataError, match="cannot be read as GeoPackage"):
+        _ = Zones(path=str(tmp_path / "c.gpkg"), name="zone").cells
 
 
 @pytest.mark.parametrize(
