@@ -61,50 +61,6 @@ def _near(ours: float | None, figure: float) -> bool:
     return ours is not None and abs(ours - figure) <= max(NEAR, NEAR_SHARE * abs(figure))
 
 
-def explained(difference: Mapping[str, Any], far: Mapping[tuple[str, str], float]) -> list[tuple[str, str]]:
-    """Settings and measures that a difference is about.
-
-    Examples
-    --------
-    >>> explained({"measures": ["mae"]}, {("a", "mae"): 1.0, ("a", "mre"): 2.0})
-    [('a', 'mae')]
-    """
-    if difference.get("paper") is not None:
-        return [(str(setting), measure) for measure in difference["measures"] for setting in difference["settings"]]
-    chosen = {str(setting) for setting in difference.get("settings") or ()}
-    return [
-        (setting, measure)
-        for wanted in difference["measures"]
-        for setting, measure in far
-        if measure == wanted and (not chosen or setting in chosen)
-    ]
-
-
-def differences_list(summary: pl.DataFrame, experiment: Mapping[str, Any]) -> list[str]:
-    """Every difference that the experiment file explains, as a Markdown list; nothing if it explains none.
-
-    Both figures are given where the published table has none.
-    """
-    ours, labels = measured(summary), experiment.get("labels") or {}
-    far = far_figures(ours, experiment["published"]) if experiment.get("published") else {}
-    lines = []
-    for difference in experiment.get("differences") or ():
-        about = explained(difference, far)
-        names = [
-            (str(labels.get(name, name)), [pair for pair in about if pair[1] == name])
-            for name in difference["measures"]
-        ]
-        figure = "; ".join(f"{name}: {', '.join(setting for setting, _ in pairs)}" for name, pairs in names if pairs)
-        paper = difference.get("paper")
-        beside = "" if paper is None else f" (the paper {paper}, here {_listed(names, ours)})"
-        lines.append(f"* **{figure}**{beside}. {' '.join(str(difference['why']).split())}")
-    return ["Differences from the paper:", "", *lines, ""] if lines else []
-
-
-def _listed(names: list[tuple[str, list[tuple[str, str]]]], figures: Measured) -> str:
-    return "; ".join(", ".join(f"{round(figures[pair], 6):.3g}" for pair in pairs) for _, pairs in names if pairs)
-
-
 NOT_RUN = "not run in full yet"
 #: Shares of a table's figures that are near, from which on it agrees, or agrees in part.
 MOST, MANY = 0.9, 0.4
@@ -234,12 +190,11 @@ def _section(experiment: dict[str, Any], path: Path, results: Path) -> str:
     claims = results / f"{name}-expected.csv"
     if claims.exists():
         lines += claims_section(pl.read_csv(claims), experiment)
-    lines += differences_list(summary, experiment)
     kept = json.loads((results / f"{name}.json").read_text(encoding="utf-8"))
     tables = {
         "means": f"results/{table.name}",
         "claims": f"results/{claims.name}" if claims.exists() else None,
-        "published": f"shown/{name}.yaml" if experiment.get("published") else None,
+        "published figures, and why ours differ": f"shown/{name}.yaml" if experiment.get("published") else None,
     }
     linked = [file, *(f"[{what}]({link})" for what, link in tables.items() if link), _origin(name)]
     return "\n".join([*lines, _text(f"{_runs(summary, kept)}: {', '.join(linked)}."), ""])

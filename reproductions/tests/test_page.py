@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -14,9 +16,7 @@ from penstock.pipeline.experiments.runner import run_experiment
 from reproductions.__main__ import FOLDERS
 from reproductions.page import (
     claims_section,
-    differences_list,
     experiments_page,
-    explained,
     far_figures,
     measured,
     papers_section,
@@ -32,6 +32,23 @@ EXPERIMENTS = sorted(path.stem for path in FILES if (RESULTS / path.with_suffix(
 
 def experiment_file(name: str) -> Path:
     return next(path for folder in FOLDERS if (path := folder / f"{name}.yaml").exists())
+
+
+def explained(difference: Mapping[str, Any], far: Mapping[tuple[str, str], float]) -> list[tuple[str, str]]:
+    """Settings and measures that a difference is about.
+
+    >>> explained({"measures": ["mae"]}, {("a", "mae"): 1.0, ("a", "mre"): 2.0})
+    [('a', 'mae')]
+    """
+    if difference.get("paper") is not None:
+        return [(str(setting), measure) for measure in difference["measures"] for setting in difference["settings"]]
+    chosen = {str(setting) for setting in difference.get("settings") or ()}
+    return [
+        (setting, measure)
+        for wanted in difference["measures"]
+        for setting, measure in far
+        if measure == wanted and (not chosen or setting in chosen)
+    ]
 
 
 INDEX = """\
@@ -59,23 +76,6 @@ def test_the_papers_figures_get_the_verdict_of_saved_results(tmp_path):
     assert "* 3: claims. [agrees](#claims): 2 of 2 claims agree" in lines
     assert "* 4: more. [not run in full yet](#later)" in lines
     assert "* 5: nothing. No data: no data here" in lines
-
-
-def test_a_list_of_differences():
-    summary = pl.DataFrame({"variant": ["a", "b"], "measure": ["mae"] * 2, "mean": [1.0, 3.14159]})
-    experiment = {
-        "labels": {"mae": "error"},
-        "published": {"measures": ["mae"], "rows": {"a": [1.05], "b": [2.0]}},
-        "differences": [
-            {"measures": ["mae"], "why": "nobody\nknows"},
-            {"measures": ["mae"], "settings": ["a"], "paper": "about 9", "why": "|Y| of it"},
-        ],
-    }
-    assert differences_list(summary, experiment)[2:4] == [
-        "* **error: b**. nobody knows",
-        "* **error: a** (the paper about 9, here 1). |Y| of it",
-    ]
-    assert differences_list(summary, {}) == []
 
 
 def test_claims_on_figures_of_the_published_table_are_named_with_their_verdict():
