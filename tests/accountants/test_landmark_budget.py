@@ -173,6 +173,9 @@ def test_a_block_is_charged_once_in_every_period_it_touches():
     with_landmarks = Facts(n_cells=1, landmarks=(2, 4, 6), budget_period=4)
     # Landmark 2 and the block; the block alone, and window 7 or 8.
     assert values(books(charges, with_landmarks), "period_loss") == [0.25 + 1.0 + 0.25, 1.0 + 0.25]
+    # A block that ends with the first window of a period has all of its cost there.
+    ending = [0.25, 0.25, (Block(PureDP(1.0), 3, 5),), (), (), 0.25, 0.25, 0.25]
+    assert values(books(ending, with_landmarks), "period_loss") == [0.25 + 1.0 + 0.25, 1.0 + 0.25 + 0.25]
     # Without landmarks one window is protected at a time.
     assert values(books(charges, Facts(n_cells=1, budget_period=4)), "period_loss") == [1.0, 1.0]
 

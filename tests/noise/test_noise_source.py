@@ -92,6 +92,39 @@ def test_any_other_source_draws_independent_noise(change: dict[str, Any]) -> Non
     assert_independent(bound().discrete_laplace(30.0, N), bound(**change).discrete_laplace(30.0, N))
 
 
+def of_points(place: dict[str, Any] | None = None, **changes: Any) -> np.ndarray[Any, Any]:
+    """Noise of the second of two users at one timestamp."""
+    arguments: dict[str, Any] = {
+        "index": 1,
+        "users": np.array([[4], [5]]),
+        "times": np.array([0, 10]),
+        "points": np.array([[39.9, 116.4], [39.9, 116.5]]),
+        "state": {"r": np.ones(2)},
+    }
+    drawn: np.ndarray[Any, Any] = source(**changes).at_points(**(arguments | (place or {}))).gaussian(30.0, (2, N))
+    return drawn[1]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        {"index": 2},
+        {"users": np.array([[4], [6]])},
+        {"times": np.array([0, 11])},
+        {"points": np.array([[39.9, 116.4], [39.9, 116.500001]])},
+        {"state": {"r": np.array([1.0, 1.0000000001])}},
+        {"state": {"q": np.ones(2)}},
+        {"state": {}},
+    ],
+)
+def test_any_other_point_draws_independent_noise(place: dict[str, Any]) -> None:
+    assert_independent(of_points(), of_points(place))
+    assert_independent(of_points(), of_points(configuration=b"d"))
+    # What another user does is no part of it.
+    others = {"users": np.array([[9], [5]]), "times": np.array([7, 10]), "state": {"r": np.array([3.0, 1.0])}}
+    assert of_points().tobytes() == of_points(others).tobytes()
+
+
 def test_names_only_keys_fail_the_independence_check(monkeypatch: pytest.MonkeyPatch) -> None:
     right = noise_digest.draw_seeds
     monkeypatch.setattr(noise_module, "draw_seeds", lambda key, context, *_: right(key, context, np.zeros(1), {}, None))

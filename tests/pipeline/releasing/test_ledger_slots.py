@@ -285,6 +285,16 @@ def test_memory_stays_bounded_and_going_back_reads_again(tmp_path: Path) -> None
     assert len(windows_in(tmp_path)) == 1000 + 100
 
 
+def test_what_a_later_charge_can_meet_is_not_forgotten() -> None:
+    """The first slot of a later charge is in stretches that began in the chunk before."""
+    table = ChargeTable(replace(WINDOW, length=10))
+    border = charge_table.CHUNK
+    table.add(SlotCharge(border - 4, border - 4, 0.5, 0.5))
+    table.forget_before(border + 5)
+    assert table.total(SlotCharge(border + 5, border + 5, 0.25, 0.25)) == 0.75
+    assert table.total(SlotCharge(border + 6, border + 6, 0.25, 0.25)) == 0.25
+
+
 def test_going_back_into_the_middle_of_a_block_reads_again(tmp_path: Path) -> None:
     """The other windows of a block are not checked: what was charged of it is known by its charge alone."""
     ledger = ledger_in(tmp_path)

@@ -80,6 +80,52 @@ def test_a_step_that_is_retried_on_another_processor_is_the_same_charge(tmp_path
     assert here.charges == there.charges
 
 
+def test_the_charge_of_a_window_says_of_which_input_the_earlier_ones_were(tmp_path, counts):
+    """Its noise follows from them: with others before it, it is another release."""
+    loop = ReleaseLoop(plan_for(tmp_path, {"type": "landmark_adaptive", "epsilon": 3.0}))
+    other = counts.copy()
+    other[0] += 1
+    one, two = (loop.advance(loop.start(), 1, some)[0].charges for some in (counts, other))
+    assert len(one) == len(two) == N_WINDOWS
+    assert not {charge.data for charge in one} & {charge.data for charge in two}
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_replaced"),
+    [
+        ({"mechanism": {"type": "discrete_laplace", "epsilon": 1.0}, "landmarks": None}, False),
+        ({"bounding": {"max_cells": 1, "max_windows": 1}}, True),
+        ({"bounding": {"max_cells": 1}}, False),
+        (
+            {
+                "mechanism": {"type": "period_uniform", "epsilon": 1.0},
+                "budget_period": "4h",
+                "bounding": {"max_per_period": 2},
+                "landmarks": None,
+            },
+            True,
+        ),
+        (
+            {
+                "mechanism": [{"type": "temporal_generalization", "windows": 4}, {"type": "laplace", "epsilon": 1.0}],
+                "landmarks": None,
+            },
+            True,
+        ),
+    ],
+)
+def test_charges_where_bounding_chooses_among_windows_are_replacements_for_a_part_of_them(
+    tmp_path, counts, changes, is_replaced
+):
+    blocks = {"type": "fpa", "epsilon": 1.0, "block": 4, "coefficients": 1}
+    loop = ReleaseLoop(plan_for(tmp_path, **{"mechanism": blocks} | changes))
+    batch, _ = loop.advance(loop.start(), 1, counts)
+    assert {charge.replaced for charge in batch.charges if charge.epsilon} == {is_replaced}
+    assert loop.worst(loop.start()).replaced is is_replaced
+    whole, part = loop.worst(loop.start()).amounts("epsilon")
+    assert (whole, part) == (1.0, 2.0 if is_replaced else 1.0)
+
+
 def test_a_window_cannot_be_released_twice_or_skipped(tmp_path, counts):
     loop = ReleaseLoop(plan_for(tmp_path))
     _, state = loop.advance(loop.start(), 1, counts[:3])

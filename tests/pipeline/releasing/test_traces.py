@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import polars as pl
 import pytest
 
+from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.noise_keys import new_key_file
-from penstock.mechanisms.core.plugin import ConfigError
+from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError
 from penstock.mechanisms.core.run import collect, release_traces
 from penstock.mechanisms.core.traces import PointSchedule
 from penstock.pipeline.cli.run import summary
@@ -19,7 +21,7 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.releasing.ledger import Ledger
-from penstock.pipeline.releasing.traces import TraceLoop, gather, points_of, pseudonyms
+from penstock.pipeline.releasing.traces import TraceLoop, check_budget, gather, points_of, pseudonyms
 from tests.tools.checkout import ROOT
 from tests.tools.small_configuration import run_locally as run
 
@@ -181,6 +183,28 @@ def test_verification_notices_tampering(events, tmp_path, change, check):
     path = tmp_path / "out/public/traces.parquet"
     pl.read_parquet(path).with_columns(change).write_parquet(path)
     assert check in failed(tmp_path / "out")
+
+
+@pytest.mark.parametrize(("excess", "is_refused"), [(-1e-6, False), (0.0, False), (1e-6, True), (0.9, True)])
+def test_traces_that_cost_more_than_the_budget_do_not_leave(events, tmp_path, excess, is_refused):
+    """Two users: the second's landmarks and dearest other point cost the budget, and then some."""
+    plan = make_plan(config(events, tmp_path / "out"))
+    epsilon = np.array([2.0, 0.5, 1.0 + excess, 0.5, 0.25])
+    seen = TraceView(
+        subjects=["a", "b"],
+        starts=np.array([0, 1]),
+        times=np.arange(5),
+        landmarks=np.array([False, True, False, True, False]),
+        periods=np.zeros(5, np.int64),
+        epsilon=epsilon,
+        rho=np.zeros(5),
+        scale=np.ones(5),
+        action=np.full(5, "published"),
+        noise="planar_laplace",
+        mechanism=plan.traces.mechanism,
+    )
+    with pytest.raises(BudgetExceeded, match="window 4") if is_refused else nullcontext():
+        check_budget(seen, plan.traces.mechanism)
 
 
 def test_budget_periods_renew_the_budget(events, tmp_path):
