@@ -152,7 +152,7 @@ class Temporal(Accountant):
     def _largest_epsilon(self, facts: AccountingFacts) -> float:
         """Bound on the replacement ε of a release; a hair above, for scales are rounded."""
         stated = self.largest_epsilon
-        if stated is None and isinstance(facts.mechanism, Scheduled) and not facts.mechanism.concentrated:
+        if stated is None and isinstance(facts.mechanism, Scheduled) and not facts.mechanism.guarantee.concentrated:
             stated = facts.mechanism.budget
         return math.inf if stated is None else 2 * stated * (1 + ROUNDING)
 

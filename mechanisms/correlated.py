@@ -14,7 +14,7 @@ from penstock.mechanisms.core.events import Event, Linked
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
 from penstock.mechanisms.core.plugin import ParameterError, parameter
-from penstock.mechanisms.core.sensitivity import Sensitivity
+from penstock.mechanisms.core.sensitivity import of_any_mixtures, of_mixtures
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import Unit
 
@@ -120,7 +120,8 @@ class Correlated(Mechanism):
     def budget(self) -> float:
         """ρ of w successive windows as sums of charges have it: what is promised, or more."""
         entries = strategy(self.band)
-        return float(self.promised * self.w * entries.sum() ** 2 / squared_sensitivity(entries, self.w))
+        charged, moved = of_any_mixtures(entries), of_mixtures(entries, self.w)
+        return float(self.promised * self.w * charged.l2_squared / moved.l2_squared)
 
     def start(self, facts: Facts) -> State:
         """Nothing counted, nothing released; what a unit of noise does to later releases."""
@@ -163,8 +164,7 @@ class Correlated(Mechanism):
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """Return the same in every window: its share of any set of windows."""
-        l2_squared = float(np.max(state["max_cells"])) * strategy(self.band).sum() ** 2
-        moved = Sensitivity(np.inf, l2_squared)  # no pure noise is added
+        moved = of_any_mixtures(strategy(self.band), state["max_cells"])
         return (Linked(NOISE_FAMILIES[self.noise].event(moved, self._sigma(state))),)
 
     def measured(self, facts: Facts) -> tuple[Array, None, float]:
@@ -176,8 +176,8 @@ class Correlated(Mechanism):
 
     def _sigma(self, state: State) -> float:
         """Standard deviation of the noise, in parts of GRID."""
-        squared = float(np.max(state["max_cells"])) * squared_sensitivity(strategy(self.band), self.w)
-        return float(np.sqrt(squared / (2 * self.promised)))
+        moved = of_mixtures(strategy(self.band), self.w, state["max_cells"])
+        return float(NOISE_FAMILIES[self.noise].scale(self.promised, moved))
 
 
 def strategy(band: int) -> Array:
@@ -191,17 +191,6 @@ def strategy(band: int) -> Array:
     k = np.arange(1, band)
     entries: Array = np.floor(GRID * np.cumprod(np.append(1.0, (2 * k - 1) / (2 * k))))
     return np.maximum(entries, 1.0)
-
-
-def squared_sensitivity(entries: Array, w: int) -> float:
-    """Squared length of C times one person in w successive windows, of one cell: that of w windows at worst.
-
-    Examples
-    --------
-    >>> squared_sensitivity(np.array([2.0, 1.0]), 2)  # 2, 2 + 1, 1
-    14.0
-    """
-    return float((np.convolve(entries, np.ones(w)) ** 2).sum())
 
 
 def _shifted(newest: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:

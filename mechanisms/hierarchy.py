@@ -13,7 +13,7 @@ from penstock.mechanisms.core.events import Event
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES
 from penstock.mechanisms.core.plugin import check_one_of, parameter
-from penstock.mechanisms.core.sensitivity import Sensitivity
+from penstock.mechanisms.core.sensitivity import Sensitivity, of_tree
 from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Hierarchy(Mechanism):
 
     def start(self, facts: Facts) -> State:
         """Δ², the squared L2 sensitivity of all nodes together."""
-        return {"sensitivity": facts.constant(squared_sensitivity(facts.n_cells, facts.sensitivity, self.fan_out))}
+        return {"sensitivity": facts.constant(of_tree(facts.n_cells, facts.sensitivity, self.fan_out).l2_squared)}
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish one window."""
@@ -115,23 +115,6 @@ class Hierarchy(Mechanism):
         if self.sigma is not None:
             return self.sigma
         return float(np.sqrt(state["sensitivity"].max() / (2 * (self.rho or 0.0))))
-
-
-def squared_sensitivity(n_cells: int, max_cells: int, fan_out: int) -> float:
-    """Most that one user, who is in ``max_cells`` cells once each, moves all nodes of the tree in squares.
-
-    Examples
-    --------
-    >>> squared_sensitivity(4, 2, 2)  # two neighbouring cells: 1 + 1 at the cells, 2² in their group, 2² at the root
-    10.0
-    """
-    total, size, n_nodes = 0.0, 1, n_cells
-    while True:
-        full, rest = divmod(max_cells, size)
-        total += full * size**2 + rest**2
-        if n_nodes == 1:
-            return total
-        size, n_nodes = size * fan_out, -(-n_nodes // fan_out)
 
 
 def reconciled(measured: list[Array], fan_out: int) -> tuple[Array, Array]:

@@ -91,11 +91,11 @@ class LandmarkAdaptive(LandmarkSchedule):
     per_period: ClassVar[tuple[str, ...]] = ("landmarks_seen", "bonus")
 
     def __post_init__(self) -> None:
-        # What is unset is written out here, so that a configuration and its digest say which rate it is.
-        for name, on_counts, on_traces in (("decrease", 0.5, 0.1), ("increase", 0.5, 0.9)):
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, on_traces if self.on_points else on_counts)
         super().__post_init__()
+        # What is unset is written out here, so that a configuration and its digest say which rate it is.
+        for name, usual in zip(("decrease", "increase"), self.view.rate_steps):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, usual)
 
     def start(self, facts: Facts) -> State:
         """Sampling rate 1, nothing published."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window, active_l1
+from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
 from penstock.mechanisms.core.events import Event, Linked
 from penstock.mechanisms.core.guarantee import Guarantee
-from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
+from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily, families
 from penstock.mechanisms.core.plugin import parameter
-from penstock.mechanisms.core.sensitivity import Sensitivity
+from penstock.mechanisms.core.sensitivity import Sensitivity, of_cells, of_deviations
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import Unit
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 #: Deviations are compared as whole numbers of this part of a person, so that integer noise serves as well.
 GRID = 16
-#: A person in one window moves the sum of absolute deviations from the mean by less than this.
-MOVED = 2 * GRID
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,17 +120,16 @@ class Pegasus(Mechanism):
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish one window, and let it join the open groups or end them."""
-        scale = self._scale(window, state)
-        values = NOISE_FAMILIES[self.noise].add(noise, counts, scale)
+        (_, scale), (_, asked) = self._counts(window, state), self._questions(state)
+        values = self._family.add(noise, counts, scale)
         size, draw = state["size"], getattr(noise, self.noise)
         # A user in C cells is in C groups. The scales are those of a group's first window, whatever is active later.
-        unit = self._unit(state)
-        fresh = self.threshold * GRID * unit + draw(float(2 * MOVED * unit), counts.shape)
+        fresh = self.threshold * GRID * (asked / 2) + draw(2 * GRID * asked, counts.shape)
         limit = np.where(size == 0, fresh, state["limit"])
         place = np.arange(self.longest)[:, None]
         group = np.where(place == size[..., None, :], counts[..., None, :], state["group"])
         apart = _deviation(np.where(place <= size[..., None, :], group, 0), place <= size[..., None, :])
-        question = apart + draw(float(4 * MOVED * unit), counts.shape)
+        question = apart + draw(4 * GRID * asked, counts.shape)
         joins = (size == 0) | (question < limit)
         after = np.where(joins & (size + 1 < self.longest), size + 1, 0)
         if window.active is not None:
@@ -156,29 +153,28 @@ class Pegasus(Mechanism):
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """Return the same in every window: the noise, a threshold, and one question that says no."""
-        l1 = float(np.max(state["max_cells"]))
-        unit = self._unit(state)
+        moved, asked = self._questions(state)
         # The threshold gives way by one shift, the question that it is compared with by two.
-        threshold = self._event(MOVED * l1, 2 * MOVED * unit)
-        question = self._event(2 * MOVED * l1, 4 * MOVED * unit)
-        perturbed = self._event(float(np.max(active_l1(window, state["max_cells"]))), self._scale(window, state))
+        threshold, question = (self._family.event(moved.times(n * GRID), 2 * n * GRID * asked) for n in (1, 2))
         times = 2.0 * self.longest
-        return perturbed, Linked(threshold, times), Linked(question, times)
+        return self._family.event(*self._counts(window, state)), Linked(threshold, times), Linked(question, times)
 
-    def _event(self, l1: float, scale: float) -> Event:
-        """Noise on sums that a user moves by ``l1``; no Gaussian noise is added."""
-        return NOISE_FAMILIES[self.noise].event(Sensitivity(l1, np.inf), scale)
+    @property
+    def _family(self) -> NoiseFamily:
+        return NOISE_FAMILIES[self.noise]
 
-    def _scale(self, window: Window, state: State) -> float:
-        return self._scale_for(1 - self.grouping, active_l1(window, state["max_cells"]))
+    def _counts(self, window: Window, state: State) -> tuple[Sensitivity, float]:
+        """Sensitivity of the counts of a window, and the scale of their noise."""
+        return self._calibrated(1 - self.grouping, of_cells(state["max_cells"], window.active))
 
-    def _unit(self, state: State) -> float:
-        return self._scale_for(self.grouping, state["max_cells"])
+    def _questions(self, state: State) -> tuple[Sensitivity, float]:
+        """Sensitivity of deviations in people, and the scale that would pay for asking for them."""
+        return self._calibrated(self.grouping, of_deviations(state["max_cells"]))
 
-    def _scale_for(self, share: float, l1: NDArray[Any]) -> float:
-        """Scale that spends a share of a window's ε/w."""
-        moved = Sensitivity(np.asarray(l1, np.float64), np.inf)
-        return float(np.max(NOISE_FAMILIES[self.noise].scale(self.epsilon / self.w * share, moved)))
+    def _calibrated(self, share: float, moved: Sensitivity) -> tuple[Sensitivity, float]:
+        """The largest sensitivity of all replicas, and the scale that spends a share of a window's ε/w on it."""
+        largest = Sensitivity(*(float(np.max(one)) for one in moved))
+        return largest, float(self._family.scale(self.epsilon / self.w * share, largest))
 
 
 def _deviation(group: NDArray[np.int64], inside: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.portable import log
 from penstock.mechanisms.core.schedules import Offer, Step, WEventSchedule
-from penstock.mechanisms.core.sensitivity import Sensitivity
+from penstock.mechanisms.core.sensitivity import Sensitivity, of_groups
 from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ class RescueDp(WEventSchedule):
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
         """Sensitivity of the sums of groups: in L1 as of cells, in L2 with a user in the largest groups."""
-        l1 = np.asarray(self.view.sensitivity(window, state).l1)
-        return Sensitivity(l1, squared_sensitivity(self._groups(_active(window, state), state)[1], l1))
+        _, sizes = self._groups(_active(window, state), state)
+        return of_groups(sizes, self.view.sensitivity(window, state).l1)
 
     def perturb(
         self, window: Window, values: NDArray[Any], offer: Offer, scale: Any, noise: Noise
@@ -153,17 +153,6 @@ class RescueDp(WEventSchedule):
             "changes": np.where(publish[..., None], changes, after["changes"]),
             "recent": np.where(publish[..., None, None], recent, after["recent"]),
         }
-
-
-def squared_sensitivity(sizes: Integers, max_cells: Any) -> Array:
-    """Largest square of what a user in ``max_cells`` cells moves sums of groups of these sizes by, in L2.
-
-    >>> float(squared_sensitivity(np.array([1, 3, 2]), 4))  # three cells of one group and one of another
-    10.0
-    """
-    largest = -np.sort(-sizes, axis=-1)
-    own = np.clip(np.asarray(max_cells)[..., None] - (np.cumsum(largest, -1) - largest), 0, largest)
-    return np.asarray((own**2).sum(-1), np.float64)
 
 
 def _active(window: Window, state: State) -> NDArray[np.bool_]:

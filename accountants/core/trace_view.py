@@ -20,7 +20,7 @@ class TraceView:
     times: NDArray[np.int64]  # milliseconds since 1970 UTC, shape (n_points,)
     landmarks: NDArray[np.bool_]  # `landmarks`, `periods`: whether each point is a landmark, and its budget period
     periods: NDArray[np.int64]
-    epsilon: NDArray[np.float64]  # `epsilon`, `rho`, `scale`, `action`: as in `PointRelease`, point by point
+    epsilon: NDArray[np.float64]  # `epsilon`, `rho`, `scale`, `action`: as in `ReleasedTraces`, point by point
     rho: NDArray[np.float64]
     scale: NDArray[np.float64]
     action: NDArray[np.str_]

@@ -198,28 +198,30 @@ ACTIONS = ("published", "repeated", "refused")
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """One window's public vector and what was done to make it.
+    """One window's public vector and what was done to make it; on traces, the points of many users at one timestamp.
 
     Parameters
     ----------
     window
         1-based index of the window.
     values
-        Shape (..., n_cells): what is published; NaN where the cell's sensor is not active.
+        Shape (..., n_cells): what is published; NaN where the cell's sensor is not active. On traces (n_users, 2):
+        latitude and longitude in degrees.
     action
-        One of `ACTIONS`; for replicas, an array of them.
+        One of `ACTIONS`; for replicas and users, an array of them.
     noise
         Name of the noise family, "none" without.
     scale
         Scale of the noise in the values: a number, or an array that broadcasts against ``values``. Of equal shares of a
-        noisy number it is a part of what was drawn, which the charge states.
+        noisy number it is a part of what was drawn, which the charge states. On traces in metres: 1/ε, or σ.
     charge
-        Privacy events of this release, to be priced by accountants.
+        Privacy events of this release, to be priced by accountants. On traces one event: what it costs to tell two
+        points ``radius`` metres apart, the decision whether to publish included.
     landmark
         Whether the window is a landmark.
     repeats
         Window whose release is shown again, 0 for the public constant before any; None: not a repetition. For
-        replicas an array, -1 where one is no repetition.
+        replicas and users an array, -1 where one is no repetition.
     available_at
         When it can be published, milliseconds since 1970; None: at the window's end + allowed lateness.
     active
@@ -251,8 +253,8 @@ class Release:
             window=window.index, values=public, charge=charge, landmark=window.landmark, active=window.active, **further
         )
 
-    def replica(self, number: int) -> Release:
-        """Release of one replica, as a run without the others would have made it."""
+    def replica(self, number: int | tuple[()]) -> Release:
+        """Release of one replica, as a run without the others would have made it; (): the only one."""
 
         def own(value: Any) -> Any:
             """The replica's entry, where replicas differ; of an event, all that it holds."""
@@ -276,38 +278,6 @@ class Release:
                 if not any(isinstance(event, Block) for event in changes["charge"][-1:]):
                     changes["charge"] = (*changes["charge"][:-1], Repeated(repeated))
         return replace(self, **changes)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PointRelease:
-    """Release of one timestamp of many traces.
-
-    Parameters
-    ----------
-    values
-        Shape (n_users, 2): latitude and longitude in degrees.
-    action
-        Shape (n_users,): ``published``, ``repeated`` or ``refused``.
-    noise
-        Name of the noise family.
-    scale
-        Shape (n_users,), metres: 1/ε of planar Laplace noise, σ of Gaussian noise; 0 where nothing is drawn.
-    epsilon
-        Shape (n_users,): what it costs to tell two points ``radius`` metres apart, in nats, the decision whether to
-        publish included; infinite where no such figure exists.
-    rho
-        Shape (n_users,): the same in zero-concentrated differential privacy; ε²/2 for noise that has an ε.
-    repeats
-        Shape (n_users,): timestamp shown again, 0 for the public point; −1: not a repetition.
-    """
-
-    values: NDArray[np.float64]
-    action: NDArray[np.str_]
-    noise: str
-    scale: NDArray[np.float64]
-    epsilon: NDArray[np.float64]
-    rho: NDArray[np.float64]
-    repeats: Integers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -437,13 +407,6 @@ class Postprocess(ChainStep):
     def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Values as they are shown, shape (..., n_cells); NaN stands for inactive sensors and stays NaN."""
         raise NotImplementedError(f"{type(self).__name__} does not map values one by one")
-
-
-def active_l1(window: Window, max_cells: NDArray[Any]) -> NDArray[np.float64]:
-    """L1 sensitivity of the active part of the vector: no user adds to more cells than publish."""
-    if window.active is None:
-        return np.asarray(max_cells, np.float64)
-    return np.minimum(np.asarray(max_cells, np.float64), float(np.count_nonzero(window.active)))
 
 
 def only_active(window: Window, values: NDArray[Any]) -> NDArray[np.float64]:

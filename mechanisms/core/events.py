@@ -61,6 +61,13 @@ class PureDP(Event):
 
 
 @dataclass(frozen=True)
+class ConcentratedDP(Event):
+    """Any step that is ``rho``-zero-concentrated differentially private under add/remove."""
+
+    rho: Number
+
+
+@dataclass(frozen=True)
 class Sampled(Event):
     """``inner`` after each membership (or, with ``unit`` "user", each person) was kept with probability ``rate``."""
 

@@ -84,6 +84,21 @@ class NoiseFamily:
         moved = np.sqrt(sensitivity.l2_squared) if self.is_concentrated else sensitivity.l1
         return events.Additive(self.priced_as, *(x if getattr(x, "ndim", 0) else float(x) for x in (moved, scale)))
 
+    def spent(self, amount: Any) -> events.Event:
+        """Privacy event of a step that costs an amount of the budget, whatever noise that was."""
+        return events.ConcentratedDP(amount) if self.is_concentrated else events.PureDP(amount)
+
+    @property
+    def of_questions(self) -> NoiseFamily:
+        """The pure noise of questions about distances, beside publications with this noise."""
+        if self.on == "points":
+            return NOISE_FAMILIES["laplace"]
+        return NOISE_FAMILIES["discrete_laplace"] if self.is_concentrated else self
+
+    def pure(self, budget: Any) -> Any:
+        """The ε of pure noise that costs a budget: √(2ρ) where it is in ρ, of which it costs ε²/2."""
+        return np.sqrt(2 * budget) if self.is_concentrated else budget
+
     def draw(self, noise: Noise, scale: Any, shape: Any) -> NDArray[Any]:
         """Noise on counts: one scale for all, one a row, or one a cell."""
         if self.on == "points":

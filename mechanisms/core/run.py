@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.chain import Chain
-from penstock.mechanisms.core.contract import ChainStep, Facts, Integers, Mechanism, PointRelease, Release, Window
+from penstock.mechanisms.core.contract import ChainStep, Facts, Integers, Mechanism, Release, Window
+from penstock.mechanisms.core.events import ConcentratedDP, PureDP
 from penstock.mechanisms.core.geometry import Points
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
@@ -127,12 +128,15 @@ class Step:
 
     rows: Integers
     time: Window
-    release: PointRelease
+    release: Release
 
 
 @dataclass(frozen=True)
 class ReleasedTraces:
-    """Release of every point, in the order of the traces: the arrays of `PointRelease`, point by point."""
+    """Release of every point, in the order of the traces: arrays as in `Release`, and what each point costs.
+
+    ``epsilon`` is infinite where no such figure exists; ``rho`` is ε²/2 for noise that has an ε.
+    """
 
     values: Points
     action: NDArray[np.str_]
@@ -154,7 +158,7 @@ def release_traces(mechanism: Mechanism, schedule: PointSchedule, source: NoiseS
     traces = schedule.traces
     order = np.argsort(-traces.lengths, kind="stable")
     lengths, starts, users = traces.lengths[order], traces.starts[order], traces.users[order]
-    state = mechanism.start_points(len(order))
+    state = mechanism.start(Facts(n_cells=2, n_replicas=len(order)))
     for index in range(1, int(lengths.max(initial=0)) + 1):
         n_left = int(np.searchsorted(-lengths, -index, "right"))
         if n_left < len(users):
@@ -162,7 +166,7 @@ def release_traces(mechanism: Mechanism, schedule: PointSchedule, source: NoiseS
         rows = starts[:n_left] + (index - 1)
         time, points = schedule.at(rows, index), traces.points[rows]
         drawn = source.at_points(index, users, time.start, points, state)
-        release, state = mechanism.step_points(time, points, state, drawn)
+        (release,), state = mechanism.step(time, points, state, drawn)
         yield Step(rows, time, release)
 
 
@@ -178,9 +182,16 @@ def collect(steps: Iterator[Step], n_points: int) -> ReleasedTraces:
     }
     noise = "none"
     for step in steps:
-        noise = step.release.noise
+        release, noise = step.release, step.release.noise
+        (spent,) = release.charge
+        shown = {name: getattr(release, name) for name in ("values", "action", "repeats")}
+        shown["scale"] = np.where(release.action == "published", np.ravel(release.scale), 0.0)
+        if isinstance(spent, ConcentratedDP):
+            shown |= {"epsilon": np.where(np.asarray(spent.rho) > 0, np.inf, 0.0), "rho": spent.rho}
+        elif isinstance(spent, PureDP):
+            shown |= {"epsilon": spent.epsilon, "rho": np.square(spent.epsilon) / 2}
         for name, column in columns.items():
-            column[step.rows] = getattr(step.release, name)
+            column[step.rows] = shown[name]
     return ReleasedTraces(**columns, noise=noise)
 
 

@@ -15,7 +15,6 @@ from penstock.mechanisms.core.contract import (
     Facts,
     Mask,
     Mechanism,
-    PointRelease,
     Release,
     Window,
 )
@@ -25,7 +24,7 @@ from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.guarantee import EPSILON, GAUSSIAN, RHO, Guarantee
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily, families
 from penstock.mechanisms.core.plugin import ParameterError, parameter, parameters_of, typical
-from penstock.mechanisms.core.sensitivity import Bounds, Sensitivity
+from penstock.mechanisms.core.sensitivity import Bounds, Sensitivity, of_cells
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD, WINDOW, Unit
 
@@ -54,12 +53,12 @@ ONE_POINT = {
 class Counts:
     """View of vectors of counts: their distance is the mean absolute difference over active cells."""
 
+    #: Shares of a sampling rate that a small change takes away, and of the missing rate that a large one gives back.
+    rate_steps: ClassVar[tuple[float, float]] = (0.5, 0.5)
+
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
         """Sensitivity of one window: no user adds to more cells than publish."""
-        l1 = np.asarray(state["max_cells"], np.float64)
-        if window.active is not None:
-            l1 = np.minimum(l1, float(np.count_nonzero(window.active)))
-        return Sensitivity(l1, l1)
+        return of_cells(state["max_cells"], window.active)
 
     def last_release(self, window: Window, state: State) -> Array:
         """The last published vector; 0 before any."""
@@ -78,6 +77,7 @@ class Points:
     """View of positions: their distance is in metres; those ``radius`` metres apart are hidden at a budget's cost."""
 
     radius: float
+    rate_steps: ClassVar[tuple[float, float]] = (0.1, 0.9)
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
         """Sensitivity of one position."""
@@ -184,7 +184,7 @@ class Scheduled(Mechanism):
             theorem += f", {ONE_POINT[self.family.name]}" if self.on_points else ""
             if self.family.measure == "gaussian":
                 theorem += f"; {EXACT}"
-            elif self.concentrated:
+            elif self.family.is_concentrated:
                 theorem += f"; amounts of ρ add: {RENYI_FILTER if self.adaptive else COMPOSITION}"
         return Guarantee(
             unit=self.unit,
@@ -199,11 +199,6 @@ class Scheduled(Mechanism):
     def on_points(self) -> bool:
         """Return whether it releases points of traces."""
         return self.family.on == "points"
-
-    @property
-    def concentrated(self) -> bool:
-        """Return whether budgets are in ρ."""
-        return self.family.is_concentrated
 
     def start(self, facts: Facts) -> State:
         """Nothing released yet."""
@@ -286,41 +281,29 @@ class Scheduled(Mechanism):
         return np.asarray(family.add(noise, asked[..., None], scale)[..., 0] / n)
 
     def _query(self, window: Window, state: State) -> tuple[NoiseFamily, Any]:
-        """Noise of a question about a distance: pure noise of ε = √(2ρ) where budgets are in ρ, which costs ε²/2."""
-        if not self.concentrated:
-            return self._pure(), self._pure().scale(self.query_budget, self.view.sensitivity(window, state))
-        epsilon = np.sqrt(2 * self.query_budget)
-        return self._pure(), self._pure().scale(epsilon, self.view.sensitivity(window, state))
-
-    def _pure(self) -> NoiseFamily:
-        if self.family.on == "points":
-            return NOISE_FAMILIES["laplace"]
-        return NOISE_FAMILIES["discrete_laplace"] if self.concentrated else self.family
-
-    # On counts.
+        """Noise of a question about a distance."""
+        family, epsilon = self.family.of_questions, self.family.pure(self.query_budget)
+        return family, family.scale(epsilon, self.view.sensitivity(window, state))
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Release one window."""
-        if self.on_points:
+        """Release one window, or the next point of every user."""
+        if self.on_points and window.origin is None:
             raise ParameterError("noise", self.family.name, "a family on counts, where counts are released")
         made, after = self._advance(window, counts, state, noise)
-        publish, before = made.publish, made.offer.state["last_window"]
-        charge, after = self._charged(window, made.offer, publish, after)
-        if publish.ndim:
-            action = np.where(publish, "published", np.where(made.offer.refused, "refused", "repeated"))
-            scale = made.scale if np.ndim(made.scale) > publish.ndim else np.asarray(made.scale)[..., None]
-            further = {
-                "action": action,
-                "noise": self.family.name,
-                "scale": np.where(publish[..., None], scale, np.inf),
-                "repeats": np.where(publish, -1, before),
-            }
-        elif publish:
-            scale = made.scale
-            further = {"noise": self.family.name, "scale": scale if np.ndim(scale) else float(scale)}
-        else:
-            further = {"action": "refused" if made.offer.refused else "repeated", "repeats": int(before)}
-        return [Release.of(window, made.values, charge, **further)], after
+        publish, offer = made.publish, made.offer
+        charge, after = self._charged(window, offer, publish, after)
+        scale = np.asarray(made.scale)
+        release = Release.of(
+            window,
+            made.values,
+            charge,
+            action=np.where(publish, "published", np.where(offer.refused, "refused", "repeated")),
+            noise=self.family.name,
+            # An infinite scale is a publication without content.
+            scale=np.where(publish[..., None], scale if scale.ndim > publish.ndim else scale[..., None], np.inf),
+            repeats=np.where(publish, -1, offer.state["last_window"]),
+        )
+        return [release if publish.ndim else release.replica(())], after
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """Worst case: the question, and a publication with the whole amount."""
@@ -331,17 +314,19 @@ class Scheduled(Mechanism):
         """Charge of a step, and the state that knows what is charged."""
         if self.unit == PERIOD:
             return self._charged_once(window, offer, publish, after)
-        query: tuple[Event, ...] = ()
+        if self.on_points:
+            return (self.family.spent(np.where(publish, offer.amount, 0.0) + self.query_budget),), after
+        is_repeated = not publish.ndim and not publish
+        charge = (
+            Repeated(int(offer.state["last_window"]))
+            if is_repeated
+            else self.family.event(offer.sensitivity, np.where(publish, offer.scale, np.inf))
+        )
+        if not self.query_budget:
+            return (charge,), after
+        family, scale = self._query(window, offer.state)
         moved = self.view.sensitivity(window, offer.state)
-        if self.query_budget:
-            family, scale = self._query(window, offer.state)
-            query = (family.event(Sensitivity(*map(np.max, moved)), np.max(scale)),)
-        if publish.ndim:
-            # An infinite scale is a publication without content: the price of the replicas that repeat.
-            return (*query, self.family.event(offer.sensitivity, np.where(publish, offer.scale, np.inf))), after
-        if not publish:
-            return (*query, Repeated(int(offer.state["last_window"]))), after
-        return (*query, self.family.event(offer.sensitivity, offer.scale)), after
+        return (family.event(Sensitivity(*map(np.max, moved)), np.max(scale)), charge), after
 
     def _charged_once(
         self, window: Window, offer: Offer, publish: Mask, after: State
@@ -357,32 +342,6 @@ class Scheduled(Mechanism):
         after = after | {name: np.full_like(after[name], index) for name, index in begun.items()}
         largest = Sensitivity(*(float(np.max(one)) for one in offer.sensitivity))
         return (Block(self.family.event(largest, float(np.max(scale))), window.index, window.period_last),), after
-
-    # On points of traces.
-
-    def start_points(self, n_users: int) -> State:
-        """State of some users before their first point."""
-        return self.start(Facts(n_cells=2, n_replicas=n_users))
-
-    def step_points(self, window: Window, points: Array, state: State, noise: Noise) -> tuple[PointRelease, State]:
-        """Release one timestamp of many users."""
-        made, after = self._advance(window, points, state, noise)
-        publish, offer = made.publish, made.offer
-        spent = np.where(publish, offer.amount, 0.0) + self.query_budget
-        release = PointRelease(
-            values=made.values,
-            action=np.where(publish, "published", np.where(offer.refused, "refused", "repeated")),
-            noise=self.family.name,
-            scale=np.asarray(made.scale),
-            epsilon=np.where(spent > 0, np.inf, 0.0) if self.concentrated else spent,
-            rho=spent if self.concentrated else spent**2 / 2,
-            repeats=np.where(publish, -1, offer.state["last_window"]),
-        )
-        return release, after
-
-    def worst_points(self, window: Window, state: State) -> Array:
-        """Largest ε, or ρ of a budget in ρ, that the next step can cost each user; a function of past releases only."""
-        return self._offer(window, state).amount + self.query_budget
 
 
 #: Noise by the measure of its budget.
@@ -462,7 +421,7 @@ class BudgetSchedule(Scheduled):
         super().__post_init__()
         if self.accounting is not None and self.delta is None:
             raise ParameterError("accounting", self.accounting, "left out without Gaussian noise and a delta")
-        if not self.concentrated:
+        if not self.family.is_concentrated:
             offered = parameters_of(type(self))["noise"].choices or ()
             gaussian = ", ".join(name for name in families(measure="rho") if name in offered)
             for name in ("rho", "delta"):

@@ -1,9 +1,12 @@
-"""Sensitivity of counts: how much one unit of privacy moves them under the bounds of contribution bounding."""
+"""Sensitivity of counts, and of functions of them, to one unit of privacy under the bounds of contribution bounding."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.unit import Unit
@@ -29,6 +32,10 @@ class Sensitivity(NamedTuple):
         distance is abs(v)² + abs(v′)² − 2·v·v′, at most the sum of the squares, since contributions are not negative.
         """
         return Sensitivity(2 * self.l1, 2 * self.l2_squared)
+
+    def times(self, factor: float) -> Sensitivity:
+        """Sensitivity of a vector that is multiplied by a factor."""
+        return Sensitivity(factor * self.l1, factor**2 * self.l2_squared)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,3 +133,76 @@ class Bounds:
 def _of_ones(n: int) -> Sensitivity:
     """Sensitivity of a vector whose entries change by 1 in at most ``n`` places."""
     return Sensitivity(float(n), float(n))
+
+
+# Of what a window is released as, where one person is in at most ``max_cells`` cells once each.
+
+
+def of_cells(max_cells: ArrayLike, active: NDArray[np.bool_] | None = None) -> Sensitivity:
+    """Sensitivity of a window's counts: no person adds to more cells than publish (``active``; None: all).
+
+    >>> of_cells(3, np.array([True, False, True])).l1
+    np.float64(2.0)
+    """
+    n = np.asarray(max_cells, np.float64)
+    if active is not None:
+        n = np.minimum(n, float(np.count_nonzero(active)))
+    return Sensitivity(n, n)
+
+
+def of_groups(sizes: NDArray[np.int64], max_cells: ArrayLike) -> Sensitivity:
+    """Sensitivity of the sums of groups of cells: in L2 with a person in the largest groups.
+
+    >>> float(of_groups(np.array([1, 3, 2]), 4).l2_squared)  # three cells of one group and one of another
+    10.0
+    """
+    n, largest = np.asarray(max_cells), -np.sort(-sizes, axis=-1)
+    in_group = np.clip(n[..., None] - (np.cumsum(largest, -1) - largest), 0, largest)
+    return Sensitivity(n, np.asarray((in_group**2).sum(-1), np.float64))
+
+
+def of_tree(n_cells: int, max_cells: int, fan_out: int) -> Sensitivity:
+    """Sensitivity of all nodes of a tree over cells in order, whose nodes have ``fan_out`` children.
+
+    On every level a person moves most in L2 in as few nodes as hold ``max_cells`` cells. The root is reached last.
+
+    >>> of_tree(4, 2, 2).l2_squared  # two neighbouring cells: 1 + 1 at the cells, 2² in their group, 2² at the root
+    10.0
+    """
+    n_levels, total, size, n_nodes = 1, 0.0, 1, n_cells
+    while True:
+        full, rest = divmod(max_cells, size)
+        total += full * size**2 + rest**2
+        if n_nodes == 1:
+            return Sensitivity(float(max_cells * n_levels), total)
+        n_levels, size, n_nodes = n_levels + 1, size * fan_out, -(-n_nodes // fan_out)
+
+
+def of_mixtures(entries: NDArray[np.float64], w: int, max_cells: ArrayLike = 1) -> Sensitivity:
+    """Sensitivity of mixtures of windows to one person in ``w`` successive ones, of the same cells at worst.
+
+    Window t is in the mixtures t, t + 1, … with the ``entries`` in turn, which are positive and fall.
+
+    >>> of_mixtures(np.array([2.0, 1.0]), 2).l2_squared  # 2, 2 + 1, 1
+    14.0
+    """
+    moved, n = np.convolve(entries, np.ones(w)), float(np.max(max_cells))
+    return Sensitivity(n * float(moved.sum()), n * float((moved**2).sum()))
+
+
+def of_any_mixtures(entries: NDArray[np.float64], max_cells: ArrayLike = 1) -> Sensitivity:
+    """Sensitivity to one window of a person, so that those of any set of windows add up to no less than the set's.
+
+    In L2 the square of the largest row sum, which bounds every set of windows (Schur).
+    """
+    n, total = float(np.max(max_cells)), float(entries.sum())
+    return Sensitivity(n * total, n * total**2)
+
+
+def of_deviations(max_cells: ArrayLike) -> Sensitivity:
+    """Sensitivity of Σ abs(count − mean) over some windows of each cell to one person in one of these windows.
+
+    The person's window moves by 1 and each of the n by 1/n at the mean: less than 2 in all, in each of the cells.
+    """
+    n = np.asarray(max_cells, np.float64)
+    return Sensitivity(2 * n, 4 * n)

@@ -133,7 +133,7 @@ def _traces(folder: Path, manifest: dict[str, Any]) -> list[Check]:
     """Checks of released traces: every point once and in order, every charge in the ledger, every user's budget."""
     plan = make_plan(_config(manifest), folder)
     # What a budget in ρ has spent has no ε.
-    measure = "rho" if plan.traces.mechanism.concentrated else "epsilon"
+    measure = "rho" if plan.traces.mechanism.guarantee.concentrated else "epsilon"
     columns = ["pseudonym", "time", "epsilon", "rho", "landmark", "action"]
     points = pl.read_parquet(folder / "public" / "traces.parquet", columns=columns).with_columns(
         pl.col("pseudonym", "action").cast(pl.String), pl.col("time").dt.epoch("ms")
@@ -223,7 +223,7 @@ def _budget(points: pl.DataFrame, plan: Plan) -> Check:
         noise="",
         mechanism=plan.traces.mechanism,
     )
-    concentrated = plan.traces.mechanism.concentrated
+    concentrated = plan.traces.mechanism.guarantee.concentrated
     largest = float(seen.landmark_sums(concentrated)[1].max(initial=0.0))
     unit = " zCDP rho" if concentrated else ""
     detail = f"landmarks and any one other point of a user cost at most {largest:g} of {budget:g}{unit}"

@@ -309,7 +309,7 @@ def check_budget(seen: TraceView, mechanism: Scheduled) -> None:
     budget = mechanism.guarantee.amount_of(LANDMARKS)
     if budget is None:
         return
-    users, sums = seen.landmark_sums(mechanism.concentrated)
+    users, sums = seen.landmark_sums(mechanism.guarantee.concentrated)
     if (sums > budget * (1 + ROUNDING)).any():
         worst = int(sums.argmax())
         last = int(np.append(seen.starts[1:], len(seen.times))[users[worst]])

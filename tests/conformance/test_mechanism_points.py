@@ -9,6 +9,8 @@ import pytest
 from scipy import stats
 
 from penstock.mechanisms import get
+from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.events import PureDP
 from penstock.mechanisms.core.geometry import (
     DECIMALS,
     EARTH_RADIUS,
@@ -21,7 +23,7 @@ from penstock.mechanisms.core.geometry import (
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError, examples_of
-from penstock.mechanisms.core.run import release_traces, run_traces
+from penstock.mechanisms.core.run import release_traces, run_mechanism, run_traces
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.mechanisms.core.traces import PointSchedule, traces_of
 from penstock.mechanisms.core.unit import LANDMARKS
@@ -61,7 +63,14 @@ def both(prefix=""):
 
 def spent(mechanism, release):
     """What a release costs, in the unit of the mechanism's budget."""
-    return release.rho if mechanism.concentrated else release.epsilon
+    return release.rho if mechanism.guarantee.concentrated else release.epsilon
+
+
+def charged(release_or_charge):
+    """What each user is charged, by the one event that a release of points has."""
+    (event,) = getattr(release_or_charge, "charge", release_or_charge)
+    (cost,) = vars(event).values()
+    return cost
 
 
 MECHANISMS = [*both(), PlanarLaplace(epsilon=EPSILON, radius=RADIUS), *examples_of(get("gaussian_trace"))]
@@ -83,17 +92,17 @@ def steps_of(mechanism, traces, landmarks, restart=lambda state: state, seed=7):
     """The plain loop written out: one step at a time for all users who have a point left."""
     flat = traces_of(traces, landmarks)
     schedule, noise = PointSchedule(flat, (39.0, 116.0)), NoiseSource(NoiseKey.from_seed(seed), configuration=b"")
-    state = mechanism.start_points(len(traces))
+    state = mechanism.start(Facts(n_cells=2, n_replicas=len(traces)))
     for index in range(1, int(flat.lengths.max()) + 1):
         left = flat.lengths >= index
         own = restart({name: array[left] for name, array in state.items()})
         rows = flat.starts[left] + index - 1
         time, points = schedule.at(rows, index), flat.points[rows]
         drawn = noise.at_points(index, flat.users[left], time.start, points, own)
-        worst = mechanism.worst_points(time, own)
+        worst = charged(mechanism.worst_charge(time, own))
         arrays = (points, *own.values())
         given = [array.copy() for array in arrays]
-        release, after = mechanism.step_points(time, points, own, drawn)
+        (release,), after = mechanism.step(time, points, own, drawn)
         unchanged = all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(arrays, given))
         for name, array in after.items():
             state[name] = state[name].copy()
@@ -112,7 +121,7 @@ def test_it_resumes_from_encoded_state_at_every_timestamp(mechanism):
 
 
 def _arrays(release):
-    return [release.values, release.action, release.scale, release.epsilon, release.rho, release.repeats]
+    return [release.values, release.action, release.scale, charged(release), release.repeats]
 
 
 @every_mechanism
@@ -125,7 +134,7 @@ def test_inputs_are_not_changed(mechanism):
 @every_mechanism
 def test_a_step_costs_at_most_its_worst(mechanism):
     for release, worst, _ in steps_of(mechanism, *tracks()):
-        assert (spent(mechanism, release) <= worst * (1 + 1e-12)).all()
+        assert (charged(release) <= worst * (1 + 1e-12)).all()
 
 
 @every_mechanism
@@ -179,7 +188,7 @@ def test_a_declared_maximum_is_never_passed(mechanism):
     schedule = PointSchedule(flat, (39.0, 116.0), max_landmarks=2)
     cost, refused = np.zeros((2, len(flat.times)))
     for step in release_traces(mechanism, schedule, NoiseSource(NoiseKey.from_seed(1), configuration=b"")):
-        cost[step.rows], refused[step.rows] = spent(mechanism, step.release), step.release.action == "refused"
+        cost[step.rows], refused[step.rows] = charged(step.release), step.release.action == "refused"
     group = flat.user_of * 100 + flat.periods
     for number in np.unique(group):
         own = group == number
@@ -208,11 +217,11 @@ class Scaled(PlanarLaplace):
 
     factor: float = 1.0
 
-    def step_points(self, time, points, state, noise):
+    def step(self, window, points, state, noise):
         honest = PlanarLaplace(epsilon=self.epsilon / self.factor, radius=self.radius)
-        release, state = honest.step_points(time, points, state, noise)
-        declared = np.full(len(points), self.metres / self.epsilon)
-        return replace(release, scale=declared, epsilon=np.full(len(points), self.epsilon)), state
+        (release,), state = honest.step(window, points, state, noise)
+        declared = np.full((len(points), 1), self.metres / self.epsilon)
+        return [replace(release, scale=declared, charge=(PureDP(np.full(len(points), self.epsilon)),))], state
 
 
 def noise_is_as_declared(mechanism, radial=None):
@@ -330,9 +339,6 @@ def test_the_expected_distance_is_that_of_two_noisy_releases():
 
 
 def test_counts_refuse_the_noise_of_points():
-    from penstock.mechanisms.core.contract import Facts
-    from penstock.mechanisms.core.run import run_mechanism
-
     mechanism = get("landmark_uniform")(epsilon=1.0, noise="planar_laplace")
     with pytest.raises(ParameterError, match="noise"):
         run_mechanism(mechanism, np.zeros((2, 3), int), Facts(n_cells=3, landmarks=()))
@@ -356,9 +362,9 @@ class Greedy(LandmarkAdaptive):
 class Crowded(PlanarLaplace):
     """A broken mechanism: everybody in the shard is moved as the first user is."""
 
-    def step_points(self, time, points, state, noise):
-        release, state = super().step_points(time, points, state, noise)
-        return replace(release, values=points + (release.values - points)[:1]), state
+    def step(self, window, points, state, noise):
+        (release,), state = super().step(window, points, state, noise)
+        return [replace(release, values=points + (release.values - points)[:1])], state
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,8 @@ from penstock.mechanisms.core.concentrated import epsilon_of, rho_of
 from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import run_mechanism
-from penstock.mechanisms.correlated import GRID, Correlated, squared_sensitivity, strategy
+from penstock.mechanisms.core.sensitivity import of_mixtures
+from penstock.mechanisms.correlated import GRID, Correlated, strategy
 from tests.tools.distinguishing import best_bound, correlated_evidence, dense
 
 
@@ -32,7 +33,7 @@ def test_the_noise_is_that_of_the_dense_matrix(band, noise):
     n_windows, n_cells = 12, 20_000
     mechanism = Correlated(rho=0.5, band=band, noise=noise)
     found, releases = noise_of(mechanism, n_windows, n_cells)
-    sigma = np.sqrt(squared_sensitivity(strategy(band), 1)) / GRID
+    sigma = np.sqrt(of_mixtures(strategy(band), 1).l2_squared) / GRID
     inverse = np.linalg.inv(dense(band, n_windows))
     covariance = sigma**2 * inverse @ inverse.T
     # Six standard errors of a covariance.
@@ -57,7 +58,7 @@ def test_sums_are_nearly_as_good_as_without_a_band():
     """Mean squared error of all prefix sums of 256 windows, one window protected, of the dense matrices."""
 
     def error(band, n=256):
-        sigma_squared = squared_sensitivity(strategy(band), 1) / GRID**2
+        sigma_squared = of_mixtures(strategy(band), 1).l2_squared / GRID**2
         sums = np.tril(np.ones((n, n))) @ np.linalg.inv(dense(band, n))
         return sigma_squared * (sums**2).sum(1).mean()
 
@@ -80,16 +81,16 @@ def contributions(n_windows, n_cells, max_cells):
 def test_the_sensitivity_is_the_worst_of_all_contributions(band, w, n_cells, max_cells):
     matrix = dense(band, w + band) * GRID  # with the windows after the last one
     worst = max(((matrix[:, :w] @ one) ** 2).sum() for one in contributions(w, n_cells, max_cells))
-    assert worst == pytest.approx(max_cells * squared_sensitivity(strategy(band), w))
+    assert worst == pytest.approx(max_cells * of_mixtures(strategy(band), w).l2_squared)
     for fewer, shorter in ((strategy(band)[:-1], w), (strategy(band), w - 1)):
-        assert max_cells * squared_sensitivity(np.append(fewer, 0.0), shorter) < worst, "off by one"
+        assert max_cells * of_mixtures(np.append(fewer, 0.0), shorter).l2_squared < worst, "off by one"
 
 
 @pytest.mark.parametrize("band", [1, 2, 4, 9])
 def test_charges_cover_every_set_of_windows(band):
     mechanism, n_windows = Correlated(rho=0.5, w=2, band=band), 9
     _, [release, *_] = noise_of(mechanism, n_windows, 2)
-    sigma = np.sqrt(squared_sensitivity(strategy(band), 2))
+    sigma = np.sqrt(of_mixtures(strategy(band), 2).l2_squared)
     matrix = dense(band, n_windows + band) * GRID
     for size in range(1, n_windows + 1):
         losses = [(matrix[:, list(some)].sum(1) ** 2).sum() / (2 * sigma**2) for some in combinations(range(9), size)]
@@ -148,7 +149,7 @@ class OneWindowAtATime(Correlated):
     __doc__ = Correlated.__doc__
 
     def _sigma(self, state):
-        return float(np.sqrt(self.w * squared_sensitivity(strategy(self.band), 1) / (2 * self.promised)))
+        return float(np.sqrt(self.w * of_mixtures(strategy(self.band), 1).l2_squared / (2 * self.promised)))
 
 
 def test_a_sensitivity_that_is_too_small_is_convicted():

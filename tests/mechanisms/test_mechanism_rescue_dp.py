@@ -12,7 +12,8 @@ from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import run_mechanism
-from penstock.mechanisms.rescue_dp import RescueDp, squared_sensitivity
+from penstock.mechanisms.core.sensitivity import of_groups
+from penstock.mechanisms.rescue_dp import RescueDp
 from penstock.testing import Subject
 from penstock.testing.checks import (
     charges_stay_within_worst_charge,
@@ -101,7 +102,7 @@ def test_a_user_moves_the_sums_by_no_more_than_is_priced(sizes):
     padded[: len(sizes)] = sizes
     for max_cells in range(1, n_cells + 1):
         worst = max((incidence[:, list(own)].sum(1) ** 2).sum() for own in combinations(range(n_cells), max_cells))
-        assert squared_sensitivity(padded, max_cells) == worst
+        assert of_groups(padded, max_cells).l2_squared == worst
 
 
 def test_it_publishes_less_often_where_releases_stay():

@@ -14,8 +14,9 @@ from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Facts, Release
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.core.sensitivity import of_tree
 from penstock.mechanisms.fast import Fast
-from penstock.mechanisms.hierarchy import Hierarchy, reconciled, squared_sensitivity
+from penstock.mechanisms.hierarchy import Hierarchy, reconciled
 from penstock.mechanisms.kalman import Kalman
 from penstock.pipeline.config.run import loads
 from tests.tools.small_configuration import made_up_events, small_sections
@@ -86,7 +87,7 @@ def test_the_hierarchy_is_least_squares_over_all_nodes(n_cells, fan_out):
     np.testing.assert_allclose(variances, np.diag(np.linalg.inv(every.T @ every)), atol=1e-12)
     for n_own in range(1, min(n_cells, 4) + 1):
         most = max((every[:, list(cells)].sum(1) ** 2).sum() for cells in combinations(range(n_cells), n_own))
-        assert squared_sensitivity(n_cells, n_own, fan_out) == most
+        assert of_tree(n_cells, n_own, fan_out).l2_squared == most
 
 
 def test_sums_of_many_cells_are_better_than_sums_of_noisy_cells():
