@@ -43,7 +43,7 @@ def reference_markdown() -> str:
     >>> print(reference_markdown()[:36])
     ### A run
     <BLANKLINE>
-    * `name` (text, required)
+    * `name` (text; required)
     """
     parts = ["### A run\n\n" + _table(RunConfig)]
     known: set[type] = set()
@@ -98,7 +98,7 @@ def _plugin_table(plugin: type, shared: dict[str, str], kind: str) -> str:
     rows = {field.key: _row(field) for field in fields_of(plugin)}
     particular = {key: row for key, row in rows.items() if shared.get(key) != row}
     elsewhere = ", ".join(f"`{key}`" for key in rows if key not in particular)
-    also = f"* [As in others](#{kind}-keys-of-several-types): {elsewhere}.\n" if elsewhere else ""
+    also = f"* [also](#{kind}-keys-of-several-types) {elsewhere}\n" if elsewhere else ""
     return "".join(particular.values()) + also or "No keys.\n"
 
 
@@ -124,17 +124,17 @@ def _kind(field: Field) -> str:
     kind = " or ".join(kinds)
     for words, brief in _BRIEF.items():
         kind = kind.replace(words, brief)
-    return kind
+    return kind.replace(", ≥", " ≥").replace(", >", " >")
 
 
 def _default(field: Field) -> str:
     """Return a default as it would be written; nothing for one that means "not given"."""
     value: Any = field.default
     if value is MISSING:
-        return ", required"
+        return "; required"
     if value is None or value == () or value == {} or is_section(type(value)):
         return ""
-    return f", default `{str(value).lower() if isinstance(value, bool) else show(value, field.declared)}`"
+    return f"; `{str(value).lower() if isinstance(value, bool) else show(value, field.declared)}`"
 
 
 def with_reference(page: str) -> str:

@@ -144,9 +144,9 @@ SECTIONS: dict[str, dict[str, str]] = {
 
 
 def markdown() -> str:
-    """Return the glossary as tables, one a section."""
+    """Return the glossary as lists, one a section."""
     return "\n\n".join(
-        f"## {title}\n\n| term | meaning |\n| --- | --- |\n" + "\n".join(f"| {t} | {m} |" for t, m in terms.items())
+        f"## {title}\n\n" + "\n".join(f"* **{term}**: {meaning}" for term, meaning in terms.items())
         for title, terms in SECTIONS.items()
     )
 

@@ -13,14 +13,13 @@ from penstock.pipeline.reporting.glossary import SECTIONS, words
 from tests.tools.checkout import ROOT
 
 PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
-ROWS = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| ") and "---" not in line]
-TERMS = {row[0].lower(): row[1] for row in ROWS if row[0] != "term"}
+ENTRIES = re.findall(r"^\* \*\*(.+?)\*\*: (.+)$", PAGE, re.MULTILINE)
+TERMS = {term.lower(): meaning for term, meaning in ENTRIES}
 
 
 def test_every_term_has_a_meaning_and_stands_once():
-    named = [row[0].lower() for row in ROWS if row[0] != "term"]
-    assert len(named) == len(set(named)) > 40
-    assert all(len(row) == 2 and row[1].endswith(".") for row in ROWS if row[0] != "term")
+    assert len(ENTRIES) == len(TERMS) > 40
+    assert all(meaning.endswith(".") for meaning in TERMS.values())
 
 
 @pytest.mark.parametrize("term", ["budget", "membership inference", "temporal privacy loss", "reconstruction risk"])
