@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core import surprise
-from penstock.mechanisms.core.contract import Facts, Postprocess, Release
+from penstock.mechanisms.core import surprise, usual_days
+from penstock.mechanisms.core.contract import DAY, DAY_TYPES, Facts, Postprocess, Release
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.portable import millionths
 from penstock.mechanisms.core.state import State
+from penstock.mechanisms.core.usual_days import Noisy
 
 Array = NDArray[np.float64]
 
@@ -39,8 +40,6 @@ LEAST_SIZE = 0.1
 PRIOR_SQUARES = 2.0 / 0.05**2
 #: How often in a window events are looked for, each time without the cells that have one.
 PASSES = 2
-#: How many times a day the rest of the means is computed again.
-UPDATES = 4
 #: The least that variances, and their ratios, are taken to be.
 LEAST = 1e-6
 
@@ -52,7 +51,7 @@ class Filter(Postprocess):
     Parameters
     ----------
     slots
-        Times of day that have a mean of their own: 24 for hours. Where a day has fewer windows, each is one.
+        Times of day that have means of their own: 24 for hours. Where a day has fewer windows, each is one.
 
     **Privacy.** No guarantee of its own: it reads earlier releases and public facts only, so that the step before it
     keeps its unit, neighbours and budget, and nothing more is charged (post-processing; Dwork, McSherry, Nissim, Smith
@@ -60,21 +59,23 @@ class Filter(Postprocess):
 
     Notes
     -----
-    Time O(slots × n_cells) a window, and slots² × n_cells four times a day; state O(slots × n_cells).
+    Time and state O(slots × n_cells) a window, and time O(slots² × n_cells) twice a day.
 
-    Each cell is predicted from features of the past: the mean of the same time of day, with and without today's level,
-    the cell's mean, the last value. The cells' means are drawn together by as much as noise of the known variance
-    drives them apart (Efron, Morris 1973). The means by time of day form a matrix: its part of rank one, and the
-    rest with singular values shrunk by what noise adds to them (Gavish, Donoho 2017). The weights
-    of the features come from a recursive least-squares regression on the noisy counts that all cells share; the noise
-    of the present count is independent of the features, so that the regression is consistent. The errors of earlier
-    predictions, less the noise, give the variance P = κ₁·m + κ₂·m² of a prediction m, by a second regression, and more
-    where a cell's own errors are clearly larger; a noisy count y of variance R then makes m + P/(P + R)·(y − m), with
-    variance P·R/(P + R), cut off at 0. Released is the median of a count with that mean and variance, which is below
-    the mean where counts are small, and the root mean square of its error. What the errors of all cells have in common
-    in a window is estimated first and taken out. Where a mechanism repeats or refuses, and where a sensor is not
-    active, nothing is learned; there m stands alone, with a variance that grows with the gap, and more at times of day
-    of which nothing was ever published. Where means of groups are released the cells may differ from them as from 0.
+    Each cell is predicted from features of the past: what is usual on a day of this type (weekday, Saturday, Sunday or
+    public holiday) at this time (`core.usual_days`), with and without today's level, the cell's mean, the last value.
+    The cells' means are drawn together by as much as noise of the known variance drives them apart (Efron, Morris
+    1973). The means by type and time form a matrix: its part of rank one, and the rest in the few patterns that stand
+    out of the noise, with singular values shrunk by what noise adds to them (Gavish, Donoho 2017); their sizes are
+    drawn from types of day to the time of day, in the same way as cells. The weights of the features come from a
+    recursive least-squares regression on the noisy counts that all cells share; the noise of the present count is
+    independent of the features, so that the regression is consistent. The errors of earlier predictions, less the
+    noise, give the variance P = κ₁·m + κ₂·m² of a prediction m, by a second regression, and more where a cell's own
+    errors are clearly larger; a noisy count y of variance R then makes m + P/(P + R)·(y − m), with variance P·R/(P +
+    R), cut off at 0. Released is the median of a count with that mean and variance, which is below the mean where
+    counts are small, and the root mean square of its error. What the errors of all cells have in common in a window is
+    estimated first and taken out. Where a mechanism repeats or refuses, and where a sensor is not active, nothing is
+    learned; there m stands alone, with a variance that grows with the gap, and more at times of day of which nothing
+    was ever published. Where means of groups are released the cells may differ from them as from 0.
 
     A count that neither the prediction nor noise explains is believed (`core.surprise`): the cell has an ``alarm``,
     follows its noisy counts, and teaches the others nothing until the event is over. Noise alone raises at most one
@@ -91,13 +92,13 @@ class Filter(Postprocess):
     [89.0, 47.0, 9.0, 12.0]
     >>> filtered = run_mechanism(Chain.of([noisy, Filter()]), counts, seed=1)[-1]
     >>> filtered.values.round().tolist(), filtered.standard_deviation.round(1).tolist()
-    ([94.0, 55.0, 0.0, 20.0], [7.1, 5.8, 2.3, 4.2])
+    ([93.0, 54.0, 0.0, 20.0], [7.1, 5.8, 2.3, 4.3])
     """
 
     slots: int = parameter(24, doc="times of day that have a mean of their own", at_least=1, at_most=96)
     reads_noise: ClassVar[bool] = True
     raises_alarms: ClassVar[bool] = True
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     def start(self, facts: Facts) -> State:
         """Nothing seen yet."""
@@ -105,12 +106,7 @@ class Filter(Postprocess):
         shape, n_cells = facts.shape, facts.n_cells
         return {
             "windows_per_day": facts.constant(facts.windows_per_day, np.int64),
-            # Means of the noisy counts by time of day, weighted by their precisions; the variances of their noise, 0
-            # where nothing was seen, and the number of the others; and what is kept of the means' rest (`_kept`).
-            "means": np.zeros((*shape, n_slots, n_cells)),
-            "variances": np.zeros((*shape, n_slots, n_cells)),
-            "n_seen": facts.constant(0, np.int64),
-            "kept": np.zeros((*shape, n_slots, n_slots)),
+            **usual_days.start(facts, n_slots),
             # The last filtered values, and the totals of the last ones, newest first; NaN: none yet.
             "last": np.zeros((*shape, n_cells)),
             "totals": np.full((*shape, LEVEL_WINDOWS), np.nan),
@@ -140,17 +136,17 @@ class Filter(Postprocess):
         values = np.asarray(release.values, np.float64)
         inactive = np.isnan(values)
         seen = np.asarray(np.asarray(release.action) == "published")[..., None] & ~inactive
-        noisy = _Noisy(
+        noisy = Noisy(
             values=np.where(seen, values, 0.0),
             variance=np.where(seen, noise_variance(release.noise, release.scale), 1.0),
             seen=seen,
         )
-        n_slots = state["means"].shape[-2]
+        n_slots = state["means"].shape[-2] // len(DAY_TYPES)
         per_day = int(np.max(state["windows_per_day"]))
-        slot = (release.window - 1) % per_day * n_slots // per_day
+        first, slot = release.day_type * n_slots, release.time_of_day * n_slots // DAY
         begun = np.asarray(state["sizes"][..., 0, 0] > 0)
 
-        features, kept = _features(slot, state)
+        features = _features(first, slot, state)
         predicted = _predicted(features, noisy, begun, state)
         size = np.maximum(predicted, LEAST_SIZE * np.maximum(predicted.mean(-1), 1.0)[..., None])
         sizes = np.stack([size, size**2], -2) * np.sqrt(1.0 + state["gap"])[..., None, None]
@@ -167,7 +163,7 @@ class Filter(Postprocess):
             calm = seen & (event.belief <= 0.5)
         shared = noisy._replace(seen=calm)
 
-        alone = event.spread - doubt + _beyond(slot, size, seen, state)
+        alone = event.spread - doubt + _beyond(first + slot, size, seen, state)
         gain = np.where(seen, alone / (alone + noisy.variance), 0.0)
         filtered = np.where(gain == 1.0, noisy.values, np.maximum(shifted + gain * (noisy.values - shifted), 0.0))
         left = np.where(seen, gain * noisy.variance, alone) + (1.0 - gain) ** 2 * doubt
@@ -182,22 +178,14 @@ class Filter(Postprocess):
             alarm=event.alarm & ~inactive,
         )
         learned = common | events | _learned(features, shifted, doubt, spread, sizes, shared, begun, state)
-        learned |= _averaged(slot, noisy._replace(seen=seen & ~event.alarm), shifted, state)
+        shared = noisy._replace(seen=seen & ~event.alarm)
+        learned |= usual_days.learned(first + slot, shared, shifted, learned["variance"], per_day, state)
         return shown, state | learned | {
-            "kept": kept,
             "last": usual,
             "hidden": hidden,
             "totals": np.concatenate([usual.sum(-1)[..., None], state["totals"][..., :-1]], -1),
             "gap": np.where(seen.any(-1), 0, np.minimum(state["gap"] + 1, n_slots)),
         }
-
-
-class _Noisy(NamedTuple):
-    """Published counts: values and variances of their noise, 0 and 1 where none is ``seen``."""
-
-    values: Array
-    variance: Array
-    seen: NDArray[np.bool_]
 
 
 def noise_variance(family: str, scale: Any) -> Any:
@@ -262,75 +250,24 @@ def hidden_in_groups(release: Release, seen: NDArray[np.bool_], before: Array) -
 # All sums over cells are NumPy's own, without BLAS, whose last bit may depend on the number of threads.
 
 
-def _features(slot: int, state: State) -> tuple[Array, Array]:
-    """Return what the cells are predicted from, shape (..., n_features, n_cells), and what is kept of the rest."""
+def _features(first: int, slot: int, state: State) -> Array:
+    """Return what the cells are predicted from, shape (..., n_features, n_cells)."""
     last, totals = state["last"], state["totals"]
-    n_slots = state["means"].shape[-2]
-    mean, profile, usual, kept = _usual_day(slot, state)
+    n_slots = state["means"].shape[-2] // len(DAY_TYPES)
+    mean = state["patterns"][..., 0, :]
+    profile = usual_days.usual([first + (slot + by) % n_slots for by in (0, -1, 1)], state)
     today, before, after = (profile[..., row, :] for row in range(3))
     # Today's level: the last windows in all, against the same times of the usual day.
     there = ~np.isnan(totals)
-    back = [(slot - 1 - number) % n_slots for number in range(totals.shape[-1])]
-    level = np.where(there, totals, 0.0).sum(-1) / np.maximum((usual[..., back] * there).sum(-1), LEAST)
+    back = [first + (slot - 1 - number) % n_slots for number in range(totals.shape[-1])]
+    usual = usual_days.usual(back, state).sum(-1)
+    level = np.where(there, totals, 0.0).sum(-1) / np.maximum((usual * there).sum(-1), LEAST)
     level = np.where(there.any(-1), np.clip(level, 1 / LARGEST_LEVEL, LARGEST_LEVEL), 1.0)[..., None]
     smooth = 0.5 * today + 0.25 * (before + after)
-    found = [today * level, today, mean, last, before, smooth, np.ones_like(last)]
-    return np.stack(found, -2), kept
+    return np.stack([today * level, today, mean, last, before, smooth, np.ones_like(last)], -2)
 
 
-def _usual_day(slot: int, state: State) -> tuple[Array, Array, Array, Array]:
-    """The cells' means, the profile at, before and after the slot, totals of all slots, what is kept of the rest."""
-    means, variances = state["means"], state["variances"]
-    n_slots = means.shape[-2]
-    seen = variances.sum(-1) > 0
-    n_seen = np.maximum(seen.sum(-1), 1)[..., None]
-    mean = np.maximum(_shrunk(means.sum(-2) / n_seen, variances.sum(-2) / n_seen**2), 0.0)
-    share = mean / np.maximum(mean.sum(-1), LEAST)[..., None]
-    # The matrix of means is slot's total by cell's share, and a rest; a slot that was never seen has the mean total.
-    rows = means.sum(-1)
-    totals = np.where(seen, rows, rows.sum(-1)[..., None] / n_seen)
-    kept = _kept(rows, share, state) if slot % max(n_slots // UPDATES, 1) == 0 else state["kept"]
-    # Rank one plus what is kept of the rest, for three slots; the slots' totals stay what they are.
-    around = [slot, (slot - 1) % n_slots, (slot + 1) % n_slots]
-    in_rank_one = (totals - np.einsum("...ij,...j->...i", kept, rows))[..., around]
-    rest = np.einsum("...ij,...jc->...ic", kept[..., around, :], means)
-    profile = np.maximum(rest + in_rank_one[..., None] * share[..., None, :], 0.0)
-    return mean, profile, np.maximum(totals, 0.0), kept
-
-
-def _kept(rows: Array, share: Array, state: State) -> Array:
-    """Matrix by which the rest of the means, less its noise, is made of them: shape (..., n_slots, n_slots)."""
-    # Taking away what noise of variance v in each entry adds, a singular value s of an m × n rest becomes
-    # sqrt((s² − (m + n)·v)² − 4·m·n·v²)/s, and 0 below (√m + √n)·√v (Gavish and Donoho 2017, Frobenius loss). `gram`
-    # holds the products of the rest's rows. It is computed again a few times a day, since it takes longest.
-    means = state["means"]
-    n_slots, n_cells = means.shape[-2:]
-    along = np.einsum("...ic,...c->...i", means, share)
-    cross = along[..., :, None] * rows[..., None, :]
-    outer = rows[..., :, None] * rows[..., None, :] * (share**2).sum(-1)[..., None, None]
-    gram = np.einsum("...ic,...jc->...ij", means, means) - cross - np.swapaxes(cross, -1, -2) + outer
-    squares, axes = np.linalg.eigh(gram)
-    noise = (state["variances"].sum((-1, -2)) / np.maximum(state["n_seen"], 1))[..., None]
-    less = (squares - (n_slots + n_cells) * noise) ** 2 - 4 * n_slots * n_cells * noise**2
-    stands_out = squares > np.maximum((np.sqrt(n_slots) + np.sqrt(n_cells)) ** 2 * noise, LEAST)
-    share_kept = np.where(stands_out, np.sqrt(np.maximum(less, 0.0)) / np.where(stands_out, squares, 1.0), 0.0)
-    return np.asarray(np.einsum("...ik,...k,...jk->...ij", axes, share_kept, axes))
-
-
-def _shrunk(means: Array, variance: Array) -> Array:
-    """Means of the cells, drawn to the mean of all by as much of their spread as noise of a known variance explains."""
-    # Empirical Bayes (Efron and Morris 1973): noise must not make a cell look busy. A cell of variance 0 was not seen.
-    seen = variance > 0
-    n = np.maximum(seen.sum(-1), 1)[..., None]
-    centre = (means * seen).sum(-1)[..., None] / n
-    spread = (seen * (means - centre) ** 2).sum(-1)[..., None] / np.maximum(n - 1, 1)
-    between = np.maximum(spread - variance.sum(-1)[..., None] / n, 0.0)
-    return np.asarray(
-        np.where(seen, centre + between / np.maximum(between + variance, LEAST) * (means - centre), means)
-    )
-
-
-def _predicted(features: Array, noisy: _Noisy, begun: NDArray[np.bool_], state: State) -> Array:
+def _predicted(features: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State) -> Array:
     """Prediction of each cell."""
     # A ridge towards the first weights, worth the information of one window with the cells' means.
     worth = np.maximum((features[..., MEAN, :] ** 2).sum(-1) / np.maximum(state["variance"], LEAST), LEAST)[..., None]
@@ -379,7 +316,7 @@ def _beyond(slot: int, size: Array, seen: NDArray[np.bool_], state: State) -> Ar
     return np.asarray((is_new * size.max(-1))[..., None] * size)
 
 
-def _widened(spread: Array, shifted: Array, doubt: Array, noisy: _Noisy) -> Array:
+def _widened(spread: Array, shifted: Array, doubt: Array, noisy: Noisy) -> Array:
     """Variances of the predictions, or what the present window alone says where that is clearly more."""
     weight = noisy.seen / (spread + noisy.variance)
     squares = np.maximum((weight**2 * spread**2).sum(-1), LEAST**2)
@@ -389,7 +326,7 @@ def _widened(spread: Array, shifted: Array, doubt: Array, noisy: _Noisy) -> Arra
 
 
 def _in_common(
-    predicted: Array, sizes: Array, noisy: _Noisy, begun: NDArray[np.bool_], state: State
+    predicted: Array, sizes: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
 ) -> tuple[Array, Array, Array, State]:
     """Prediction with the error that cells share, its variance, the variance that its doubt adds, the next state."""
     spread = _spread(predicted, sizes, begun, state)
@@ -400,7 +337,7 @@ def _in_common(
 
 
 def _common_error(
-    predicted: Array, spread: Array, noisy: _Noisy, begun: NDArray[np.bool_], state: State
+    predicted: Array, spread: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
 ) -> tuple[Array, Array, State]:
     """Share by which all cells are off together, the variance that its doubt adds to each, and the next state."""
     # A late morning or a holiday: the sum over many cells shows it where the noise hides every single one.
@@ -428,7 +365,7 @@ def _learned(
     doubt: Array,
     spread: Array,
     sizes: Array,
-    noisy: _Noisy,
+    noisy: Noisy,
     begun: NDArray[np.bool_],
     state: State,
 ) -> State:
@@ -452,17 +389,3 @@ def _learned(
         "errors": fading_errors[..., None] * state["errors"] + errors,
         "sizes": fading_errors[..., None, None] * state["sizes"] + squares,
     }
-
-
-def _averaged(slot: int, noisy: _Noisy, predicted: Array, state: State) -> State:
-    """Means by time of day with one more window."""
-    means, variances = state["means"].copy(), state["variances"].copy()
-    before, noise = variances[..., slot, :], np.maximum(noisy.variance, LEAST)
-    new = before == 0
-    # Of a cell that was never seen at this time of day the prediction stands among those that were.
-    start = np.where(new & np.asarray(noisy.seen.any(-1))[..., None], predicted, means[..., slot, :])
-    gain = np.where(new, 1.0, before / (before + noise)) * noisy.seen
-    means[..., slot, :] = start + gain * (noisy.values - start)
-    variances[..., slot, :] = np.where(noisy.seen, np.where(new, noise, (1.0 - gain) * before), before)
-    n_seen = state["n_seen"] + (new & noisy.seen).sum(-1)
-    return {"means": means, "variances": variances, "n_seen": n_seen}

@@ -164,7 +164,8 @@ class Chain(Mechanism):
             if np.shape(release.values) != coarse.shape:
                 text = f"{type(self.reader).__name__} releases values of shape {np.shape(release.values)}"
                 raise PluginError(f"{text}; they must have that of the counts, {coarse.shape}")
-            shown, state = self._processed(self._in_cells(release), state)
+            dated = replace(release, day_type=window.day_type, time_of_day=window.time_of_day)
+            shown, state = self._processed(self._in_cells(dated), state)
             releases += self._in_windows(shown, state)
         if self.temporal:
             state = state | {name: np.zeros_like(state[name]) for name in state if name.startswith("block_")}

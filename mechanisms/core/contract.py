@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+#: Kinds of days that a calendar tells apart; a public holiday is a Sunday.
+DAY_TYPES = ("weekday", "saturday", "sunday")
+#: Milliseconds of a day.
+DAY = 86_400_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
@@ -58,6 +63,10 @@ class Window:
     deviation
         On traces: standard deviation in metres that was worked out for the user's trace, infinite where none is large
         enough, shape (n_users,); None where nothing was planned.
+    day_type
+        Kind of the day on which the window starts, by the local calendar: one of `DAY_TYPES`, by its position.
+    time_of_day
+        What the local clock shows when the window starts, in milliseconds since midnight.
 
     Examples
     --------
@@ -78,6 +87,8 @@ class Window:
     active: NDArray[np.bool_] | None = field(default=None, compare=False)
     origin: Any = field(default=None, compare=False)
     deviation: Any = field(default=None, compare=False)
+    day_type: int = 0
+    time_of_day: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +198,7 @@ class Facts:
                     n_landmarks=allowed,
                     n_windows=last - first,
                     period_last=last,
+                    time_of_day=i * hour % DAY,
                 )
             )
         return windows
@@ -230,6 +242,8 @@ class Release:
         Standard deviation of each value as a guess of the count, shape of ``values``; None: not estimated.
     alarm
         Cells whose value is unusual and believed, shape of ``values``; None: not judged.
+    day_type, time_of_day
+        Those of the window, for the steps that follow.
     """
 
     window: int
@@ -244,6 +258,8 @@ class Release:
     active: NDArray[np.bool_] | None = None
     standard_deviation: NDArray[np.float64] | None = None
     alarm: NDArray[np.bool_] | None = None
+    day_type: int = 0
+    time_of_day: int = 0
 
     @classmethod
     def of(cls, window: Window, values: NDArray[Any], charge: tuple[Event, ...], **further: Any) -> Release:

@@ -99,6 +99,7 @@ def outline(
         budget_period_ms=None if windows.per_event else config.budget_period,
         lateness_ms=windows.allowed_lateness,
         sensors=config.sensors.prepare(space.cells, config.seed or 0),
+        holidays=windows.holidays or (),
     )
     spatial = next((step for step in config.mechanism if isinstance(step, SpatialGeneralization)), None)
     chain = Chain.of(config.mechanism, spatial.groups(space.geometry()) if spatial else None)

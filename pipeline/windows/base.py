@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from dataclasses import dataclass
+from datetime import date
 
 import numpy as np
 
@@ -32,6 +33,7 @@ class Windows(Checked, ABC):
         kind="time",
     )
     time_zone: str = parameter("UTC", doc="IANA time zone whose wall clock the windows follow")
+    holidays: tuple[str, ...] | None = parameter(None, doc="local dates that are as Sundays, such as 2024-12-25")
     allowed_lateness: int = parameter(
         0,
         doc="time that a window waits for late rows after its end",
@@ -43,6 +45,11 @@ class Windows(Checked, ABC):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_time_zone("time_zone", self.time_zone)
+        for entry in self.holidays or ():
+            try:
+                date.fromisoformat(entry)
+            except ValueError:
+                raise ParameterError("holidays", entry, "a date such as 2024-12-25") from None
 
     #: Whether every event is a window of its own (traces).
     per_event = False

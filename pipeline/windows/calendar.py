@@ -294,12 +294,16 @@ class Calendar:
         found[np.isin(found, dates[~held])] = np.datetime64("NaT")
         return found
 
-    def _dates(self, instants_: NDArray[np.int64]) -> NDArray[np.datetime64]:
-        """Local dates of ascending instants."""
+    def wall_times(self, instants_: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Wall times of ascending instants, of which there is at least one."""
         stretches = segments(self.time_zone, int(instants_[0]), int(instants_[-1]) + 1)
         begins, _, offsets = (np.array(column, np.int64) for column in zip(*stretches))
-        wall = instants_ + offsets[np.searchsorted(begins, instants_, "right") - 1]
-        return (wall // DAY).astype("M8[D]")
+        wall: NDArray[np.int64] = instants_ + offsets[np.searchsorted(begins, instants_, "right") - 1]
+        return wall
+
+    def _dates(self, instants_: NDArray[np.int64]) -> NDArray[np.datetime64]:
+        """Local dates of ascending instants."""
+        return (self.wall_times(instants_) // DAY).astype("M8[D]")
 
     def first_from(self, instant: int) -> int:
         """Number of the first window that starts at or after an instant."""

@@ -18,7 +18,7 @@ class Fixed(Windows):
 
     Parameters
     ----------
-    size, offset, origin, time_zone, allowed_lateness
+    size, offset, origin, time_zone, holidays, allowed_lateness
         As in `Windows`; ``offset`` is below ``size``.
 
     Examples

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Window
+from penstock.mechanisms.core.contract import DAY_TYPES, Window
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.windows.calendar import DAY, Calendar, wall_time
 from penstock.pipeline.windows.landmarks import Landmarks
@@ -48,6 +48,8 @@ class WindowGrid:
         How long after its end a window accepts events, in milliseconds.
     sensors
         Cells that publish in each window; None: nothing is known of cells.
+    holidays
+        Local dates that are as Sundays.
 
     Raises
     ------
@@ -75,6 +77,7 @@ class WindowGrid:
     time_zone: str | None = None
     lateness_ms: int = 0
     sensors: SensorSchedule | None = None
+    holidays: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.landmarks is not None:
@@ -233,10 +236,20 @@ class WindowGrid:
         period = int(self._periods.index(self.calendar.starts(index, index))[0])
         return self._periods.start(period), self._periods.end(period)
 
+    def _times_of_day(self, first: int, last: int) -> Facts:
+        """Return types of days and times of day by the local clock."""
+        if last < first:
+            return {"day_type": np.zeros(0, np.int64), "time_of_day": np.zeros(0, np.int64)}
+        date, time_of_day = np.divmod(self.calendar.wall_times(self.calendar.starts(first, last)), DAY)
+        # 1970-01-01 was a Thursday.
+        day_type = np.maximum((date + 3) % 7 - 4, 0)
+        is_holiday = np.isin(date.astype("M8[D]"), np.array(self.holidays, "M8[D]"))
+        return {"day_type": np.where(is_holiday, len(DAY_TYPES) - 1, day_type), "time_of_day": time_of_day}
+
     def _facts(self, first: int, last: int) -> Facts:
         """Facts of whole periods, or of a block of an endless one, of which nothing is known to come."""
         landmark, period = self.landmarks_among(first, last), self.periods(first, last)
-        facts: Facts = {"landmark": landmark, "period": period}
+        facts: Facts = {"landmark": landmark, "period": period, **self._times_of_day(first, last)}
         if self.budget_period_ms is None and self.calendar.n_windows is None:
             n_landmarks = self._n_landmarks
             facts["n_landmarks"] = None if n_landmarks is None else np.full(len(period), n_landmarks)

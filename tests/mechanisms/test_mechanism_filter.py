@@ -15,7 +15,8 @@ from penstock.mechanisms.core.contract import Facts, Release
 from penstock.mechanisms.core.plugin import ParameterError, StateVersionError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.state import decode_state, encode_state
-from penstock.mechanisms.filter import SKEWED, Filter, _median, _shrunk, noise_variance
+from penstock.mechanisms.core.usual_days import shrunk
+from penstock.mechanisms.filter import SKEWED, Filter, _median, noise_variance
 from penstock.pipeline.output.utility_summary import ends, margin
 
 N_CELLS = 60
@@ -36,6 +37,11 @@ def days(n_days=14, seed=3, n_replicas=None):
     weekend = np.where((hours // 24 % 7 >= 5)[:, None], 0.6, 1.0)
     shape = (() if n_replicas is None else (n_replicas,)) + (len(hours), N_CELLS)
     return rng.poisson(size * rhythm * weekend / 1.3, shape)
+
+
+def hour(index):
+    """Time of day of a window of an hour."""
+    return {"time_of_day": index % 24 * 3_600_000}
 
 
 def filtered(counts, reader, **facts):
@@ -112,19 +118,21 @@ def test_without_a_publication_the_prediction_stands_and_its_doubt_grows():
     state = Filter().start(Facts(n_cells=N_CELLS))
     rng = np.random.default_rng(2)
     for index, row in enumerate(counts[:-6]):
-        noisy = Release(window=index + 1, values=row + rng.normal(0, 5.0, N_CELLS), noise="gaussian", scale=5.0)
+        noisy = Release(
+            window=index + 1, values=row + rng.normal(0, 5.0, N_CELLS), noise="gaussian", scale=5.0, **hour(index)
+        )
         shown, state = Filter().process(noisy, state)
     learned = {name: value.copy() for name, value in state.items()}
     doubts = []
     for index in range(len(counts) - 6, len(counts)):
-        repeat = Release(window=index + 1, values=noisy.values, action="repeated", repeats=noisy.window)
+        repeat = Release(window=index + 1, values=noisy.values, action="repeated", repeats=noisy.window, **hour(index))
         shown, state = Filter().process(repeat, state)
         doubts.append(shown.standard_deviation.mean())
         assert shown.repeats == noisy.window
         assert np.abs(shown.values - counts[index]).mean() < np.abs(noisy.values - counts[index]).mean() + 5.0
     assert doubts[0] > 5.0 * 0.5
     assert all(later > 0.8 * earlier for earlier, later in pairwise(doubts))
-    for name in ("means", "variances", "n_seen", "information", "moments", "errors", "sizes"):
+    for name in ("means", "variances", "patterns", "information", "moments", "errors", "sizes"):
         assert np.array_equal(state[name], learned[name]), f"{name} learned from a repeat"
 
 
@@ -155,7 +163,8 @@ def test_inactive_cells_stay_empty_and_teach_nothing():
     state = Filter().start(Facts(n_cells=3))
     for index in range(30):
         values = np.array([50.0 + index % 5, np.nan, 20.0])
-        shown, state = Filter().process(Release(window=index + 1, values=values, noise="laplace", scale=2.0), state)
+        noisy = Release(window=index + 1, values=values, noise="laplace", scale=2.0, **hour(index))
+        shown, state = Filter().process(noisy, state)
         assert np.isnan(shown.values).tolist() == np.isnan(shown.standard_deviation).tolist() == [False, True, False]
     assert not state["variances"][:, 1].any()
 
@@ -170,7 +179,7 @@ def test_exact_counts_stay_exact():
 def test_several_windows_share_a_time_of_day_where_there_are_many():
     for per_day, n_slots in ((1, 1), (5, 5), (24, 24), (1440, 24)):
         facts = Facts(n_cells=2, windows_per_day=per_day)
-        assert Filter().start(facts)["means"].shape == (n_slots, 2)
+        assert Filter().start(facts)["means"].shape == (3 * n_slots, 2)
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
@@ -202,14 +211,60 @@ def test_small_counts_are_released_by_their_median():
 
 def test_means_are_drawn_together_as_noise_drives_them_apart():
     means = np.array([1.0, 3.0, 5.0, 7.0, 0.0])  # spread 20/3; the last cell was never seen
-    assert _shrunk(means, np.array([2, 2, 2, 2, 0.0]))[:4] == pytest.approx(4 + 0.7 * (means[:4] - 4))
-    assert _shrunk(means, np.array([9, 9, 9, 9, 0.0]))[:4] == pytest.approx(np.full(4, 4.0))
-    assert np.array_equal(_shrunk(means, np.zeros(5)), means)
+    assert shrunk(means, np.array([2, 2, 2, 2, 0.0]))[:4] == pytest.approx(4 + 0.7 * (means[:4] - 4))
+    assert shrunk(means, np.array([9, 9, 9, 9, 0.0]))[:4] == pytest.approx(np.full(4, 4.0))
+    assert np.array_equal(shrunk(means, np.zeros(5)), means)
 
 
 def test_a_chain_refuses_the_state_of_an_earlier_filter():
     chain = Chain.of([READERS["gaussian"], Filter()])
-    assert (chain.version, Chain.of([READERS["gaussian"]]).version) == (4, 1)
+    assert (chain.version, Chain.of([READERS["gaussian"]]).version) == (5, 1)
     data = encode_state("chain", 1, {"means": np.zeros(2)})
     with pytest.raises(StateVersionError, match="version 1"):
         decode_state(data, "chain", chain.version)
+
+
+def weeks(n_weeks, seed=3):
+    """Counts of a city that is another one at the weekend, by the hour from a Monday on, and its windows."""
+    rng = np.random.default_rng(seed)
+    hours = np.arange(168 * n_weeks)
+    size, phase = rng.gamma(1.0, 40.0, (2, N_CELLS)), rng.choice([8, 13, 18], (2, N_CELLS))
+    rhythm = np.exp(np.cos((hours[:, None, None] % 24 - phase) * 2 * np.pi / 24)) / 1.3
+    day = hours // 24 % 7
+    usual = (size * rhythm)[np.arange(len(hours)), (day >= 5).astype(int)]
+    windows = [
+        replace(window, day_type=max(0, int(weekday) - 4))
+        for window, weekday in zip(Facts(n_cells=N_CELLS, n_windows=len(hours)).windows(), day)
+    ]
+    return rng.poisson(usual), windows
+
+
+def error_by_week(counts, windows):
+    """Mean absolute error of each week under strong noise."""
+    chain = Chain.of([READERS["gaussian"], Filter()])
+    made = run_mechanism(chain, counts, Facts(n_cells=N_CELLS), seed=1, windows=windows)
+    return np.abs(np.stack([release.values for release in made]) - counts).reshape(-1, 168, N_CELLS).mean((1, 2))
+
+
+def test_weekends_are_told_from_weekdays():
+    counts, windows = weeks(3)
+    by_type = error_by_week(counts, windows)
+    every_day = error_by_week(counts, [replace(window, day_type=0) for window in windows])
+    assert ((every_day / by_type)[1:] > [1.2, 1.4]).all()
+    # Days that are of one kind lose nothing by being told apart.
+    same = np.random.default_rng(1).poisson(np.tile(weeks(1)[0][:24], (14, 1)))
+    losses = error_by_week(same, windows[:336]) / error_by_week(
+        same, [replace(one, day_type=0) for one in windows[:336]]
+    )
+    assert losses.max() < 1.02
+
+
+def test_the_state_does_not_grow_with_the_days():
+    (counts, windows), step = weeks(3), Filter()
+    state = step.start(Facts(n_cells=N_CELLS))
+    shapes = {name: array.shape for name, array in state.items()}
+    for window, row in zip(windows, counts):
+        noisy = Release(window=window.index, values=row.astype(float), noise="laplace", scale=2.0)
+        dated = replace(noisy, day_type=window.day_type, time_of_day=window.time_of_day)
+        _, state = step.process(dated, state)
+    assert {name: array.shape for name, array in state.items()} == shapes

@@ -34,9 +34,8 @@ def shown(counts, step=None, seed=7, begin=None, between=lambda state: state):
     rows = []
     for index in range(counts.shape[-2]):
         noisy = counts[..., index, :] + noise[..., index, :]
-        release, state = step.process(
-            Release(window=index + 1, values=noisy, action="published", noise="gaussian", scale=SIGMA), between(state)
-        )
+        at = {"window": index + 1, "time_of_day": index % 24 * 3_600_000}
+        release, state = step.process(Release(**at, values=noisy, noise="gaussian", scale=SIGMA), between(state))
         rows.append((release.values, release.standard_deviation, release.alarm))
     return tuple(np.stack(one, -2) for one in zip(*rows))
 
@@ -165,9 +164,8 @@ def test_encoded_states_and_replicas_go_on_bit_for_bit(step):
     for number in range(2):
         state = step.start(Facts(n_cells=N_CELLS, windows_per_day=24))
         for index in range(counts.shape[1]):
-            noisy = Release(
-                window=index + 1, values=counts[number, index] + noise[number, index], noise="gaussian", scale=SIGMA
-            )
+            at = {"window": index + 1, "time_of_day": index % 24 * 3_600_000}
+            noisy = Release(**at, values=counts[number, index] + noise[number, index], noise="gaussian", scale=SIGMA)
             release, state = step.process(noisy, state)
             assert np.array_equal(release.values, together[0][number, index])
             assert np.array_equal(release.alarm, together[2][number, index])

@@ -1,6 +1,7 @@
 """The schedule: landmarks and budget period of each window."""
 
 import pickle
+from dataclasses import replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -22,6 +23,11 @@ NEW_YORK = "America/New_York"
 
 def local(zone: str, *parts: int) -> int:
     return round(datetime(*parts, tzinfo=ZoneInfo(zone)).timestamp() * 1000)
+
+
+def clock(calendar: Calendar, index: int) -> datetime:
+    """What the local clock shows when a window starts."""
+    return datetime.fromtimestamp(calendar.start(index) / 1000, ZoneInfo(calendar.time_zone))
 
 
 def by_hand(calendar: Calendar, landmarks: Landmarks | None, period_of: list[int]) -> list[Window]:
@@ -47,6 +53,8 @@ def by_hand(calendar: Calendar, landmarks: Landmarks | None, period_of: list[int
                 n_landmarks=allowed,
                 n_windows=len(same),
                 period_last=same[-1] + 1,
+                day_type=max(0, clock(calendar, i + 1).weekday() - 4),
+                time_of_day=1000 * (3600 * clock(calendar, i + 1).hour + 60 * clock(calendar, i + 1).minute),
             )
         )
     return windows
@@ -93,7 +101,8 @@ def test_the_schedule_says_what_the_plain_loop_says(n, listed, period, maximum):
     calendar = Fixed(size=HOUR).calendar(0, n * HOUR)
     landmarks = Landmarks(windows=listed, max_per_period=maximum)
     schedule = WindowGrid(calendar, landmarks, None if period is None else period * HOUR)
-    assert schedule.windows(1, n) == facts.windows()
+    # The plain loop knows times of day, but no dates.
+    assert [replace(window, day_type=0) for window in schedule.windows(1, n)] == facts.windows()
 
 
 def test_a_day_of_budget_has_as_many_windows_as_the_local_day_has_hours():
@@ -182,3 +191,21 @@ def test_wrong_schedules_are_refused():
     for first, last in ((0, 3), (3, 25)):
         with pytest.raises(ParameterError, match="from 1 to 24"):
             WindowGrid(calendar).windows(first, last)
+
+
+def test_days_are_of_types_by_the_local_calendar_and_holidays_are_sundays():
+    windows = Fixed(size=6 * HOUR, time_zone=NEW_YORK, holidays=("2024-11-28",))
+    begin = local(NEW_YORK, 2024, 11, 1)
+    grid = WindowGrid(windows.calendar(begin, begin + 30 * DAY), None, DAY, holidays=windows.holidays)
+    facts = {}
+    for window in grid.windows(1, grid.n_windows):
+        at = clock(grid.calendar, window.index)
+        facts.setdefault(at.day, (window.day_type, []))[1].append(window.time_of_day // HOUR)
+        assert window.day_type == facts[at.day][0]
+    assert [facts[day][0] for day in range(1, 11)] == [0, 1, 2, 0, 0, 0, 0, 0, 1, 2]
+    assert facts[28][0] == 2
+    assert facts[27][0] == facts[29][0] == 0
+    # The clocks go back on the 3rd: its windows begin at the same times of day as all others.
+    assert all(hours == [0, 6, 12, 18] for _, hours in facts.values())
+    with pytest.raises(ParameterError, match=r"holidays.*a date such as"):
+        Fixed(size=HOUR, holidays=("25.12.2024",))

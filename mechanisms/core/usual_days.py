@@ -1,0 +1,197 @@
+"""Usual days: means of noisy counts by type of day and time of day, as a few patterns that noise does not explain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.mechanisms.core.contract import DAY_TYPES, Facts
+from penstock.mechanisms.core.state import State
+
+Array = NDArray[np.float64]
+
+#: How many patterns are kept at most, beside the cells' means.
+PATTERNS = 8
+#: The patterns are worked out again when there are as many more windows, as a share of those before or of a day.
+GROWTH, SHARE_OF_DAY = 0.1, 0.5
+#: The least that variances, and their ratios, are taken to be.
+LEAST = 1e-6
+
+
+class Noisy(NamedTuple):
+    """Published counts: values and variances of their noise, 0 and 1 where none is ``seen``."""
+
+    values: Array
+    variance: Array
+    seen: NDArray[np.bool_]
+
+
+def start(facts: Facts, n_slots: int) -> State:
+    """Nothing seen yet."""
+    shape, n_cells, n_rows = facts.shape, facts.n_cells, len(DAY_TYPES) * n_slots
+    n_patterns = 1 + min(PATTERNS, n_rows)
+    return {
+        # Means of the noisy counts by type of day and time of day, weighted by their precisions; the variances of
+        # their noise, 0 where nothing was seen.
+        "means": np.zeros((*shape, n_rows, n_cells)),
+        "variances": np.zeros((*shape, n_rows, n_cells)),
+        # A row is usually its sizes × the patterns, of which the first are the cells' means.
+        "sizes_of_patterns": np.zeros((*shape, n_rows, n_patterns)),
+        "patterns": np.zeros((*shape, n_patterns, n_cells)),
+        # Windows of which something was seen, and how many they were when the patterns were worked out.
+        "n_windows": facts.constant(0, np.int64),
+        "n_in_patterns": facts.constant(0, np.int64),
+    }
+
+
+def usual(rows: Sequence[int], state: State) -> Array:
+    """Return the usual counts at times of a day, shape (..., n_times, n_cells).
+
+    Parameters
+    ----------
+    rows
+        Position of the day's type × number of times of day + time of day, of each.
+    state
+        From `start` or `learned`.
+    """
+    sizes = state["sizes_of_patterns"][..., rows, :]
+    return np.asarray(np.maximum(np.einsum("...kr,...rc->...kc", sizes, state["patterns"]), 0.0))
+
+
+def learned(row: int, noisy: Noisy, predicted: Array, noise: Array, per_day: int, state: State) -> State:
+    """Return what changes of the state with one more window.
+
+    Parameters
+    ----------
+    row
+        As in `usual`.
+    noisy
+        The window's counts.
+    predicted
+        What stands for cells of which nothing was seen so far in this row, where others were.
+    noise
+        Variance of the noise of a count, on average over the cells, when something was published last; shape (...).
+    per_day
+        Windows of a day.
+    """
+    means, variances = state["means"].copy(), state["variances"].copy()
+    before, variance = variances[..., row, :], np.maximum(noisy.variance, LEAST)
+    new = before == 0
+    begin = np.where(new & np.asarray(noisy.seen.any(-1))[..., None], predicted, means[..., row, :])
+    gain = np.where(new, 1.0, before / (before + variance)) * noisy.seen
+    means[..., row, :] = begin + gain * (noisy.values - begin)
+    variances[..., row, :] = np.where(noisy.seen, np.where(new, variance, (1.0 - gain) * before), before)
+    after = {"means": means, "variances": variances, "n_windows": state["n_windows"] + noisy.seen.any(-1)}
+    done = state["n_in_patterns"]
+    more = after["n_windows"] - done
+    is_due = (more > 0) & (new.all(-1) | (more >= np.minimum(GROWTH * done, SHARE_OF_DAY * per_day)))
+    if is_due.any():
+        fresh = _in_patterns(means, variances, np.maximum(noise, LEAST)[..., None])
+        fresh |= {"n_in_patterns": after["n_windows"]}
+        for name, array in fresh.items():
+            after[name] = np.where(is_due.reshape(is_due.shape + (1,) * (array.ndim - is_due.ndim)), array, state[name])
+    return after
+
+
+# All sums over cells are NumPy's own, without BLAS, whose last bit may depend on the number of threads.
+
+
+def _in_patterns(means: Array, variances: Array, noise: Array) -> State:
+    """Patterns of the rows of means, and their sizes."""
+    n_rows, n_cells = means.shape[-2:]
+    precision = _inverse(variances)
+    mean = _mean(means, precision)
+    total = np.maximum(mean.sum(-1), LEAST)[..., None]
+    # The matrix of means is row's total by cell's share, and a rest. Of the rest, in units of the noise of each entry,
+    # a singular value s stands out of noise above √m + √n, and without noise is sqrt((s² − m − n)² − 4·m·n)/s of an
+    # m × n matrix (Gavish and Donoho 2017, Frobenius loss); `gram` holds the products of the rows.
+    rows, is_seen = means.sum(-1), np.asarray((precision > 0).any(-1))
+    scale = 1.0 / np.sqrt(mean + noise)
+    rest = (means - rows[..., None] * (mean / total)[..., None, :]) * is_seen[..., None] * scale[..., None, :]
+    n_seen = np.maximum((precision > 0).sum(-1), 1)
+    n_windows = noise * precision.sum(-1) / n_seen
+    weighted = np.sqrt(n_windows)[..., None] * rest
+    gram = np.einsum("...ic,...jc->...ij", weighted, weighted)
+    squares, axes = np.linalg.eigh(gram)
+    n_kept = min(PATTERNS, n_rows)
+    squares, axes = squares[..., ::-1][..., :n_kept], axes[..., ::-1][..., :n_kept]
+    m = is_seen.sum(-1)[..., None]
+    stands_out = squares > np.maximum((np.sqrt(m) + np.sqrt(n_cells)) ** 2, LEAST)
+    squares = np.where(stands_out, squares, np.inf)
+    less = np.sqrt(np.maximum((1.0 - (m + n_cells) / squares) ** 2 - 4 * m * n_cells / squares**2, 0.0)) * stands_out
+    patterns = np.einsum("...ir,...ic->...rc", axes, weighted) / np.sqrt(squares)[..., None]
+    sizes = less[..., None, :] * np.einsum("...kc,...rc->...kr", rest, patterns)
+    doubt = np.broadcast_to(_inverse(n_windows)[..., None], sizes.shape)
+    return {
+        "patterns": np.concatenate([mean[..., None, :], patterns / scale[..., None, :]], -2),
+        "sizes_of_patterns": _by_type(
+            np.concatenate([(rows / total)[..., None], sizes], -1),
+            np.concatenate([(variances.sum(-1) / total**2)[..., None], doubt], -1),
+        ),
+    }
+
+
+def _mean(means: Array, precision: Array) -> Array:
+    """Mean of each cell over the times of day, drawn to that of all cells; no time of day counts twice."""
+    by_type = (*means.shape[:-2], len(DAY_TYPES), -1, means.shape[-1])
+    of_time = precision.reshape(by_type).sum(-3)
+    at_time = (precision * means).reshape(by_type).sum(-3) * _inverse(of_time)
+    n_seen = np.maximum((of_time > 0).any(-1).sum(-1), 1)[..., None]
+    return np.maximum(shrunk(at_time.sum(-2) / n_seen, _inverse(of_time).sum(-2) / n_seen**2), 0.0)
+
+
+def shrunk(means: Array, variance: Array) -> Array:
+    """Return means of the cells, drawn to the mean of all by as much of their spread as their noise explains.
+
+    Empirical Bayes (Efron and Morris 1973): noise must not make a cell look busy. A cell of variance 0 was not seen.
+    """
+    seen = variance > 0
+    n = np.maximum(seen.sum(-1), 1)[..., None]
+    centre = (means * seen).sum(-1)[..., None] / n
+    spread = (seen * (means - centre) ** 2).sum(-1)[..., None] / np.maximum(n - 1, 1)
+    between = np.maximum(spread - variance.sum(-1)[..., None] / n, 0.0)
+    return np.asarray(
+        np.where(seen, centre + between / np.maximum(between + variance, LEAST) * (means - centre), means)
+    )
+
+
+def _by_type(sizes: Array, variance: Array) -> Array:
+    """Sizes of the rows, drawn from types of day to the time of day by as much as noise drives them apart.
+
+    A weekday and a weekend are drawn to their mean, then Saturday and Sunday to the weekend.
+    """
+    shape = (*sizes.shape[:-2], len(DAY_TYPES), -1, sizes.shape[-1])
+    sizes, precision = sizes.reshape(shape), _inverse(variance).reshape(shape)
+    weekend, at_weekend = _pooled(sizes[..., 1:, :, :], precision[..., 1:, :, :], -3)
+    two = np.concatenate([sizes[..., :1, :, :], weekend], -3)
+    in_two = np.concatenate([precision[..., :1, :, :], at_weekend], -3)
+    usual, at_all = _pooled(two, in_two, -3)
+    # A time of day that was never seen is as the others.
+    usual = np.where(at_all > 0, usual, _pooled(usual, at_all, -2)[0])
+    two = _towards(usual, at_all, two, in_two)
+    one = _towards(two[..., 1:, :, :], at_weekend, sizes[..., 1:, :, :], precision[..., 1:, :, :])
+    found = np.concatenate([two[..., :1, :, :], one], -3)
+    return found.reshape(*shape[:-3], -1, shape[-1])
+
+
+def _pooled(values: Array, precision: Array, axis: int) -> tuple[Array, Array]:
+    """Mean weighted by precision, and its precision."""
+    together = precision.sum(axis, keepdims=True)
+    return (precision * values).sum(axis, keepdims=True) * _inverse(together), together
+
+
+def _towards(centre: Array, precision: Array, values: Array, each: Array) -> Array:
+    """Values drawn to a mean that holds them; how much is the same at all times of day, the last axis but one."""
+    apart = np.where(each > 0, values - centre, 0.0)
+    noise = np.where(each > 0, np.maximum(_inverse(each) - _inverse(precision), 0.0), 0.0)
+    n_seen = np.maximum((each > 0).sum(-2, keepdims=True), 1)
+    between = np.maximum((apart**2 - noise).sum(-2, keepdims=True) / n_seen, 0.0)
+    return np.asarray(centre + between / np.maximum(between + noise, LEAST) * apart)
+
+
+def _inverse(values: Array) -> Array:
+    """1 over each value; 0 of what is 0."""
+    return np.where(values > 0, 1.0 / np.where(values > 0, values, 1.0), 0.0)
