@@ -322,11 +322,6 @@ def released(batch: Batch, last_end: int) -> None:
     logs.event("windows released", first=first, last=last, budget_left=batch.budget_left)
 
 
-def released_points(n: int) -> None:
-    """Count released points of traces."""
-    record(POINTS, n)
-
-
 def period_closed(period: int) -> None:
     """Record that a shard of users counts no more in a budget period."""
     record(PERIODS_CLOSED, 1)
@@ -344,11 +339,6 @@ def reached(time_of_event: int, watermark: int) -> None:
     if time_of_event > 0:
         record(LATEST_EVENT, time_of_event / 1000)
         record(WATERMARK, watermark / 1000)
-
-
-def due(n_windows: int) -> None:
-    """Record how many windows of a local stream are final and not released yet."""
-    record(DUE, n_windows)
 
 
 def checkpoint_written(n_bytes: int) -> None:

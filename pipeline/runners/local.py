@@ -139,7 +139,7 @@ def _run_traces(plan: Plan, spans: Iterable[Span]) -> None:
         with ledger.transaction() as transaction:
             transaction.charge(batch.charge)
         writer.traces(batch)
-        metrics.released_points(len(batch.traces.times))
+        metrics.record(metrics.POINTS, len(batch.traces.times))
         n_points += len(batch.traces.times)
     writer.memberships("all", n_points)
 
@@ -325,14 +325,14 @@ class StreamLoop:
         # Windows that become final together are released and written together.
         step = max(1, PART_ROWS // (size * self.plan.grid.n_cells))
         while self.goes_on and self.n_counted < n_groups:
-            metrics.due((n_groups - self.n_counted) * size)
+            metrics.record(metrics.DUE, (n_groups - self.n_counted) * size)
             groups = range(self.n_counted, min(self.n_counted + step, n_groups))
             counts = _joined([self._count_group(group, self.open.pop(group, []), self.quota) for group in groups])
             self.n_memberships += counts.n_memberships
             self.n_counted = groups.stop
             self.writer.truth(counts.first, counts.counts, counts.bounded)
             self.goes_on = self.output.release(counts, final_at)
-        metrics.due(max(0, n_groups - self.n_counted) * size)
+        metrics.record(metrics.DUE, max(0, n_groups - self.n_counted) * size)
 
     def _count_group(self, group: int, pieces: list[Contributions], quota: PeriodQuota | None = None) -> GroupCounts:
         return count_group(group, pieces, self.plan, quota)[0] if pieces else nothing(group, self.plan)

@@ -19,22 +19,12 @@ from penstock.mechanisms.core.plugin import ParameterError
 # Counter-based randomness: the numbers depend on seed, purpose and step alone.
 
 
-class Purpose(IntEnum):
-    """Purposes of random numbers; different ones are independent."""
-
-    LAYOUT = 0
-    HOME = 1
-    WORK = 2
-    START = 3
-    RESTART = 4
-    MOVE = 5
-    ERRAND = 6
-    NUMBER = 7
-    TIME = 8
-    LATITUDE = 9
-    LONGITUDE = 10
-    DUPLICATE = 11
-    DELAY = 12
+#: Purposes of random numbers; different ones are independent.
+Purpose = IntEnum(
+    "Purpose",
+    "LAYOUT HOME WORK START RESTART MOVE ERRAND NUMBER TIME LATITUDE LONGITUDE DUPLICATE DELAY",
+    start=0,
+)
 
 
 def uniforms(seed: int, purpose: Purpose, step: int, n: int) -> NDArray[np.float64]:

@@ -19,8 +19,7 @@ from penstock.pipeline.sources.reading.text import (
     MappedColumns,
     is_whole,
     join_date,
-    reasons,
-    sound_rows,
+    sifted,
 )
 from penstock.pipeline.sources.reading.times import TimeFormat, plain_times
 
@@ -115,15 +114,13 @@ class Parquet(MappedColumns, FileSource):
             *(pl.col(name).cast(pl.Float64, strict=False) for name in ("latitude", "longitude") if name in found),
             *(pl.col(name).cast(pl.String) for name in ("place",) if name in found),
         )
-        is_sound = sound_rows(events)
-        rejects = []
-        if not is_sound.all():
-            bad = (~is_sound).arg_true().to_numpy()
-            rows = pa.table({name: _shown(column) for name, column in zip(raw.columns, batch.take(bad).columns)})
-            for row, reason, values in zip(bad.tolist(), reasons(events[bad]), rows.to_pylist()):
-                rejects.append(Reject(file, first_row + row + 1, reason, str(values)[:MAX_RAW_CHARACTERS]))
-            events = events.filter(is_sound)
-        sound = is_sound.arg_true()
+        events, sound, unsound = sifted(events)
+        bad = list(unsound)
+        rows = pa.table({name: _shown(column) for name, column in zip(raw.columns, batch.take(bad).columns)} if bad else {})
+        rejects = [
+            Reject(file, first_row + row + 1, reason, str(values)[:MAX_RAW_CHARACTERS])
+            for (row, reason), values in zip(unsound.items(), rows.to_pylist())
+        ]
         order.check(events["time"].to_numpy(), lambda row: f"{file}, row {first_row + sound[row] + 1}")
         return EventBlock(events, batch.num_rows, tuple(rejects)).pieces(self.block_rows)
 

@@ -146,14 +146,6 @@ class Synthetic(FileSource):
         if n_waiting:
             yield from self._blocks(waiting)
 
-    def stream(self, first: int = 0) -> Iterator[EventBlock]:
-        """All events from step ``first`` on in order of arrival, as they come; without end where the city is endless.
-
-        Memory: the events of one step, and those that arrive later than the step they belong to.
-        """
-        for events in self._emission.arrivals(first, self._emission.n_steps):
-            yield from self._blocks([events])
-
     def digests(self) -> dict[str, str]:
         """SHA-256 of the parameters that decide the events."""
         values = dataclasses.asdict(self)

@@ -26,7 +26,7 @@ from penstock.pipeline.runners.beam.coders import NamedBlock, decode_rows
 from penstock.pipeline.runners.beam.graph import Account, CountDistinctUsers, ReleaseInOrder, TallyRows, WriteReleases
 from penstock.pipeline.runners.beam.step import ROWS, PlanTransform, Step, redacted
 from penstock.pipeline.sources.base import SOURCES, EventBlock, LiveSource, Reject
-from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, reasons, sound_rows
+from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, sifted
 from penstock.pipeline.sources.reading.times import EARLIEST, LATEST, TimeFormat
 
 #: Events that travel together: what each element of a pipeline costs is paid once for all of them.
@@ -102,11 +102,9 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
             | {"time": self._milliseconds([row.get("time") for row in rows])}
             | {column: _READ[column](row.get(column) for row in rows) for column in columns}
         )
-        is_sound = sound_rows(frame)
-        bad = (~is_sound).arg_true().to_list()
-        texts = zip(bad, reasons(frame[bad]) if bad else ())
-        rejects = [Reject(name, i + 1, reason, str(rows[i])[:MAX_RAW_CHARACTERS]) for i, reason in texts]
-        return NamedBlock(name, EventBlock(frame.filter(is_sound), len(rows), tuple(rejects)))
+        sound, _, unsound = sifted(frame)
+        rejects = [Reject(name, i + 1, reason, str(rows[i])[:MAX_RAW_CHARACTERS]) for i, reason in unsound.items()]
+        return NamedBlock(name, EventBlock(sound, len(rows), tuple(rejects)))
 
     def _milliseconds(self, times: Sequence[Any]) -> pl.Series:
         """Times in milliseconds since 1970 UTC; null where one cannot be read."""

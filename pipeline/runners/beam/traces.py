@@ -77,6 +77,6 @@ class ReleaseShard(WritingStep):
         with self.ledger.transaction() as transaction:
             transaction.charge(batch.charge)
         self.writer.traces(batch)
-        metrics.released_points(len(batch.traces.times))
+        metrics.record(metrics.POINTS, len(batch.traces.times))
         yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=len(batch.traces.times)))
         yield shard

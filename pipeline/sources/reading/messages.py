@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.pipeline.sources.base import EventBlock, LiveSource, Reject
 from penstock.pipeline.sources.reading.payload import Layout, Parser, avro_times, parser_of, read_messages
-from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, MappedColumns, reasons, sound_rows
+from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, MappedColumns, sifted
 from penstock.pipeline.sources.reading.times import TimeFormat
 
 
@@ -101,14 +101,11 @@ def events_of(
         pl.Series("arrival", arrival),
         pl.when(is_ahead).then(pl.lit("time is later than its message was sent")).alias("problem"),
     )
-    is_sound = sound_rows(events)
+    sound, _, unsound = sifted(events)
     rejects = [_reject(place(i), reason, _beginning(values[i])) for i, reason in rows.problems.items()]
-    if not is_sound.all():
-        bad = (~is_sound).arg_true().to_numpy()
-        for i, reason, row in zip(rows.message[bad].tolist(), reasons(events[bad]), rows.frame[bad].iter_rows()):
-            rejects.append(_reject(place(i), reason, str(row)))
-        events = events.filter(is_sound)
-    frame = events.drop("problem")
+    for row, reason in unsound.items():
+        rejects.append(_reject(place(int(rows.message[row])), reason, str(rows.frame.row(row))))
+    frame = sound.drop("problem")
     return EventBlock(frame, frame.height + len(rejects), tuple(rejects))
 
 

@@ -82,8 +82,9 @@ def cut(
 
     A line of much more than `MAX_LINE_BYTES` is a row with too many fields; memory is bounded all the same.
 
-    ``inputs``: (name, stream) pairs; each stream is read to its end before the next is taken. ``dialect_of``: tells
-    from a file's name and its first bytes (up to 64 KiB) how it is written.
+    ``inputs``: (name, stream) pairs; each stream is read to its end before the next is taken, and gives fewer bytes
+    than it is asked for only at its end. ``dialect_of``: tells from a file's name and its first bytes (up to 64 KiB)
+    how it is written.
     """
     waiting: list[TextBatch] = []
     n_waiting = 0
@@ -112,12 +113,12 @@ def _parts(
     name: str, stream: IO[bytes], dialect_of: Callable[[str, bytes], Dialect], n_rows: int
 ) -> Iterator[TextBatch]:
     """One file as batches of whole records."""
-    data = _read(stream, _HEAD_BYTES)
+    data = stream.read(_HEAD_BYTES)
     start = dialect_of(name, data.removeprefix(_BYTE_ORDER_MARK))
     text: IO[bytes] | Recoded = stream
     if start.encoding != "utf-8":
         text = Recoded(data, stream, start.encoding)
-        data = _read(text, _HEAD_BYTES)
+        data = text.read(_HEAD_BYTES)
     is_final = len(data) < _HEAD_BYTES
     data = data.removeprefix(_BYTE_ORDER_MARK)
     for _ in range(start.n_lines):
@@ -127,7 +128,7 @@ def _parts(
     while data or not is_final:
         if not is_final and len(data) < n_bytes:
             n_wanted = n_bytes - len(data)
-            more = _read(text, n_wanted)
+            more = text.read(n_wanted)
             is_final = len(more) < n_wanted
             data += more
         if is_final and data and not data.endswith(b"\n"):
@@ -175,7 +176,7 @@ class Recoded:
 def _behind_line(stream: IO[bytes] | Recoded) -> tuple[bytes, bool]:
     """Return what has been read of a stream behind the end of its line, and whether that is its end."""
     while True:
-        data = _read(stream, _MAX_BATCH_BYTES)
+        data = stream.read(_MAX_BATCH_BYTES)
         is_final, found = len(data) < _MAX_BATCH_BYTES, data.find(b"\n")
         if found >= 0 or is_final:
             return data[found + 1 :] if found >= 0 else b"", is_final
@@ -186,19 +187,6 @@ def _whole(data: bytes, format: Dialect) -> tuple[Records | None, int]:
     if format.quote and format.quote.encode() in data:
         return split(data, format.separator, format.quote)
     return None, data.rfind(b"\n") + 1
-
-
-def _read(stream: IO[bytes] | Recoded, n_bytes: int) -> bytes:
-    """Read exactly ``n_bytes`` unless the stream ends (a decompressor may return less in one call)."""
-    data = stream.read(n_bytes)
-    if len(data) == n_bytes or not data:
-        return data
-    pieces = [data]
-    n_left = n_bytes - len(data)
-    while n_left and (data := stream.read(n_left)):
-        pieces.append(data)
-        n_left -= len(data)
-    return b"".join(pieces)
 
 
 # Validation of rows, and the reasons of rejects.
@@ -240,6 +228,15 @@ def sound_rows(events: pl.DataFrame) -> pl.Series:
         else:
             checks.append(pl.col(column).is_not_null())
     return events.select(sound=pl.all_horizontal(checks).fill_null(False))["sound"]
+
+
+def sifted(events: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64], dict[int, str]]:
+    """Sound rows of a parsed frame, the number of each, and the reason of every other row by its number."""
+    is_sound = sound_rows(events)
+    if is_sound.all():
+        return events, np.arange(events.height), {}
+    sound, bad = (rows.arg_true().to_numpy() for rows in (is_sound, ~is_sound))
+    return events.filter(is_sound), sound, dict(zip(bad.tolist(), reasons(events[bad])))
 
 
 def without_position() -> pl.Expr:
@@ -434,16 +431,14 @@ def to_blocks(
     column ``problem`` with what else is wrong with a row. ``explain``: given the raw rows that are wrong, what the
     source knows about them (None: what `reasons` says).
     """
-    is_sound = sound_rows(events)
+    events, _, unsound = sifted(events)
     rejects: list[Reject] = []
-    if rows.problems or not is_sound.all():
-        bad = (~is_sound).arg_true().to_numpy()
+    if rows.problems or unsound:
+        bad = list(unsound)
         given = explain(rows.raw[bad])
-        found = [own or general for own, general in zip(given, reasons(events[bad]), strict=True)]
-        row_records = np.arange(len(is_sound)) if rows.row_records is None else rows.row_records
-        problems = dict(sorted({**rows.problems, **dict(zip(row_records[bad].tolist(), found))}.items()))
+        texts = [own or general for own, general in zip(given, unsound.values(), strict=True)]
+        problems = dict(sorted({**rows.problems, **dict(zip(rows.lines()[bad].tolist(), texts))}.items()))
         rejects = _rejects(batch, rows.records or split(batch.data, "\n", "")[0], problems)
-        events = events.filter(is_sound)
     events = events.select(column for column in EVENT_COLUMNS if column in events.columns)
     if events.height + len(rejects):
         yield from EventBlock(events, events.height + len(rejects), tuple(rejects)).pieces(block_rows)
@@ -588,8 +583,8 @@ class TextSource(FileSource):
     def _place(self, batch: TextBatch, before: int, row: int) -> str:
         """File and line of a sound row of a batch, counted from ``before`` on."""
         rows = self.parse(batch)
-        sound = sound_rows(self.events(rows, batch)).arg_true()
-        segment, line = batch.locate(rows.lines()[sound[before + row : before + row + 1].to_numpy()])
+        sound = sifted(self.events(rows, batch))[1]
+        segment, line = batch.locate(rows.lines()[sound[before + row : before + row + 1]])
         return f"{batch.segments[segment[0]].file}, line {line[0]}"
 
     def batches(self, span: Span) -> Iterator[TextBatch]:
