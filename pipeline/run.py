@@ -14,7 +14,7 @@ from penstock.pipeline import DONE, FAILED, INTERRUPTED, STOPPED
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import check_local
-from penstock.pipeline.counting import input_check, plausibility
+from penstock.pipeline.counting import input_check
 from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.monitoring.redaction import explained, redact_errors
 from penstock.pipeline.output import checkpoint, files
@@ -283,7 +283,7 @@ def _remarks(plan: Plan, equation: dict[str, Any], is_made_up: bool) -> dict[str
         return {}
     try:
         sample = input_check.sample_of(_recorded(plan))
-        doubts = plausibility.doubts(sample, plan, plan.config.source.recorded) if sample else []
+        doubts = input_check.doubts(sample, plan, plan.config.source.recorded) if sample else []
     except DataError:  # the input has changed since it was read, which its digests say
         sample, doubts = [], []
     unused = {"unused": input_check.why_unused(lost, sample, plan)} if lost else {}

@@ -16,7 +16,7 @@ import numpy as np
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.counting import input_check
 from penstock.pipeline.counting.bounding import PeriodQuota
-from penstock.pipeline.counting.contributions import Contributions, decoded, merged
+from penstock.pipeline.counting.contributions import Contributions, HeldContributions, decoded, merged
 from penstock.pipeline.counting.count import (
     GroupCounts,
     Visits,
@@ -26,7 +26,6 @@ from penstock.pipeline.counting.count import (
     nothing,
     summarise_users,
 )
-from penstock.pipeline.counting.held import HeldContributions
 from penstock.pipeline.counting.ingest import RowCounts, closed_before
 from penstock.pipeline.counting.users import TextTable
 from penstock.pipeline.monitoring import logs, metrics
@@ -109,7 +108,8 @@ def _run_counts(plan: Plan, spans: Iterable[Span]) -> None:
 
 def _groups(plan: Plan, source: FileSource, spans: Iterable[Span], writer: RunWriter) -> Iterator[_Work]:
     """Groups of windows in order, with their contributions: each as soon as the source has no more rows for it."""
-    held, order, n_passed = HeldContributions(plan, parts_folder(plan, "held")), RowOrder(source), 0
+    held = HeldContributions(plan.batching.layout, plan.bounds.keep, parts_folder(plan, "held"))
+    order, n_passed = RowOrder(source), 0
     # Not for a deployment, where no id is kept, nor for shards of users, which go by identities.
     texts = TextTable() if plan.config.mode == "simulation" and plan.batching.n_shards == 1 else None
     try:

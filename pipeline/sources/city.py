@@ -46,20 +46,20 @@ def choose(cumulative: NDArray[np.float64], uniform: NDArray[np.float64]) -> NDA
     return np.minimum(np.searchsorted(cumulative, uniform, side="right"), len(cumulative) - 1)
 
 
-# Places: cells of a grid with weights.
+# PlaceGrid: cells of a grid with weights.
 
 
 Weights = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Places:
+class PlaceGrid:
     """Cells of ``rows`` × ``columns`` in a box, numbered row by row from the south-west.
 
     The weights are distributions over the cells, shape (n_places,): people live around the centre, work in it, and
     run errands at a few favourite places that the seed decides.
 
-    >>> places = Places(rows=2, columns=3, south=0.0, north=2.0, west=10.0, east=13.0, seed=1)
+    >>> places = PlaceGrid(rows=2, columns=3, south=0.0, north=2.0, west=10.0, east=13.0, seed=1)
     >>> places.names[:2], places.latitude.tolist(), round(float(places.errands.sum()), 12)
     (('place_0', 'place_1'), [0.5, 0.5, 0.5, 1.5, 1.5, 1.5], 1.0)
     """
@@ -150,7 +150,7 @@ Locations = NDArray[np.int64]
 class People(ABC):
     """Some people who are at one place each during a step and move between steps."""
 
-    places: Places  # where they can be
+    places: PlaceGrid  # where they can be
     n_users: int  # how many they are
     seed: int  # decides everything about them
     start: int  # start of step 0 in milliseconds since 1970 UTC
@@ -245,8 +245,8 @@ class Commuters(People):
     def regime(self, index: int) -> str:
         """Regime of a step, by the weekday and hour (UTC) at which it starts.
 
-        >>> from penstock.pipeline.sources.city import Places
-        >>> box = Places(rows=2, columns=2, south=0.0, north=1.0, west=0.0, east=1.0, seed=1)
+        >>> from penstock.pipeline.sources.city import PlaceGrid
+        >>> box = PlaceGrid(rows=2, columns=2, south=0.0, north=1.0, west=0.0, east=1.0, seed=1)
         >>> monday = Commuters(places=box, n_users=1, seed=1, start=1_704_067_200_000, step=HOUR)
         >>> [monday.regime(hour) for hour in (0, 4, 7, 12, 18, 23, 5 * 24 + 12)]
         ['night', 'dawn', 'morning', 'day', 'evening', 'night', 'weekend']

@@ -145,7 +145,20 @@ class Folder(LiveSource):
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
         """Blocks of files as they arrive; a journal with the run keeps what was decided since the latest checkpoint."""
-        return _micro_batches(self, run, start, number, latest, checkpointed)
+        reader = _FileReader(self, run, start, latest)
+        journal = Journal(run.spool, number, FolderEntry.decode)
+        for entry in journal.entries:
+            yield reader.micro_batch(entry)
+            number = entry.number + 1
+        while not reader.finished:
+            following = reader.next(number)
+            if following is None:
+                yield None
+                time.sleep(min(self.every, 100) / 1000)
+                continue
+            journal.append(following, checkpointed)
+            yield reader.micro_batch(following)
+            number += 1
 
     def digests(self) -> dict[str, str]:
         """SHA-256 of the folder's path; its content has no end."""
@@ -154,7 +167,7 @@ class Folder(LiveSource):
 
 
 @dataclass(frozen=True)
-class Entry:
+class FolderEntry:
     """Content of one micro-batch: a block of a file, or nothing but time that has passed.
 
     Parameters
@@ -178,34 +191,15 @@ class Entry:
         return json.dumps([self.number, self.clock, self.file, self.block, self.is_last]) + "\n"
 
     @classmethod
-    def decode(cls, line: str) -> Entry:
+    def decode(cls, line: str) -> FolderEntry:
         """Inverse of `encode`.
 
-        >>> entry = Entry(3, 70, File(60_000_000, "in/a.csv", 12), 1, False)
-        >>> Entry.decode(entry.encode()) == entry
+        >>> entry = FolderEntry(3, 70, File(60_000_000, "in/a.csv", 12), 1, False)
+        >>> FolderEntry.decode(entry.encode()) == entry
         True
         """
         number, clock, file, block, is_last = json.loads(line)
         return cls(number, clock, file and File(*file), block, is_last)
-
-
-def _micro_batches(
-    source: Folder, run: LiveInput, start: State, number: int, latest: int, checkpointed: Checkpointed
-) -> Iterator[MicroBatch | None]:
-    reader = _Reader(source, run, start, latest)
-    journal = Journal(run.spool, number, Entry.decode)
-    for entry in journal.entries:
-        yield reader.micro_batch(entry)
-        number = entry.number + 1
-    while not reader.finished:
-        following = reader.next(number)
-        if following is None:
-            yield None
-            time.sleep(min(source.every, 100) / 1000)
-            continue
-        journal.append(following, checkpointed)
-        yield reader.micro_batch(following)
-        number += 1
 
 
 #: A block without rows, for micro-batches in which only time passes.
@@ -262,7 +256,7 @@ def _named(source: Source, path: str, name: str) -> Iterator[EventBlock]:
 
 
 @dataclass
-class _Reader:
+class _FileReader:
     """Finds files and turns them into micro-batches."""
 
     source: Folder
@@ -301,7 +295,7 @@ class _Reader:
         """Return whether every window of the run is final."""
         return self.end is not None and self.clock >= self.end
 
-    def next(self, number: int) -> Entry | None:
+    def next(self, number: int) -> FolderEntry | None:
         """Return what is to be counted next; None where nothing has come, and no window is over."""
         if self.opened is None and not self._waiting:
             self._look()
@@ -310,11 +304,11 @@ class _Reader:
         if self.opened is not None:
             file, is_last = self.opened.file, self.opened.at_last
             clock = self._by_clock() if is_last else min(self._by_clock(), file.arrival)
-            return Entry(number, max(self.clock, clock), file, self.opened.number, is_last)
+            return FolderEntry(number, max(self.clock, clock), file, self.opened.number, is_last)
         clock = self._by_clock()
-        return Entry(number, clock) if self._passes(clock) else None
+        return FolderEntry(number, clock) if self._passes(clock) else None
 
-    def micro_batch(self, entry: Entry) -> MicroBatch:
+    def micro_batch(self, entry: FolderEntry) -> MicroBatch:
         """The rows of an entry, each held against its own arrival."""
         before, block, arrival = self.clock, _NOTHING, np.zeros(0, np.int64)
         if entry.file is not None:

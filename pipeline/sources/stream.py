@@ -18,7 +18,6 @@ from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.atomic import make_folder, opener, write_first
 from penstock.pipeline.sources.base import (
-    MIN_EVENT_TIME,
     SOURCES,
     Checkpointed,
     EventBlock,
@@ -137,8 +136,24 @@ class Stream(LiveSource):
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """The events of the source, cut by time; ``folder`` is for sorting."""
-        return replay(self, run, folder, Offset.of(start), number, latest)
+        """The events of the source, cut by time; ``folder`` is for sorting.
+
+        A micro-batch covers a second of real time, or some windows where there is no speed. Memory: one chunk where
+        events are sorted, otherwise one block.
+        """
+        begin = Offset.of(start)
+        chunks = (_sorted if self.clock else _arriving)(self, run, folder, begin.chunk)
+        with closing(chunks):  # now and not some time later, when a run that goes on may have a folder of the same name
+            for chunk, blocks in chunks:
+                for index, block in enumerate(blocks):
+                    here = Offset(chunk, index)
+                    if (chunk, index) < (begin.chunk, begin.block):
+                        continue
+                    first = begin.row if (chunk, index) == (begin.chunk, begin.block) else 0
+                    for piece in _cut(block, here, first, latest, run, self):
+                        latest = piece.after
+                        yield replace(piece, number=number)
+                        number += 1
 
     def starts(self, run: LiveInput) -> list[State]:
         """One reader; it notes which files there are, and their sizes."""
@@ -199,30 +214,6 @@ class Offset:
         return {name: np.asarray(value) for name, value in asdict(self).items()}
 
 
-def replay(
-    source: Stream, run: LiveInput, spool: Path, start: Offset, number: int = 0, latest: int = MIN_EVENT_TIME
-) -> Iterator[MicroBatch]:
-    """Micro-batches from a position on.
-
-    A micro-batch covers a second of real time, or some windows where there is no speed. Memory: one chunk where events
-    are sorted, otherwise one block.
-    """
-    chunks = (
-        _sorted(source, run, spool, start.chunk) if source.clock else _arriving(source.from_start(), run, start.chunk)
-    )
-    with closing(chunks):  # now and not some time later, when a run that goes on may have a spool of the same name
-        for chunk, blocks in chunks:
-            for index, block in enumerate(blocks):
-                here = Offset(chunk, index)
-                if (here.chunk, here.block) < (start.chunk, start.block):
-                    continue
-                first = start.row if (here.chunk, here.block) == (start.chunk, start.block) else 0
-                for piece in _cut(block, here, first, latest, run, source):
-                    latest = piece.after
-                    yield replace(piece, number=number)
-                    number += 1
-
-
 def _cut(
     block: EventBlock, here: Offset, first: int, before: int, run: LiveInput, source: Stream
 ) -> Iterator[MicroBatch]:
@@ -255,10 +246,11 @@ def _cut(
         )
 
 
-def _arriving(source: FileSource, run: LiveInput, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
+def _arriving(source: Stream, run: LiveInput, spool: Path, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
     """Chunks in the order of the source: its spans."""
-    for span in source.spans_from(first):
-        yield span.index, (run.ingest(block) for block in source.read(span))
+    of = source.from_start()
+    for span in of.spans_from(first):
+        yield span.index, (run.ingest(block) for block in of.read(span))
 
 
 def _sorted(source: Stream, run: LiveInput, spool: Path, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:

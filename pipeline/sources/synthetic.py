@@ -13,7 +13,7 @@ import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
 from penstock.pipeline.sources.base import EventBlock, FileSource, Span
-from penstock.pipeline.sources.city import DAY, HOUR, Commuters, Emission, Events, MarkovPeople, People, Places, join
+from penstock.pipeline.sources.city import DAY, HOUR, Commuters, Emission, Events, MarkovPeople, People, PlaceGrid, join
 
 #: A Monday.
 DEFAULT_START = 1_704_067_200_000
@@ -107,7 +107,7 @@ class Synthetic(FileSource):
     def city(self) -> People:
         """The people and how they move; with ``mobility: markov`` its ``transition`` and ``initial`` are the truth."""
         box = {"south": self.south, "north": self.north, "west": self.west, "east": self.east}
-        places = Places(rows=self.rows, columns=self.columns, seed=self.seed, **box)
+        places = PlaceGrid(rows=self.rows, columns=self.columns, seed=self.seed, **box)
         start = DEFAULT_START if self.from_ is None else self.from_
         if self.mobility == "markov":
             return MarkovPeople(

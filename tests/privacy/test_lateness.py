@@ -19,7 +19,7 @@ from penstock.pipeline.counting.ingest import closed_before, located
 from penstock.pipeline.runners.shared import live_input
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.reading import kafka
-from penstock.pipeline.sources.reading.kafka_progress import Entry, Progress
+from penstock.pipeline.sources.reading.kafka_progress import Progress, TopicEntry
 from tests.tools.small_configuration import START, small_sections
 from tests.tools.small_configuration import run_locally as run
 
@@ -214,7 +214,7 @@ class Partitions:
 def reader_of(folder, more: str, n_partitions: int = 1):
     plan = make_plan(loads(TOPIC.replace("PATH", str(folder)).replace("MORE", more)), folder)
     letters = SimpleNamespace(send=lambda *_: None)
-    reader = kafka._Reader(plan.config.source, live_input(plan), Partitions(), letters, {}, MIN_EVENT_TIME)
+    reader = kafka._TopicReader(plan.config.source, live_input(plan), Partitions(), letters, {}, MIN_EVENT_TIME)
     reader.add(dict.fromkeys(range(n_partitions), 0))
     return plan, reader
 
@@ -224,7 +224,7 @@ def slices(reader, rows: list[Row], sizes):
     at = number = 0
     while at < len(rows):
         own = [Message(row, at + i) for i, row in enumerate(rows[at : at + next(sizes)])]
-        yield reader.batch(Entry(number, {0: (at, at + len(own))}, frozenset()), {0: own})
+        yield reader.batch(TopicEntry(number, {0: (at, at + len(own))}, frozenset()), {0: own})
         at, number = at + len(own), number + 1
 
 
@@ -260,9 +260,9 @@ def test_timestamps_of_senders_are_refused(tmp_path):
     row = ("u", 5.0, "a", 5.0)
     plan, reader = reader_of(tmp_path, "disorder: 0s")
     with pytest.raises(DataError, match=r"partition 0, offset 9: .* message.timestamp.type=LogAppendTime"):
-        reader.batch(Entry(0, {0: (9, 10)}, frozenset()), {0: [Message(row, 9, kind=1)]})
+        reader.batch(TopicEntry(0, {0: (9, 10)}, frozenset()), {0: [Message(row, 9, kind=1)]})
     _, reader = reader_of(tmp_path, "watermark: events")
-    assert reader.batch(Entry(0, {0: (9, 10)}, frozenset()), {0: [Message(row, 9, kind=1)]}).block.n_rows == 1
+    assert reader.batch(TopicEntry(0, {0: (9, 10)}, frozenset()), {0: [Message(row, 9, kind=1)]}).block.n_rows == 1
     assert plan.config.source.lateness_flaw is None
     shared = TOPIC.replace("PATH", str(tmp_path / "out")).replace("MORE", "watermark: events")
     new_key_file(tmp_path / "key")
@@ -283,14 +283,14 @@ def test_a_broker_that_sets_its_clock_back_by_less_than_the_disorder_changes_not
 def test_at_the_end_of_a_partition_the_clock_goes_on_once_the_broker_confirms_it(tmp_path, monkeypatch):
     _, reader = reader_of(tmp_path, "idle_after: 30s", n_partitions=2)
     consumer, row = reader.consumer, ("u", 20.0, "a", 30.0)
-    reader.batch(Entry(0, {0: (0, 1), 1: (0, 1)}, frozenset()), {0: [Message(row, 0)], 1: [Message(row, 0)]})
+    reader.batch(TopicEntry(0, {0: (0, 1), 1: (0, 1)}, frozenset()), {0: [Message(row, 0)], 1: [Message(row, 0)]})
 
     def at(minute: float):
         monkeypatch.setattr(kafka, "clock_time", lambda: BEGIN / 1000 + 60 * minute)
         assert reader.look_around() == {}
         idle, clock = reader.quiet({})
         if idle:
-            reader.batch(Entry(1, {}, idle, clock, reader.listed), {})
+            reader.batch(TopicEntry(1, {}, idle, clock, reader.listed), {})
         return sorted(idle), (reader.progress.watermark - BEGIN) / MINUTE
 
     assert at(100) == ([], 30)  # nothing is at its end

@@ -26,12 +26,14 @@ from penstock.pipeline.runners.beam.coders import NamedBlock, decode_rows
 from penstock.pipeline.runners.beam.graph import Account, CountDistinctUsers, ReleaseInOrder, TallyRows, WriteReleases
 from penstock.pipeline.runners.beam.step import ROWS, PlanTransform, Step, redacted
 from penstock.pipeline.sources.base import SOURCES, EventBlock, LiveSource, Reject
+from penstock.pipeline.sources.reading.payload import column_of
 from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, sifted
 from penstock.pipeline.sources.reading.times import EARLIEST, LATEST, TimeFormat
 
 #: Events that travel together: what each element of a pipeline costs is paid once for all of them.
 BLOCK_ROWS = 100_000
 _ROW = Dict[str, AnyType]
+_TYPES: dict[str, type[pl.DataType]] = {"latitude": pl.Float64, "longitude": pl.Float64, "place": pl.String}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -97,19 +99,17 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
             raise DataError(f"EventsToBlocks: an event is a mapping with user, time and place; not a {kinds[0]}")
         columns = self.columns or [name for name in ("latitude", "longitude", "place") if name in rows[0]]
         name = f"events/{hashlib.sha256(repr(rows).encode()).hexdigest()[:24]}"
-        frame = pl.DataFrame(
-            {"user": pl.Series([_user(row.get("user"), self.users) for row in rows], dtype=self.users)}
-            | {"time": self._milliseconds([row.get("time") for row in rows])}
-            | {column: _READ[column](row.get(column) for row in rows) for column in columns}
-        )
+        plain = {part: [_plain(row.get(part)) for row in rows] for part in ("user", *columns)}
+        parts = [column_of(part, _TYPES.get(part, self.users), values) for part, values in plain.items()]
+        frame = pl.DataFrame([parts[0], self._milliseconds([row.get("time") for row in rows]), *parts[1:]])
         sound, _, unsound = sifted(frame)
         rejects = [Reject(name, i + 1, reason, str(rows[i])[:MAX_RAW_CHARACTERS]) for i, reason in unsound.items()]
         return NamedBlock(name, EventBlock(sound, len(rows), tuple(rejects)))
 
     def _milliseconds(self, times: Sequence[Any]) -> pl.Series:
         """Times in milliseconds since 1970 UTC; null where one cannot be read."""
-        texts = pl.Series([_text_of_time(time) for time in times], dtype=pl.String)
-        numbers = pl.Series([_instant(time) for time in times], dtype=pl.Int64)
+        texts = pl.Series("time", [_text_of_time(time) for time in times], dtype=pl.String)
+        numbers = pl.Series("time", [_instant(time) for time in times], dtype=pl.Int64)
         return numbers.zip_with(texts.is_null(), self.times.milliseconds(texts))
 
 
@@ -121,34 +121,16 @@ def _instant(time: Any) -> int | None:
     return int(time) if whole and EARLIEST <= time <= LATEST else None
 
 
+def _plain(value: Any) -> Any:
+    """A number of NumPy as one of Python; all else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def _text_of_time(time: Any) -> str | None:
     """A text, or a datetime without an offset as one."""
     if isinstance(time, datetime) and time == time and time.tzinfo is None:
         return time.isoformat()
     return time if isinstance(time, str) else None
-
-
-def _user(user: Any, kind: type[pl.DataType]) -> str | int | None:
-    """A user as the declared type; None where it is none."""
-    if isinstance(user, bool) or not isinstance(user, str | int | np.integer):
-        return None
-    if kind == pl.String:
-        return str(user)
-    return int(user) if not isinstance(user, str) and abs(int(user)) < 2**63 else None
-
-
-def _coordinates(values: Iterable[Any]) -> pl.Series:
-    numbers = (float, int, np.floating, np.integer)
-    known = [float(v) if isinstance(v, numbers) and not isinstance(v, bool) else None for v in values]
-    return pl.Series(known, dtype=pl.Float64)
-
-
-def _places(values: Iterable[Any]) -> pl.Series:
-    return pl.Series([value if isinstance(value, str) else None for value in values], dtype=pl.String)
-
-
-#: What reads a column of events.
-_READ = {"latitude": _coordinates, "longitude": _coordinates, "place": _places}
 
 
 class Release(beam.PTransform[Any, Any]):  # type: ignore[misc]

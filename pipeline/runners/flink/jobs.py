@@ -22,7 +22,7 @@ import grpc
 
 from penstock.mechanisms.core.plugin import DataError, StateVersionError
 from penstock.pipeline.monitoring import logs, metrics
-from penstock.pipeline.monitoring.metrics import MEASURES, MetricDefinition
+from penstock.pipeline.monitoring.metrics import MEASURES
 from penstock.pipeline.monitoring.server import LOOPBACK
 from penstock.pipeline.output import files
 from penstock.pipeline.runners.beam.graph import GRAPH
@@ -350,11 +350,10 @@ def _name(identifier: str) -> str:
     return identifier.partition(_MARK)[2]
 
 
-def _beam_names() -> Iterator[tuple[str, tuple[MetricDefinition, str]]]:
-    for measure in MEASURES:
-        if measure.beam is not None and measure.kind != "histogram":
-            for value in measure.values or ("",):
-                yield "_".join(filter(None, (measure.beam, value))), (measure, value)
-
-
-_MEASURES = dict(_beam_names())
+#: Measures, and values of their labels, by their names in Beam.
+_MEASURES = {
+    measure.beam_name(value): (measure, value)
+    for measure in MEASURES
+    if measure.beam is not None and measure.kind != "histogram"
+    for value in measure.values or ("",)
+}

@@ -29,11 +29,11 @@ from penstock.pipeline.sources.reading.kafka_client import (
     silent,
 )
 from penstock.pipeline.sources.reading.kafka_progress import (
-    Entry,
     Journal,
     PartitionAssignment,
     Progress,
     ReaderProgress,
+    TopicEntry,
 )
 from penstock.pipeline.sources.reading.messages import events_of
 from penstock.pipeline.sources.reading.offsets import OffsetRange
@@ -457,9 +457,9 @@ def micro_batches(
     that is continued counts the same ones again from its checkpoint on, so that it releases the same.
     """
     with closing(DeadLetters(source)) as letters:
-        reader = _Reader(source, run, consumer, letters, start, latest)
+        reader = _TopicReader(source, run, consumer, letters, start, latest)
         folder = run.spool / f"reader-{reader.assignment.reader:03d}" if reader.assignment.n_readers > 1 else run.spool
-        journal = Journal(folder, number, Entry.decode)
+        journal = Journal(folder, number, TopicEntry.decode)
         commits = Commits(source, consumer, checkpointed)
         outage = outage_of(source)
         for entry in journal.entries:
@@ -473,7 +473,7 @@ def micro_batches(
             if messages or new or idle != reader.progress.idle or reader.passes(clock) or reader.passes(reader.heard):
                 ranges = {partition: (first, first) for partition, first in new.items()}
                 ranges |= {partition: (own[0].offset(), own[-1].offset() + 1) for partition, own in messages.items()}
-                entry = Entry(number, ranges, idle, clock, reader.listed)
+                entry = TopicEntry(number, ranges, idle, clock, reader.listed)
                 journal.append(entry, checkpointed)
                 yield replace(reader.batch(entry, messages), more=consumer.more)
                 number += 1
@@ -485,7 +485,7 @@ def micro_batches(
         reader.board.publish(None)  # one that has finished keeps no other waiting
 
 
-class _Reader:
+class _TopicReader:
     """Turns messages into micro-batches."""
 
     def __init__(
@@ -605,7 +605,7 @@ class _Reader:
             self._asked = float("-inf") if is_due else self._asked
         return offsets
 
-    def batch(self, entry: Entry, messages: Messages) -> MicroBatch:
+    def batch(self, entry: TopicEntry, messages: Messages) -> MicroBatch:
         """The events of some messages, and what time it was when they arrived."""
         before = self.progress.watermark
         rows: dict[int, Any] = {}

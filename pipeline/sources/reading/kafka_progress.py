@@ -24,7 +24,7 @@ _KEPT = 100_000
 
 
 @dataclass(frozen=True)
-class Entry:
+class TopicEntry:
     """Content of one micro-batch."""
 
     number: int  # of the micro-batch
@@ -41,7 +41,7 @@ class Entry:
         return json.dumps(entry | {"listed": self.listed}) + "\n"
 
     @classmethod
-    def decode(cls, line: str) -> Entry:
+    def decode(cls, line: str) -> TopicEntry:
         """Inverse of `encode`."""
         entry = json.loads(line)
         ranges = {int(partition): (ends[0], ends[1]) for partition, ends in entry["ranges"].items()}

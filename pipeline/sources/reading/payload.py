@@ -298,7 +298,7 @@ def _read_events(values: Sequence[bytes | None], layout: Layout, parse: Parser) 
         found.append(tuple([event.get(name) for name in names]))
         message.append(number)
     columns = zip(*found) if found else [()] * len(names)
-    series = [_series(part, dtype, own) for (part, dtype), own in zip(layout.sent.items(), columns)]
+    series = [column_of(part, dtype, own) for (part, dtype), own in zip(layout.sent.items(), columns)]
     return MessageRows(_timed(pl.DataFrame(series), layout), np.asarray(message, np.int64), problems)
 
 
@@ -306,7 +306,12 @@ def _timed(frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:
     return frame.with_columns(layout.time.milliseconds(frame["time"]).alias("time"))
 
 
-def _series(part: str, dtype: type[pl.DataType], values: Sequence[Any]) -> pl.Series:
+def column_of(part: str, dtype: type[pl.DataType], values: Sequence[Any]) -> pl.Series:
+    """A part of some events as a column of a type; null where a value is none of it, ``True`` and ``"7"`` no number.
+
+    >>> column_of("user", pl.String, ["ann", 7, True]).to_list()
+    ['ann', '7', None]
+    """
     named = _identifier if part in ("user", "place") else _text
     convert: Callable[[Any], Any] = _number if dtype == pl.Float64 else _integer if dtype == pl.Int64 else named
     return pl.Series(part, [convert(value) for value in values], dtype=dtype)

@@ -11,8 +11,8 @@ import pytest
 
 from penstock.mechanisms.core.plugin import PenstockError
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.counting import held
-from penstock.pipeline.counting.held import HeldContributions
+from penstock.pipeline.counting import contributions
+from penstock.pipeline.counting.contributions import HeldContributions
 from penstock.pipeline.run import run
 from tests.tools.small_configuration import START, small_sections
 
@@ -57,7 +57,7 @@ def test_releases_are_the_same_by_time_and_from_disk(tmp_path, monkeypatch, kind
     write(np_split(frame, 7), tmp_path, kind)
     plain = released(tmp_path, sections(tmp_path, kind, user_type), "plain")
     ordered = released(tmp_path, sections(tmp_path, kind, user_type, disorder="0s", block_rows=300), "ordered")
-    monkeypatch.setattr(held, "HELD_BYTES", 2000)
+    monkeypatch.setattr(contributions, "HELD_BYTES", 2000)
     spilled = released(tmp_path, sections(tmp_path, kind, user_type), "spilled")
     assert plain == ordered == spilled
     assert not list((tmp_path / "spilled").rglob("held"))
@@ -72,7 +72,7 @@ def test_marks_come_back_from_disk(tmp_path, monkeypatch, keep):
     spills = []
     spill = HeldContributions._spill
     monkeypatch.setattr(HeldContributions, "_spill", lambda self: spills.append(spill(self)))
-    monkeypatch.setattr(held, "HELD_BYTES", 2000)
+    monkeypatch.setattr(contributions, "HELD_BYTES", 2000)
     assert released(tmp_path, configuration, "spilled") == plain
     assert len(spills) > 3
 

@@ -24,11 +24,11 @@ from penstock.pipeline.sources.city import (
     Locations,
     MarkovPeople,
     People,
-    Places,
+    PlaceGrid,
 )
 
 MONDAY = 1_704_067_200_000
-PLACES = Places(rows=3, columns=4, south=0.0, north=3.0, west=10.0, east=14.0, seed=5)
+PLACES = PlaceGrid(rows=3, columns=4, south=0.0, north=3.0, west=10.0, east=14.0, seed=5)
 DEFAULTS: dict[str, Any] = {"places": PLACES, "n_users": 300, "seed": 5, "start": MONDAY, "step": HOUR}
 
 
@@ -94,7 +94,7 @@ def test_the_markov_chain_starts_and_stays_in_its_initial_distribution() -> None
 
 
 def test_a_city_of_one_place() -> None:
-    people = markov(places=Places(rows=1, columns=1, south=0.0, north=1.0, west=0.0, east=1.0, seed=5))
+    people = markov(places=PlaceGrid(rows=1, columns=1, south=0.0, north=1.0, west=0.0, east=1.0, seed=5))
     assert people.transition.tolist() == [[1.0]]
     assert not walk(people, 0, 5).any()
 
@@ -132,7 +132,7 @@ def test_everybody_works_elsewhere_and_activity_is_one_on_average() -> None:
 
 def test_too_few_places_for_commuters() -> None:
     with pytest.raises(ParameterError, match="three places"):
-        commuters(places=Places(rows=1, columns=2, south=0.0, north=1.0, west=0.0, east=1.0, seed=5))
+        commuters(places=PlaceGrid(rows=1, columns=2, south=0.0, north=1.0, west=0.0, east=1.0, seed=5))
 
 
 def test_numbers_of_events_are_poisson_beyond_the_minimum() -> None:

@@ -21,7 +21,7 @@ from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.kafka import Kafka
 from penstock.pipeline.sources.reading import kafka_client, payload, services
 from penstock.pipeline.sources.reading.kafka import block_of, joined
-from penstock.pipeline.sources.reading.kafka_progress import Entry, Journal, Progress
+from penstock.pipeline.sources.reading.kafka_progress import Journal, Progress, TopicEntry
 from penstock.pipeline.sources.reading.payload import Malformed, avro_parser, read_block
 
 NOON = 1_704_110_400_000
@@ -368,36 +368,36 @@ def test_progress_goes_on_from_its_state():
 
 
 def test_a_journal_keeps_what_no_checkpoint_covers(tmp_path):
-    journal = Journal(tmp_path, 0, Entry.decode)
-    entries = [Entry(n, {0: (n, n + 1), 10: (5, 9)}, frozenset({2}), clock=n) for n in range(5)]
+    journal = Journal(tmp_path, 0, TopicEntry.decode)
+    entries = [TopicEntry(n, {0: (n, n + 1), 10: (5, 9)}, frozenset({2}), clock=n) for n in range(5)]
     for entry in entries:
         journal.append(entry, Checkpointed(number=0))
     with journal.path.open("a") as file:
         file.write('{"number": 5, "ran')
-    assert Journal(tmp_path, 3, Entry.decode).entries == entries[3:]
-    assert Journal(tmp_path, 3, Entry.decode).entries == entries[3:]
-    assert Journal(tmp_path, 2, Entry.decode).entries == []
+    assert Journal(tmp_path, 3, TopicEntry.decode).entries == entries[3:]
+    assert Journal(tmp_path, 3, TopicEntry.decode).entries == entries[3:]
+    assert Journal(tmp_path, 2, TopicEntry.decode).entries == []
 
 
 def test_a_journal_is_taken_over_and_stays_short(tmp_path):
-    dead = Journal(tmp_path, 0, Entry.decode)
-    dead.append(Entry(0, {}, frozenset()), Checkpointed(number=0))
-    alive = Journal(tmp_path, 0, Entry.decode)
+    dead = Journal(tmp_path, 0, TopicEntry.decode)
+    dead.append(TopicEntry(0, {}, frozenset()), Checkpointed(number=0))
+    alive = Journal(tmp_path, 0, TopicEntry.decode)
     with pytest.raises(FileNotFoundError):
-        dead.append(Entry(1, {0: (1, 2)}, frozenset()), Checkpointed(number=0))
+        dead.append(TopicEntry(1, {0: (1, 2)}, frozenset()), Checkpointed(number=0))
     ranges = dict.fromkeys(range(1000), (10**12, 10**12 + 1))
     for number in range(1, 200):
-        alive.append(Entry(number, ranges, frozenset()), Checkpointed(number=number - 3))
+        alive.append(TopicEntry(number, ranges, frozenset()), Checkpointed(number=number - 3))
     assert alive.path.stat().st_size < 3 << 20
-    assert [entry.number for entry in Journal(tmp_path, 196, Entry.decode).entries] == [196, 197, 198, 199]
+    assert [entry.number for entry in Journal(tmp_path, 196, TopicEntry.decode).entries] == [196, 197, 198, 199]
 
 
 def test_a_journal_keeps_everything_while_an_engine_may_go_back(tmp_path):
-    journal, ranges = Journal(tmp_path, 0, Entry.decode), dict.fromkeys(range(1000), (10**12, 10**12 + 1))
+    journal, ranges = Journal(tmp_path, 0, TopicEntry.decode), dict.fromkeys(range(1000), (10**12, 10**12 + 1))
     for number in range(60):
-        journal.append(Entry(number, ranges, frozenset()), Checkpointed())
+        journal.append(TopicEntry(number, ranges, frozenset()), Checkpointed())
     assert journal.path.stat().st_size > 3 << 19
-    assert len(Journal(tmp_path, 0, Entry.decode).entries) == 60
+    assert len(Journal(tmp_path, 0, TopicEntry.decode).entries) == 60
 
 
 def test_secrets_are_named_and_never_written(tmp_path, monkeypatch):
