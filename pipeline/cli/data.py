@@ -174,7 +174,7 @@ def learn_to_file(
     from penstock.accountants.correlation.adversary import learn
     from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.config.plan import make_plan
-    from penstock.pipeline.counting.presence import plan_training
+    from penstock.pipeline.counting.presence import training_part
     from penstock.pipeline.experiments.choose import suggested_bounds
     from penstock.pipeline.windows.calendar import format_time
 
@@ -184,7 +184,7 @@ def learn_to_file(
         raise ParameterError("windows", n_windows, "at least 2, for there to be a step")
     asked = max((accountant.training_windows or 0 for accountant in config.accountants), default=0)
     plan = make_plan(replace(config, accountants=()))
-    training = plan_training(plan, n_windows or asked or plan.grid.n_windows)
+    training = training_part(plan, n_windows or asked or plan.grid.n_windows)
     learned = learn(training, plan.space.cells, smoothing, unseen)
     until = format_time(plan.grid.calendar.end(training.n_windows))
     source = config.output.ledger_source or config.name

@@ -21,6 +21,7 @@ from penstock.mechanisms.core.plugin import ConfigError
 from penstock.mechanisms.core.schedules import Scheduled
 from penstock.mechanisms.core.trace_goal import ConditionalGoal, TracePrior
 from penstock.mechanisms.gaussian_trace import GaussianTrace
+from penstock.pipeline.config.plan import outline
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import training_part
 
@@ -96,9 +97,7 @@ def _largest_epsilon(config: RunConfig, goal: float, correlation: KnownCorrelati
     calendar = config.windows.calendar(source.from_, source.until)
     training = None
     if correlation.windows is not None:
-        key = NoiseKey.from_seed(config.seed or 0).subkey("hash")
-        space = config.space.resolve(source)
-        training = training_part(source, space, calendar, correlation.windows, bounding=config.bounding, hash_key=key)
+        training = training_part(outline(config, NoiseKey.from_seed(config.seed or 0)), correlation.windows)
     backward, forward = adversary(correlation, training).leakage
     # Half, for what is planned is the ε of replacing a person's cell, twice that of adding or removing it.
     return largest_epsilon(goal, backward, forward, calendar.n_windows) / 2

@@ -22,7 +22,7 @@ from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config.goals import PlannedLine
 from penstock.pipeline.config.plan import Plan, outline
 from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.counting.presence import plan_training
+from penstock.pipeline.counting.presence import training_part
 from penstock.pipeline.windows.sensors import Sensors
 
 #: People whose bounds are averaged; of more, a sample drawn by the accountant's seed and its upper confidence limit.
@@ -180,7 +180,7 @@ def _crowd(plan: Plan, accountant: Reconstruction) -> _Crowd:
     if prior.estimate is None:
         prior = replace(prior, windows=None)
     else:
-        training = plan_training(plan, prior.windows or 0)
+        training = training_part(plan, prior.windows or 0)
     known = known_targets(prior, PEOPLE if training else 1, accountant.seed, training)
     check_one_place(plan.accounting_facts(), known)
     if accountant.horizon > n_windows:

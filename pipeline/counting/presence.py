@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,15 +13,11 @@ from penstock.accountants.core.accountant import Accountant
 from penstock.accountants.core.training import Training
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
-from penstock.pipeline.counting.bounding import Bounding, CountingBounds, bound
-from penstock.pipeline.counting.contributions import ContributionRows, distinct_marked, merge, starts_of
+from penstock.pipeline.counting.bounding import bound
+from penstock.pipeline.counting.contributions import ContributionRows, merge, starts_of
 from penstock.pipeline.counting.count import contributions_of, released_memberships
 from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.counting.targets import rows_of
-from penstock.pipeline.counting.users import user_codes
-from penstock.pipeline.sources.base import EventBlock, Source
-from penstock.pipeline.spaces.base import Space
-from penstock.pipeline.windows.calendar import Calendar
 
 Binary = NDArray[np.bool_]
 
@@ -83,17 +78,21 @@ def read_memberships(plan: CoreSpec, n_windows: int) -> ContributionRows:
         raise DataError("an endless stream cannot be attacked as a whole; give the source an end (until)")
     if not 1 <= n_windows <= calendar.n_windows:
         raise ParameterError("observation", n_windows, f"1 to {calendar.n_windows} windows, as many as the run has")
+    pieces = list(_contributions(plan, n_windows))
+    if not any(map(len, pieces)):
+        raise DataError(f"no one is seen in the first {n_windows} windows, so there is no one to attack")
+    return merge(pieces, plan.bounds.keep)
+
+
+def _contributions(plan: CoreSpec, n_windows: int) -> Iterator[ContributionRows]:
+    """Contributions to the first windows of a finite run, block by block; identities have two columns."""
+    calendar, batching = plan.grid.calendar, plan.batching
     source = replace(plan.source, until=min(calendar.end(n_windows), calendar.until_ms or 0)).from_start()
-    groups: dict[int, list[ContributionRows]] = defaultdict(list)
     for span in source.spans():
         for block in source.read(span):
             for (group, _), piece in contributions_of(block, plan)[1]:
-                groups[group].append(piece.rows(plan.batching.layout, group * plan.batching.group + 1).widened())
-    pieces = [piece for _, its in sorted(groups.items()) for piece in its]
-    if not pieces:
-        raise DataError(f"no one is seen in the first {n_windows} windows, so there is no one to attack")
-    whole = merge(pieces, plan.bounds.keep)
-    return whole.take(whole.window <= n_windows)
+                rows = piece.rows(batching.layout, group * batching.group + 1).widened()
+                yield rows.take(rows.window <= n_windows)
 
 
 def _rows(users: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.intp]:
@@ -110,104 +109,79 @@ _ALL = 2**64
 
 
 def training_part(
-    source: Source,
-    space: Space,
-    calendar: Calendar,
+    plan: CoreSpec,
     n_windows: int,
     *,
-    bounding: Bounding | CountingBounds,
-    hash_key: bytes,
-    digest_key: bytes | None = None,
     max_triples: int = MAX_TRIPLES,
     max_entries: int = MAX_TRAINING_ENTRIES,
 ) -> Training:
-    """Read where people were in the first windows of a stream.
+    """Read where people were in the first windows of a run.
 
     One pass over the source, vectorised: a sort of each block.
 
-    The space is resolved. Where ``bounding`` leaves a person one cell a window, that cell counts; otherwise the one
-    with most events (ties: the smaller index). Under the keys of the run, people and kept cells are those that counting
-    knows. Where people are more than fit, a part of them chosen by a keyed hash is kept: at any time at most about
-    twice ``max_triples`` distinct (user, window, cell), and at most ``max_entries`` entries in the result. Raises
-    `ParameterError` for more windows than the run has. Raises `DataError` if the source is endless, or no one is seen.
+    Where bounding leaves a person one cell a window, that cell counts; otherwise the one with most events (ties: the
+    smaller index). People and kept cells are those that counting knows. Where people are more than fit, a part of them
+    chosen by a keyed hash is kept: at any time at most about twice ``max_triples`` distinct (user, window, cell), and
+    at most ``max_entries`` entries in the result. Raises `ParameterError` for more windows than the run has. Raises
+    `DataError` if the source is endless, or no one is seen.
     """
-    if calendar.n_windows is None:
+    n_planned, bounds = plan.grid.calendar.n_windows, plan.bounds
+    if n_planned is None:
         raise DataError(
             "an endless stream has no training part; learn from a finite one, then name the file as learned"
         )
-    if n_windows > calendar.n_windows:
-        raise ParameterError("windows", n_windows, f"at most the {calendar.n_windows} windows of the run")
-    keep = bounding.keep if bounding.max_cells == 1 else "most_frequent"
-    part = _Part(n_windows, len(space.cells), keep, hash_key, max_triples, max_entries)
-    beginning = replace(source, until=min(calendar.end(n_windows), calendar.until_ms or 0)).from_start()
-    for span in beginning.spans():
-        for block in beginning.read(span):
-            part.add(block, space, calendar, digest_key)
-    return part.training()
+    if n_windows > n_planned:
+        raise ParameterError("windows", n_windows, f"at most the {n_planned} windows of the run")
+    keep = bounds.keep if bounds.max_cells == 1 else "most_frequent"
+    people = _People(keep, plan.keys.bounding, max_triples)
+    for piece in _contributions(replace(plan, bounds=replace(bounds, keep=keep)), n_windows):
+        people.add(piece)
+    if not any(map(len, people.pieces)):
+        raise DataError(f"no one is seen in the first {n_windows} windows, so there is nothing to learn from")
+    whole = people.merged()
+    while _n_users(whole) * n_windows > max_entries:
+        whole = people.halved(whole)
+    whole = whole.take(bound(whole, 1, keep, plan.keys.bounding))
+    start = starts_of(list(whole.user.T))
+    trajectories: NDArray[np.int32] = np.full((int(start.sum()), n_windows), -1, np.int32)
+    trajectories[np.cumsum(start) - 1, whole.window - 1] = whole.cell
+    share = people.limit / _ALL
+    return Training(trajectories=trajectories, users=whole.user[start], n_cells=plan.grid.n_cells, share=share)
 
 
 @dataclass
-class _Part:
-    """Distinct memberships collected so far, of the people whose hash lies under a limit."""
+class _People:
+    """Distinct contributions collected so far, of the people whose hash lies under a limit."""
 
-    n_windows: int
-    n_cells: int
     keep: str
     hash_key: bytes
     max_triples: int
-    max_entries: int
     limit: int = _ALL
     pieces: list[ContributionRows] = field(default_factory=list)
 
-    def add(self, block: EventBlock, space: Space, calendar: Calendar, digest_key: bytes | None) -> None:
-        """Collect one block."""
-        window = calendar.index(block.frame["time"].to_numpy())
-        cell = np.asarray(space.place(block.frame), np.int64)
-        used = (window > 0) & (window <= self.n_windows) & (cell >= 0)
-        if not used.any():
-            return
-        frame = block.frame.filter(used)
-        codes, table = user_codes(frame["user"], digest_key)
-        marks = {"hash": None, "most_frequent": np.ones(len(frame), np.int64)}
-        mark = marks.get(self.keep, frame["time"].to_numpy())
-        (window, codes, cell), kept = distinct_marked([window[used], codes, cell[used]], mark, self.keep)
-        self.pieces.append(self._chosen(ContributionRows(table[codes], window, cell, kept)))
+    def add(self, piece: ContributionRows) -> None:
+        """Collect some more."""
+        self.pieces.append(self._chosen(piece))
         if sum(map(len, self.pieces)) > 2 * self.max_triples:
-            self._merge()
+            self.merged()
 
-    def _chosen(self, memberships: ContributionRows) -> ContributionRows:
-        if self.limit == _ALL:
-            return memberships
-        return memberships.take(keyed_hash(self.hash_key, *memberships.user.T) < np.uint64(self.limit))
-
-    def _merge(self) -> ContributionRows:
+    def merged(self) -> ContributionRows:
         """One piece of at most `max_triples` rows: every halving drops half of the people."""
-        whole = merge([piece.widened() for piece in self.pieces] if self._is_mixed else self.pieces, self.keep)
+        whole = merge(self.pieces, self.keep)
         while len(whole) > self.max_triples:
-            self.limit //= 2
-            whole = self._chosen(whole)
+            whole = self.halved(whole)
         self.pieces = [whole]
         return whole
 
-    @property
-    def _is_mixed(self) -> bool:
-        return len({piece.user.shape[1] for piece in self.pieces}) > 1
+    def halved(self, rows: ContributionRows) -> ContributionRows:
+        """Contributions of half of the people, and of no others from now on."""
+        self.limit //= 2
+        return self._chosen(rows)
 
-    def training(self) -> Training:
-        """The trajectories of the people that are left."""
-        if not any(map(len, self.pieces)):
-            raise DataError(f"no one is seen in the first {self.n_windows} windows, so there is nothing to learn from")
-        whole = self._merge()
-        while _n_users(whole) * self.n_windows > self.max_entries:
-            self.limit //= 2
-            whole = self._chosen(whole)
-        whole = whole.take(bound(whole, 1, self.keep, self.hash_key))
-        start = starts_of(list(whole.user.T))
-        trajectories: NDArray[np.int32] = np.full((int(start.sum()), self.n_windows), -1, np.int32)
-        trajectories[np.cumsum(start) - 1, whole.window - 1] = whole.cell
-        return Training(
-            trajectories=trajectories, users=whole.user[start], n_cells=self.n_cells, share=self.limit / _ALL
-        )
+    def _chosen(self, rows: ContributionRows) -> ContributionRows:
+        if self.limit == _ALL:
+            return rows
+        return rows.take(keyed_hash(self.hash_key, *rows.user.T) < np.uint64(self.limit))
 
 
 def _n_users(memberships: ContributionRows) -> int:
@@ -217,7 +191,7 @@ def _n_users(memberships: ContributionRows) -> int:
 def prepared(plan: CoreSpec) -> tuple[Mapping[str, Any] | None, ...]:
     """What every accountant of a plan works out before the run, in their order; the stream is read at most once."""
     wanted = [accountant.training_windows or 0 for accountant in plan.accountants]
-    training = plan_training(plan, max(wanted)) if any(wanted) else None
+    training = training_part(plan, max(wanted)) if any(wanted) else None
 
     def part(accountant: Accountant, n_windows: int) -> Training | None:
         """The first windows of the training data, with the rows of the users an accountant names."""
@@ -227,16 +201,3 @@ def prepared(plan: CoreSpec) -> tuple[Mapping[str, Any] | None, ...]:
         return replace(training.first(n_windows), named=named)
 
     return tuple(accountant.prepare(part(accountant, n)) for accountant, n in zip(plan.accountants, wanted))
-
-
-def plan_training(plan: CoreSpec, n_windows: int) -> Training:
-    """The first windows of a planned run."""
-    return training_part(
-        plan.source,
-        plan.space,
-        plan.grid.calendar,
-        n_windows,
-        bounding=plan.bounds,
-        hash_key=plan.keys.bounding,
-        digest_key=plan.keys.users,
-    )
