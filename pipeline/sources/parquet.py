@@ -115,11 +115,11 @@ class Parquet(MappedColumns, FileSource):
             *(pl.col(name).cast(pl.String) for name in ("place",) if name in found),
         )
         events, sound, unsound = sifted(events)
-        bad = list(unsound)
-        rows = pa.table({name: _shown(column) for name, column in zip(raw.columns, batch.take(bad).columns)} if bad else {})
+        given = zip(raw.columns, batch.take(pa.array(list(unsound), pa.int64())).columns)
+        rejected = pa.table({name: _shown(column) for name, column in given}).to_pylist()
         rejects = [
             Reject(file, first_row + row + 1, reason, str(values)[:MAX_RAW_CHARACTERS])
-            for (row, reason), values in zip(unsound.items(), rows.to_pylist())
+            for (row, reason), values in zip(unsound.items(), rejected)
         ]
         order.check(events["time"].to_numpy(), lambda row: f"{file}, row {first_row + sound[row] + 1}")
         return EventBlock(events, batch.num_rows, tuple(rejects)).pieces(self.block_rows)
