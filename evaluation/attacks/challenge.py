@@ -231,6 +231,20 @@ def privacy_gain(auc: ArrayLike, auc_defended: ArrayLike) -> NDArray[np.float64]
     return float(gain) if gain.ndim == 0 else gain
 
 
+def advantage(labels: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:
+    """Membership advantage of an adversary who accuses where her evidence is above 0 nats.
+
+    The share of challenges with the target that she accuses, less that of those without (Yeom, Giacomelli, Fredrikson,
+    Jha 2018): 0 for guessing, 1 where she is always right. No threshold is chosen by the challenges, so that the mean
+    over challenges is not too large.
+
+    >>> advantage(np.array([True, True, False, False]), np.array([2.0, -1.0, -3.0, -0.5]))
+    0.5
+    """
+    accused, present = np.asarray(scores) > 0, np.asarray(labels, bool)
+    return float(accused[present].mean() - accused[~present].mean())
+
+
 @dataclass(frozen=True)
 class Rate:
     """True-positive rate of an adversary who accuses hardly anyone wrongly."""

@@ -27,8 +27,11 @@ class Game(Checked):
 
     targets: int | None = parameter(
         None,
-        doc="people attacked, a third of each mobility group; unset: 30, at least 6 where aggregates are large",
+        doc="people attacked; unset: 30, at least 6 where aggregates are large",
         at_least=3,
+    )
+    whom: str = parameter(
+        "mobility", doc="a third of each mobility group, or those in most counts", choices=("mobility", "exposed")
     )
     samples: int = parameter(1000, doc="labelled aggregates of each target", at_least=8)
     prior: str = parameter("subset", doc="knowledge of the adversary", choices=PRIORS)

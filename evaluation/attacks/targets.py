@@ -47,3 +47,18 @@ def draw_targets(binary: NDArray[Any], n_targets: int, seed: int) -> NDArray[np.
     sizes = [share + (group < rest) for group in range(len(MOBILITY_GROUPS))]
     chosen = [rng.choice(np.flatnonzero(groups == group), size, replace=False) for group, size in enumerate(sizes)]
     return np.concatenate([np.sort(of_group) for of_group in chosen])
+
+
+def most_exposed(binary: NDArray[Any], n_targets: int) -> NDArray[np.intp]:
+    """Users with most memberships; of equals those in emptier cells first, then those with the lower index.
+
+    Noise hides each count that a user is in alike, so that whoever is in most of them stands out most.
+
+    >>> most_exposed(np.array([[[1, 1, 0]], [[0, 1, 1]], [[0, 1, 0]]], dtype=bool), 2)
+    array([0, 1])
+    """
+    presence = checked_binary(binary)
+    weights = 1 / np.maximum(presence.sum(axis=0), 1)
+    alone = [weights[person].sum() for person in presence]
+    order: NDArray[np.intp] = np.lexsort((-np.array(alone), -presence.sum(axis=(1, 2))))
+    return order[:n_targets]

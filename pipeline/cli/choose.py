@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from penstock.pipeline.experiments.choose import Asked, Choice
-    from penstock.pipeline.experiments.load import Sweep
 
 #: Candidates that the summary shows.
 MOST_SHOWN = 12
@@ -38,12 +37,20 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--epsilon", type=float, default=1.0, metavar="E", help="budget of the stretch, in nats (1)")
     add("--delta", type=float, default=1e-6, metavar="D", help="δ of Gaussian noise; 0: only Laplace noise (1e-6)")
+    add("--each-noise", action="store_true", help="try Laplace and Gaussian noise apart, not the one that has less")
+    add(
+        "--advantage",
+        type=float,
+        metavar="A",
+        help="refuse what gives an adversary (LiRA) a larger advantage over the most exposed people (unset: no attack)",
+    )
     add(
         "--for",
         dest="purpose",
         default="windows",
         metavar="USE",
-        help="what the release is for: windows (counts of each), places (the busiest), days (daily totals) (windows)",
+        help="what the release is for: windows (counts of each), places (the busiest), days (daily totals), events "
+        "(sudden crowds), forecast (windows)",
     )
     add("--at-most", action="append", default=[], metavar="MEASURE=X", help="a limit; may be repeated")
     add(
@@ -78,19 +85,21 @@ def _execute(arguments: argparse.Namespace) -> int:
         prefer=arguments.prefer,
         n_seeds=arguments.seeds,
         n_grids=arguments.grids,
+        each_noise=arguments.each_noise,
+        advantage=arguments.advantage,
     )
     quiet = arguments.quiet or arguments.json
     total = 0
     with progress_bar("trials", enabled=not quiet, piped=not sys.stderr.isatty()) as show:
 
-        def begun(grid: str, experiment: Sweep) -> None:
-            """Print how many runs a grid takes, and how long."""
+        def begun(what: str, n_trials: int) -> None:
+            """Print what begins and how many runs it takes."""
             nonlocal total
             if not (quiet or total):
                 print(f"penstock: {LOOKED}", file=sys.stderr)
-            total = len(experiment.trials)
+            total = n_trials
             if not quiet:
-                print(f"penstock: grid {grid}: {total} trials", file=sys.stderr)
+                print(f"penstock: {what}: {total} trials", file=sys.stderr)
 
         def listener(done: int, failed: int, n_read: int) -> None:
             """Show progress, with the failures."""
@@ -98,7 +107,8 @@ def _execute(arguments: argparse.Namespace) -> int:
 
         choice = choose(arguments.config, asked, arguments.out, arguments.set, n_jobs, begun, listener)
     if arguments.json:
-        print_json({"folder": str(choice.folder), "grids": choice.tried, "failed": choice.failed, **choice.choice})
+        facts = {"folder": str(choice.folder), "grids": choice.tried, "failed": choice.failed}
+        print_json(facts | {"attacked": choice.attacked} | choice.choice)
     elif not arguments.quiet:
         print("\n".join(summary(choice, asked)))
     return FAILED if choice.failed or not choice.choice else DONE
@@ -130,13 +140,20 @@ def summary(chosen: Choice, asked: Asked) -> list[str]:
         f"grid {chosen.tried[-1]}"
         + (f" (nothing kept the limits on: {', '.join(chosen.tried[:-1])})" if chosen.tried[1:] else "")
     ]
+    lines += attacked_in_words(chosen, asked)
+    if not choice["settings"]:
+        return [
+            *lines,
+            "best      none: every candidate is refused; ask for less budget or a longer stretch",
+            f"looked    {LOOKED}",
+        ]
     lines.append(f"{'candidate':44}" + "".join(f"{name.removeprefix('mean '):>20}" for name in means) + "  limits")
     for row in table.head(MOST_SHOWN).iter_rows(named=True):
         shown = "".join(f"{row[name]:>20.4g}" for name in means)
         lines.append(f"{row['variant']:44}{shown}  {'kept' if row['allowed'] else 'missed'}")
     if len(table) > MOST_SHOWN:
         lines.append(f"… and {len(table) - MOST_SHOWN} more, in {chosen.report}")
-    limits = ", ".join(_limit(name, asked.limits) for names in asked.limits.values() for name in names)
+    limits = ", ".join(_limit(name, choice) for side in ("at_least", "at_most") for name in choice[side])
     lines.append(f"limits    {limits}" + (", of the whole interval over seeds" if asked.n_seeds > 1 else ""))
     if binding := choice["binding"]:
         lines.append(in_words(binding, choice))
@@ -154,6 +171,18 @@ def summary(chosen: Choice, asked: Asked) -> list[str]:
             )
         lines.append("best      none keeps all limits: ask for less, or spend more")
     lines.append(f"looked    {LOOKED}")
+    return lines
+
+
+def attacked_in_words(chosen: Choice, asked: Asked) -> list[str]:
+    """Describe the advantage over the most exposed people of everything that was attacked, and what it refuses."""
+    if not chosen.attacked:
+        return []
+    lines = [f"{'advantage over the most exposed people':44}{'mean':>10}{'interval':>20}  at most {asked.advantage:g}"]
+    for row in chosen.attacked:
+        ends = "" if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
+        mean = "failed" if row["mean"] is None else f"{row['mean']:.3f}"
+        lines.append(f"{row['variant']:44}{mean:>10}{ends:>20}  {'refused' if row['refused'] else 'kept'}")
     return lines
 
 

@@ -1,13 +1,14 @@
 """Choose a mechanism for one's own data: every candidate with the asked guarantee is tried, and the best is written.
 
 The candidates are an experiment whose base is the configuration given: its counts, trials, intervals, limits and page
-are those of any other experiment. Where nothing keeps the limits on the configured grid, coarser ones follow.
+are those of any other experiment. With a limit on an adversary's advantage another experiment attacks them first.
+Where nothing keeps the limits on the configured grid, coarser ones follow.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ import yaml
 
 from penstock.mechanisms.core.contract import MECHANISMS, ChainStep
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, examples_of, parameters_of
+from penstock.mechanisms.core.schedules import AUTO, BudgetSchedule
 from penstock.mechanisms.core.sensitivity import Sensitivity
 from penstock.mechanisms.fast import Fast
 from penstock.mechanisms.period_uniform import PeriodUniform
+from penstock.mechanisms.w_event_uniform import WEventUniform
 from penstock.pipeline.config.kinds import format_duration, parse_duration
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.rules import without_days
@@ -42,12 +45,22 @@ PUBLISHED_WITH: dict[str, tuple[dict[str, str], str | None]] = {
     "pegasus": ({"smoothing": "median"}, None),
     "rescue_dp": ({}, "kalman"),
 }
+#: Title of the filter with the parameters that the configuration gives it.
+CONFIGURED = "filter as configured"
 #: Asked for: all that a person contributes in a calendar day, as against any stretch of that length.
 CALENDAR_DAY = "day"
 #: Mechanisms that protect all that a person does in a budget period.
 OF_A_PERIOD = (PeriodUniform, Fast)
 #: Shares of all memberships that the bounds on a budget period keep which are tried.
 KEPT_SHARES = (0.95, 0.99)
+#: An adversary's advantage, and her game: the people who are in most counts, told apart by LiRA.
+ADVANTAGE = "attack/lira/advantage"
+GAME = {"whom": "exposed", "targets": 6, "samples": 400}
+#: Values of aggregates that an attack makes and weighs in a second of one processor, about.
+VALUES_A_SECOND = 3.5e6
+#: Injected events have this many standard deviations of the noise of a candidate that shares its budget evenly, and
+#: releases whose error is no larger than the least one's times this are compared by how many of them they show.
+EVENT, AS_NEAR = 8.0, 1.1
 #: Skill from which a release beats zeros: a schedule that publishes nothing but zeros has 0.
 NEARER = 0.01
 #: Rank correlation (τ-b) from which a release tells of the order of the cells: that of zeros is 0.
@@ -69,12 +82,19 @@ PURPOSES = {
     # Zeros name the first cells as the busiest, which they are where cells are listed by size: yet they rank none.
     "places": ReleasePurpose("hotspot_f1", at_least={"kendall_tau": ORDERED}),
     "days": ReleasePurpose("daily_relative_mae", at_most={"daily_relative_mae": 1 - NEARER}),
+    # The errors decide which candidates are compared by the events that they show.
+    "events": ReleasePurpose("relative_mae", at_least={"skill": NEARER}),
+    "forecast": ReleasePurpose("forecast_error", at_least={"skill": NEARER}),
 }
-MEASURES = ("relative_mae", "mae", "skill", "pearson", "coverage", "hotspot_f1", "kendall_tau", "daily_relative_mae")
+MEASURES = (
+    *("relative_mae", "mae", "skill", "pearson", "coverage", "hotspot_f1", "kendall_tau", "daily_relative_mae"),
+    "forecast_error",
+)
 QUESTION = (
     "Which mechanism that keeps one person's contributions in {stretch} to {budget} has the smallest error on these "
     "data?"
 )
+ATTACKED = "How well does an adversary tell whether one of the people in most counts is in what a candidate releases?"
 SETTING = (
     "{n} candidates with the same guarantee, each at the whole budget, on the data of {file}. Choosing looks at the "
     "exact counts: the choice tells of them and is covered by no guarantee. Choose on data that are public, are not "
@@ -92,7 +112,11 @@ class Asked:
         How long a stretch of one person's contributions: a duration as in a configuration, ``window``, or ``day``: a
         calendar day in the time zone of the windows.
     epsilon, delta
-        Budget of the stretch; with δ Gaussian noise is tried too, with 0 only Laplace noise.
+        Budget of the stretch; with 0 for δ there is only Laplace noise.
+    each_noise
+        Whether Laplace and Gaussian noise are tried apart, in place of the one that has less (``noise: auto``).
+    advantage
+        Largest membership advantage of an adversary over the most exposed people; None: no one is attacked.
     purpose
         What the release is for, out of `PURPOSES`.
     at_least, at_most
@@ -114,17 +138,23 @@ class Asked:
     prefer: str | None = None
     n_seeds: int = 3
     n_grids: int = 3
+    each_noise: bool = False
+    advantage: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon < np.inf:
             raise ParameterError("--epsilon", self.epsilon, "a number above 0")
         if not 0 <= self.delta < 1:
             raise ParameterError("--delta", self.delta, "at least 0 and below 1")
+        if self.advantage is not None and not 0 < self.advantage <= 1:
+            raise ParameterError("--advantage", self.advantage, "above 0 and at most 1")
         for name, value in (("--seeds", self.n_seeds), ("--grids", self.n_grids)):
             if value < 1:
                 raise ParameterError(name, value, "at least 1")
         if self.purpose not in PURPOSES:
             raise ParameterError("--for", self.purpose, f"one of {', '.join(PURPOSES)}")
+        if self.purpose == "events" and self.prefer is not None:
+            raise ParameterError("--prefer", self.prefer, "left out with --for events, which ranks by the events shown")
         limits = (("--at-least", self.at_least), ("--at-most", self.at_most))
         for option, names in (*limits, ("--prefer", (self.preferred,))):
             for name in names:
@@ -150,18 +180,28 @@ class Asked:
         return tuple(dict.fromkeys((*self.limits["at_least"], *self.limits["at_most"], self.preferred)))
 
 
-def candidates(w: int | None, asked: Asked, bounds: Iterable[int] = ()) -> dict[str, dict[str, Any]]:
+def candidates(
+    w: int | None, asked: Asked, bounds: Iterable[int] = (), configured: dict[str, Any] | None = None
+) -> dict[str, dict[str, Any]]:
     """Changes of the configuration for every candidate that keeps the budget, by name.
 
-    Every mechanism of counts with such a budget, with Laplace and, where δ is above 0, Gaussian noise: as it was
-    published, and followed by `filter` where the noise of its windows is independent.
+    Every mechanism of counts with such a budget: as it was published, and followed by `filter` where the noise of its
+    windows is independent. Where noise can be chosen, it is the one that has less, or each.
 
     `w`: protected are any ``w`` successive windows; None: a budget period. ``bounds``: numbers of a person's
-    memberships in a period that are tried beside no such bound.
+    memberships in a period that are tried beside no such bound. ``configured``: a filter with parameters, tried
+    beside the one without.
     """
-    noises: dict[str, dict[str, Any]] = {"Laplace": {"epsilon": asked.epsilon, "noise": "discrete_laplace"}}
+    budget: dict[str, Any] = {"epsilon": asked.epsilon}
+    noises: dict[str, dict[str, Any]] = {"Laplace": budget | {"noise": "discrete_laplace"}}
     if asked.delta:
-        noises["Gaussian"] = {"epsilon": asked.epsilon, "delta": asked.delta, "noise": "discrete_gaussian"}
+        budget["delta"] = asked.delta
+        noises["Gaussian"] = budget | {"noise": "discrete_gaussian"}
+    steps: dict[str | None, dict[str, Any]] = {name: {"type": name} for name in ("kalman", "filter")}
+    filters = ["filter"]
+    if configured:
+        steps[CONFIGURED] = configured
+        filters.append(CONFIGURED)
     by_title: dict[str, dict[str, Any]] = {}
     for name in MECHANISMS.names():
         kind = MECHANISMS.get(name)
@@ -171,20 +211,64 @@ def candidates(w: int | None, asked: Asked, bounds: Iterable[int] = ()) -> dict[
             continue
         is_independent = examples_of(kind)[0].guarantee.independent
         stretch = {"w": w} if w is not None else {}
-        for noise, budget in noises.items():
-            if budget["noise"] not in (declared["noise"].choices or ()):
-                continue
-            step = {"type": name} | stretch | budget
+        choices = declared["noise"].choices or ()
+        is_chosen = AUTO in choices and not asked.each_noise
+        offered = {None: budget} if is_chosen else {k: v for k, v in noises.items() if v["noise"] in choices}
+        for noise, of_noise in offered.items():
+            step = {"type": name} | stretch | of_noise
             for n in (None, *(bounds if w is None else ())):
                 # Of a bounded period no further bound on its windows makes the noise any smaller.
                 bound = {} if n is None else {"bounding.max_per_period": n, "bounding.max_cells": None}
-                forms = [PUBLISHED_WITH.get(name, ({}, None)), *([({}, "filter")] if is_independent else [])]
+                forms = [PUBLISHED_WITH.get(name, ({}, None)), *(({}, one) for one in filters if is_independent)]
                 for parameters, after in forms:
                     title = ", ".join(
                         filter(None, (name, noise, f"n = {n}" if n else None, *parameters.values(), after))
                     )
-                    by_title[title] = bound | {"mechanism": [step | parameters, *([{"type": after}] if after else [])]}
+                    by_title[title] = bound | {"mechanism": [step | parameters, *([steps[after]] if after else [])]}
     return by_title
+
+
+def attack_on(experiment: Sweep, path: str | Path, most: float) -> Sweep:
+    """The attack on what candidates release before any post-processing, once for those that have that in common.
+
+    Who sees the noisy counts themselves can tell at least as much as who sees what was made of them.
+    """
+    variants: dict[str, dict[str, Any]] = {}
+    for title, changes in experiment.written["variants"].items():
+        variants.setdefault(noisy(title, changes), changes | {"mechanism": changes["mechanism"][:1]})
+    document = experiment.written | {
+        "name": f"{experiment.config.name}-advantage",
+        "question": ATTACKED,
+        "measures": [ADVANTAGE],
+        "attack": GAME,
+        "choose": {"at_most": {ADVANTAGE: most}},
+    }
+    return with_variants(document, path, variants)
+
+
+def noisy(title: str, changes: dict[str, Any]) -> str:
+    """Name of a candidate without the step after its mechanism, which is the last word of its title."""
+    return title.rpartition(", ")[0] if len(changes["mechanism"]) > 1 else title
+
+
+def attack_seconds(attack: Sweep) -> float:
+    """Time that an attack takes on one processor, about."""
+    grid, game = make_plan(attack.trials[0].config).grid, attack.config.played
+    assert game is not None
+    n_values = game.samples * (game.targets or 1) * game.periods(grid.n_windows)[0][1] * grid.n_cells
+    return len(attack.trials) * n_values / VALUES_A_SECOND
+
+
+def event_size(experiment: Sweep) -> int:
+    """People of an injected event: `EVENT` standard deviations of the least noise that is in every window alike."""
+    least = np.inf
+    for config in {trial.values["variant"]: trial.config for trial in experiment.trials}.values():
+        if isinstance(config.mechanism[0], PeriodUniform | WEventUniform):
+            plan = make_plan(replace(config, accountants=()))
+            step, windows = plan.steps[0], plan.grid.windows(1, plan.chain.unit_windows)
+            assert isinstance(step, BudgetSchedule)
+            least = min(least, step.deviation(plan.chain.coarse(plan.facts()), windows))
+    return max(1, round(EVENT * least))
 
 
 def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, int]:
@@ -250,37 +334,38 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, chan
         option, value = ("--for", asked.purpose) if asked_for_days else ("measures", daily[0])
         raise ParameterError(option, value, no_days)
     usual = (name for name in MEASURES if not (no_days and measure(name).daily))
-    measures = list(dict.fromkeys((*usual, *asked.measures)))
     set_first = {"landmarks": None, "budget_period": "1d" if w is None else None} | changes
     if config.bounding.max_per_period is not None:
         set_first["bounding.max_per_period"] = None
-
-    def of(variants: dict[str, dict[str, Any]]) -> Sweep:
-        """The experiment over some variants."""
-        budget = f"ε = {asked.epsilon:g}" + (f" (δ = {asked.delta:g})" if asked.delta else "")
-        stretch = "a calendar day" if w is None else f"any {w} successive windows"
-        document = {
-            "name": f"choose-{config.name}",
-            "question": QUESTION.format(stretch=stretch, budget=budget),
-            "setting": SETTING.format(n=len(variants), file=Path(path).name),
-            "base": plain(root),
-            "set": set_first,
-            "variants": variants,
-            "seeds": asked.n_seeds,
-            "measures": measures,
-            "choose": asked.limits | {"prefer": asked.preferred},
-        }
-        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
-        return loads_experiment(text, str(path), Path(path).parent)
-
-    experiment = of(candidates(w, asked))
+    budget = f"ε = {asked.epsilon:g}" + (f" (δ = {asked.delta:g})" if asked.delta else "")
+    stretch = "a calendar day" if w is None else f"any {w} successive windows"
+    document = {
+        "name": f"choose-{config.name}",
+        "question": QUESTION.format(stretch=stretch, budget=budget),
+        "base": plain(root),
+        "set": set_first,
+        "seeds": asked.n_seeds,
+        "measures": list(dict.fromkeys((*usual, *asked.measures))),
+        "choose": asked.limits | {"prefer": asked.preferred},
+    }
+    steps = document["base"]["mechanism"]
+    filters = [step for step in (steps if isinstance(steps, list) else [steps]) if step["type"] == "filter"]
+    configured = next((step for step in filters if len(step) > 1), None)
+    experiment = with_variants(document, path, candidates(w, asked, (), configured))
     if w is None:
         first = experiment.trials[0].config
         plan = make_plan(replace(first, accountants=(), bounding=replace(first.bounding, max_cells=None)))
         step = PeriodUniform(epsilon=asked.epsilon, delta=asked.delta or None)
         bounds = suggested_bounds(plan, plan.grid.n_windows, step) if plan.grid.calendar.n_windows else {}
-        experiment = of(candidates(w, asked, sorted(set(bounds.values()))))
+        experiment = with_variants(document, path, candidates(w, asked, sorted(set(bounds.values())), configured))
     return experiment
+
+
+def with_variants(document: dict[str, Any], path: str | Path, variants: dict[str, Any]) -> Sweep:
+    """The experiment of a document with these variants, whose files are looked for from a configuration's folder."""
+    setting = SETTING.format(n=len(variants), file=Path(path).name)
+    text = yaml.safe_dump(document | {"setting": setting, "variants": variants}, sort_keys=False, allow_unicode=True)
+    return loads_experiment(text, str(path), Path(path).parent)
 
 
 def n_windows(config: RunConfig, protect: str) -> int:
@@ -311,6 +396,9 @@ class Choice:
     choice: dict[str, Any]  # that of the experiment's manifest: limits, best, what binds, the nearest candidate
     tried: tuple[str, ...]  # the grids that were tried, in order
     failed: int  # trials that failed
+    # releases that were attacked on the last grid: ``variant``, ``mean``, ``low``, ``high``, and whether they were
+    # ``refused``; none without a limit on the advantage
+    attacked: tuple[dict[str, Any], ...] = ()
 
     @property
     def report(self) -> Path:
@@ -324,7 +412,7 @@ def choose(
     folder: str | Path | None = None,
     overrides: Iterable[str] = (),
     n_jobs: int = 1,
-    begun: Callable[[str, Sweep], None] = lambda grid, experiment: None,
+    begun: Callable[[str, int], None] = lambda what, n_trials: None,
     listener: Callable[[int, int, int], None] = lambda done, failed, n_read: None,
 ) -> Choice:
     """Rank all candidates on the data of a configuration, and write the best as a configuration.
@@ -341,7 +429,7 @@ def choose(
     n_jobs
         Processes at a time.
     begun, listener
-        Called before each grid, and after every step.
+        Called before each experiment with what it is and its trials, and after every step.
 
     Raises
     ------
@@ -355,33 +443,100 @@ def choose(
     (target / "best.yaml").unlink(missing_ok=True)
     tried: list[str] = []
     for changes in grids(config, asked.n_grids):
-        experiment = experiment_of(path, overrides, asked, changes)
         grid = "x".join(map(str, changes.values())) or "as configured"
         tried.append(grid)
-        begun(grid, experiment)
         grid_folder = _grid_folder(target, len(tried))
-        outcome = run_experiment(experiment, grid_folder, n_jobs, listener)
-        if outcome.manifest.get("choice", {}).get("best"):
-            (target / "best.yaml").write_bytes((grid_folder / "best.yaml").read_bytes())
-            break
-    return _chosen(outcome, target, tuple(tried), asked)
+        every = experiment_of(path, overrides, asked, changes)
+        experiment: Sweep | None = every
+        attacked: tuple[dict[str, Any], ...] = ()
+        failed = 0
+        if asked.advantage is not None:
+            attack = attack_on(every, path, asked.advantage)
+            begun(
+                f"grid {grid}, attack on {GAME['targets']} people: {_about(attack_seconds(attack))}", len(attack.trials)
+            )
+            found = run_experiment(attack, target / f"{grid_folder.name}-advantage", n_jobs, listener)
+            failed = len(found.manifest["failed"])
+            attacked = _attacked(attack, found.folder)
+            experiment = _without(every, path, {one["variant"] for one in attacked if one["refused"]})
+        outcome = None
+        if experiment is not None:
+            if asked.purpose == "events":
+                experiment = _with_events(experiment, path)
+            begun(f"grid {grid}", len(experiment.trials))
+            outcome = run_experiment(experiment, grid_folder, n_jobs, listener)
+            if asked.purpose == "events" and (best := outcome.manifest.get("choice", {}).get("best")):
+                outcome = run_experiment(_by_events(experiment, best, path), grid_folder, n_jobs)
+            failed += len(outcome.manifest["failed"])
+            if outcome.manifest.get("choice", {}).get("best"):
+                (target / "best.yaml").write_bytes((grid_folder / "best.yaml").read_bytes())
+                break
+    ranking, choice = _ranked(outcome, asked)
+    written = {"grids": tried, "choice": choice, "failed": failed, "attacked": attacked, "asked": asdict(asked)}
+    (target / "choice.json").write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return Choice(target, ranking, choice, tuple(tried), failed, attacked)
 
 
 def _grid_folder(folder: Path, number: int) -> Path:
     return folder / f"grid-{number}"
 
 
-def _chosen(outcome: ExperimentResult, target: Path, tried: tuple[str, ...], asked: Asked) -> Choice:
+def _about(seconds: float) -> str:
+    return (
+        f"about {max(1, round(seconds))} s of one processor"
+        if seconds < 100
+        else f"about {seconds / 60:.0f} minutes of one processor"
+    )
+
+
+def _attacked(attack: Sweep, folder: Path) -> tuple[dict[str, Any], ...]:
+    """Every release that was attacked with its figure, and whether that or a failed trial refuses it."""
+    path = folder / "frontier.parquet"
+    table = pl.read_parquet(path) if path.is_file() else pl.DataFrame({"variant": []})
+    rows = {row["variant"]: row for row in table.iter_rows(named=True)}
+    names = dict.fromkeys(trial.values["variant"] for trial in attack.trials)
+    return tuple(
+        {"variant": name}
+        | {side: rows.get(name, {}).get(f"{side} {ADVANTAGE}") for side in ("mean", "low", "high")}
+        | {"refused": not rows.get(name, {}).get("allowed", False)}
+        for name in names
+    )
+
+
+def _without(experiment: Sweep, path: str | Path, refused: Collection[str]) -> Sweep | None:
+    """The experiment without the candidates whose noisy counts are refused; None where it has no others."""
+    variants = experiment.written["variants"]
+    kept = {title: changes for title, changes in variants.items() if noisy(title, changes) not in refused}
+    return with_variants(experiment.written, path, kept) if kept else None
+
+
+def _with_events(experiment: Sweep, path: str | Path) -> Sweep:
+    """The experiment with the measures of injected events too."""
+    events = [f"event_{figure}_{event_size(experiment)}" for figure in ("recall", "alarms", "error")]
+    written = experiment.written
+    return with_variants(written | {"measures": [*written["measures"], *events]}, path, written["variants"])
+
+
+def _by_events(experiment: Sweep, best: dict[str, Any], path: str | Path) -> Sweep:
+    """The same trials, of which those with an error as small as the best one's are ranked by the events they show."""
+    written, limits = experiment.written, experiment.written["choose"]
+    most = AS_NEAR * (best["intervals"]["relative_mae"][1] or best["means"]["relative_mae"])
+    at_most = {"relative_mae": min(most, limits["at_most"].get("relative_mae", most))}
+    recall = next(name for name in written["measures"] if name.startswith("event_recall_"))
+    choose = limits | {"at_most": limits["at_most"] | at_most, "prefer": recall}
+    return with_variants(written | {"choose": choose}, path, written["variants"])
+
+
+def _ranked(outcome: ExperimentResult | None, asked: Asked) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """The candidates of an experiment, best first, and the choice of its manifest; without one, of no candidates."""
+    if outcome is None:
+        return pl.DataFrame(), {**asked.limits, "prefer": asked.preferred, "settings": 0, "best": None, "binding": None}
     choice = outcome.manifest.get("choice") or {}
     path = outcome.folder / "frontier.parquet"
     table = pl.read_parquet(path) if path.is_file() else pl.DataFrame()
     if len(table):
-        higher = Choose(
-            at_least=asked.limits["at_least"], at_most=asked.limits["at_most"], prefer=asked.preferred
-        ).is_higher_better(asked.preferred)
-        by = [pl.col("best"), pl.col("allowed"), pl.col(f"mean {asked.preferred}")]
-        table = table.sort(by, descending=[True, True, higher], nulls_last=True, maintain_order=True)
-    failed = len(outcome.manifest["failed"])
-    written = {"grids": list(tried), "choice": choice, "failed": failed, "asked": asdict(asked)}
-    (target / "choice.json").write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    return Choice(target, table, choice, tried, failed)
+        limits = Choose(**{name: choice[name] for name in ("at_least", "at_most", "prefer")})
+        by = [pl.col("best"), pl.col("allowed"), pl.col(f"mean {limits.preferred}")]
+        descending = [True, True, limits.is_higher_better(limits.preferred)]
+        table = table.sort(by, descending=descending, nulls_last=True, maintain_order=True)
+    return table, choice

@@ -29,6 +29,7 @@ from penstock.mechanisms.core.schedules import BudgetSchedule
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments.games.measures import (
+    ADVANTAGE,
     GAIN,
     RECOVERY,
     RECOVERY_FIGURES,
@@ -103,6 +104,10 @@ def _of_intervals(name: str, trial: Trial) -> float:
     """A figure of the stated 95 % intervals; NaN where none is stated."""
     figures = interval_coverage(_counted(trial).truth, trial.released, trial.deviations)
     return figures.get(name, math.nan)
+
+
+def _of_events(figure: str, size: int, trial: Trial) -> float:
+    return float(getattr(_counted(trial).with_events(size), figure))
 
 
 def _share(action: str, trial: Trial) -> float:
@@ -182,6 +187,7 @@ MEASURES: dict[str, TrialMeasure] = {
     )
 }
 
+_EVENT = re.compile(r"event_(recall|alarms|error)_([1-9]\d{0,6})")
 _SPENT_IN = re.compile(r"epsilon_in_([1-9]\d{0,6})")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -193,8 +199,9 @@ def measure(text: str) -> TrialMeasure:
     ----------
     text
         A metric, or ``guess_`` and a metric; a name out of `MEASURES`; ``epsilon_in_24``: the most spent in any 24
-        successive windows; ``accountant/name``: the figure of the whole run, else that of its last window, of several
-        subjects the largest;
+        successive windows; ``event_recall_200`` (``alarms``, ``error``): injected events of 200 people that are shown
+        (with an alarm; their error); ``accountant/name``: the figure of the whole run, else that of its last window, of
+        several subjects the largest;
         ``accountant/name/max`` (or min, mean): over all windows and subjects; ``attack/lira/auc``: an attack on
         membership, or ``attack/recovery/accuracy`` on trajectories (`attacks.measures`);
         ``module:function``: a function of a `Trial`.
@@ -220,13 +227,19 @@ def measure(text: str) -> TrialMeasure:
         return _of_metric(text, _utility_of_guess, metric)
     if spent_in := _SPENT_IN.fullmatch(text):
         return TrialMeasure(text, partial(_epsilon_in, int(spent_in[1])), "nats", higher_is_better=False)
+    if of_events := _EVENT.fullmatch(text):
+        figure, size = of_events[1], int(of_events[2])
+        compute, is_error = partial(_of_events, figure, size), figure == "error"
+        return TrialMeasure(text, compute, higher_is_better=not is_error, limits=None if is_error else SHARE)
     if text.startswith("attack/"):
         attack, figure = attack_and_figure(text)
         if attack == RECOVERY:
             unit, safer = RECOVERY_FIGURES[figure], {"baseline": None, "distance": True}.get(figure, False)
             limits = SHARE if figure in ("accuracy", "baseline") else None
             return TrialMeasure(text, partial(_recovered, figure), unit, higher_is_better=safer, limits=limits)
-        return TrialMeasure(text, partial(_attacked, attack, figure), "", higher_is_better=figure == GAIN, limits=SHARE)
+        limits = (-1.0, 1.0) if figure == ADVANTAGE else SHARE
+        compute = partial(_attacked, attack, figure)
+        return TrialMeasure(text, compute, higher_is_better=figure == GAIN, limits=limits)
     if "/" in text:
         return _account(text)
     if _FUNCTION.fullmatch(text):
@@ -234,7 +247,8 @@ def measure(text: str) -> TrialMeasure:
     names = (*metric_names(), *MEASURES)
     near = nearest(text, names)
     hint = f" (did you mean {near!r}?)" if near else ""
-    right = f"one of {', '.join(names)}; or epsilon_in_24, accountant/name, attack/name/figure or module:function{hint}"
+    other = "epsilon_in_24, event_recall_200, accountant/name, attack/name/figure or module:function"
+    right = f"one of {', '.join(names)}; or {other}{hint}"
     raise ParameterError("measures", text, right)
 
 

@@ -145,6 +145,40 @@ def _target_cells(plan: Plan) -> NDArray[np.int64]:
     )
 
 
+#: Counts of a trial for each event that is injected into a second run of it, so that events stay rare, and most events.
+COUNTS_AN_EVENT, MOST_EVENTS = 500, 100
+
+
+@dataclass(frozen=True)
+class EventFigures:
+    """Appearance of injected events in the window in which they are."""
+
+    recall: float  # share of events of which at least half is shown: nearer to the count with the event than without
+    alarms: float  # share of events whose value has an alarm
+    error: float  # median error of the value of such a window, as a share of its count
+
+
+def events_shown(plan: Plan, counts: TrialCounts, size: int) -> EventFigures:
+    """Release counts once more, with events of `size` people in one cell and window each.
+
+    Each is in a random cell and a window of its own, drawn by the seed of the run, after the first day (or third of a
+    shorter run), so that there is a usual count to differ from.
+    """
+    n_windows, n_cells = counts.truth.shape
+    first = min(plan.grid.calendar.per_day or 1, n_windows // 3)
+    n_events = min(max(1, counts.truth.size // COUNTS_AN_EVENT), MOST_EVENTS, n_windows - first)
+    rng = np.random.default_rng(plan.config.seed)
+    at = rng.choice(np.arange(first, n_windows), n_events, replace=False), rng.integers(0, n_cells, n_events)
+    with_events = counts.bounded.copy()
+    with_events[at] += size
+    releases = [one for batch in release(plan, with_events) for one in batch.releases]
+    values = np.stack([np.asarray(one.values, np.float64) for one in releases])[at]
+    alarms = [False if one.alarm is None else one.alarm[cell] for one, cell in ((releases[t], c) for t, c in zip(*at))]
+    true = counts.truth[at] + size
+    shown = values - counts.truth[at] >= size / 2
+    return EventFigures(float(shown.mean()), float(np.mean(alarms)), float(np.median(np.abs(values - true) / true)))
+
+
 @dataclass(frozen=True)
 class Trial:
     """A finished trial, from which its measures are computed."""
@@ -168,6 +202,8 @@ class Trial:
     #: Rows of every accountant by its name.
     accounts: Mapping[str, tuple[AccountRow, ...]]
     view: Literal["counts", "points"] = "counts"
+    #: Counts of everybody, or of the group, in all windows; None of traces.
+    counts: TrialCounts | None = None
     #: Size of the random group; None: everybody is counted.
     group_size: int | None = None
     #: The game that attacks on membership play.
@@ -187,6 +223,17 @@ class Trial:
     def attacked(self) -> Attacked:
         """Attacks on membership in what it releases."""
         return Attacked(self.plan, self.game)
+
+    @cached_property
+    def _events(self) -> dict[int, EventFigures]:
+        return {}
+
+    def with_events(self, size: int) -> EventFigures:
+        """Injected events of so many people in a second release of the same counts."""
+        assert self.counts is not None
+        if size not in self._events:
+            self._events[size] = events_shown(self.plan, self.counts, size)
+        return self._events[size]
 
     @cached_property
     def recovered(self) -> Recovery:
@@ -230,6 +277,7 @@ def run_trial(
         windows=windows,
         charges=tuple(one.charge for one in releases),
         accounts=_accounts(plan, batches, accountants),
+        counts=counts,
         group_size=group_size,
         game=game or Game(),
     )

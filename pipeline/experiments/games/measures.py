@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.online_attack import area_under_curve
-from penstock.evaluation.attacks.challenge import privacy_gain, true_positive_rate
+from penstock.evaluation.attacks.challenge import advantage, privacy_gain, true_positive_rate
 from penstock.evaluation.attacks.game import ATTACKS
 from penstock.evaluation.attacks.parameters import MAX_PEOPLE, Game
 from penstock.evaluation.attacks.recovery import Recovery, trajectory_recovery
@@ -26,10 +26,10 @@ from penstock.pipeline.experiments.games.membership import membership_game, targ
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.windows.calendar import DAY, wall_time
 
-#: Figures of an attack on membership: area under the curve, who is found at 1 % and at 0.1 % false alarms, and the
-#: share of the privacy loss of raw counts that the mechanism takes away.
-GAIN = "gain"
-FIGURES: dict[str, float | None] = {"auc": None, "tpr_1": 0.01, "tpr_01": 0.001, GAIN: None}
+#: Figures of an attack on membership: area under the curve, who is found at 1 % and at 0.1 % false alarms, the
+#: membership advantage, and the share of the privacy loss of raw counts that the mechanism takes away.
+GAIN, ADVANTAGE = "gain", "advantage"
+FIGURES: dict[str, float | None] = {"auc": None, "tpr_1": 0.01, "tpr_01": 0.001, ADVANTAGE: None, GAIN: None}
 #: The attack on everybody's trajectory, and its figures with their units.
 RECOVERY = "recovery"
 RECOVERY_FIGURES = {"accuracy": "", "baseline": "", "gain": "", "distance": "metres"}
@@ -143,16 +143,17 @@ class Attacked:
     def figure(self, attack: str, figure: str) -> float:
         """One figure of `FIGURES`; NaN where there are too few challenges for a rate.
 
-        The area and the gain are means over targets; a rate is one threshold's for the challenges of all targets
-        together.
+        The area and the gain are means over targets; a rate, and the advantage, is one threshold's for the challenges
+        of all targets together.
         """
         if figure == GAIN:
             gains = privacy_gain(self._areas(attack, released=False), self._areas(attack, released=True))
             return float(np.mean(gains))
-        at = FIGURES[figure]
-        if at is None:
+        if figure == "auc":
             return float(np.mean(self._areas(attack, released=True)))
         labels, scores = (np.concatenate(parts) for parts in zip(*self._scores(attack, released=True)))
+        if (at := FIGURES[figure]) is None:
+            return advantage(labels, scores)
         rate = true_positive_rate(labels, scores, at)
         return math.nan if rate is None else rate.rate
 

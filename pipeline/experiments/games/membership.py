@@ -21,7 +21,7 @@ from penstock.evaluation.attacks.defenses import Defense, mechanism_defense
 from penstock.evaluation.attacks.game import MembershipGame, in_threads
 from penstock.evaluation.attacks.parameters import Game
 from penstock.evaluation.attacks.summaries import summarize
-from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
+from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups, most_exposed
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.config.canonical import content_digest, digest, resolved
 from penstock.pipeline.config.plan import Plan, make_plan
@@ -213,12 +213,14 @@ def counts_plan(config: RunConfig) -> Plan:
 
 
 def targets_of(presence: Presence, game: Game, seed: int) -> list[int]:
-    """Draw the people to attack, a third of each mobility group."""
+    """Choose the people to attack."""
     n_people = len(presence.users)
     if n_people < len(MOBILITY_GROUPS):
         raise DataError(f"{n_people} seen in these windows; an attack needs at least {len(MOBILITY_GROUPS)} people")
     n_targets = min(game.settled(*presence.raw.shape).targets or 0, n_people)
-    return [int(target) for target in draw_targets(presence.raw, n_targets, seed)]
+    exposed = game.whom == "exposed"
+    chosen = most_exposed(presence.released, n_targets) if exposed else draw_targets(presence.raw, n_targets, seed)
+    return [int(target) for target in chosen]
 
 
 def membership_game(

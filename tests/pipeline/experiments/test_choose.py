@@ -19,18 +19,24 @@ from penstock.pipeline.cli.choose import summary
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import load
+from penstock.pipeline.counting.presence import read_memberships
 from penstock.pipeline.experiments.choose import (
+    GAME,
     PURPOSES,
     Asked,
     Choice,
+    attack_on,
     candidates,
     choose,
+    event_size,
     experiment_of,
     n_windows,
     suggested_bounds,
 )
 from penstock.pipeline.experiments.config import Choose
+from penstock.pipeline.experiments.measures import trial_record
 from penstock.pipeline.experiments.results import binding
+from penstock.pipeline.experiments.trial import EventFigures, TrialCounts, events_shown
 from tests.tools.experiment_cases import BASE, experiment_in
 
 
@@ -53,16 +59,32 @@ def test_every_candidate_keeps_the_asked_budget_for_any_24_hours(configuration):
     for trial in experiment.trials:
         step = trial.config.mechanism[0]
         assert (step.w, step.epsilon) == (24, 2.0)
-        assert (
-            step.guarantee.concentrated
-            == ("Gaussian" in trial.values["variant"])
-            == (getattr(step, "delta", None) is not None)
-        )
-    assert not any("Gaussian" in name for name in candidates(24, Asked(delta=0.0)))
+        # The noise that has less is taken, but where a mechanism has no choice.
+        noise = {"pegasus, Laplace": "discrete_laplace", "correlated, Gaussian": "discrete_gaussian"}
+        name = ", ".join(trial.values["variant"].split(", ")[:2])
+        assert step.noise == noise.get(name, "auto"), name
+        assert getattr(step, "delta", None) == (None if "Laplace" in name else 1e-6)
+    apart = candidates(24, Asked(each_noise=True))
+    assert {"w_event_ba, Laplace", "w_event_ba, Gaussian", "pegasus, Laplace, filter"} <= apart.keys()
+    assert not any("Gaussian" in name for name in candidates(24, Asked(delta=0.0, each_noise=True)))
+    assert {changes["mechanism"][0].get("delta") for changes in candidates(24, Asked(delta=0.0)).values()} == {None}
+
+
+def test_a_filter_with_parameters_is_tried_beside_the_usual_one(configuration):
+    change = "mechanism=[{type: w_event_uniform, epsilon: 1, w: 24}, {type: filter, slots: 8}]"
+    experiment = experiment_of(configuration, (change,), Asked(n_seeds=1), {})
+    found = {trial.values["variant"]: trial.config.mechanism[1:] for trial in experiment.trials}
+    slots = {name: [step.slots for step in steps] for name, steps in found.items() if "w_event_uniform" in name}
+    assert slots == {
+        "w_event_uniform": [],
+        "w_event_uniform, filter": [24],
+        "w_event_uniform, filter as configured": [8],
+    }
 
 
 def test_a_calendar_day_is_protected_by_other_mechanisms_and_by_bounds_on_a_persons_day(configuration):
-    experiment = experiment_of(configuration, (), Asked(protect="day", epsilon=2.0, n_seeds=1), {})
+    asked = Asked(protect="day", epsilon=2.0, n_seeds=1, each_noise=True)
+    experiment = experiment_of(configuration, (), asked, {})
     found = {trial.values["variant"]: trial.config for trial in experiment.trials}
     assert {"fast, Laplace, kalman", "period_uniform, Gaussian", "period_uniform, Gaussian, filter"} <= found.keys()
     for name, config in found.items():
@@ -166,7 +188,8 @@ def test_zeros_are_never_chosen_without_a_word(tmp_path):
     assert Asked().limits["at_least"]["skill"] > 0
     table = pl.DataFrame({"variant": ["a", "b"], "mean relative_mae": [1.0, 2.0], "allowed": [True, True]})
     choice = {"binding": None, "best": {"values": {"variant": "a"}, "means": {}, "intervals": {}}}
-    asked = Asked(at_most={"mae": 9.0})
+    choice |= {"at_least": {}, "at_most": {"mae": 9.0}, "settings": 2}
+    asked = Asked()
     said = summary(Choice(tmp_path, table, choice, ("as configured",), 0), asked)
     assert "limits    mae ≤ 9, of the whole interval over seeds" in said
     assert any(line.startswith("CAUTION   the best is no nearer to the counts than zeros are") for line in said)
@@ -210,7 +233,10 @@ def test_what_a_release_is_for_decides_what_ranks_and_which_limit_holds(configur
 def test_daily_totals_are_chosen_for_where_windows_add_up_to_days(configuration, capsys):
     short = "source.until=2024-01-01T20:00:00Z"
     assert main(["choose", str(configuration), "--for", "day"]) == WRONG_USE
-    assert "--for: 'day' is not allowed; it must be one of windows, places, days" in capsys.readouterr().err
+    assert (
+        "--for: 'day' is not allowed; it must be one of windows, places, days, events, forecast"
+        in capsys.readouterr().err
+    )
     assert main(["choose", str(configuration), "--for", "days", "--set", short]) == WRONG_USE
     assert main(["choose", str(configuration), "--at-most", "daily_mae=3", "--set", short]) == WRONG_USE
     said = capsys.readouterr().err
@@ -220,3 +246,86 @@ def test_daily_totals_are_chosen_for_where_windows_add_up_to_days(configuration,
     # For the other purposes totals are not measured there.
     measured = [experiment_of(configuration, (change,), Asked(), {}).config.measures for change in (short, "seed=1")]
     assert [name for name in measured[1] if name not in measured[0]] == ["daily_relative_mae"]
+
+
+CITY = [
+    *("--set", "source.n_users=60", "--set", "bounding.max_cells=2", "--seeds", "1", "--jobs", "1", "--grids", "1"),
+]
+
+
+def test_what_lets_an_adversary_tell_the_most_exposed_people_apart_is_refused_before_it_is_tried(
+    configuration, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setitem(GAME, "samples", 120)
+    monkeypatch.setitem(GAME, "targets", 3)
+    few = ["choose", str(configuration), *CITY, "--protect", "window", "--delta", "0", "--out", str(tmp_path)]
+    assert main([*few, "--epsilon", "8", "--advantage", "0.5"]) == DONE
+    told = capsys.readouterr()
+    assert re.search(r"attack on 3 people: about \d+ s of one processor: \d+ trials", told.err)
+    written = json.loads((tmp_path / "choice.json").read_text())
+    refused = {one["variant"] for one in written["attacked"] if one["refused"]}
+    assert (
+        {"w_event_uniform", "w_event_sample"}
+        <= refused
+        == {one["variant"] for one in written["attacked"] if one["mean"] > 0.5}
+    )
+    tried = pl.read_parquet(tmp_path / "grid-1" / "frontier.parquet")["variant"].to_list()
+    assert tried
+    assert not {name.removesuffix(", filter").removesuffix(", kalman") for name in tried} & refused
+    assert told.out.count("  refused\n") == len(refused)
+    # One attack for all that share a release: the filter makes nothing more of it.
+    names = [one["variant"] for one in written["attacked"]]
+    assert len(names) == len(set(names))
+    assert not any("filter" in name for name in names)
+    none = {"at_least": {}, "at_most": {}, "settings": 0, "best": None, "binding": None}
+    said = summary(Choice(tmp_path, pl.DataFrame(), none, ("as configured",), 0), Asked(advantage=0.5))
+    assert any(line.startswith("best      none: every candidate is refused") for line in said)
+
+
+def test_a_release_of_less_budget_gives_an_adversary_less_advantage(configuration):
+    def advantage(epsilon: float) -> float:
+        asked = Asked(protect="window", epsilon=epsilon, delta=0.0, n_seeds=1)
+        changes = ("source.n_users=60", "bounding.max_cells=2")
+        attack = attack_on(experiment_of(configuration, changes, asked, {}), configuration, 0.5)
+        trial = next(trial for trial in attack.trials if trial.values["variant"] == "w_event_uniform")
+        game = replace(attack.config.played, samples=200, targets=3)
+        people = read_memberships(make_plan(trial.config), 24)
+        record = trial_record(trial.config, people, ["attack/lira/advantage"], game=game)
+        return record["measures"][0]["value"]
+
+    assert advantage(20.0) > 0.8
+    assert abs(advantage(0.02)) < 0.3
+
+
+def test_a_choice_for_events_takes_of_what_is_as_near_the_one_that_shows_most_events(configuration, tmp_path, capsys):
+    asked = ["--for", "events", "--protect", "window", "--epsilon", "1", "--out", str(tmp_path)]
+    assert main(["choose", str(configuration), *CITY, *asked]) == DONE
+    told = capsys.readouterr().out
+    table = pl.read_parquet(tmp_path / "grid-1" / "frontier.parquet")
+    [recall] = [name for name in table.columns if name.startswith("mean event_recall_")]
+    least = table.sort("mean relative_mae").row(0, named=True)
+    assert (table.filter("allowed")["mean relative_mae"] <= 1.1 * least["mean relative_mae"] + 1e-9).all()
+    best = table.filter("best").row(0, named=True)
+    assert best[recall] == table.filter("allowed")[recall].max()
+    assert f"best      {best['variant']}: " in told
+    # Eight standard deviations of the noise of one membership at ε = 1, which is √2 with Laplace noise.
+    config = experiment_of(configuration, ("bounding.max_cells=1",), Asked(protect="window", n_seeds=1), {})
+    assert event_size(config) == round(8 * np.sqrt(1 / (2 * np.sinh(0.5) ** 2)))
+    assert main(["choose", str(configuration), *asked, "--prefer", "mae"]) == WRONG_USE
+
+
+def test_events_are_shown_as_far_as_the_release_follows_them(configuration):
+    def shown(mechanism: str, size: int) -> EventFigures:
+        changes = [f"mechanism={mechanism}", "space.rows=10", "space.columns=10", "source.until=2024-01-05T00:00:00Z"]
+        steady = np.full((96, 100), 100)
+        return events_shown(make_plan(load(configuration, changes)), TrialCounts(steady, steady), size)
+
+    assert shown("{type: raw}", 5) == EventFigures(recall=1.0, alarms=0.0, error=0.0)
+    # Of a schedule that publishes nothing after the first window no event is seen.
+    assert shown("{type: w_event_sample, epsilon: 100, w: 96}", 50).recall == 0.0
+    smoothed = "[{type: w_event_uniform, epsilon: 2.4, w: 24}, {type: filter}]"
+    small, large = shown(smoothed, 15), shown(smoothed, 300)
+    assert small.recall < 0.5
+    assert large.recall == 1.0
+    assert small.alarms < 0.1 < 0.9 < large.alarms
+    assert large.error < 0.1
