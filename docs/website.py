@@ -14,6 +14,7 @@ PATTERNS = (
     "docs/**/*.md",
     "docs/**/*.svg",
     "docs/**/*.csv",
+    "docs/**/*.bib",
     "reproductions/**/*.md",
     "reproductions/**/*.svg",
     "reproductions/**/*.csv",
