@@ -35,7 +35,7 @@ _SECONDS = (300_000_000, 5_000_000_000)  # 1979 to 2128
 _UNIX = ("unix_s", "unix_ms", "unix_us", "unix_ns")
 _DAYS = (
     *("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%m-%d-%Y", "%Y.%m.%d", "%Y%m%d"),
-    *("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%Y年%m月%d日", "%d %b %Y", "%b %d, %Y"),
+    *("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%Y年%m月%d日", "%d %b %Y", "%b %d, %Y", "%b %d %Y"),
 )
 _CLOCKS = ("%H:%M:%S", "%H:%M", "%I:%M:%S %p", "%I:%M %p", "%H:%M:%S.%f", "%H.%M", "%Hh%M", "%H时%M分")
 _WHOLE = (
@@ -72,6 +72,7 @@ _WORDS = {
         " passeggero viaggiatore reiziger persoon пассажир راكب شخص 乘客 乗客 旅客",
         "customer member subscriber client abonne kunde cliente klant abonado assinante клиент абонент عميل 会员 客户"
         " 顧客 会員",
+        "msisdn imsi uid",
         "card carte karte tarjeta cartao tessera kaart карт بطاقة 卡号 卡 カード",
         "device phone imei appareil gerat geraet dispositivo apparaat устройство جهاز 设备 手机 端末",
         "cab taxi vehicle bike velo fahrrad fahrzeug vehiculo veiculo veicolo",
@@ -85,6 +86,9 @@ _WORDS = {
         "cell",
     ),
 }
+#: Name of a column that says of what kind people are, or how many, and values that are a position in one.
+_KIND = re.compile(r"type|kind|class|categ|segment|vendor|provider|operator|casual|count|number of|s$", re.IGNORECASE)
+_POSITION = r"-?\d+\.\d+[,; ]\s*-?\d+\.\d+"
 #: Encodings of text that is not UTF-8; of those that read it the one counts in which most columns have known names.
 _ENCODINGS = ("cp1252", "gb18030", "shift_jis", "big5", "cp1251", "cp1256", "koi8-r")
 
@@ -133,7 +137,7 @@ class Table:
         if not lines:
             raise DataError(f"{path}: has no rows to look at")
         if lines[0].lstrip()[:1] in "{[":
-            raise DataError(f"{path}: looks like JSON; a draft is made of CSV and Parquet files")
+            raise DataError(f"{path}: looks like JSON; a draft is made of CSV and Parquet files: convert it")
         separator = max(",;\t|", key=lambda one: (min(_count(line, one) for line in lines[:20]), lines[0].count(one)))
         if separator not in lines[0]:
             raise DataError(f"{path}: the first line has no comma, semicolon, tab or bar; {OTHERS}")
@@ -274,16 +278,38 @@ def _numbers(column: pl.Series) -> pl.Series:
 
 
 def time_format(column: pl.Series, zone: str, formats: Sequence[str] = _WHOLE) -> str | None:
-    """Return the format that most values of a column have, if any has nearly all; a time of day for ``iso``, too."""
+    """Return the format that most values of a column have, if any has nearly all; a time of day for ``iso``, too.
+
+    Where day and month could be either it is the one by which the values are closer together.
+    """
     values = column.drop_nulls().unique(maintain_order=True)
     if len(values) > _VALUES:
         values = values.gather_every(-(-len(values) // _VALUES))
     if share(values.str.contains(r"\d\D*\d")) < _MOST:
         return None
     likely = [name for name in formats if _fit(values.head(_FEW), name, zone) >= _LIKELY]
-    fits = {name: _fit(values, name, zone) for name in likely}
+    fits = {name: (_fit(values, name, zone), -_spread(values, name, zone)) for name in likely}
     best = max(fits, key=lambda name: fits[name], default=None)
-    return best if best is not None and fits[best] >= _MOST else None
+    return best if best is not None and fits[best][0] >= _MOST else None
+
+
+def _spread(values: pl.Series, name: str, zone: str) -> int:
+    """Return the days from the first to the last time where day and month could be either; else 0."""
+    if not exchanged(name):
+        return 0
+    times = TimeFormat(name, zone).milliseconds(values).drop_nulls().to_list() or [0]
+    return int(max(times) - min(times)) // 86_400_000
+
+
+def exchanged(form: str) -> str | None:
+    """Return a format with day and month the other way round, where people write both.
+
+    >>> exchanged("%d/%m/%Y %H:%M"), exchanged("%d.%m.%Y %H:%M")
+    ('%m/%d/%Y %H:%M', None)
+    """
+    if form[:5] not in ("%d/%m", "%m/%d", "%d-%m", "%m-%d"):
+        return None
+    return form[3:5] + form[2] + form[:2] + form[5:]
 
 
 def _fit(values: pl.Series, name: str, zone: str) -> float:
@@ -412,6 +438,9 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
     else:
         _choose("time", named("time", left), [], names, checks, "")
         checks["time"] = "no column holds times that can be read: write it, and time_format (--time, --time-format)"
+        if named("time", clocks):
+            names["date"] = FIXME
+            checks["time"] = f"{names['time']} holds times of day, and no column holds the day: write it (--date)"
     return whole.get(names["time"], "iso")
 
 
@@ -451,7 +480,8 @@ def _user(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: d
     """Choose the column that says who, or none."""
     others = [name for name in left if name != names.get("place") and name not in named("place", left)]
     by_name = named("user", others)
-    people = [name for name in by_name if not _is_kind(frame[name])] or by_name
+    people = [name for name in by_name if not _is_kind(frame[name])]
+    people = people or [name for name in by_name if not _KIND.search(name)]
     n_rows = len(frame)
     repeating = [
         name
@@ -478,22 +508,23 @@ def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: 
         for name in left
         if share(_numbers(frame[name]).is_not_null()) < _MOST and 1 < frame[name].n_unique() <= max(2, len(frame) / 2)
     ]
+    positions = [name for name in left if share(frame[name].str.contains(_POSITION)) >= _MOST]
+    left, text = ([name for name in columns if name not in positions] for columns in (left, text))
     _choose("place", named("place", left), text, names, checks, "it is text that repeats")
-    name = names["place"]
+    if names["place"] != FIXME:
+        return
     far = [one for one in left if share(_numbers(frame[one]).abs() > 10_000) >= _MOST]
-    if name == FIXME:
-        checks["place"] = (
-            "no column holds latitude and longitude, or names a place: write it (--latitude, --longitude, --place)"
-        )
-        if len(far) > 1:
-            checks["place"] += (
-                f"; {far[0]} and {far[1]} may be metres of a national grid: convert them to degrees (WGS 84)"
-            )
-    elif share(frame[name].str.contains(r"-?\d+\.\d+[,; ]\s*-?\d+\.\d+")) >= _MOST:
-        checks["place"] = "it holds two numbers a row, which look like a position: split them into two columns"
+    checks["place"] = (
+        "no column holds latitude and longitude, or names a place: write it (--latitude, --longitude, --place)"
+    )
+    if positions:
+        checks["place"] += f"; {positions[0]} holds positions: split it into columns of latitude and longitude"
+    elif len(far) > 1:
+        means = "degrees times ten million" if named("latitude", far[:1]) else "metres of a national grid"
+        checks["place"] += f"; {far[0]} and {far[1]} may be {means}: convert them to degrees (WGS 84)"
 
 
 def _is_kind(column: pl.Series) -> bool:
     """Return whether a column says what a person is, not who: a few values that take turns from row to row."""
     n_values, n_turns = column.n_unique(), int((column != column.shift()).sum())
-    return n_values <= KINDS and n_turns > 10 * n_values
+    return n_values <= KINDS and (n_turns if n_values > 1 else len(column)) > 10 * n_values

@@ -17,7 +17,18 @@ import polars as pl
 
 from penstock.mechanisms.core.concentrated import rho_of
 from penstock.mechanisms.core.plugin import DataError, ParameterError
-from penstock.pipeline.config.columns import CUT, FIXME, KINDS, Columns, Stated, Table, guess, is_parquet, share
+from penstock.pipeline.config.columns import (
+    CUT,
+    FIXME,
+    KINDS,
+    Columns,
+    Stated,
+    Table,
+    exchanged,
+    guess,
+    is_parquet,
+    share,
+)
 from penstock.pipeline.config.kinds import format_duration
 from penstock.pipeline.sources.base import SOURCES
 from penstock.pipeline.sources.csv import Csv
@@ -364,12 +375,12 @@ def _doubts(
         yield f"{user} is taken for a person: one person with two of them counts twice, two with one once"
     parts = {part: columns.names[part] for part in ("date", "time") if part in columns.names}
     times = join_date(table.frame.select(pl.col(name).alias(part) for part, name in parts.items()))["time"]
-    other = _exchanged(source.time_format)
+    other = exchanged(source.time_format)
     if other and share(TimeFormat(other).milliseconds(times).is_not_null()) >= _MOST:
         yield f"day and month cannot be told apart in these times: check time_format (or {other})"
     zoned = "%z" in source.time_format or source.time_format in _UNIX
     if source.time_format == "iso":
-        zoned = share(times.str.contains(r"(Z|:\S*[+-]\d\d(:?\d\d)?)$")) >= _MOST
+        zoned = share(times.str.contains(r"(Z|UTC|GMT|:\S*[+-]\d\d(:?\d\d)?)$")) >= _MOST
     if not zoned:
         yield f"times have no zone and are read as {source.time_zone}: --time-zone says another"
     n_rows = len(events) + rejects.total()
@@ -380,17 +391,6 @@ def _doubts(
         more = ", …" if len(rejects) > 3 else ""
         where = f" ({by_file}{more}): {LEAVE_OUT}" if _are_many(source.path) else ""
         yield f"{rejects.total():,} of {n_rows:,} rows cannot be read, and will be rejected{where}"
-
-
-def _exchanged(form: str) -> str | None:
-    """Return a format with day and month the other way round, where people write both.
-
-    >>> _exchanged("%d/%m/%Y %H:%M"), _exchanged("%d.%m.%Y %H:%M")
-    ('%m/%d/%Y %H:%M', None)
-    """
-    if form[:5] not in ("%d/%m", "%m/%d", "%d-%m", "%m-%d"):
-        return None
-    return form[3:5] + form[2] + form[:2] + form[5:]
 
 
 def _are_many(path: str) -> bool:

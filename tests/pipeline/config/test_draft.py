@@ -92,6 +92,29 @@ def test_formats_of_times(tmp_path, times, form):
     assert config.space.cells == ("a", "b", "elsewhere")
 
 
+@pytest.mark.parametrize(
+    ("header", "people"),
+    [("bike,usertype", "bike"), ("passenger_count,member_casual", ""), ("bike,VendorID", "bike")],
+)
+def test_what_kind_people_are_is_not_who_they_are(tmp_path, header, people):
+    lines = [f"{i % 40},{i * 7 % 3},2024-05-{1 + i % 2:02d} {i % 24:02d}:30:00Z,stop {i % 5}" for i in range(200)]
+    if not people:
+        lines = [line.partition(",")[2].replace(",", f",{i % 2},", 1) for i, line in enumerate(lines)]
+    found = draft(written(tmp_path, [f"{header},time,stop", *lines]))
+    assert loads(found.text).source.columns["user"] == people
+
+
+def test_days_that_could_be_months_are_read_as_those_that_are_close_together(tmp_path):
+    lines = [f"u{i % 7},0{5 + i % 3}/06/2024 0{1 + i % 9}:10 AM,stop {i % 5}" for i in range(60)]
+    found = draft(written(tmp_path, ["card,time,stop", *lines]))
+    assert loads(found.text).source.time_format == "%d/%m/%Y %I:%M %p"
+    other = draft(
+        written(tmp_path, ["card,time,stop", *(line[:3] + line[6:9] + line[3:6] + line[9:] for line in lines)])
+    )
+    assert loads(other.text).source.time_format == "%m/%d/%Y %I:%M %p"
+    assert any("day and month cannot be told apart" in note for note in found.notes)
+
+
 def test_a_file_without_a_header_is_told_by_its_values(tmp_path):
     lines = [f"{i % 3}\t2010-10-{1 + i % 9:02d}T00:21:28Z\t-97.{100 + i}\t30.{200 + i}\t{400 + i}" for i in range(20)]
     found = draft(written(tmp_path, lines))
@@ -129,6 +152,9 @@ def test_what_is_no_table_is_said(tmp_path, lines, expected):
         (["user,lat,lon", "ann,47.1,8.1"], "no column holds times that can be read: write it, and time_format"),
         (["user,time", "ann,2024-01-01T00:00:00Z"], "no column holds latitude and longitude, or names a place"),
         (["user,time,east,north", "ann,2024-01-01T00:00:00Z,2600000,1200000"], "east and north may be metres"),
+        (["user,time,latE7,lngE7", "ann,2024-01-01T00:00:00Z,471000000,81000000"], "degrees times ten million"),
+        (["user,time,geom", "ann,2024-01-01T00:00:00Z,POINT(8.54 47.37)"], "geom holds positions: split it"),
+        (["user,time,lat,lon", "ann,08:10:00,47.1,8.1"], "time holds times of day, and no column holds the day"),
     ],
 )
 def test_what_cannot_be_guessed_is_to_be_written(tmp_path, monkeypatch, capsys, lines, expected):
