@@ -111,14 +111,12 @@ def _sampled_gaussian(rate: float, multiplier: float) -> NDArray[np.float64]:
 
 @cache
 def _laplace(multiplier: float) -> NDArray[np.float64]:
+    """Mironov 2017, proposition 6."""
     if multiplier == 0:
         return np.full(len(ORDERS), np.inf)
-    from dp_accounting.dp_event import LaplaceDpEvent
-    from dp_accounting.rdp import RdpAccountant
-
-    accountant = RdpAccountant(orders=list(ORDERS))
-    accountant.compose(LaplaceDpEvent(multiplier))
-    return np.asarray(accountant.rdp, np.float64)
+    epsilon = 1 / multiplier
+    inner = (ORDERS - 1) * np.expm1(epsilon * (1 - 2 * ORDERS)) / (2 * ORDERS - 1)
+    return np.asarray(epsilon + np.log1p(inner) / (ORDERS - 1), np.float64)
 
 
 @cache
@@ -128,15 +126,20 @@ def _discrete_laplace(scale: float, shift: int) -> NDArray[np.float64]:
         return np.zeros(len(ORDERS))
     if scale == 0:
         return np.full(len(ORDERS), np.inf)
+    log_mass, loss = discrete_laplace_losses(scale, shift)
+    exponent = log_mass[None, :] + np.outer(ORDERS - 1, loss)
+    return np.asarray(np.logaddexp.reduce(exponent, axis=1) / (ORDERS - 1), np.float64)
+
+
+def discrete_laplace_losses(scale: float, shift: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Logarithms of the masses of all losses that discrete Laplace noise has for a shift, and the losses, falling."""
     rate = 1 / scale
     between = np.arange(1, shift)
     log_mass = -rate * np.concatenate([[0.0], between, [shift]])
     # Both tails are geometric; each holds P at 0 or at the shift times 1/(1 − e^−rate).
     log_mass += np.log(np.tanh(rate / 2))
     log_mass[[0, -1]] -= np.log(-np.expm1(-rate))
-    loss = rate * np.concatenate([[shift], shift - 2.0 * between, [-shift]])
-    exponent = log_mass[None, :] + np.outer(ORDERS - 1, loss)
-    return np.asarray(np.logaddexp.reduce(exponent, axis=1) / (ORDERS - 1), np.float64)
+    return log_mass, rate * np.concatenate([[shift], shift - 2.0 * between, [-shift]])
 
 
 @cache

@@ -6,14 +6,17 @@ import itertools
 
 import numpy as np
 import pytest
+from dp_accounting import GaussianDpEvent, LaplaceDpEvent, PoissonSampledDpEvent
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
 from scipy.optimize import brentq
 from scipy.stats import norm
 
 from penstock.accountants.composition import Composition
 from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, replaced
-from penstock.accountants.core.privacy_loss import MAX_DISTINCT, from_loss_distributions, remember
-from penstock.accountants.core.renyi import ORDERS, from_renyi, renyi
+from penstock.accountants.core.privacy_loss import FINEST, KINDS, MAX_DISTINCT, from_loss_distributions, remember
+from penstock.accountants.core.renyi import ORDERS, discrete_laplace_losses, from_renyi, renyi
 from penstock.mechanisms import get
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.concentrated import epsilon_of, epsilon_of_gaussian
@@ -105,13 +108,49 @@ def test_pld_is_at_most_renyi_is_at_most_pure(event, n):
     assert found["user_rho"] == pytest.approx(n * concentrated_rho((event,)))
 
 
-def test_a_long_run_is_composed_on_a_coarser_grid_and_only_overstated(monkeypatch):
-    charges = book([events.Additive("discrete_laplace", 1.0, 1.3)] * 300)
-    figures = []
-    for n_parts in (2_300_000, 23_000):
-        monkeypatch.setattr("penstock.accountants.core.privacy_loss.N_PARTS", n_parts)
-        figures.append(from_loss_distributions(*charges, DELTA))
-    assert figures[0] < figures[1] < figures[0] + 300 * 0.0101
+@pytest.mark.parametrize("n_parts", [500_000, 23_000])
+@pytest.mark.parametrize(("scale", "shift", "n"), [(1.3, 1, 300), (2.0, 1, 24), (2.0, 2, 1), (3.0, 4, 29)])
+@pytest.mark.parametrize("delta", [1e-3, 1e-6])
+def test_integer_losses_are_composed_as_on_their_lattice(monkeypatch, n_parts, scale, shift, n, delta):
+    monkeypatch.setattr("penstock.accountants.core.privacy_loss.N_PARTS", n_parts)
+    log_mass, losses = discrete_laplace_losses(scale, shift)
+    mass = np.array([1.0])
+    for _ in range(n):
+        mass = np.convolve(mass, np.exp(log_mass))
+    losses = n * losses[0] - 2 / scale * np.arange(len(mass))
+    (more,) = np.nonzero((np.cumsum(mass) > delta) & (losses > 0))
+    others = np.cumsum(mass * np.exp(-losses))
+    exact = max(np.log((np.cumsum(mass)[more] - delta) / others[more]))
+    figure = from_loss_distributions(*book([events.Additive("discrete_laplace", shift, scale)] * n), delta)
+    step = max(FINEST, n * shift / scale / n_parts)
+    assert exact - 1e-12 <= figure <= exact + 1e-6 + n * step**2
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [("laplace", 2.0, 5.0, 1.0, 30)],
+        [("laplace", 1.0, 14.0, 0.4, 28), ("gaussian", 2.0, 7.0, 1.0, 9)],
+        [("gaussian", 1.0, 3.0, 0.1, 60)],
+        [("laplace", 3.0, 8.0, 1.0, 7), ("gaussian", 2.0, 23.0, 0.03, 2), ("laplace", 1.0, 1.5, 1.0, 3)],
+    ],
+)
+@pytest.mark.parametrize("delta", [1e-6, 1e-3])
+def test_loss_distributions_are_those_of_the_library(rows, delta):
+    accountant, table = PLDAccountant(value_discretization_interval=1e-4), np.zeros((MAX_DISTINCT, 5))
+    for i, (family, sensitivity, scale, rate, n) in enumerate(rows):
+        event = {"laplace": LaplaceDpEvent, "gaussian": GaussianDpEvent}[family](scale / sensitivity)
+        accountant.compose(event if rate == 1 else PoissonSampledDpEvent(rate, event), n)
+        table[i] = KINDS.index(family), sensitivity, scale, rate, n
+    figure = from_loss_distributions(table, len(rows), delta)
+    assert figure == pytest.approx(accountant.get_epsilon(delta), rel=2e-6)
+
+
+@pytest.mark.parametrize("multiplier", [0.01, 0.3, 1.0, 7.0, 1e4])
+def test_the_curve_of_laplace_noise_is_that_of_the_library(multiplier):
+    accountant = RdpAccountant(orders=list(ORDERS))
+    accountant.compose(LaplaceDpEvent(multiplier))
+    assert renyi((events.Additive("laplace", 1.0, multiplier),)) == pytest.approx(accountant.rdp, rel=1e-12)
 
 
 @pytest.mark.parametrize(("sigma", "n"), [(0.8, 1), (3.0, 10), (12.0, 100)])
@@ -130,7 +169,7 @@ def test_discrete_gaussian_costs_what_gaussian_costs_and_has_no_distribution_fig
     same = figures([(events.Additive("gaussian", 1.0, 2.0),)] * 5)
     assert found["user_rho"] == same["user_rho"] == 5 / 8
     assert same["user_epsilon_rdp"] == epsilon_of_gaussian(5 / 8, DELTA)
-    assert same["user_epsilon_rdp"] == pytest.approx(same["user_epsilon_pld"], rel=1e-3)  # exactly, and by the library
+    assert same["user_epsilon_rdp"] == pytest.approx(same["user_epsilon_pld"], rel=1e-3)  # exactly, and on dots
     # At twice the amount the exact ε of discrete noise is above that by Rényi DP, which stays.
     assert epsilon_of(5 / 8, DELTA) <= found["user_epsilon_rdp"] < epsilon_of_gaussian(5 / 4, DELTA)
     assert "user_epsilon_pld" not in found
