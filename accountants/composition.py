@@ -72,7 +72,7 @@ class Composition(Accountant):
             raise ParameterError("w", self.w, "a whole number of windows")
 
     def start(self, facts: AccountingFacts) -> tuple[Mapping[str, Any], State]:
-        """Nothing released yet."""
+        """Return the empty state before the first release."""
         w = self.w or getattr(facts.mechanism, "w", None)
         stretches = {"event": 1} | ({"w_event": w} if w else {})
         longest = max(stretches.values())

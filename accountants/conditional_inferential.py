@@ -51,7 +51,7 @@ ADJACENCY = "two hypotheses `radius` metres apart at each secret point; the adve
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalInferential(TracePrior, Accountant):
-    """Say after each release what a trace tells about its secret points, when its points depend on each other.
+    """Account what a released trace tells about its secret points when its points depend on each other.
 
     Parameters
     ----------
@@ -103,14 +103,14 @@ class ConditionalInferential(TracePrior, Accountant):
 
     @classmethod
     def examples(cls) -> tuple[ConditionalInferential, ...]:
-        """One that looks back only, one with a promise."""
+        """Instances with and without a promise for later releases."""
         return (
             cls(length_scale=600.0, variance=1e6, radius=50.0),
             cls(length_scale=2.0, kernel="periodic", period=3600.0, variance=1e6, secrets="every_other", interval=60.0),
         )
 
     def start(self, facts: AccountingFacts) -> tuple[TraceLossState, State]:
-        """Nothing released; no bound is known for counts."""
+        """Return the empty state; no bound is known for counts."""
         mechanism = facts.mechanism
         sigma = getattr(mechanism, "deviation", None)
         is_bounded = mechanism is not None and mechanism.guarantee.on_points

@@ -86,7 +86,7 @@ def _tail(others: int, share: float, rate: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class CrowdBlending(Accountant):
-    """Say what crowd-blending promises, what sampling amplifies it to, and where there is no guarantee.
+    """Account crowd-blending, its amplification by sampling, and the lack of a guarantee elsewhere.
 
     Parameters
     ----------

@@ -201,7 +201,7 @@ class LandmarkBudget(Accountant):
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: Budget, state: State
     ) -> tuple[Rows, State]:
-        """Add one release to what its period has spent."""
+        """Add a release to the spending of its period."""
         cost, landmarks, other = self._spend(window, release.charge, model, state)
         over = int(state["period"]) not in (-1, window.period)
         rows = self.finish(model, state) if over else []

@@ -47,7 +47,7 @@ def transition_matrix(matrix: Any, name: str = "matrix") -> FloatArray:
 
 
 def checked_matrix(matrix: Any, name: str = "matrix") -> Any:
-    """As `transition_matrix`, but a sparse matrix stays sparse (CSR)."""
+    """Validate a transition matrix; a sparse one stays sparse (CSR)."""
     has_csr = is_sparse(matrix)
     if has_csr:
         from scipy import sparse  # takes longer than all that only reads a configuration

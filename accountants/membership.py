@@ -114,7 +114,7 @@ class Membership(Accountant):
 
     @property
     def training_windows(self) -> int | None:
-        """Those that are attacked, unless people are made up."""
+        """Number of attacked windows; None for synthetic people."""
         return None if self.people else self.windows
 
     def prepare(self, training: Training | None) -> Mapping[str, Any]:
@@ -142,12 +142,12 @@ class Membership(Accountant):
         return Training(trajectories=trajectories, users=users, n_cells=self.people.n)
 
     def shards(self, prepared: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, ...]:
-        """One target each: none depends on another."""
+        """Split into shards of one target each."""
         whole = prepared or self.prepare(None)
         return tuple({**whole, "groups": (groups,)} for groups in whole["groups"])
 
     def start(self, facts: AccountingFacts) -> tuple[GroupGame, State]:
-        """Nothing learned yet."""
+        """Return the untrained state."""
         if self.people is not None and self.people.n != facts.n_cells:
             raise ParameterError("people.n", self.people.n, f"{facts.n_cells}, the cells of the run")
         prepared = facts.training or self.prepare(None)
@@ -207,7 +207,7 @@ class Membership(Accountant):
         return rows
 
     def summary(self, model: GroupGame, state: State) -> dict[str, Any]:
-        """Area under the curve of each target so far, and what is less than was asked for."""
+        """Area under the curve of each target so far, with remarks on fewer targets or groups."""
         areas = {
             f"target {one.subject}": _area(one, part(f"{one.subject}.evidence", state)["sum"]) for one in model.groups
         }

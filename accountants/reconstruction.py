@@ -137,7 +137,7 @@ class Reconstruction(Accountant):
 
     @property
     def training_windows(self) -> int | None:
-        """As many as priors are learned from, or people are drawn from."""
+        """Number of windows to learn priors and draw targets from."""
         draws = isinstance(self.targets, int) or self.known < 1
         return self.prior.windows if self.prior.estimate or draws else None
 
@@ -173,7 +173,7 @@ class Reconstruction(Accountant):
         return tuple({"targets": part.watched, "known": part} for part in parts)
 
     def start(self, facts: AccountingFacts) -> tuple[tuple[TargetFilters, ReleaseForecast], State]:
-        """Nothing released yet."""
+        """Return the empty state before the first release."""
         known: KnownTargets = (facts.training or self.prepare(None))["known"]
         check_one_place(facts, known)
         filters = target_filters(known, self.horizon, self.tolerance)
@@ -189,7 +189,7 @@ class Reconstruction(Accountant):
         model: tuple[TargetFilters, ReleaseForecast],
         state: State,
     ) -> tuple[Rows, State]:
-        """Bound what the windows from this one on can tell, then take in what this one told."""
+        """Bound the leakage of the coming windows, then update by this release."""
         filters, forecast = model
         pure_epsilon(release.charge)  # refuses the unknown
         missing = [name for name in self.needs if name not in private]
@@ -208,7 +208,7 @@ class Reconstruction(Accountant):
         return rows, new | nested("forecast", forecast.after(release.window, before))
 
     def finish(self, model: tuple[TargetFilters, ReleaseForecast], state: State) -> Rows:
-        """Nothing comes after the last release: what is known of the last windows is final."""
+        """Finalise the last windows: no later release can change them."""
         return model[0].finish(self._writer(model[0].known), state)
 
     def summary(self, model: tuple[TargetFilters, ReleaseForecast], state: State) -> dict[str, Any]:

@@ -103,7 +103,7 @@ class Temporal(Accountant):
 
     @classmethod
     def examples(cls) -> tuple[Temporal, ...]:
-        """One adversary, and one with a class beside everybody."""
+        """Instances with one adversary and with an additional class."""
         strong, weak = (KnownCorrelation(laplacian=SmoothedIdentity(s=s)) for s in (0.01, 1.0))
         tourists = UserClass(name="tourists", correlation=weak)
         return (
@@ -113,7 +113,7 @@ class Temporal(Accountant):
 
     @property
     def known(self) -> tuple[tuple[str, KnownCorrelation], ...]:
-        """Every subject and what is known about it."""
+        """Subjects with the correlations known about them."""
         everybody = () if self.correlation is None else (("everybody", self.correlation),)
         return (*everybody, *((one.name, one.correlation) for one in self.classes))
 
@@ -124,7 +124,7 @@ class Temporal(Accountant):
 
     @property
     def training_windows(self) -> int | None:
-        """As many as the estimate asks for."""
+        """Number of windows that the estimate needs."""
         return self.correlation.windows if self.correlation else None
 
     def prepare(self, training: Training | None) -> Mapping[str, Any]:
@@ -189,7 +189,7 @@ class Temporal(Accountant):
         return rows, new
 
     def finish(self, model: tuple[TemporalLossTracker, ...], state: State) -> Rows:
-        """Nothing comes after the last release: all rows become final."""
+        """Finalise all open rows."""
         return [row for i, tracker in enumerate(model) for row in tracker.finish(part(f"{i}", state))]
 
     def summary(self, model: tuple[TemporalLossTracker, ...], state: State) -> dict[str, Any]:

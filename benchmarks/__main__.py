@@ -1,4 +1,4 @@
-"""All benchmarks in one table: ``python -m benchmarks [AREA ...]``.
+"""Run the benchmarks: ``python -m benchmarks [AREA ...]``.
 
 Figures are medians; peers run in turn with us. Targets that were missed go to ``docs/performance.md``,
 every figure to the table beside it.

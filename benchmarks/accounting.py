@@ -59,7 +59,7 @@ def sort_based(matrix: Array, alpha: float) -> float:
 
 
 def linear_program(matrix: Array, alpha: float, q: int, d: int) -> float:
-    """One pair of rows by HiGHS: largest q·y with d·y = 1 and all y within a factor exp(alpha)."""
+    """Solve one pair of rows by HiGHS: largest q·y with d·y = 1 and all y within a factor exp(alpha)."""
     n = len(matrix)
     box = np.vstack([np.c_[np.eye(n), np.full(n, -math.exp(alpha))], np.c_[-np.eye(n), np.ones(n)]])
     equal = np.append(matrix[d], 0.0)[None]

@@ -76,7 +76,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Glance:
-    """One look at a run.
+    """Snapshot of a run.
 
     Parameters
     ----------

@@ -109,7 +109,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One thing to measure.
+    """Benchmark case.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ class Benchmark:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of the table: a case beside one of its peers.
+    """Result of a case against one of its peers.
 
     Parameters
     ----------

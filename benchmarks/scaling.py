@@ -68,7 +68,7 @@ class State(list[bytes]):
     """State of a step as an engine keeps it: a bag, or one value."""
 
     def read(self) -> Any:
-        """All entries of a bag, or the value."""
+        """Read all entries of a bag, or the value."""
         return [*self] if self.is_bag else (self[-1] if self else None)
 
     def __init__(self, is_bag: bool = True) -> None:

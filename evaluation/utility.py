@@ -284,7 +284,7 @@ def pearson(truth: Array, released: Array) -> Array:
 
 
 def _standardised(series: Array) -> Array:
-    """Each column less its mean and divided by its norm; zero where it is constant, whatever the mean rounds to."""
+    """Centre columns and divide them by their norm; constant columns are zero."""
     varies = (series != series[0]).any(axis=0)
     largest = np.abs(series).max(axis=0)
     scaled = np.divide(series, largest, out=np.zeros_like(series), where=varies)

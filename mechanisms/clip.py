@@ -14,7 +14,7 @@ from penstock.mechanisms.core.plugin import ParameterError, parameter
 
 @dataclass(frozen=True, kw_only=True)
 class Clip(Postprocess):
-    """Show what is below a bound as the bound, what is above another as that one, and round if asked to.
+    """Clip values to bounds, and round them if asked to.
 
     Parameters
     ----------

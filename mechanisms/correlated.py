@@ -124,7 +124,7 @@ class Correlated(Mechanism):
         return float(self.promised * self.w * charged.l2_squared / moved.l2_squared)
 
     def start(self, facts: Facts) -> State:
-        """Nothing counted, nothing released; what a unit of noise does to later releases."""
+        """Return the empty state with the impulse response of the noise."""
         shape = (*facts.shape, self.band - 1, facts.n_cells)
         return {
             "max_cells": facts.constant(facts.sensitivity, np.int64),

@@ -101,7 +101,7 @@ class Filter(Postprocess):
     version: ClassVar[int] = 4
 
     def start(self, facts: Facts) -> State:
-        """Nothing seen yet."""
+        """Return the state before the first window."""
         n_slots, n_features = min(self.slots, facts.windows_per_day), len(PRIOR_WEIGHTS)
         shape, n_cells = facts.shape, facts.n_cells
         return {

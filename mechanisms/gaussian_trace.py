@@ -65,7 +65,7 @@ class GaussianTrace(Scheduled):
 
     @classmethod
     def examples(cls) -> tuple[GaussianTrace, ...]:
-        """One with a given σ; what a goal needs is not known without traces."""
+        """Instance with a given σ; a goal needs traces."""
         return (cls(sigma=100.0),)
 
     @property

@@ -53,7 +53,7 @@ class Kalman(Postprocess):
     version: ClassVar[int] = 2
 
     def start(self, facts: Facts) -> State:
-        """Nothing seen yet: no estimate, of infinite variance."""
+        """Return the state without an estimate: infinite variance."""
         shape = (*facts.shape, facts.n_cells)
         return {
             "estimate": np.zeros(shape),

@@ -49,5 +49,5 @@ class LandmarkSkip(LandmarkSchedule):
         return False
 
     def amount(self, window: Window, state: State) -> Any:
-        """Nothing at a landmark, ε elsewhere."""
+        """Return ε, and 0 at landmarks."""
         return np.where(window.landmark, 0.0, self.budget)

@@ -55,7 +55,7 @@ class PerturbSmall(Mechanism):
 
     @classmethod
     def examples(cls) -> tuple[PerturbSmall, ...]:
-        """One instance a noise family, with a threshold that many counts are below."""
+        """Instances of each noise family, with a threshold above many counts."""
         return tuple(cls(threshold=5_000, epsilon=1.0, noise=family) for family in families("counts", "epsilon"))
 
     @property

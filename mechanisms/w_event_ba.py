@@ -44,7 +44,7 @@ class WEventBa(DissimilaritySchedule):
     first: ClassVar[dict[str, Any]] = {"pause": 0, "saved": 0}  # no window to pause for, no share absorbed
 
     def amount(self, window: Window, state: State) -> Any:
-        """This window's share and those saved up, at most w of them; nothing during a pause."""
+        """Share of this window and those saved, at most w; 0 during a pause."""
         return np.where(state["pause"] > 0, 0.0, self.query_budget * self._shares(state))
 
     def record(self, window: Window, step: Step, after: State) -> State:

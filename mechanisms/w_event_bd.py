@@ -42,7 +42,7 @@ class WEventBd(DissimilaritySchedule):
     """
 
     def start(self, facts: Facts) -> State:
-        """Nothing spent in the last w windows."""
+        """Return the state with nothing spent."""
         return super().start(facts) | {"spent": np.zeros((*facts.shape, self.w))}
 
     def amount(self, window: Window, state: State) -> Any:

@@ -240,7 +240,7 @@ def _arranged(steps: Sequence[ChainStep]) -> Mechanism:
 
 
 def _step(given: Any, place: str) -> ChainStep:
-    """One step, by its name, as a configuration has it, or built already."""
+    """Build a step from a name, a section of a configuration or an instance."""
     from penstock.mechanisms.core.contract import ChainStep
 
     if isinstance(given, str):

@@ -17,7 +17,7 @@ from penstock.mechanisms.temporal_generalization import TemporalGeneralization
 
 @dataclass(frozen=True)
 class AccountRow:
-    """One figure of an accountant: one row of ``accounts.parquet``.
+    """Row of ``accounts.parquet``: one figure of an accountant.
 
     Parameters
     ----------

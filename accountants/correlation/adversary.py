@@ -251,7 +251,7 @@ class Learned:
 
     @classmethod
     def read(cls, path: str | Path) -> Learned:
-        """Read what `write` wrote; raises `DataError` for anything else."""
+        """Read a file of `write`; raises `DataError` for anything else."""
         source = Path(path)
         try:
             if source.suffix == ".json":

@@ -93,7 +93,7 @@ def _largest_total(epsilon: float, horizon: int, before: LeakageFunction, after:
 
 
 def _constant_leak(epsilon: float, horizon: int, leakage: LeakageFunction) -> Array:
-    """As `leaked` for one epsilon throughout, stopping where the loss has converged."""
+    """Leakage for a constant epsilon, iterated until it converges."""
     values, incoming = [0.0], leakage(epsilon)
     while len(values) < horizon and incoming > values[-1]:
         values.append(incoming)

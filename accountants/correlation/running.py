@@ -381,7 +381,7 @@ class TemporalLossTracker:
         return rows, new
 
     def finish(self, state: State) -> Rows:
-        """Close what is still open, and give the figures of the whole run."""
+        """Close open rows and return the figures of the run."""
         losses = self.running.finish(part(STREAM, state))
         rows = self._revised(losses, state["windows"], range(len(state["windows"])), force_final=True)
         total, _ = self._largest(state)
@@ -447,7 +447,7 @@ class TemporalLossTracker:
 
 
 def _largest_window(largest: Any, losses: LossRows, windows: Any, n_rows: int) -> Any:
-    """Largest total loss among what was closed before and the first rows, and its window."""
+    """Largest total loss so far and its window."""
     if n_rows == 0:
         return largest
     at = int(losses.total[:n_rows].argmax())

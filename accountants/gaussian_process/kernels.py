@@ -136,7 +136,7 @@ def _positive_definite(matrix: Array, n_points: int) -> Array:
 
 
 def singletons(n_points: int) -> list[Indices]:
-    """Every point as a secret of its own.
+    """Secrets of single points.
 
     >>> singletons(2)
     [array([0]), array([1])]

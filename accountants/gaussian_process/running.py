@@ -251,7 +251,7 @@ class TraceLossState:
     is_bounded: bool = True
 
     def start(self) -> State:
-        """Nothing released."""
+        """Return the empty state."""
         return start_trace(N_SCALES if self.is_class else 1) | {"broken": np.asarray(False)}
 
     def after(self, state: State, time: float, sigma: float) -> State:

@@ -94,7 +94,7 @@ def predict(targets: TargetPriors, state: State) -> FloatArray:
 
 
 def realised_risk(targets: TargetPriors, state: State, tolerance: int) -> dict[str, FloatArray]:
-    """Bound what any adversary can now get right about the last T locations, given the releases made.
+    """Bound any adversary's success on the last T locations, given the releases.
 
     Returns ``high`` (n_targets,): bound on the posterior success of any guess, the smallest of Markov's inequality and
     the posterior's genie ball. ``low``: the exact posterior success of guessing each window's most probable location.
@@ -299,7 +299,7 @@ class TargetBlock:
 
 @dataclass(frozen=True, eq=False)
 class WindowInput:
-    """One window: its horizon, the reading of its release, the cells it showed and the cells of the targets."""
+    """Input of one window: horizon, reading of the release, published cells and cells of the targets."""
 
     # `likely`: (n_targets, n_locations) ln Pr(reading given each place) for adversaries who do not know the whole crowd
 
@@ -325,14 +325,14 @@ class TargetFilters:
         return range(self.known.first + 1, self.known.first + self.known.n_targets + 1)
 
     def start(self) -> State:
-        """Nothing released yet."""
+        """Return the empty state before the first release."""
         state: State = {"window": np.asarray(0), "visits": np.zeros(self.known.n_targets)}
         for number, block in enumerate(self.blocks):
             state |= nested(f"{number}", block.start())
         return state
 
     def charge(self, writer: RowWriter, step: WindowInput, state: State) -> tuple[Rows, State]:
-        """Bound what the windows from this one on can tell, then take in what this one told."""
+        """Bound the leakage of the coming windows, then update by this release."""
         window = step.window
         rows: Rows = [] if state["window"] else writer.gaps(self.subjects, self.gaps)
         visits = state["visits"] + np.append(step.active, False)[step.cells]

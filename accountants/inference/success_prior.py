@@ -146,7 +146,7 @@ def log_genie(initial: FloatArray, kernel: Kernel, n_steps: int, tolerance: int)
 
 
 def genie_step(kernel: Kernel, values: FloatArray) -> FloatArray:
-    """One window back in the genie's equation; values (tolerance + 1, n_to) grow with the misses left."""
+    """Step the genie's recursion back by one window; values have shape (tolerance + 1, n_to)."""
     fewer = np.concatenate([np.zeros((1, values.shape[1])), values[:-1]])
     return kernel.expected(fewer) + kernel.best_next(values - fewer)
 

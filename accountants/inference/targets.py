@@ -296,11 +296,11 @@ class TargetPriors:
         return len(self.locations)
 
     def forward(self, rows: FloatArray) -> FloatArray:
-        """One window on: rows (n_targets, k, n_places) times each target's transition matrix."""
+        """Propagate rows (n_targets, k, n_places) by each target's transition matrix."""
         return np.asarray(rows @ self.transition)
 
     def expected(self, rows: FloatArray) -> FloatArray:
-        """One window back: Σ over x' of P[x, x'] rows[x']."""
+        """Return the expectation Σ over x' of P[x, x'] rows[x']."""
         return np.asarray(rows @ self._transposed)
 
     def best_next(self, rows: FloatArray) -> FloatArray:

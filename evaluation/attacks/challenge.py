@@ -161,7 +161,7 @@ def cell_statistics(released: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def standardize_in_place(features: NDArray[np.float64], n_train: int) -> None:
-    """Give the first `n_train` samples mean 0 and deviation 1 in every feature, and shift and scale all alike.
+    """Standardise all samples in place by the first `n_train`.
 
     Features that do not vary among them become 0 everywhere.
 

@@ -61,7 +61,7 @@ def released_features(
 
 
 def flat(released: NDArray[Any]) -> NDArray[Any]:
-    """One row (n_windows·n_cells,) for each sample.
+    """Flatten each sample to a row (n_windows·n_cells,).
 
     >>> flat(np.ones((4, 3, 2))).shape
     (4, 6)
@@ -163,7 +163,7 @@ def _copies(chain: Chain) -> bool:
 
 
 class _PooledNoise(Noise):
-    """One stream for all replicas, each of which draws its own part of it."""
+    """Noise stream shared by all replicas, each drawing its own part."""
 
     def permutation(self, n: int) -> NDArray[np.int64]:
         """Draw a random order for every sample."""

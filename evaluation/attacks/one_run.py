@@ -1,4 +1,4 @@
-"""Bounds from below on what one person loses, from guesses about people who were planted by the toss of a coin.
+"""Lower bounds on a person's loss, from guesses about randomly planted people.
 
 Many *canaries* are planted in what is released, each present by a coin of its own. An adversary who knows all but the
 coins guesses them from the releases. What a mechanism claims bounds how often a guess can be right; more right guesses
@@ -69,7 +69,7 @@ class Guesses:
 
 @dataclass(frozen=True)
 class LowerBound:
-    """Lower bound on the multiple of what is claimed that is lost."""
+    """Lower bound on the loss as a multiple of the claim."""
 
     factor: float  # above 1 the claims are refuted at ``confidence``; 0 where the guesses show nothing
     claim: float  # the largest claim, in ε or ρ

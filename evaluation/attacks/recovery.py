@@ -1,4 +1,4 @@
-"""Trajectory recovery: counts of everybody, window by window, are taken apart into the trajectories of single people.
+"""Trajectory recovery: decompose aggregate counts into the trajectories of single people.
 
 People keep to what they did before. The adversary continues every trajectory by an assignment of least cost of the
 window's counts to trajectories: at night the cost is the distance from where a trajectory is, by day from where it
@@ -243,7 +243,7 @@ def trajectory_recovery(
     day: int | None = None,
     seed: int = 0,
 ) -> Recovery:
-    """Recover trajectories from what was released of people's counts, and compare them with the true ones.
+    """Recover trajectories from released counts, and compare them with the true ones.
 
     `presence` (n_people, n_windows, n_cells): whether a person is in a cell during a window, before anything was
     bounded. The adversary knows n_people, and takes the totals of the release for how many are present

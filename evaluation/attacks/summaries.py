@@ -119,7 +119,7 @@ def found_rarely_wrong(groups: Mapping[str, Any]) -> list[str]:
 
 
 def near_chance(groups: Mapping[str, Any]) -> list[str]:
-    """A line on the gain where the attack on the release is hardly told from guessing.
+    """Remark on a gain that is close to chance.
 
     >>> area = {"mean": 0.504, "low": 0.47, "high": 0.54}
     >>> near_chance({"everybody": {"raw": {"mean": 0.7, "low": 0.6, "high": 0.8}, "released": area}})

@@ -29,7 +29,7 @@ def mobility_groups(binary: NDArray[Any]) -> NDArray[np.intp]:
 
 
 def draw_targets(binary: NDArray[Any], n_targets: int, seed: int) -> NDArray[np.intp]:
-    """Random targets, a third of each mobility group; what three do not divide goes to the less mobile ones.
+    """Draw random targets, a third of each mobility group; the remainder from the less mobile.
 
     `binary` (n_users, n_windows, n_cells): whether a user was in a cell during a window.
 

@@ -35,7 +35,7 @@ def checked_binary(binary: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def inverse_scale(deviations: NDArray[np.float64]) -> NDArray[np.float64]:
-    """1/deviation, and 0 for what never varies: no component of the training samples points there."""
+    """Inverse standard deviations; 0 for constant features."""
     return np.divide(1.0, deviations, out=np.zeros_like(deviations), where=deviations > 0)
 
 

@@ -1,4 +1,4 @@
-"""Mechanisms that wait for a block of windows and release it as one: what they remember meanwhile."""
+"""Mechanisms that buffer a block of windows and release it as one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def seen(window: Window, row: int, state: State) -> State:
 def release_windows(
     state: State, row: int, values: NDArray[Any], charge: tuple[Event, ...], **common: Any
 ) -> list[Release]:
-    """One release for each window seen, available when the last of them was over; the first carries the charge."""
+    """Release every window of the block, available at its end; the first carries the charge."""
     # `row` is the place of the first window seen in its block, `values` (..., n_windows, n_cells) has one row for each,
     # `charge` is that of the whole block, and `common` are further fields of every release.
     first, last, end = (int(np.max(state[name])) for name in ("block_first", "block_last", "block_end"))
@@ -100,7 +100,7 @@ class BlockMechanism(Mechanism):
 
     @abstractmethod
     def empty(self, facts: Facts) -> State:
-        """Return what `gather` adds to, before the first window of a block."""
+        """Empty accumulator for `gather`."""
 
     @abstractmethod
     def gather(self, row: int, n_windows: int, counts: NDArray[Any], state: State) -> State:
@@ -112,14 +112,14 @@ class BlockMechanism(Mechanism):
 
     @abstractmethod
     def block_charge(self, n_windows: int, state: State) -> tuple[Event, ...]:
-        """Return what a block of ``n_windows`` costs."""
+        """Charge of a block of ``n_windows``."""
 
     def blocks(self, rows: NDArray[Any]) -> list[NDArray[Any]]:
-        """All windows of a run, shape (n_windows, …), block by block; the last one may be shorter."""
+        """Yield the windows of a run, shape (n_windows, …), block by block; the last may be shorter."""
         return [rows[first : first + self.length] for first in range(0, len(rows), self.length)]
 
     def start(self, facts: Facts) -> State:
-        """Nothing seen yet."""
+        """Return the state before the first window."""
         length = np.full(facts.shape, facts.n_windows or 0, np.int64)
         return {"n_windows": length} | waiting(facts, self.length) | self.empty(facts)
 
@@ -168,7 +168,7 @@ class CountsOfBlock(BlockMechanism):
 
     @abstractmethod
     def generalize(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Return what is shown for the counts of a block, both of shape (..., n_windows, n_cells)."""
+        """Generalise the counts of a block, shape (..., n_windows, n_cells)."""
 
     def empty(self, facts: Facts) -> State:
         """Room for a block of counts."""

@@ -1,4 +1,4 @@
-"""Several steps as one mechanism: coarsen and sample what is counted, release once, then only post-process."""
+"""Chains of steps as one mechanism: coarsen, sample, release once, post-process."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Chain(Mechanism):
         return state
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Release what the reading step has ready, in every cell and window that it stands for."""
+        """Expand the releases of the reading step to every cell and window they stand for."""
         # `counts` hold the coarse count in every cell of its group, and in every window of a longer one. All sensors
         # are active where people are generalized.
         if self.temporal:
@@ -268,7 +268,7 @@ def _divided(release: Release, parts: Any) -> Release:
 
 
 def misplaced(steps: Sequence[ChainStep]) -> Iterator[tuple[int, str]]:
-    """Positions of steps that make no sense where they stand, each with what would be right."""
+    """Misplaced steps of a chain, each with the right position."""
     reader: Mechanism | None = None
     stage = -1
     for position, step in enumerate(steps):
@@ -304,7 +304,7 @@ def misplaced(steps: Sequence[ChainStep]) -> Iterator[tuple[int, str]]:
 
 
 def _cannot_weigh(reader: Mechanism | None, before: Sequence[ChainStep]) -> str | None:
-    """Return what would be right for a step that weighs noisy counts, where their noise is not known to it."""
+    """Advice for a step that needs to know the noise of the step before."""
     if reader is None:
         return "after a mechanism that adds noise to counts, such as discrete_laplace"
     if before[-1] is not reader:

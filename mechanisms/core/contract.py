@@ -307,7 +307,7 @@ class ChainStep(Checked, ABC):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return what is promised with these parameters; the base: nothing."""
+        """Guarantee of these parameters; none in the base class."""
         return Guarantee()
 
 
@@ -321,7 +321,7 @@ class Mechanism(ChainStep):
 
     @property
     def unit(self) -> Unit:
-        """Return what the guarantee protects together."""
+        """Unit of the guarantee."""
         return self.guarantee.unit
 
     def start(self, facts: Facts) -> State:

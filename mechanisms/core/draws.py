@@ -119,7 +119,7 @@ class Noise:
 
 
 def _scales(name: str, scale: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """One scale for all as shape (1,), or one for each cell."""
+    """Return scales as shape (1,) or one for each cell."""
     array = np.asarray(scale, dtype=np.float64)
     if not ((array >= 0) & (array < np.inf)).all():
         raise ParameterError(name, scale, "finite and not negative")

@@ -1,4 +1,4 @@
-"""Privacy events: what a release did to its input, said neutrally; accountants put the price on it.
+"""Privacy events: mechanism-independent descriptions of a release, priced by accountants.
 
 The family is closed. An event states the mechanism's noise and the sensitivity to *adding or removing* one unit; it
 does not state an ε, because accountants compare different neighbours. An L2 sensitivity holds for contributions that
@@ -118,7 +118,7 @@ class Exact(Event):
 
 @dataclass(frozen=True)
 class Nothing(Event):
-    """Nothing that depends on data was observed."""
+    """Event of an output that does not depend on data."""
 
 
 #: Events that cost nothing of their own.

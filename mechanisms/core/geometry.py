@@ -25,7 +25,7 @@ _STEP, _N_NODES, _LARGEST_RATIO = 0.25, 49, 1e3
 
 
 def corners_of(cell: Mapping[str, Any]) -> Points:
-    """All corners of a cell on a map, or its one point: shape (n, 2), longitude and latitude; none without a place.
+    """Corners of a cell, or its point: shape (n, 2), longitude and latitude; empty without a place.
 
     >>> corners_of({"polygons": [[[[0, 0], [1, 0], [0, 1], [0, 0]]]]}).shape, corners_of({"cell": "a"}).shape
     ((4, 2), (0, 2))

@@ -229,7 +229,7 @@ def check_inputs(counts: NDArray[Any], state: Mapping[str, NDArray[Any]], n_repl
 
 
 def _canonical(value: Any) -> NDArray[Any]:
-    """The array as it is hashed: equal integers of any width agree; text and datetimes keep their own bytes."""
+    """Canonical array for hashing: integers of any width agree; text and datetimes keep their bytes."""
     array = np.asarray(value)
     if array.dtype in _CANONICAL:
         return array

@@ -1,4 +1,4 @@
-"""Families of additive noise: what a scale costs, what it adds, and how large it is."""
+"""Families of additive noise: their cost, sampling and size at a scale."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class NoiseFamily:
-    """One law of noise.
+    """Family of additive noise.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class NoiseFamily:
         return events.Additive(self.priced_as, *(x if getattr(x, "ndim", 0) else float(x) for x in (moved, scale)))
 
     def spent(self, amount: Any) -> events.Event:
-        """Privacy event of a step that costs an amount of the budget, whatever noise that was."""
+        """Privacy event of a step that spends an amount of the budget."""
         return events.ConcentratedDP(amount) if self.is_concentrated else events.PureDP(amount)
 
     @property

@@ -1,4 +1,4 @@
-"""What releases show of single counts: methods that a mechanism may have, and what holds where it has none.
+"""Optional methods of mechanisms on their likelihood, with the defaults of those without them.
 
 Likelihoods and the conformance suite ask; the release loop does not, so that they are no part of the contract.
 """
@@ -26,7 +26,7 @@ class Measured(NamedTuple):
 
 
 def measured(mechanism: Mechanism, facts: Facts) -> Measured:
-    """Return what a mechanism adds noise to in a run of ``facts.n_windows``: the counts, unless it says so.
+    """Noise-free quantities that a mechanism adds noise to; by default the counts.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def measured(mechanism: Mechanism, facts: Facts) -> Measured:
 
 
 def without_noise(mechanism: Mechanism, counts: NDArray[Any]) -> NDArray[Any]:
-    """Return what would be published without noise, (n_windows, n_cells) in and out: the counts, unless it says so.
+    """Release without noise, (n_windows, n_cells) in and out; by default the counts.
 
     Examples
     --------

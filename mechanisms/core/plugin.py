@@ -297,7 +297,7 @@ T = TypeVar("T")
 
 
 class PluginError(PenstockError):
-    """The file of a plug-in cannot be used: the message has file, line, and what would be right."""
+    """Plug-in file that cannot be used; the message has file, line and cure."""
 
 
 class Registry(Generic[T]):
@@ -359,7 +359,7 @@ class Registry(Generic[T]):
         return self._checked(module, class_name(name))
 
     def _checked(self, module: ModuleType, name: str) -> type[T]:
-        """Return the class that a module holds; `PluginError` with its line unless it is what the registry needs."""
+        """Return the plug-in class of a module; `PluginError` with its line if it does not fit the registry."""
         plugin = getattr(module, name, None)
         if not isinstance(plugin, type):
             raise PluginError(f"{module.__file__}:1: the file must hold a {self.kind}, the class {name}")
@@ -387,7 +387,7 @@ OUTSIDE: set[str] = set()
 
 
 def load(module: str) -> ModuleType:
-    """Import the file of a plug-in; `PluginError` with its line for whatever that raises."""
+    """Import the file of a plug-in; any error becomes a `PluginError` with its line."""
     spec = importlib.util.find_spec(module)
     if spec and spec.origin and not Path(spec.origin).is_relative_to(Path(__file__).parents[2]):
         OUTSIDE.add(spec.origin)

@@ -80,7 +80,7 @@ def in_order(matrix: Array, columns: Array) -> Array:
 
 
 def millionths(values: Any) -> Array:
-    """Values to a millionth: what was worked out with other functions than these, and goes into a release or a state.
+    """Round to a millionth values computed by other functions before they enter a release or a state.
 
     Values that differ by 10⁻¹³ from one processor to another are then the same but for one in ten million.
 

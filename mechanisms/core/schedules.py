@@ -201,7 +201,7 @@ class Scheduled(Mechanism):
         return self.family.on == "points"
 
     def start(self, facts: Facts) -> State:
-        """Nothing released yet."""
+        """Return the empty state before the first release."""
         state: State = {
             "max_cells": facts.constant(min(facts.max_cells, facts.n_cells), np.int64),
             "last": np.zeros((*facts.shape, facts.n_cells)),
@@ -503,7 +503,7 @@ class BudgetSchedule(Scheduled):
 
     @classmethod
     def examples(cls) -> tuple[Mechanism, ...]:
-        """One instance for every noise family of counts, and one with a budget in (ε, δ)."""
+        """Instances with every noise family of counts, and with a budget in (ε, δ)."""
         pure = [one for one in typical(cls, epsilon=1.0) if not one.on_points]
         offered = parameters_of(cls)["noise"].choices or ()
         gaussian = [

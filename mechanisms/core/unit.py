@@ -20,7 +20,7 @@ LENGTH_KINDS = ("stretch", "block")
 
 @dataclass(frozen=True)
 class Unit:
-    """Everything of one person that a guarantee protects together.
+    """Unit of privacy: everything of one person that a guarantee protects together.
 
     Parameters
     ----------

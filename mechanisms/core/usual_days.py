@@ -30,7 +30,7 @@ class Noisy(NamedTuple):
 
 
 def start(facts: Facts, n_slots: int) -> State:
-    """Nothing seen yet."""
+    """Return the state before the first window."""
     shape, n_cells, n_rows = facts.shape, facts.n_cells, len(DAY_TYPES) * n_slots
     n_patterns = 1 + min(PATTERNS, n_rows)
     return {

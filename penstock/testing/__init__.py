@@ -38,7 +38,7 @@ if not __debug__:
 
 @dataclass(frozen=True)
 class Case:
-    """One check of one instance of a mechanism; a call raises `AssertionError` where the promise is broken."""
+    """Check of one instance of a mechanism; calling it raises `AssertionError` if the promise is broken."""
 
     name: str
     subject: Subject

@@ -200,7 +200,7 @@ def a_retry_draws_the_same_noise(subject: Subject) -> None:
 
 
 def a_changed_count_draws_independent_noise(subject: Subject) -> None:
-    """One count more, and all noise of the window is another."""
+    """Check that another count draws independent noise."""
     facts, n_cells = facts_for(6, 2000, landmarks=(2, 4)), 2000
     counts = counts_for(6, n_cells)
     changed = counts.copy()
@@ -286,7 +286,7 @@ def _paid_by(blocks: dict[int, Block], event: Event, window: int) -> Event:
 
 
 def decisions_read_releases_alone(subject: Subject) -> None:
-    """Whether to publish, and what is remembered of it, follow from releases and paid answers, not from the counts."""
+    """Check that decisions and their state follow from releases and paid answers alone."""
     if not subject.mechanism.guarantee.adaptive:
         return
     for facts, windows in worlds(subject):

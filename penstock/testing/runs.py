@@ -76,7 +76,7 @@ def released(
     between: Callable[[State], State] = lambda state: state,
     mechanism: Any = None,
 ) -> tuple[list[Release], State]:
-    """All releases, and the last state; counts are copied, so that nobody's changes reach the next run."""
+    """Run a mechanism on a copy of the counts; return all releases and the last state."""
     releases: list[Release] = []
     state: State = {}
     windows = facts.windows() if windows is None else windows
@@ -95,7 +95,7 @@ def matrix_of(releases: Iterable[Release], counts: Counts) -> NDArray[np.float64
 
 
 def content(release: Release) -> tuple[Any, ...]:
-    """Everything a release says, comparable; charges by what they cost."""
+    """Comparable content of a release; charges by their cost."""
     return (
         release.window,
         np.asarray(release.values, np.float64).tobytes(),
@@ -112,7 +112,7 @@ def content(release: Release) -> tuple[Any, ...]:
 
 
 def contents(releases: Iterable[Release]) -> list[tuple[Any, ...]]:
-    """Everything that some releases say."""
+    """Comparable content of releases."""
     return [content(release) for release in releases]
 
 
@@ -172,19 +172,19 @@ class _Script(Noise):
         return np.full(shape, 0.0 if self.publishes else 1 - 2**-53)
 
     def discrete_laplace(self, scale: Any, shape: Any) -> Any:
-        """See `_answer`."""
+        """Answer a draw; see `_answer`."""
         return self._answer("discrete_laplace", scale, shape)
 
     def discrete_gaussian(self, sigma: Any, shape: Any) -> Any:
-        """See `_answer`."""
+        """Answer a draw; see `_answer`."""
         return self._answer("discrete_gaussian", sigma, shape)
 
     def laplace(self, scale: Any, shape: Any) -> Any:
-        """See `_answer`."""
+        """Answer a draw; see `_answer`."""
         return self._answer("laplace", scale, shape)
 
     def gaussian(self, sigma: Any, shape: Any) -> Any:
-        """See `_answer`."""
+        """Answer a draw; see `_answer`."""
         return self._answer("gaussian", sigma, shape)
 
     def _answer(self, family: str, scale: Any, shape: Any) -> NDArray[Any]:

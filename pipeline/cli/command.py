@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Command:
-    """One subcommand of ``penstock``."""
+    """Subcommand of ``penstock``."""
 
     name: str  # the word on the command line
     help: str  # one line for ``--help``

@@ -45,7 +45,7 @@ from penstock.pipeline.config.yaml import (
 
 @dataclass(frozen=True)
 class Field:
-    """One key of a section."""
+    """Key of a section."""
 
     name: str
     key: str

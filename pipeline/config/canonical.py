@@ -75,7 +75,7 @@ def content_digest(path: str) -> str:
 def _plain(
     value: Any, declared: Parameter, input_path: Callable[[str], str] = str, output_path: Callable[[str], str] = str
 ) -> Any:
-    """One value as it could be written in YAML; ``input_path`` and ``output_path`` say what stands for such a path."""
+    """Return a value as written in YAML; ``input_path`` and ``output_path`` replace such paths."""
     if is_section(type(value)):
         return _plain_section(value, input_path, output_path)
     if isinstance(value, tuple):

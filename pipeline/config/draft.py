@@ -230,7 +230,7 @@ class _Facts:
 
     @classmethod
     def unknown(cls, epsilon: float, space: Space) -> _Facts:
-        """Return what stands in a draft that nothing could be read for."""
+        """Placeholders for values that could not be read."""
         return cls(_BEGIN, _END, HOUR, space, 1, 1, epsilon, math.inf, 1.0, is_known=False)
 
     @classmethod
@@ -363,7 +363,7 @@ def _outward(low: float, high: float, limit: float) -> tuple[float, float]:
 def _doubts(
     table: Table, columns: Columns, source: Csv | Parquet, events: pl.DataFrame, rejects: Counter[str]
 ) -> Iterator[str]:
-    """Return what may be guessed wrong, a sentence each."""
+    """List doubtful guesses, one sentence each."""
     if not table.has_header:
         yield "the file has no header: columns were told by their values alone; check them"
     n_users, user = events["user"].n_unique(), columns.names["user"]

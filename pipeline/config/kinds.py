@@ -199,7 +199,7 @@ def _metric(value: Any, folder: Path | None) -> str:
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of single values.
+    """Kind of scalar values.
 
     ``read``: a value that YAML has parsed, and the configuration's folder, to the program's value; raises `WrongValue`.
     ``phrase``: what completes "must be …" for a declaration. ``schema``: JSON Schema of a declaration. ``show``: a

@@ -24,7 +24,7 @@ from penstock.pipeline.windows.timestamps import Timestamps
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(CoreSpec):
-    """Everything that workers need; immutable and picklable.
+    """Plan of a run for its workers; immutable and picklable.
 
     Parameters
     ----------

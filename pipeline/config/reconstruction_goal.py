@@ -129,7 +129,7 @@ class _Crowd:
 
     @property
     def people(self) -> str:
-        """Whose bounds are averaged, in words."""
+        """Describe the people whose bounds are averaged."""
         if len(self.known.priors) == 1:
             return "people who all move alike"
         return f"{self.known.n_targets} people" + ("" if self.is_whole else ", drawn: upper 95 % limit")

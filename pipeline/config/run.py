@@ -25,7 +25,7 @@ from penstock.pipeline.windows.sensors import Sensors
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Checked):
-    """Everything that decides what a run does."""
+    """Configuration of a run."""
 
     name: str = parameter(doc="name of the run in reports")
     mode: Literal["simulation", "deployment"] = parameter(

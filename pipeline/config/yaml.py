@@ -31,7 +31,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem, reported in one line.
+    """Problem in a configuration, reported in one line.
 
     >>> print(Problem(Place("run.yaml", 3), ("mechanism", 0, "epsilon"), "missing"))
     run.yaml:3: mechanism[0].epsilon: missing

@@ -118,17 +118,17 @@ class PeriodQuota:
         self._closed = int(saved.get("closed", -1))
 
     def state(self) -> State:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         numbers = {"period": np.asarray(self._period), "closed": np.asarray(self._closed)}
         return numbers | {"users": self._users, "used": self._used}
 
     def close(self, period: int) -> bool:
-        """Leave no user anything of a budget period: what has been used of it is not known. False if it is closed."""
+        """Exhaust every user's quota of a budget period; return False if it was exhausted before."""
         was_open, self._closed = self._closed < period, period
         return was_open
 
     def digest(self, key: bytes) -> bytes:
-        """A keyed digest of what users have used; that of two quotas is the same if both have used the same."""
+        """Keyed digest of the quotas used."""
         order = np.lexsort(self._users.T)
         found = hashlib.blake2b(np.asarray([self._period, self._closed], np.int64).tobytes(), digest_size=16, key=key)
         found.update(self._users[order].tobytes())
@@ -207,7 +207,7 @@ class CountingBounds(Bounds):
 
     @property
     def over_periods(self) -> bool:
-        """Whether there is a bound on budget periods: windows are then counted in order, with a `PeriodQuota`."""
+        """Return whether budget periods are bounded; windows are then counted in order, with a `PeriodQuota`."""
         return self.max_per_period is not None
 
 

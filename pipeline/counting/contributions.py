@@ -229,7 +229,7 @@ class KeyLayout:
         return (self.n_windows - 1).bit_length() + self.cell_bits
 
     def holds(self, users: Integers) -> bool:
-        """Whether every user fits into what is left of 62 bits: what follows the largest key must be a number too."""
+        """Return whether every user fits into the remaining bits of a 62-bit key."""
         low, high = (int(users.min()), int(users.max())) if len(users) else (0, 0)
         return low >= 0 and high.bit_length() + self.place_bits < KEY_BITS
 
@@ -329,7 +329,7 @@ class IdentityTable:
         return len(self.identities)
 
     def of(self, codes: Integers | slice) -> Integers:
-        """As in `UserTable`."""
+        """Identities of users, shape (n, 1) or (n, 2)."""
         return self.identities[codes]
 
 
@@ -409,7 +409,7 @@ def decoded(data: bytes | memoryview) -> Contributions:
 
 
 def union(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Contributions:
-    """All contributions to one group of windows, each once: ids as they are, or a table of users.
+    """Merge the distinct contributions to a group of windows, with ids or a table of users.
 
     ``pieces``: at least one; all with marks or all without.
     """
@@ -478,7 +478,7 @@ class HeldContributions:
             self._spill()
 
     def take(self, group: int) -> dict[int, list[Contributions]]:
-        """Take all that there is of a group, by shard."""
+        """Take all contributions to a group, by shard."""
         pieces = self._pieces.pop(group, {})
         self._bytes -= sum(_size(piece) for shard in pieces.values() for piece in shard)
         found = defaultdict(list, pieces)

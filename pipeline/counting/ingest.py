@@ -44,7 +44,7 @@ class RowCounts:
             self.offsets = joined_ranges([*self.offsets, *other.offsets])
 
     def as_state(self) -> State:
-        """As arrays, for checkpoints and for the state of an engine.
+        """Encode as arrays, for checkpoints and engine state.
 
         >>> counts = RowCounts(rows=3, used=2, rejected={"user is missing": 1})
         >>> RowCounts.of_state(counts.as_state()) == counts

@@ -166,7 +166,7 @@ class _People:
             self.merged()
 
     def merged(self) -> ContributionRows:
-        """One piece of at most `max_triples` rows: every halving drops half of the people."""
+        """Merge into at most `max_triples` rows, halving the people until they fit."""
         whole = merge(self.pieces, self.keep)
         while len(whole) > self.max_triples:
             whole = self.halved(whole)
@@ -189,7 +189,7 @@ def _n_users(memberships: ContributionRows) -> int:
 
 
 def prepared(plan: CoreSpec) -> tuple[Mapping[str, Any] | None, ...]:
-    """What every accountant of a plan works out before the run, in their order; the stream is read at most once."""
+    """Prepare every accountant of a plan, reading the stream at most once."""
     wanted = [accountant.training_windows or 0 for accountant in plan.accountants]
     training = training_part(plan, max(wanted)) if any(wanted) else None
 

@@ -65,7 +65,7 @@ class Targets:
 
     @property
     def n_targets(self) -> int:
-        """All targets of all accountants; a person watched by two of them counts twice."""
+        """Number of targets of all accountants; a person of two of them counts twice."""
         return max((span.stop for spans in self.spans for span in spans), default=0)
 
     def among(self, found: Contributions, layout: KeyLayout, first: int) -> tuple[ContributionRows, Integers]:
@@ -90,7 +90,7 @@ class Targets:
 
 
 def _ranges(low: Integers, high: Integers) -> Integers:
-    """All integers from each ``low`` to before its ``high``.
+    """Concatenate the ranges [low, high).
 
     >>> _ranges(np.array([2, 7]), np.array([4, 8])).tolist()
     [2, 3, 7]
@@ -106,7 +106,7 @@ def no_target_cells() -> Integers:
 
 
 def target_cells(found: tuple[ContributionRows, Integers], targets: Targets, keep: str, hash_key: bytes) -> Integers:
-    """One row (window, target, cell) for each target seen in a window: the one cell that bounding leaves a person.
+    """Rows (window, target, cell): the one cell that bounding leaves each target seen in a window.
 
     ``found`` is of `Targets.among`.
     """

@@ -95,7 +95,7 @@ class TextTable:
         return codes
 
     def of(self, codes: Integers | slice) -> Integers:
-        """As in `UserTable`."""
+        """Identities of users, shape (n, 1) or (n, 2)."""
         texts = self._texts[codes] if isinstance(codes, slice) else self._texts.gather(codes)
         return _digests_of_text(*_bytes_of(texts.rechunk().to_arrow()), None)
 

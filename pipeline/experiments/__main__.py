@@ -22,7 +22,7 @@ DATA = "PENSTOCK_DATA"
 
 @dataclass(frozen=True)
 class Request:
-    """One experiment file to run, and how."""
+    """Request to run one experiment file."""
 
     path: Path
     overrides: tuple[str, ...]

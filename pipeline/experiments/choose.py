@@ -104,7 +104,7 @@ SETTING = (
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """Request to `choose`: what must be protected, and what a release must keep to.
+    """Request to `choose`: unit to protect, and limits of the release.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ class Asked:
 
     @property
     def preferred(self) -> str:
-        """The measure that ranks what keeps the limits."""
+        """Measure that ranks the settings within the limits."""
         return self.prefer or PURPOSES[self.purpose].prefer
 
     @property
@@ -518,7 +518,7 @@ def _with_events(experiment: Sweep, path: str | Path) -> Sweep:
 
 
 def _by_events(experiment: Sweep, best: dict[str, Any], path: str | Path) -> Sweep:
-    """The same trials, of which those with an error as small as the best one's are ranked by the events they show."""
+    """Rank trials as accurate as the best one by the events that they show."""
     written, limits = experiment.written, experiment.written["choose"]
     most = AS_NEAR * (best["intervals"]["relative_mae"][1] or best["means"]["relative_mae"])
     at_most = {"relative_mae": min(most, limits["at_most"].get("relative_mae", most))}

@@ -14,7 +14,7 @@ from penstock.pipeline.experiments.measures import measure
 
 @dataclass(frozen=True, kw_only=True)
 class FigureSpec(Checked):
-    """One picture of the results.
+    """Figure of the results.
 
     Parameters
     ----------

@@ -149,7 +149,7 @@ def _line(
 def _scatter(
     axes: Any, figure: FigureSpec, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame
 ) -> None:
-    """One point a setting, with intervals both ways."""
+    """Draw one point per setting, with intervals on both axes."""
     wide = wide_summary(summary, (figure.x, figure.y))
     for style, group in _groups(figure, config, wide):
         x, y = group[f"mean {figure.x}"].to_numpy(), group[f"mean {figure.y}"].to_numpy()

@@ -57,7 +57,7 @@ A_BASE = "a section as in a run's configuration, or the file of one"
 
 @dataclass(frozen=True)
 class Change:
-    """One value under one key path."""
+    """Change of the value at a key path."""
 
     key: str
     steps: yaml.Path
@@ -72,7 +72,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Setting:
-    """One point of the grid or of one of its axes: a value for each column of the tables, and the changes in order."""
+    """Point of a grid or axis: a value for each column of the tables, and the changes in order."""
 
     values: dict[str, Any]
     changes: tuple[Change, ...]
@@ -80,7 +80,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of the grid: its columns in the tables, and its points."""
+    """Axis of a grid: its columns in the tables, and its points."""
 
     columns: tuple[str, ...]
     settings: tuple[Setting, ...]
@@ -125,7 +125,7 @@ class ParameterGrid:
         return None
 
     def _changes(self, node: Mapping, path: yaml.Path) -> list[Change]:
-        """One change for each key of a section; anything but a key path is a problem."""
+        """Parse a section into changes; anything but a key path is a problem."""
         changes = []
         for key, item in node.items.items():
             steps = key_path(key)
@@ -180,7 +180,7 @@ def _shown(node: Node) -> Any:
 
 @dataclass(frozen=True)
 class Planned:
-    """One trial of a sweep before it runs: one setting with one seed."""
+    """Planned trial of a sweep: one setting with one seed."""
 
     #: Position in the order of the grid, from 0.
     number: int
@@ -198,7 +198,7 @@ def raise_all(problems: list[Problem]) -> None:
 
 
 def spell_out(root: Mapping, config: ExperimentConfig, grid: ParameterGrid, folder: Path | None) -> tuple[Planned, ...]:
-    """One trial with a checked configuration for every setting and seed."""
+    """Expand a sweep into trials with checked configurations."""
     base = root.items[BASE]
     problems: list[Problem] = []
     texts: list[str] = []

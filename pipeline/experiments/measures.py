@@ -51,7 +51,7 @@ SUMMARIES: dict[str, Callable[[NDArray[np.float64]], float]] = {
 
 @dataclass(frozen=True)
 class TrialMeasure:
-    """One number of a finished trial."""
+    """Measure of a finished trial."""
 
     name: str  # its name in the experiment's file
     compute: Callable[[Trial], float]

@@ -1,4 +1,4 @@
-"""Pieces of work: independent results, made in worker processes and kept under the digest of what decides them."""
+"""Independent pieces of work, computed in worker processes and cached by the digest of their inputs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def digest_of(value: Any) -> str:
 
 @dataclass(frozen=True)
 class RecordFolder:
-    """Records of pieces in a folder, each in a file named by the digest of what decides it."""
+    """Folder of records, each named by the digest of its inputs."""
 
     folder: Path
 
@@ -57,7 +57,7 @@ class RecordFolder:
 
 @dataclass(frozen=True)
 class Piece:
-    """One unit of work."""
+    """Unit of work."""
 
     #: Everything that decides the record, as plain values.
     decides: Any

@@ -152,7 +152,7 @@ def matching(frame: pl.DataFrame, where: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def wide_summary(summary: pl.DataFrame, measures: tuple[str, ...]) -> pl.DataFrame:
-    """One row a setting: ``mean``, ``low`` and ``high`` of each measure, as columns such as ``mean mae``."""
+    """Pivot the summary to one row per setting, with columns such as ``mean mae``."""
     statistics = {"measure", "unit", "n", "mean", "low", "high", "standard_deviation", "minimum", "maximum"}
     varied = [name for name in summary.columns if name not in statistics | {"configuration", "inputs", "versions"}]
     wide: pl.DataFrame | None = None

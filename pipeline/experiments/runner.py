@@ -102,7 +102,7 @@ def _people(path: Path, on_points: bool) -> People:
 
 
 def trial_decides(trial: Planned, config: ExperimentConfig, inputs: Mapping[str, str]) -> dict[str, Any]:
-    """Everything that decides a trial's numbers: configuration, seed, input, measures, versions and code."""
+    """Inputs that determine a trial's numbers: configuration, seed, data, measures, versions and code."""
     written = resolved(trial.config, secrets=True)
     for unimportant in ("name", "output", "utility"):
         written.pop(unimportant)

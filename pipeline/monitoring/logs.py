@@ -72,7 +72,7 @@ class _Formatter(logging.Formatter):
         self.as_json, self.deployment = style == "json", deployment
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record as one line; in a deployment without what a library put into its message."""
+        """Format a record as one line; in a deployment without messages of other libraries."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         level = record.levelname.lower()
         facts: dict[str, Any] = getattr(record, "facts", {})

@@ -109,7 +109,7 @@ MEASURES = (
 
 
 class Listener:
-    """Base of whatever is told what happens to a run in this process; ignores all of it.
+    """Base class of listeners to the events of a run; ignores all of them.
 
     As with handlers of `logging`, the code that is measured knows no listener, and runs in workers that have none.
     """
@@ -133,7 +133,7 @@ _LISTENERS: list[Listener] = []
 
 @contextmanager
 def listening(*listeners: Listener) -> Iterator[None]:
-    """Tell listeners what happens to the runs of this process while the block runs."""
+    """Register listeners for the duration of a block."""
     _LISTENERS.extend(listeners)
     try:
         yield
@@ -143,7 +143,7 @@ def listening(*listeners: Listener) -> Iterator[None]:
 
 
 def add_listener(listener: Listener) -> None:
-    """Tell a listener from now on, unless an equal one is told already: in a worker, whose process ends with it."""
+    """Register a listener for the rest of the process, unless an equal one is registered."""
     if listener not in _LISTENERS:
         _LISTENERS.append(listener)
 
@@ -178,7 +178,7 @@ class RunMetrics(Listener):
             metric.observe(amount)
 
     def take_over(self, measure: MetricDefinition, level: float, value: str = "") -> None:
-        """Set a gauge, or a counter to what the workers of a cluster have counted."""
+        """Set a gauge or a counter to the figure of a cluster's workers."""
         if measure.kind == "counter":
             before = self.value(measure, value) or 0.0
             if level < before:  # the engine went back to an earlier checkpoint
@@ -246,7 +246,7 @@ class Health(Listener):
 
     @property
     def live(self) -> bool:
-        """Return whether there is no reason to restart the process."""
+        """Return whether the process is alive."""
         stuck = self._beat is not None and time.monotonic() - self._beat > PATIENCE
         return self.state != "failed" and not stuck
 
@@ -266,14 +266,14 @@ def record(measure: MetricDefinition, amount: float, value: str = "") -> None:
 
 
 def take_over(measure: MetricDefinition, level: float, value: str = "") -> None:
-    """Tell all listeners what the workers of a cluster have counted."""
+    """Pass the counts of a cluster's workers to all listeners."""
     for listener in _LISTENERS:
         listener.take_over(measure, level, value)
 
 
 @contextmanager
 def running() -> Iterator[None]:
-    """Tell that a run goes on while the block does, and how it ends."""
+    """Report the begin and the end of a run around a block."""
     _enter("running")
     try:
         yield

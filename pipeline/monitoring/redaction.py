@@ -41,7 +41,7 @@ def redact_errors(deployment: bool) -> Iterator[None]:
 
 
 class DiskError(PenstockError):
-    """The file system of the run does not take what is written: it is full, read-only or broken."""
+    """Write failed: disk full, read-only or broken."""
 
 
 #: What an operating system calls a file system that takes nothing more.
@@ -51,7 +51,7 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Say of a file system that takes nothing more what that means for the run.
+    """Explain a failed write by its consequence for the run.
 
     Raises `DiskError` in place of such an error of the operating system.
 

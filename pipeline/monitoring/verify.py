@@ -76,7 +76,7 @@ def _rows(manifest: dict[str, Any]) -> Check:
 
 
 def _offsets(manifest: dict[str, Any]) -> list[Check]:
-    """Check that what was counted is all that the topic holds, as its brokers say now; none for other inputs."""
+    """Check the counted offsets against the brokers; no check for other inputs."""
     if "offsets" not in manifest:
         return []
     read, source = OffsetsRead.of_json(manifest["offsets"]), _config(manifest).source
@@ -160,7 +160,7 @@ def _ledger(
     detail: str,
     measure: str = "epsilon",
 ) -> Check:
-    """Return whether the ledger covers what is owed: ε, or ρ, for windows that are paid together.
+    """Check that the ledger covers the charges of the releases.
 
     ``detail`` has a place for the number of charged windows.
     """

@@ -65,7 +65,7 @@ def read(plan: Plan) -> State | None:
 
 
 def position_of(state: State | None) -> State:
-    """Return the position at which the source of a stream goes on, in the source's terms; empty: the beginning."""
+    """Position from which the source of a stream resumes; empty at the beginning."""
     return {k.removeprefix("source."): v for k, v in (state or {}).items() if k.startswith("source.")}
 
 
@@ -118,7 +118,7 @@ def differing_keys(begun: Any, now: Any, path: str = "") -> list[str]:
 
 
 def nonce_of_run(config: RunConfig, folder: Path, resume: bool) -> bytes:
-    """Random bytes that a deployment's subkeys take: fresh for a new run, those of the mark for one that goes on.
+    """Nonce of a deployment: fresh for a new run, that of the mark for a resumed one.
 
     The noise of what a continued run has not charged yet takes others (`registration.resume_run`). Empty in a
     simulation, whose seed decides everything, and where there is no run to go on with (`check_same`).
@@ -289,7 +289,7 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
 
 
 def finished(plan: Plan) -> dict[str, Any] | None:
-    """Return the operator's manifest of a run that has come to its end; None where there is something to do."""
+    """Operator's manifest of a finished run; None if work is left."""
     manifest = plan.folder / "operator" / "manifest.json"
     if not manifest.exists():
         return None
@@ -298,7 +298,7 @@ def finished(plan: Plan) -> dict[str, Any] | None:
 
 
 def go_back(plan: Plan) -> None:
-    """Make the folder of a stream what it was at its checkpoint, but for releases and true counts.
+    """Roll the folder of a stream back to its checkpoint, except releases and true counts.
 
     These stay: of two parts with the same windows the first one counts.
     """

@@ -205,7 +205,7 @@ PART_ROWS = 500_000
 
 
 def readable_by_others(folder: Path) -> list[Path]:
-    """Return what of the operator's folder, itself included, others than its owner could open."""
+    """List paths of the operator's folder that other accounts could open."""
     operator = folder / PRIVATE
     paths = [operator, *sorted(operator.rglob("*"))] if operator.is_dir() else []
     return [path for path in paths if path.exists() and path.stat().st_mode & 0o077]

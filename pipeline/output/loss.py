@@ -116,7 +116,7 @@ def _date(time: pl.Expr, time_zone: str) -> pl.Expr:
 
 
 def expected_losses(rehearsal: Rehearsal | None) -> dict[str, float] | None:
-    """Return what `losses` can come to at most, before any data is read.
+    """Upper bound of `losses`, from the configuration alone.
 
     A run whose charges are fixed beforehand is rehearsed on zeros, and its charges summed as those of the run will be.
     Where they follow earlier outputs, or the run is long or endless, the budget of the mechanism's unit counts in full
@@ -169,7 +169,7 @@ def _budgeted(plan: Plan) -> dict[str, float]:
 
 
 def even_odds(epsilon: float) -> str:
-    """Return what even odds that a person was there become at most, after seeing all that costs ε.
+    """Posterior probability to which ε raises even odds at most.
 
     >>> [even_odds(epsilon) for epsilon in (0.0, 1.0, 2.0, 5.0, 10.0)]
     ['50 %', '73 %', '88 %', '99.3 %', 'over 99.9 %']
@@ -202,7 +202,7 @@ def losses_in_words(figures: Mapping[str, float]) -> str:
 
 
 def caution(figures: Mapping[str, Any] | None) -> str | None:
-    """Return what to beware of in the result of `losses`; None where a day is protected well enough, or has no bound.
+    """Caution for the losses of `losses`; None if a day is protected well enough or has no bound.
 
     >>> caution({"release": 0.4, "day": 9.6, "run": 134.0})
     'A day costs one person up to ε = 9.6: weak protection, even odds become over 99.9 %.'

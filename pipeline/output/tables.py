@@ -154,7 +154,7 @@ def _charges(releases: Sequence[Release]) -> list[tuple[Event, ...]]:
 def truth_table(
     counts: NDArray[Any], bounded: NDArray[Any], windows: Sequence[Window], cells: Sequence[str], stream: str
 ) -> pa.Table:
-    """One row per cell and window: distinct users before and after bounding, arrays of shape (n_windows, n_cells)."""
+    """Table of distinct users per cell and window before and after bounding, from arrays (n_windows, n_cells)."""
     rows = _RowsOfWindows.of([None] * len(windows), len(cells))
     columns = _window_columns(windows, cells, stream, rows)
     columns |= {"count": counts.ravel(), "bounded": bounded.ravel()}

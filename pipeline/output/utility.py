@@ -37,7 +37,7 @@ _PART_ROWS = 1_000_000
 
 
 class _Score(NamedTuple):
-    """One row of the table; the whole run has the scope ``run``."""
+    """Row of the utility table; the whole run has the scope ``run``."""
 
     metric: str
     scope: str

@@ -111,7 +111,7 @@ class Posting(NamedTuple):
 
 
 class LedgerEntry(NamedTuple):
-    """One line of a ledger: what it says, and the head of the chain that it makes."""
+    """Line of a ledger: its content and the resulting head of the chain."""
 
     values: dict[str, Any]
     head: str

@@ -243,7 +243,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class TraceBatch:
-    """One shard's traces as they leave: releases, the charge to make durable first, and every accountant's rows.
+    """Traces of a shard: releases, the charge to make durable first, and the accountants' rows.
 
     The run is charged as a whole before its first shard; the charge of a shard says of which input it was made.
     """

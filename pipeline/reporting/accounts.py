@@ -242,7 +242,7 @@ def smallest_is_worst(name: str) -> bool:
 
 @dataclass(frozen=True)
 class AccountFigure:
-    """One name of one accountant over a whole run; accountant, name, unit and adjacency as in its rows."""
+    """Figure of an accountant over a run; accountant, name, unit and adjacency as in its rows."""
 
     accountant: str
     name: str

@@ -39,7 +39,7 @@ MOST_CELLS = 2_000
 
 @dataclass(frozen=True)
 class Run:
-    """One run folder: merged tables once the run is over, the parts written so far while it goes on.
+    """Folder of a run: merged tables at its end, the parts written so far before.
 
     ``public_only``: read nothing but ``public/``, as a reader of the published files does.
     """
@@ -91,7 +91,7 @@ class Run:
 
     @cached_property
     def releases(self) -> pl.DataFrame | None:
-        """One row for each release; None for a run that releases traces."""
+        """Return one row per release; None for traces."""
         return self.read("public/releases", shared_rows)
 
     @cached_property
@@ -121,7 +121,7 @@ class Run:
 
     @cached_property
     def figures(self) -> list[AccountFigure]:
-        """One figure for each accountant and name."""
+        """Return the figures, one per accountant and name."""
         return figures(self.accounts)
 
     @cached_property

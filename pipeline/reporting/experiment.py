@@ -44,7 +44,7 @@ def is_experiment(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class ExperimentFolder:
-    """One experiment folder; its files are read on first use."""
+    """Folder of an experiment; files are read on first use."""
 
     folder: Path
 

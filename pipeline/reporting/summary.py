@@ -73,7 +73,7 @@ class Headline:
 
 
 def verdict(run: Run) -> Markup:
-    """One sentence for everybody, and what was released."""
+    """Return the verdict in a sentence, and the description of the release."""
     sentence = _in_a_sentence(run)
     return join(
         None if sentence is None else element("p", sentence, class_="standfirst"),

@@ -209,7 +209,7 @@ class ReleaseAndAccount:
                 self.writer.summary(number, loop.summary(self.account_states[number, shard]))
 
     def saved(self) -> State:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         accounts = {checkpoint.account_key(*part): _array(data) for part, data in self.account_states.items()}
         left = {} if self.budget_left is None else {"budget_left": np.asarray(self.budget_left)}
         return {"release": _array(self.state), **accounts, **left}

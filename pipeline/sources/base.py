@@ -240,7 +240,7 @@ class FileSource(Source):
     )
 
     def from_start(self) -> FileSource:
-        """This one."""
+        """Return this source."""
         return self
 
     @abstractmethod

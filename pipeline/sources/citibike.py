@@ -73,7 +73,7 @@ class Citibike(TextSource):
 
     @property
     def has_people(self) -> bool:
-        """As in `Source`: a trip has no rider."""
+        """Return False: a trip has no rider."""
         return False
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:

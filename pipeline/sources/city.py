@@ -166,7 +166,7 @@ class People(ABC):
 
     @abstractmethod
     def restarts(self, index: int) -> NDArray[np.bool_]:
-        """Whose place at step ``index`` does not depend on the step before, shape (n_users,)."""
+        """Mask of users whose place at step ``index`` is drawn afresh, shape (n_users,)."""
 
     def activity(self, index: int) -> float:
         """Return how many events people make during a step, relative to their average."""
@@ -263,7 +263,7 @@ class Commuters(People):
         return "morning" if hour < 10 else "day" if hour < 16 else "evening"
 
     def transition_of(self, user: int, regime: str) -> NDArray[np.float64]:
-        """One person's transition matrix between places in a regime, shape (n_places, n_places)."""
+        """Transition matrix of a person between places in a regime, shape (n_places, n_places)."""
         home, work = int(self.homes[user]), int(self.works[user])
         roles = np.full(self.places.n_places, ERRAND)
         roles[home], roles[work] = HOME, WORK
@@ -279,7 +279,7 @@ class Commuters(People):
         return self.homes.copy()
 
     def move(self, index: int, before: Locations) -> Locations:
-        """One step of everybody's own chain."""
+        """Advance everybody's own chain by one step."""
         role = np.where(before == self.homes, HOME, np.where(before == self.works, WORK, ERRAND))
         limits = np.cumsum(REGIMES[self.regime(index)], axis=1)[role]
         uniform = uniforms(self.seed, Purpose.MOVE, index, self.n_users)
@@ -438,7 +438,7 @@ class MarkovPeople(People):
         return choose(np.cumsum(self.initial), uniforms(self.seed, Purpose.START, 0, self.n_users))
 
     def move(self, index: int, before: Locations) -> Locations:
-        """One step of the chain, everybody with their own random numbers."""
+        """Advance the chain by one step, with random numbers of each person."""
         uniform = uniforms(self.seed, Purpose.MOVE, index, self.n_users)
         anywhere = choose(self._errands, uniform)
         # All rows of the cumulative matrix in one increasing sequence: row i takes up (i, i + 1].

@@ -119,7 +119,7 @@ class Folder(LiveSource):
 
     @property
     def has_people(self) -> bool:
-        """As the source that reads the files."""
+        """Delegate to the source that reads the files."""
         return self.of.has_people
 
     @property
@@ -129,7 +129,7 @@ class Folder(LiveSource):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """As in `LiveSource`: a row's lateness is its own."""
+        """Return None: the lateness of a row depends on no other."""
         return None
 
     @property
@@ -138,7 +138,7 @@ class Folder(LiveSource):
         return replace(self, disorder=0, checkpoint=0, every=1, idle_after=0, options=None)
 
     def reading(self, columns: Collection[str]) -> Source:
-        """As the source that reads the files."""
+        """Delegate to the source that reads the files."""
         return replace(self, of=self.of.reading(columns))
 
     def micro_batches(
@@ -187,7 +187,7 @@ class FolderEntry:
     is_last: bool = True
 
     def encode(self) -> str:
-        """One line."""
+        """Encode an entry as one line."""
         return json.dumps([self.number, self.clock, self.file, self.block, self.is_last]) + "\n"
 
     @classmethod

@@ -69,7 +69,7 @@ class Foursquare(TextSource):
         return _WANTED
 
     def spans(self) -> list[Span]:
-        """All files together."""
+        """Return all files as one span."""
         return [Span(0, tuple(self.files()))]
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:

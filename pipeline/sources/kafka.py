@@ -89,7 +89,7 @@ class Kafka(KafkaSettings):
         return [PartitionAssignment(reader, n_readers).as_state() for reader in range(n_readers)]
 
     def check_beginning(self, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
-        """As in `LiveSource`: retention deletes messages, and a topic may be created again."""
+        """Check that the topic still holds the first offsets to read."""
         with closing(kafka.Consumer(self)) as consumer:
             if self.topic_id(run) is not None:
                 self._check_topic(run, consumer)

@@ -54,7 +54,7 @@ class Parquet(MappedColumns, FileSource):
         return list_files(self.path, self.patterns)
 
     def spans(self) -> list[Span]:
-        """Whole small files together, large ones cut between row groups, to about ``block_rows`` rows.
+        """Cut the input into spans of about ``block_rows`` rows, between row groups.
 
         Raises
         ------

@@ -59,7 +59,7 @@ class Pubsub(MessageSettings):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """As in `LiveSource`: by the times of publication a row's lateness is its own."""
+        """Return None: lateness follows a row's own time of publication."""
         return None
 
     @property

@@ -175,7 +175,7 @@ class GaussianTable:
         return np.array(gaussian_tails(self.variance, self.bits)[::-1], dtype=np.uint32)
 
     def invert(self, words: Words, where: Any) -> NDArray[np.int64]:
-        """One value for each of the 32-bit words at the flat positions `where`, from their upper bits."""
+        """Invert the 32-bit words at the flat positions `where`, by their upper bits."""
         prefixes = words.values[where] >> (32 - self.bits)
         above = self.ascending.searchsorted(prefixes, side="right")
         values: NDArray[np.int64] = len(self.ascending) - above

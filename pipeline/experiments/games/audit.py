@@ -72,7 +72,7 @@ class Audit:
         return self.bound.factor > 1 or self.overcharged
 
     def as_dict(self) -> dict[str, Any]:
-        """All figures by name."""
+        """Return all figures by name."""
         return {
             "measure": "rho" if self.concentrated else "epsilon",
             "claimed": self.bound.claim,
@@ -242,7 +242,7 @@ class _Stretch:
 
 @dataclass(frozen=True)
 class _Run:
-    """One release with people planted in it.
+    """Release with planted people.
 
     ``noise`` and ``scale`` are those of all numbers that noise was added to, shape (n_rows, n_numbers), NaN and 0 where
     none was published; ``cells`` is how numbers of a row are made of cells (`Measured`).
@@ -261,7 +261,7 @@ class _Run:
 
     @property
     def guesses(self) -> Guesses:
-        """Return what the release tells of the people."""
+        """Guesses about the planted people, from the release."""
         return self._guesses(self.noise, [one.present for one in self.stretches])
 
     def simulated(self, share: float, random: np.random.Generator) -> Guesses:
@@ -462,7 +462,7 @@ def _released(plan: Plan, planted: NDArray[np.int64], concentrated: bool) -> tup
 
 
 def _unit(stretches: Sequence[NDArray[np.int64]], n_own: int) -> str:
-    """Describe what a planted person does."""
+    """Describe the unit of a planted person."""
     longest = max(len(stretch) for stretch in stretches)
     windows = "one window" if longest == 1 else f"{longest} windows"
     cells = "one cell" if n_own == 1 else f"{n_own} cells"

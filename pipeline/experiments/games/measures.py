@@ -114,7 +114,7 @@ def positions_of(space: Space) -> NDArray[np.float64] | None:
 
 
 def recovery_figure(recovery: Recovery, figure: str, plan: Plan) -> float:
-    """One figure of `RECOVERY_FIGURES`; a distance needs cells with a place."""
+    """Return a figure of `RECOVERY_FIGURES`; a distance needs located cells."""
     if figure != "distance":
         return recovery.found.accuracy if figure == "accuracy" else float(getattr(recovery, figure))
     if positions_of(plan.space) is None:
@@ -141,7 +141,7 @@ class Attacked:
         return {}
 
     def figure(self, attack: str, figure: str) -> float:
-        """One figure of `FIGURES`; NaN where there are too few challenges for a rate.
+        """Return a figure of `FIGURES`; NaN if there are too few challenges for a rate.
 
         The area and the gain are means over targets; a rate, and the advantage, is one threshold's for the challenges
         of all targets together.

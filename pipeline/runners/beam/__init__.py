@@ -86,7 +86,7 @@ def check_options(plan: Plan, runner: str, beam_options: Sequence[str]) -> None:
 
 
 def unverified_engine(runner: str, beam_options: Sequence[str], is_allowed: bool) -> str | None:
-    """See `penstock.pipeline.runners.beam.engine.unverified_engine`."""
+    """Name the engine behind an endpoint if it is not verified; see `engine.unverified_engine`."""
     _import_quietly()
     from penstock.pipeline.runners.beam import engine
 

@@ -72,7 +72,7 @@ class NamedBlock:
 
 
 def encode_block(named: NamedBlock) -> bytes:
-    """One block as bytes: a line with the name, the row count and the rejects, then the rows as Arrow IPC.
+    """Encode a block: a line with name, row count and rejects, then the rows as Arrow IPC.
 
     >>> block = EventBlock(pl.DataFrame({"time": [1], "user": [7], "place": ["a"]}), n_rows=1)
     >>> decode_block(encode_block(NamedBlock("file/0", block))).name
@@ -203,7 +203,7 @@ def late(n_rows: int, memberships: int = 0) -> tuple[int, bytes]:
 
 
 def encode_batch(batch: Batch) -> bytes:
-    """One batch; values, scales and numbers in events keep their types and every bit.
+    """Encode a batch bit-exactly; values, scales and events keep their types.
 
     >>> release = Release(window=3, values=np.array([1.0, 2.0]), noise="laplace", scale=2.0)
     >>> decode_batch(encode_batch(Batch((release,), ()))).releases[0].scale
@@ -273,11 +273,11 @@ class BlockCoder(_Deterministic):
     kind = NamedBlock
 
     def encode(self, value: NamedBlock) -> bytes:
-        """See `encode_block`."""
+        """Encode a block; see `encode_block`."""
         return encode_block(value)
 
     def decode(self, encoded: bytes) -> NamedBlock:
-        """See `decode_block`."""
+        """Decode a block; see `decode_block`."""
         return decode_block(encoded)
 
     def estimate_size(self, value: NamedBlock) -> int:
@@ -291,11 +291,11 @@ class BatchCoder(_Deterministic):
     kind = Batch
 
     def encode(self, value: Batch) -> bytes:
-        """See `encode_batch`."""
+        """Encode a batch; see `encode_batch`."""
         return encode_batch(value)
 
     def decode(self, encoded: bytes) -> Batch:
-        """See `decode_batch`."""
+        """Decode a batch; see `decode_batch`."""
         return decode_batch(encoded)
 
     def estimate_size(self, value: Batch) -> int:

@@ -192,7 +192,7 @@ class CursorCoder(Coder):  # type: ignore[misc]
 
 
 class CursorTracker(RestrictionTracker):  # type: ignore[misc]
-    """Everything from a cursor on; never split for several readers, only left to be continued.
+    """Tracker of the input from a cursor on; never split, only continued.
 
     >>> tracker = CursorTracker(Cursor())
     >>> tracker.try_claim(Cursor(number=1)), tracker.try_split(0)[1].number, tracker.try_claim(Cursor(number=2))
@@ -235,7 +235,7 @@ class CursorTracker(RestrictionTracker):  # type: ignore[misc]
 
 
 class FromTheStart(RestrictionProvider):  # type: ignore[misc]
-    """One reader for each element, which is the cursor that it begins at, as bytes."""
+    """Restriction provider with one reader per element: its first cursor as bytes."""
 
     def initial_restriction(self, element: bytes) -> Cursor:
         """From its beginning."""

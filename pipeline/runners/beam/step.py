@@ -134,7 +134,7 @@ def _reporting(plan: Plan) -> Iterator[None]:
 
 
 def final_at(plan: Plan, group: int) -> int:
-    """When the last window of a group is final, in milliseconds since 1970, rounded up to a `whole_second`."""
+    """Deadline of a group's last window in milliseconds since 1970, rounded up to a `whole_second`."""
     last = group * plan.batching.group + plan.batching.windows_of(group)
     return -whole_second(-plan.grid.deadline(last))
 
@@ -145,7 +145,7 @@ def last_due(plan: Plan, group: int) -> int:
 
 
 def end_of_input(plan: Plan) -> int | None:
-    """Where the watermark goes when no more events are expected, in milliseconds; None for a run without an end."""
+    """Watermark that ends the input, in milliseconds; None for an endless run."""
     over = plan.grid.over
     return None if over is None else over + _MARGIN
 

@@ -223,7 +223,7 @@ def _has_too_many_states(log: Path) -> bool:
 
 
 def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[str]:
-    """All options of the job: those given, and defaults for the rest."""
+    """Complete the options of the job by defaults."""
     given = _given(beam_options)
     own = {"job_endpoint": endpoint, "job_name": plan.config.name, **DEFAULTS}
     if plan.streaming:

@@ -90,7 +90,7 @@ class File(NamedTuple):
 
     @property
     def arrival(self) -> int:
-        """When its rows arrived, in milliseconds since 1970."""
+        """Time of arrival of its rows, in milliseconds since 1970."""
         return self.written // 1_000_000
 
 
@@ -129,7 +129,7 @@ class LocalFiles:
         self._device: int | None = None
 
     def found(self) -> dict[str, File]:
-        """As in `Files`."""
+        """Implement `Files`."""
         found = {}
         with _answered(str(self._folder), "listed"):
             os.scandir(self._folder).close()  # what may not be read would look empty
@@ -143,7 +143,7 @@ class LocalFiles:
 
     @contextmanager
     def local(self, file: File) -> Iterator[str]:
-        """As in `Files`."""
+        """Implement `Files`."""
         with _answered(file.name, "read"):
             try:
                 _check_same(self._status(file.name), file)
@@ -189,7 +189,7 @@ class RemoteFiles:
         self._system = file_system(self._path, options, "source.of.path")
 
     def found(self) -> dict[str, File]:
-        """As in `Files`."""
+        """Implement `Files`."""
         pattern = self._path if glob.has_magic(self._path) else f"{self._path.rstrip('/')}/**"
         with _answered(self._path, "listed"):
             (result,) = self._system.match([pattern])
@@ -198,7 +198,7 @@ class RemoteFiles:
 
     @contextmanager
     def local(self, file: File) -> Iterator[str]:
-        """As in `Files`."""
+        """Implement `Files`."""
         with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
             path = os.path.join(folder, os.path.basename(file.name))
             with _answered(file.name, "read"):

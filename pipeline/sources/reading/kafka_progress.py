@@ -35,7 +35,7 @@ class TopicEntry:
     listed: int | None = None  # time from before which no partition is unknown; None where that decides nothing
 
     def encode(self) -> str:
-        """One line."""
+        """Encode an entry as one line."""
         ranges = {str(partition): list(ends) for partition, ends in sorted(self.ranges.items())}
         entry = {"number": self.number, "ranges": ranges, "idle": sorted(self.idle), "clock": self.clock}
         return json.dumps(entry | {"listed": self.listed}) + "\n"
@@ -56,7 +56,7 @@ class Numbered(Protocol):
         """Of the micro-batch."""
 
     def encode(self) -> str:
-        """One line."""
+        """Encode an entry as one line."""
 
 
 Kind = TypeVar("Kind", bound=Numbered)
