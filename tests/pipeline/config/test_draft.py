@@ -326,7 +326,9 @@ def test_a_kind_of_people_is_not_a_person(tmp_path):
     found = draft(written(tmp_path, ["starttime,station,usertype,bikeid", *bikes]))
     assert found.notes[0] == "columns: user from bikeid, time from starttime, place from station"
     found = draft(written(tmp_path, ["starttime,station,usertype", *rows]))
-    assert "usertype has 2 values in 1,200 rows: is it a kind of people, and not a person?" in found.notes
+    assert found.notes[0] == "columns: no user, time from starttime, place from station"
+    found = draft(written(tmp_path, ["starttime,station,client", *rows]))
+    assert "client has 2 values in 1,200 rows: is it a kind of people, and not a person?" in found.notes
 
 
 def test_a_draft_is_not_deployed_as_it_is(tmp_path, monkeypatch):
