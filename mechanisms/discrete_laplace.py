@@ -37,4 +37,5 @@ class DiscreteLaplace(Laplace):
     """
 
     noise: str = parameter("discrete_laplace", doc="noise family", choices=("discrete_laplace",))
+    law: ClassVar[str] = "discrete_laplace"
     theorem: ClassVar[str] = "Ghosh, Roughgarden, Sundararajan 2009, the geometric mechanism"

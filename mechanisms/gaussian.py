@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from penstock.mechanisms.core.contract import Window
 from penstock.mechanisms.core.guarantee import Guarantee
-from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily
 from penstock.mechanisms.core.plugin import check_one_of, parameter
 from penstock.mechanisms.core.schedules import Scheduled
 from penstock.mechanisms.core.sensitivity import Sensitivity
-from penstock.mechanisms.core.state import State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +55,6 @@ class Gaussian(Scheduled):
         return cls(rho=0.5), cls(sigma=2.0)
 
     @property
-    def family(self) -> NoiseFamily:
-        """Gaussian noise."""
-        return NOISE_FAMILIES[self.law]
-
-    @property
     def budget(self) -> float:
         """ρ of each window; infinite where σ is stated, whatever that costs."""
         return float("inf") if self.rho is None else self.rho
@@ -71,10 +63,6 @@ class Gaussian(Scheduled):
     def guarantee(self) -> Guarantee:
         """ρ of each window; where σ is stated it follows from the bounds of the run."""
         return replace(super().guarantee, amount=self.rho)
-
-    def amount(self, window: Window, state: State) -> Any:
-        """The whole budget, always."""
-        return self.budget
 
     def scale(self, amount: Any, sensitivity: Sensitivity) -> Any:
         """σ, stated or as ρ asks for."""

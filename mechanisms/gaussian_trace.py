@@ -10,7 +10,6 @@ import numpy as np
 
 from penstock.mechanisms.core.contract import Window
 from penstock.mechanisms.core.guarantee import Guarantee
-from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.schedules import Offer, Scheduled
 from penstock.mechanisms.core.state import State
@@ -53,6 +52,7 @@ class GaussianTrace(Scheduled):
 
     sigma: float | PlannedNoise = parameter(doc="standard deviation on each axis in metres, or a conditional_goal")
     radius: float | None = parameter(None, doc="distance of the two hypotheses about a secret point; unset: 1", above=0)
+    law: ClassVar[str] = "planar_gaussian"
     theorem: ClassVar[str] = "Bun and Steinke 2016, proposition 1.6"
 
     def __post_init__(self) -> None:
@@ -82,19 +82,9 @@ class GaussianTrace(Scheduled):
         return replace(super().guarantee, amount=self.metres**2 / (2 * self.sigma**2) if self.sigma else math.inf)
 
     @property
-    def family(self) -> NoiseFamily:
-        """Gaussian noise in the plane."""
-        return NOISE_FAMILIES["planar_gaussian"]
-
-    @property
     def budget(self) -> float:
         """No budget is promised: σ is stated, or follows from the times of points."""
         return math.inf
-
-    @property
-    def metres(self) -> float:
-        """The radius, or its default."""
-        return 1.0 if self.radius is None else self.radius
 
     def refused(self, window: Window, state: State) -> Any:
         """Points that no noise can keep to the goal, and those beyond its number of points."""

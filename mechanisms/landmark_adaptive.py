@@ -104,7 +104,7 @@ class LandmarkAdaptive(LandmarkSchedule):
 
     def amount(self, window: Window, state: State) -> Any:
         """The share and what landmarks have handed on."""
-        return self.share(window) + state["bonus"]
+        return super().amount(window, state) + state["bonus"]
 
     def rate(self, state: State) -> Array:
         """The sampling rate."""

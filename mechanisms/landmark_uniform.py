@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from penstock.mechanisms.core.contract import Window
 from penstock.mechanisms.core.schedules import LandmarkSchedule
-from penstock.mechanisms.core.state import State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +37,3 @@ class LandmarkUniform(LandmarkSchedule):
     >>> [release.scale for release in releases]
     [1.0, 1.0, 1.0, 1.0]
     """
-
-    def amount(self, window: Window, state: State) -> Any:
-        """The share, always."""
-        return self.share(window)

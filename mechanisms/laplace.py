@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from penstock.mechanisms.core.contract import Window
-from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.schedules import Scheduled
-from penstock.mechanisms.core.state import State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,15 +41,6 @@ class Laplace(Scheduled):
     theorem: ClassVar[str] = "Dwork, McSherry, Nissim, Smith 2006, theorem 1"
 
     @property
-    def family(self) -> NoiseFamily:
-        """Real Laplace noise."""
-        return NOISE_FAMILIES[self.noise]
-
-    @property
     def budget(self) -> float:
         """ε of each window."""
         return self.epsilon
-
-    def amount(self, window: Window, state: State) -> Any:
-        """The whole budget, always."""
-        return self.budget

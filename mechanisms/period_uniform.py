@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from penstock.mechanisms.core.contract import Window
 from penstock.mechanisms.core.schedules import PeriodSchedule
-from penstock.mechanisms.core.state import State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +40,3 @@ class PeriodUniform(PeriodSchedule):
     >>> releases[4].scale, releases[4].charge
     (2.0, (Covered(first=4),))
     """
-
-    def amount(self, window: Window, state: State) -> Any:
-        """The whole budget: noise is for all windows together."""
-        return self.budget

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from penstock.mechanisms.core.contract import Window
-from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.schedules import Scheduled
-from penstock.mechanisms.core.state import State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,23 +42,10 @@ class PlanarLaplace(Scheduled):
         doc="cost of telling two points `radius` metres apart, at each point", above=0, unit="nats"
     )
     radius: float | None = parameter(None, doc="distance of two points that epsilon is about; unset: 1", above=0)
+    law: ClassVar[str] = "planar_laplace"
     theorem: ClassVar[str] = "Andrés, Bordenabe, Chatzikokolakis, Palamidessi 2013, section 4.1"
-
-    @property
-    def family(self) -> NoiseFamily:
-        """Laplace noise in the plane."""
-        return NOISE_FAMILIES["planar_laplace"]
 
     @property
     def budget(self) -> float:
         """ε of each point."""
         return self.epsilon
-
-    @property
-    def metres(self) -> float:
-        """The radius, or its default."""
-        return 1.0 if self.radius is None else self.radius
-
-    def amount(self, window: Window, state: State) -> Any:
-        """The whole budget, always."""
-        return self.budget

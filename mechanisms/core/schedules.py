@@ -120,6 +120,8 @@ class Scheduled(Mechanism):
     answers; amounts and state have one entry for each replica of counts, or each user of traces.
     """
 
+    #: The noise.
+    law: ClassVar[str] = "laplace"
     #: Where it is proved that the amounts of a unit stay within the budget.
     theorem: ClassVar[str] = "sequential composition, Dwork and Roth 2014, theorem 3.16"
     #: Whether amounts depend on earlier outputs.
@@ -134,9 +136,9 @@ class Scheduled(Mechanism):
         return WINDOW
 
     @property
-    @abstractmethod
     def family(self) -> NoiseFamily:
         """The noise."""
+        return NOISE_FAMILIES[self.law]
 
     @property
     @abstractmethod
@@ -145,8 +147,8 @@ class Scheduled(Mechanism):
 
     @property
     def metres(self) -> float:
-        """On traces: distance of two points that are hidden at the budget's cost."""
-        return 1.0
+        """On traces: distance of two points that are hidden at the budget's cost; 1 unless ``radius`` is given."""
+        return float(getattr(self, "radius", None) or 1.0)
 
     @property
     def view(self) -> Counts | Points:
@@ -158,9 +160,9 @@ class Scheduled(Mechanism):
         """Cost of asking, in every window, how far the data are from the last release; 0: not asked."""
         return 0.0
 
-    @abstractmethod
     def amount(self, window: Window, state: State) -> Any:
-        """Budget of a publication now; 0: repeat the last one."""
+        """Budget of a publication now; 0: repeat the last one. The base: the whole budget, always."""
+        return self.budget
 
     def refused(self, window: Window, state: State) -> Any:
         """Return whether the window must not publish, as it was not declared."""
@@ -571,11 +573,6 @@ class TraceSchedule(BudgetSchedule):
         if self.radius is not None and not self.on_points:
             raise ParameterError("radius", self.radius, "left out unless noise is " + " or ".join(families("points")))
 
-    @property
-    def metres(self) -> float:
-        """The radius, or its default."""
-        return 1.0 if self.radius is None else self.radius
-
 
 @dataclass(frozen=True, kw_only=True)
 class LandmarkSchedule(TraceSchedule):
@@ -596,7 +593,7 @@ class LandmarkSchedule(TraceSchedule):
             raise ParameterError("landmarks", None, "listed, or bounded by max_per_period with a budget_period")
         return window.landmark & (state["landmarks_seen"] >= window.n_landmarks)
 
-    def share(self, window: Window) -> Any:
+    def amount(self, window: Window, state: State) -> Any:
         """The budget over n, the landmarks of the period and one more window, if there are that many."""
         n_together = window.n_landmarks + 1
         return self.budget / (n_together if window.n_windows is None else np.minimum(n_together, window.n_windows))

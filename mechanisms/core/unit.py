@@ -80,11 +80,6 @@ class Unit:
         return {"landmarks": ("landmarks", "budget_period"), "period": ("budget_period",)}.get(self.kind, ())
 
     @property
-    def has_landmarks(self) -> bool:
-        """Return whether landmarks decide what is in a unit."""
-        return self.kind == "landmarks"
-
-    @property
     def has_periods(self) -> bool:
         """Return whether budget periods decide what is in a unit."""
         return self.kind in ("landmarks", "period")

@@ -109,11 +109,8 @@ class SharesWithoutTheRegular(LandmarkAdaptive):
 class SharesByLandmarksOnly(LandmarkSchedule):
     """Forgets the regular window: ε/|L| each."""
 
-    def share(self, window):
-        return self.epsilon / max(window.n_landmarks, 1)
-
     def amount(self, window, state):
-        return self.share(window)
+        return self.epsilon / max(window.n_landmarks, 1)
 
 
 @pytest.mark.parametrize("broken", [SharesWithoutTheRegular, SharesByLandmarksOnly])

@@ -67,7 +67,7 @@ def unit_of(mechanism):
     """Windows in which the protected user may differ, 0-based."""
     if mechanism.unit == PERIOD:
         return list(range(N_WINDOWS))
-    if mechanism.unit.has_landmarks:
+    if mechanism.unit.kind == "landmarks":
         return [*(i - 1 for i in LANDMARKS), 2]
     return [1, 2, 3] if hasattr(mechanism, "w") else [2]
 
