@@ -208,12 +208,21 @@ class SlotCharge(NamedTuple):
     in_part: float
 
 
+class _Part(NamedTuple):
+    """What a charge counts for in some units, by their numbers; ``alone``: only in those of one of these slots."""
+
+    first: int
+    last: int
+    alone: tuple[int, int] | None
+    amount: float
+
+
 class ChargeTable:
     """Costs of the units of a ledger: one number for each, so that a check is one look-up.
 
-    Units of stretches are numbered by their first slot, those of periods by period. Of landmarks, `_together` has by
-    period what all of its landmarks cost, `_alone` by slot what any other slot costs, and `_dearest` by period the most
-    that one of these does.
+    Units of stretches are numbered by their first slot, others by period. Of a period, whose slots are all landmarks if
+    it is the unit, `_together` has what all of its landmarks cost, `_alone` by slot what any other slot costs, and
+    `_dearest` the most that one of these does.
 
     Notes
     -----
@@ -231,39 +240,28 @@ class ChargeTable:
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
-        self._costs, self._alone, self._together, self._dearest = (SlotArray() for _ in range(4))
+        self._together, self._alone, self._dearest = (SlotArray() for _ in range(3))
         self._facts: dict[int, tuple[Integers, NDArray[np.bool_]]] = {}
 
     def total(self, charge: SlotCharge) -> float:
         """Return the most that a unit which the charge counts in costs with it."""
-        if self.terms.kind != "landmarks":
-            return max(self._costs.highest(low, high) + amount for low, high, amount in self._units(charge))
-        return max(
-            self._together.highest(period, period)
-            + (self._dearest.highest(period, period) if at_landmarks else self._alone.highest(low, high))
-            + amount
-            for period, low, high, at_landmarks, amount in self._in_periods(charge)
-        )
+        return max(self._most(part) + part.amount for part in self._parts(charge))
 
     def add(self, charge: SlotCharge) -> None:
         """Add a charge to every unit that it counts in."""
-        if self.terms.kind != "landmarks":
-            for low, high, amount in self._units(charge):
-                self._costs.add(low, high, amount)
-            return
-        for period, low, high, at_landmarks, amount in self._in_periods(charge):
-            if at_landmarks:
-                self._together.add(period, period, amount)
+        for part in self._parts(charge):
+            if part.alone is None:
+                self._together.add(part.first, part.last, part.amount)
             else:
-                self._alone.add(low, high, amount)
-                self._dearest.raise_to(period, period, self._alone.highest(low, high))
+                self._alone.add(*part.alone, part.amount)
+                self._dearest.raise_to(part.first, part.last, self._alone.highest(*part.alone))
 
     def spent(self, first: int, last: int) -> float:
         """Return the most that a unit which meets any of some slots has cost."""
-        if self.terms.kind != "landmarks":
+        if self.terms.kind == "stretch":
             return self.total(SlotCharge(first, last, 0.0, 0.0))
         periods = range(self.period(first), self.period(last) + 1)
-        return max(self._together.highest(n, n) + self._dearest.highest(n, n) for n in periods)
+        return max(self._most(_Part(n, n, None, 0.0)) for n in periods)
 
     def period(self, slot: int) -> int:
         """Return the number of the budget period in which a slot begins; 0 where all time is one."""
@@ -272,43 +270,46 @@ class ChargeTable:
 
     def forget_before(self, slot: int) -> None:
         """Drop what no charge of a slot from ``slot`` on can meet."""
+        is_stretch = self.terms.kind == "stretch"
+        self._together.forget_before(slot - self.terms.length if is_stretch else self.period(slot))
         self._alone.forget_before(slot)
-        if self.terms.kind == "stretch":
-            self._costs.forget_before(slot - self.terms.length)
-        else:
-            for array in (self._costs, self._together, self._dearest):
-                array.forget_before(self.period(slot))
+        self._dearest.forget_before(self.period(slot))
         self._facts = {number: facts for number, facts in self._facts.items() if (number + 1) * CHUNK > slot}
 
-    def _units(self, charge: SlotCharge) -> list[tuple[int, int, float]]:
-        """Return the units that a charge counts in, as ranges of their numbers, and what it counts for in each."""
-        first, last = charge.first, charge.last
-        if self.terms.kind == "period":
-            low, high = self.period(first), self.period(last)
-            return [(low, high, charge.amount if low == high else charge.in_part)]
-        low = first - self.terms.length + 1
-        holding = last - self.terms.length + 1  # the first stretch that holds all of it, if one does
-        if holding > first:
-            return [(low, last, charge.in_part)]
-        ranges = [
-            (low, holding - 1, charge.in_part),
-            (holding, first, charge.amount),
-            (first + 1, last, charge.in_part),
-        ]
-        return [(begin, end, amount) for begin, end, amount in ranges if begin <= end]
+    def _most(self, part: _Part) -> float:
+        """Return the most that one of some units has cost."""
+        others = (
+            self._dearest.highest(part.first, part.last) if part.alone is None else self._alone.highest(*part.alone)
+        )
+        return self._together.highest(part.first, part.last) + others
 
-    def _in_periods(self, charge: SlotCharge) -> Iterator[tuple[int, int, int, bool, float]]:
-        """Yield the periods that a charge meets: number, first and last slot, whether one is a landmark, amount."""
+    def _parts(self, charge: SlotCharge) -> list[_Part]:
+        """Return the units that a charge counts in, and what it counts for in each."""
+        return self._in_stretches(charge) if self.terms.kind == "stretch" else list(self._in_periods(charge))
+
+    def _in_stretches(self, charge: SlotCharge) -> list[_Part]:
+        first, last = charge.first, charge.last
+        low, holding = (slot - self.terms.length + 1 for slot in (first, last))
+        if holding > first:  # none holds all of it
+            return [_Part(low, last, None, charge.in_part)]
+        parts = [
+            _Part(low, holding - 1, None, charge.in_part),
+            _Part(holding, first, None, charge.amount),
+            _Part(first + 1, last, None, charge.in_part),
+        ]
+        return [part for part in parts if part.first <= part.last]
+
+    def _in_periods(self, charge: SlotCharge) -> Iterator[_Part]:
         periods, marks = self._facts_of(charge.first, charge.last)
         cuts = [0, *(1 + np.flatnonzero(np.diff(periods))).tolist(), len(periods)]
         is_held = len(periods) == 1 or (len(cuts) == 2 and marks.all())
         for begin, end in pairwise(cuts):
-            at_landmarks = bool(marks[begin:end].any())
-            slots = charge.first + begin, charge.first + end - 1
-            yield int(periods[begin]), *slots, at_landmarks, charge.amount if is_held else charge.in_part
+            number = int(periods[begin])
+            alone = None if marks[begin:end].any() else (charge.first + begin, charge.first + end - 1)
+            yield _Part(number, number, alone, charge.amount if is_held else charge.in_part)
 
     def _facts_of(self, first: int, last: int) -> tuple[Integers, NDArray[np.bool_]]:
-        """Return the budget period of each of some slots, and which of them are landmarks."""
+        """Return the budget period of each of some slots, and which of them are landmarks, all of them in a period."""
         numbers = range(first // CHUNK, last // CHUNK + 1)
         facts = [self._facts_of_chunk(number) for number in numbers]
         periods, marks = facts[0] if len(facts) == 1 else map(np.concatenate, zip(*facts))
@@ -317,14 +318,14 @@ class ChargeTable:
 
     def _facts_of_chunk(self, number: int) -> tuple[Integers, NDArray[np.bool_]]:
         if (known := self._facts.get(number)) is None:
-            first = number * CHUNK
-            marks, periods = np.zeros(CHUNK, bool), np.zeros(CHUNK, np.int64)
+            terms, first = self.terms, number * CHUNK
+            marks, periods = np.full(CHUNK, terms.kind == "period"), np.zeros(CHUNK, np.int64)
             skipped = max(0, 1 - first)  # slots before 1970
             if skipped < CHUNK:
                 slots = (first + skipped, first + CHUNK - 1)
-                if self.terms.periods is not None:
-                    periods[skipped:] = self.terms.periods.index(self.terms.calendar.starts(*slots))
-                if self.terms.kind == "landmarks":
-                    marks[skipped:] = self.terms.landmarks.mask(self.terms.calendar, *slots)
+                if terms.periods is not None:
+                    periods[skipped:] = terms.periods.index(terms.calendar.starts(*slots))
+                if terms.kind == "landmarks":
+                    marks[skipped:] = terms.landmarks.mask(terms.calendar, *slots)
             known = self._facts[number] = periods, marks
         return known
