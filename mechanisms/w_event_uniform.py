@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from penstock.mechanisms.core.contract import Window
 from penstock.mechanisms.core.schedules import WEventTraceSchedule
-from penstock.mechanisms.core.state import State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +33,3 @@ class WEventUniform(WEventTraceSchedule):
     >>> run_mechanism(WEventUniform(epsilon=1.0, w=4), np.zeros((1, 2), int), Facts(n_cells=2), seed=1)[0].scale
     4.0
     """
-
-    def amount(self, window: Window, state: State) -> Any:
-        """ε/w, always."""
-        return self.budget / self.w

@@ -116,21 +116,6 @@ class NoiseFamily:
         per_cell = np.asarray(scale, np.float64)[..., None] if np.ndim(scale) else float(scale)
         return np.asarray(values + self.draw(noise, per_cell, values.shape))
 
-    def expected_size(self, scale: Any) -> Array:
-        """Mean absolute value of the noise, or mean length of a step.
-
-        >>> [float(NOISE_FAMILIES[name].expected_size(0.5).round(3)) for name in ("laplace", "discrete_laplace")]
-        [0.5, 0.276]
-        """
-        scale = np.asarray(scale, np.float64)
-        if self.name == "discrete_laplace":  # 2p/(1 − p²) for p = exp(−1/scale)
-            p = exp(-1 / np.where(scale > 0, scale, 1.0))
-            with np.errstate(divide="ignore"):
-                return np.where(scale > 0, 2 * p / (-expm1(-1 / np.where(scale > 0, scale, 1.0)) * (1 + p)), 0.0)
-        if self.name == "discrete_gaussian":
-            return _of_integers(scale, 1, self.mean_size)
-        return np.asarray(self.mean_size * scale)
-
     def variance(self, scale: Any) -> Array:
         """Variance of the noise in one cell, or on one axis.
 
@@ -139,7 +124,7 @@ class NoiseFamily:
         """
         scale = np.asarray(scale, np.float64)
         if self.name == "discrete_gaussian":
-            return _of_integers(scale, 2, 1.0)
+            return _variance_of_integers(scale)
         if self.name == "discrete_laplace":
             lost = -expm1(-1 / np.where(scale > 0, scale, 1.0))  # 1 − p of the geometric magnitude
             with np.errstate(divide="ignore"):  # an infinite scale: nothing was published
@@ -179,16 +164,15 @@ def _over(sensitivity: Any, budget: Any) -> Any:
     return np.where(np.asarray(sensitivity) == 0, 0.0, quotient)
 
 
-def _of_integers(sigma: Array, power: int, in_the_limit: float) -> Array:
-    """Absolute moment of the discrete Gaussian: that of the continuous one to the last digits from σ = 2 on."""
+def _variance_of_integers(sigma: Array) -> Array:
+    """Variance of the discrete Gaussian: that of the continuous one to the last digits from σ = 2 on."""
     # Canonne, Kamath, Steinke 2020: less than the continuous one's below.
-    limit = in_the_limit * (sigma * sigma if power == 2 else sigma)
     if np.all(sigma >= 2.0):
-        return limit
-    magnitudes = np.arange(1.0, 24.0)
-    weight = exp(-(magnitudes**2) / (2.0 * np.clip(sigma, 0.02, 2.0)[..., None] ** 2))
-    narrow = 2.0 * (magnitudes**power * weight).sum(-1) / (1.0 + 2.0 * weight.sum(-1))
-    return np.where(sigma >= 2.0, limit, np.where(sigma > 0, narrow, 0.0))
+        return sigma * sigma
+    squares = np.arange(1.0, 24.0) ** 2
+    weight = exp(-squares / (2.0 * np.clip(sigma, 0.02, 2.0)[..., None] ** 2))
+    narrow = 2.0 * (squares * weight).sum(-1) / (1.0 + 2.0 * weight.sum(-1))
+    return np.where(sigma >= 2.0, sigma * sigma, np.where(sigma > 0, narrow, 0.0))
 
 
 _OVER_PI = float(np.sqrt(2 / np.pi))

@@ -160,9 +160,9 @@ class Scheduled(Mechanism):
         """Cost of asking, in every window, how far the data are from the last release; 0: not asked."""
         return 0.0
 
+    @abstractmethod
     def amount(self, window: Window, state: State) -> Any:
-        """Budget of a publication now; 0: repeat the last one. The base: the whole budget, always."""
-        return self.budget
+        """Budget of a publication now; 0: repeat the last one."""
 
     def refused(self, window: Window, state: State) -> Any:
         """Return whether the window must not publish, as it was not declared."""
@@ -344,6 +344,15 @@ class Scheduled(Mechanism):
         after = after | {name: np.full_like(after[name], index) for name, index in begun.items()}
         largest = Sensitivity(*(float(np.max(one)) for one in offer.sensitivity))
         return (Block(self.family.event(largest, float(np.max(scale))), window.index, window.period_last),), after
+
+
+@dataclass(frozen=True, kw_only=True)
+class EveryWindow(Scheduled):
+    """Base of mechanisms whose unit is one window, each of which has the whole budget."""
+
+    def amount(self, window: Window, state: State) -> Any:
+        """The whole budget, always."""
+        return self.budget
 
 
 #: Noise by the measure of its budget.
@@ -532,6 +541,10 @@ class PeriodSchedule(BudgetSchedule):
         """Everything in a budget period."""
         return PERIOD
 
+    def amount(self, window: Window, state: State) -> Any:
+        """The whole budget: noise is for all windows together."""
+        return self.budget
+
     def windows_together(self, window: Window) -> int:
         """Windows of a period that are published, at most."""
         if window.n_windows is None:
@@ -625,6 +638,10 @@ class WEventSchedule(BudgetSchedule):
         """Any w successive windows."""
         return Unit.stretch(self.w)
 
+    def amount(self, window: Window, state: State) -> Any:
+        """A w-th of the budget."""
+        return self.budget / self.w
+
 
 @dataclass(frozen=True, kw_only=True)
 class WEventTraceSchedule(TraceSchedule, WEventSchedule):
@@ -654,6 +671,10 @@ class DissimilaritySchedule(WEventTraceSchedule):
     def query_budget(self) -> float:
         """A 2w-th of the budget: that of one dissimilarity query, and the unit of publication budgets."""
         return self.budget / (2 * self.w)
+
+    @abstractmethod
+    def amount(self, window: Window, state: State) -> Any:
+        """Budget of a publication now: half of the budget serves any w of them."""
 
 
 # Tests on releases by which the adaptive landmark mechanism sets its sampling rate.

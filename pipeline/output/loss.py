@@ -45,7 +45,6 @@ def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -
     ε in nats by ``release``, ``day`` and ``run``. Where one of them is infinite, all are what their ρ says at
     ``delta``, which is there then; infinite without a guarantee. None before the first release.
     """
-    columns = releases.collect_schema().names()
     amounts = ["epsilon", "rho"]
     if measure == GAUSSIAN:
         variance = pl.col("scale") ** 2
@@ -56,11 +55,9 @@ def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -
     charge = pl.col(amounts)
     of_one = [f"one_{name}" for name in amounts]
     total = charge.sort().sum()  # groups come in any order, and the last bit of a sum depends on it
-    if "pseudonym" in columns:
+    if "pseudonym" in releases.collect_schema().names():
         person = ["pseudonym"]
-        # Tables written before traces had budgets in ρ are without that column.
-        rho = pl.col("rho") if "rho" in columns else pl.col("epsilon") ** 2 / 2
-        points = releases.with_columns(rho=rho, day=_date(pl.col("time"), time_zone))
+        points = releases.with_columns(day=_date(pl.col("time"), time_zone))
         daily = points.group_by(*person, "day").agg(charge.max().name.prefix("one_"), total)
         days = daily.collect(engine="streaming")
         whole = days.group_by(*person).agg(total)
