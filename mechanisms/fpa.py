@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
-from penstock.mechanisms.core.fourier import Calibration, FourierMechanism
+import numpy as np
+
+from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.fourier import RESOLUTION, FourierMechanism, Matrix, real_basis, real_matrices
 from penstock.mechanisms.core.guarantee import Guarantee
+from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.unit import Unit
 
@@ -90,7 +93,25 @@ class Fpa(FourierMechanism):
         """Windows of a block."""
         return self.block
 
-    @cached_property
-    def calibration(self) -> Calibration:
-        """Noise for the bounded sensitivity."""
-        return Calibration(budget=self.epsilon or self.rho or 0.0, n_coefficients=self.coefficients, noise=self.noise)
+    @property
+    def family(self) -> NoiseFamily:
+        """The noise of coefficients."""
+        return NOISE_FAMILIES[self.noise]
+
+    @property
+    def budget(self) -> float:
+        """ε, or ρ, of a block."""
+        return self.epsilon or self.rho or 0.0
+
+    def matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
+        """Transform and inverse of a block, with at most as many coefficients as it has windows."""
+        return real_matrices(n_windows, self.coefficients, RESOLUTION if self.family.is_integer else None)
+
+    def measured(self, facts: Facts) -> tuple[Matrix, None, None]:
+        """The coefficients, in the first windows of their blocks (see `core.observation.Measured`)."""
+        n_windows = facts.n_windows or 0
+        mixed = np.zeros((n_windows, n_windows))
+        for block in self.blocks(np.arange(n_windows)):
+            basis = real_basis(len(block), min(self.coefficients, len(block)))
+            mixed[block[0] : block[0] + len(basis), block] = basis
+        return mixed, None, None

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.blocks import BlockMechanism
 from penstock.mechanisms.core.contract import Facts
-from penstock.mechanisms.core.noise_family import NOISE_FAMILIES
+from penstock.mechanisms.core.noise_family import NoiseFamily
 from penstock.mechanisms.core.portable import in_order
 from penstock.mechanisms.core.sensitivity import Sensitivity
 from penstock.mechanisms.core.state import State
@@ -52,92 +52,61 @@ RESOLUTION = 2.0**-20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibration:
-    """Transform of one block, and scale and charge of the noise on its coefficients."""
-
-    budget: float  # ε in nats, or ρ with Gaussian noise
-    n_coefficients: int  # k, as configured; a shorter block has fewer
-    # ``laplace``, ``gaussian``, ``discrete_laplace`` or ``discrete_gaussian``; discrete noise is on a lattice of
-    # 2⁻²⁰, and its scale counts steps of it
-    noise: str
-
-    @property
-    def gaussian(self) -> bool:
-        """Return whether the budget is zCDP's."""
-        return self.noise.endswith("gaussian")
-
-    @property
-    def lattice(self) -> bool:
-        """Return whether noise is drawn in whole steps."""
-        return self.noise.startswith("discrete")
-
-    @property
-    def unit(self) -> float:
-        """Size of a step."""
-        return RESOLUTION if self.lattice else 1.0
-
-    def matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
-        """Transform, in steps, and inverse of a block of ``n_windows``."""
-        return matrices(n_windows, self.n_coefficients, RESOLUTION if self.lattice else None)
-
-    def coefficients(self, block: NDArray[Any]) -> Matrix:
-        """The kept coefficients, in counts, of each cell over a block: (n_windows, n_cells) to (n_kept, n_cells)."""
-        basis, _ = self.matrices(len(block))
-        kept: Matrix = (basis * self.unit) @ block
-        return kept
-
-    def projection(self, block: NDArray[Any]) -> Matrix:
-        """A block as its kept coefficients alone tell it."""
-        basis, inverse = self.matrices(len(block))
-        shown: Matrix = inverse @ (basis @ block) * self.unit
-        return shown
-
-    def scale(self, n_windows: int, bounds: Bounds) -> float:
-        """Scale of the noise on each coefficient, in steps."""
-        if self.gaussian:
-            return float(self._l2(n_windows, bounds) / np.sqrt(2 * self.budget))
-        return float(NOISE_FAMILIES["laplace"].scale(self.budget, Sensitivity(self._l1(n_windows, bounds), np.inf)))
-
-    def charge(self, n_windows: int, bounds: Bounds) -> events.Event:
-        """Privacy event of the noise on all coefficients."""
-        if self.gaussian:
-            return events.Additive(self.noise, self._l2(n_windows, bounds), self.scale(n_windows, bounds))
-        if self.lattice:
-            # Priced as pure: shifts of a fine lattice are too many steps for the exact Rényi curve.
-            return events.PureDP(self.budget)
-        return events.Additive("laplace", self._l1(n_windows, bounds), self.scale(n_windows, bounds))
-
-    def _l1(self, n_windows: int, bounds: Bounds) -> float:
-        return sensitivity_of(n_windows, self.n_coefficients, RESOLUTION if self.lattice else None, bounds)
-
-    def _l2(self, n_windows: int, bounds: Bounds) -> float:
-        return l2_sensitivity(self.matrices(n_windows)[0], *bounds[:2])
-
-
-@dataclass(frozen=True, kw_only=True)
 class FourierMechanism(BlockMechanism):
-    """Base of mechanisms that add noise to the low frequencies of each cell over a block."""
+    """Base of mechanisms that add noise to the low frequencies of each cell over a block.
+
+    Discrete noise is on a lattice of `RESOLUTION`: transforms, coefficients and scales count steps of it.
+    """
 
     kept: ClassVar[tuple[str, ...]] = ("n_windows", "bounds")
 
     @property
     @abstractmethod
-    def calibration(self) -> Calibration:
-        """Transform and noise of a block."""
+    def family(self) -> NoiseFamily:
+        """The noise of coefficients."""
+
+    @property
+    @abstractmethod
+    def budget(self) -> float:
+        """ε, or ρ, of a block."""
+
+    @abstractmethod
+    def matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
+        """Transform, in steps, and inverse of a block of ``n_windows``."""
+
+    @property
+    def step_size(self) -> float:
+        """Size of a step."""
+        return RESOLUTION if self.family.is_integer else 1.0
+
+    def scale(self, n_windows: int, bounds: Bounds) -> float:
+        """Scale of the noise on each coefficient, in steps."""
+        moved = sensitivity_of(self, n_windows, bounds)
+        if self.family.is_concentrated:
+            return float(moved / np.sqrt(2 * self.budget))
+        return float(self.family.scale(self.budget, Sensitivity(moved, np.inf)))
+
+    def noise_event(self, n_windows: int, bounds: Bounds) -> events.Event:
+        """Privacy event of the noise on all coefficients."""
+        if self.family.is_integer and not self.family.is_concentrated:
+            # Priced as pure: shifts of a fine lattice are too many steps for the exact Rényi curve.
+            return events.PureDP(self.budget)
+        moved = sensitivity_of(self, n_windows, bounds)
+        return events.Additive(self.family.name, moved, self.scale(n_windows, bounds))
 
     def empty(self, facts: Facts) -> State:
         """No coefficient yet; the bounds C, W and U."""
         windows = min(facts.max_windows or self.length, self.length)
         cells = min(facts.max_block_cells or facts.n_cells, facts.n_cells)
         bounds = np.broadcast_to(np.array([facts.sensitivity, windows, cells]), (*facts.shape, 3)).copy()
-        n_rows = len(self.calibration.matrices(self.length)[0])
-        kind = np.int64 if self.calibration.lattice else np.float64
+        n_rows = len(self.matrices(self.length)[0])
+        kind = np.int64 if self.family.is_integer else np.float64
         return {"bounds": bounds, "coefficients": np.zeros((*facts.shape, n_rows, facts.n_cells), kind)}
 
     def gather(self, row: int, n_windows: int, counts: NDArray[Any], state: State) -> State:
         """Add one window's part to every coefficient."""
-        basis = self.calibration.matrices(n_windows)[0]
-        if self.calibration.lattice:
+        basis = self.matrices(n_windows)[0]
+        if self.family.is_integer:
             basis = basis.astype(np.int64)
         part = basis[:, row, None] * counts[..., None, :]
         if len(basis) < state["coefficients"].shape[-2]:  # a short block has fewer
@@ -146,36 +115,32 @@ class FourierMechanism(BlockMechanism):
 
     def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
         """Noise on the coefficients, and back."""
-        calibration = self.calibration
-        basis, inverse = calibration.matrices(n_windows)
-        exact, scale = state["coefficients"][..., : len(basis), :], calibration.scale(n_windows, _bounds(state))
-        noisy = np.asarray(exact + getattr(noise, calibration.noise)(scale, exact.shape), np.float64)
-        values = in_order(inverse, noisy) * calibration.unit
-        family = "gaussian" if calibration.gaussian else "laplace"
-        return values, {"noise": family, "scale": scale * calibration.unit}
+        basis, inverse = self.matrices(n_windows)
+        exact, scale = state["coefficients"][..., : len(basis), :], self.scale(n_windows, _bounds(state))
+        noisy = np.asarray(exact + self.family.draw(noise, scale, exact.shape), np.float64)
+        values = in_order(inverse, noisy) * self.step_size
+        shown = "gaussian" if self.family.is_concentrated else "laplace"
+        return values, {"noise": shown, "scale": scale * self.step_size}
 
     def block_charge(self, n_windows: int, state: State) -> tuple[events.Event, ...]:
         """Return the same for every block of one length."""
-        return (self.calibration.charge(n_windows, _bounds(state)),)
-
-    def measured(self, facts: Facts) -> tuple[Matrix, None, None]:
-        """The coefficients, in the first windows of their blocks (see `core.observation.Measured`)."""
-        n_windows = facts.n_windows or 0
-        mixed = np.zeros((n_windows, n_windows))
-        for block in self.blocks(np.arange(n_windows)):
-            basis = real_basis(len(block), min(self.calibration.n_coefficients, len(block)))
-            mixed[block[0] : block[0] + len(basis), block] = basis
-        return mixed, None, None
+        return (self.noise_event(n_windows, _bounds(state)),)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
         """The low-pass projection, block by block."""
-        return np.concatenate([self.calibration.projection(block) for block in self.blocks(counts)])
+
+        def projection(block: NDArray[Any]) -> Matrix:
+            basis, inverse = self.matrices(len(block))
+            shown: Matrix = inverse @ (basis @ block) * self.step_size
+            return shown
+
+        return np.concatenate([projection(block) for block in self.blocks(counts)])
 
     def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
         """Noise of the coefficients, repeated where there are fewer of them than windows."""
         parts = []
         for block in self.blocks(published - self.without_noise(counts)):
-            noise = self.calibration.coefficients(block)
+            noise = (self.matrices(len(block))[0] * self.step_size) @ block
             parts.append(noise[np.arange(len(block)) % len(noise)])
         return np.concatenate(parts)
 
@@ -204,7 +169,7 @@ def real_basis(n_windows: int, n_coefficients: int) -> Matrix:
 
 
 @lru_cache(maxsize=64)
-def matrices(n_windows: int, n_coefficients: int, resolution: float | None) -> tuple[Matrix, Matrix]:
+def real_matrices(n_windows: int, n_coefficients: int, resolution: float | None) -> tuple[Matrix, Matrix]:
     """Transform and inverse of a block, with at most as many coefficients as it has windows."""
     # `resolution`: rows are rounded to whole multiples of it, so that coefficients of counts are whole numbers.
     basis = real_basis(n_windows, min(n_coefficients, n_windows))
@@ -212,9 +177,10 @@ def matrices(n_windows: int, n_coefficients: int, resolution: float | None) -> t
 
 
 @lru_cache(maxsize=256)
-def sensitivity_of(n_windows: int, n_coefficients: int, resolution: float | None, bounds: Bounds) -> float:
-    """Cached `l1_sensitivity` of `matrices`."""
-    return l1_sensitivity(matrices(n_windows, n_coefficients, resolution)[0], *bounds)
+def sensitivity_of(mechanism: FourierMechanism, n_windows: int, bounds: Bounds) -> float:
+    """Sensitivity of all coefficients of a block to one user, in the norm that the noise needs."""
+    basis = mechanism.matrices(n_windows)[0]
+    return l2_sensitivity(basis, *bounds[:2]) if mechanism.family.is_concentrated else l1_sensitivity(basis, *bounds)
 
 
 def l1_sensitivity(basis: Matrix, max_cells: int, max_windows: int, max_block_cells: int) -> float:

@@ -24,7 +24,7 @@ class HalfTheNoise(Fpa):
 
     def publish(self, n_windows, state, noise):
         values, fields = super().publish(n_windows, state, noise)
-        basis, inverse = self.calibration.matrices(n_windows)
+        basis, inverse = self.matrices(n_windows)
         exact = inverse @ state["coefficients"][..., : len(basis), :]
         return exact + (values - exact) / 2, fields
 

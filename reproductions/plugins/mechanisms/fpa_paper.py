@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core import events
-from penstock.mechanisms.core.fourier import Bounds, Calibration, FourierMechanism, Matrix, frozen, l1_sensitivity
+from penstock.mechanisms.core.fourier import Bounds, FourierMechanism, Matrix, frozen
 from penstock.mechanisms.core.guarantee import Guarantee
+from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import Unit
@@ -90,17 +91,33 @@ class FpaPaper(FourierMechanism):
         """Windows of a block."""
         return self.block
 
-    @cached_property
-    def calibration(self) -> PaperCalibration:
-        """Noise as the paper has it."""
-        return PaperCalibration(
-            budget=self.epsilon,
-            n_coefficients=self.coefficients,
-            noise="laplace",
-            unnormalised=self.transform == "unnormalised",
-            one_sided=self.inverse == "one_sided",
-            measured=self.measured_sensitivity,
-        )
+    @property
+    def family(self) -> NoiseFamily:
+        """Real Laplace noise."""
+        return NOISE_FAMILIES["laplace"]
+
+    @property
+    def budget(self) -> float:
+        """ε that the paper claims for a block."""
+        return self.epsilon
+
+    def matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
+        """Transform and inverse of a block of ``n_windows``."""
+        return complex_basis(n_windows, self._kept(n_windows), self.inverse == "one_sided")
+
+    def scale(self, n_windows: int, bounds: Bounds) -> float:
+        """Scale √k·Δ₂/ε of the noise on each part of k complex coefficients; unnormalised √n less."""
+        cells, windows, _ = bounds
+        delta_2 = self.measured_sensitivity or np.sqrt(float(cells) * min(windows, n_windows))
+        scale = np.sqrt(self._kept(n_windows)) * delta_2 / self.epsilon
+        return float(scale / (np.sqrt(n_windows) if self.transform == "unnormalised" else 1.0))
+
+    def noise_event(self, n_windows: int, bounds: Bounds) -> events.Event:
+        """Privacy event of the noise on all coefficients, at its true price."""
+        return events.Exact() if self.measured_sensitivity is not None else super().noise_event(n_windows, bounds)
+
+    def _kept(self, n_windows: int) -> int:
+        return min(self.coefficients, n_windows // 2 + 1)
 
     def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
         """Noise on the coefficients, and back."""
@@ -113,37 +130,6 @@ class FpaPaper(FourierMechanism):
 
     def _held(self, values: NDArray[Any]) -> NDArray[Any]:
         return values if self.most is None else np.clip(np.rint(values), 0, self.most)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PaperCalibration(Calibration):
-    """Scale √k·Δ₂/ε on the real and on the imaginary part of k complex coefficients."""
-
-    unnormalised: bool = False  # √n less noise, as if the transform were not orthonormal
-    one_sided: bool = False  # the inverse leaves out the conjugate half
-    measured: float | None = None  # Δ₂ as measured from the data; None: √(C·W)
-
-    def matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
-        """Transform and inverse of a block of ``n_windows``."""
-        return complex_basis(n_windows, self._kept(n_windows), self.one_sided)
-
-    def scale(self, n_windows: int, bounds: Bounds) -> float:
-        """Scale of the noise on each part of a coefficient."""
-        cells, windows, _ = bounds
-        delta_2 = self.measured or np.sqrt(float(cells) * min(windows, n_windows))
-        scale = np.sqrt(self._kept(n_windows)) * delta_2 / self.budget
-        return float(scale / (np.sqrt(n_windows) if self.unnormalised else 1.0))
-
-    def charge(self, n_windows: int, bounds: Bounds) -> events.Event:
-        """Privacy event of the noise on all coefficients, at its true price."""
-        if self.measured is not None:
-            return events.Exact()
-        return events.Additive(
-            "laplace", l1_sensitivity(self.matrices(n_windows)[0], *bounds), self.scale(n_windows, bounds)
-        )
-
-    def _kept(self, n_windows: int) -> int:
-        return min(self.n_coefficients, n_windows // 2 + 1)
 
 
 @lru_cache(maxsize=64)
