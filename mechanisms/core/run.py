@@ -123,15 +123,6 @@ def _whole_numbers(counts: NDArray[Any]) -> NDArray[Any]:
 
 
 @dataclass(frozen=True)
-class Step:
-    """Release of one timestamp: the ``rows`` of the traces' arrays it covers, their public facts and the release."""
-
-    rows: Integers
-    time: Window
-    release: Release
-
-
-@dataclass(frozen=True)
 class ReleasedTraces:
     """Release of every point, in the order of the traces: arrays as in `Release`, and what each point costs.
 
@@ -147,8 +138,12 @@ class ReleasedTraces:
     noise: str = "none"
 
 
-def release_traces(mechanism: Mechanism, schedule: PointSchedule, source: NoiseSource) -> Iterator[Step]:
+def release_traces(
+    mechanism: Mechanism, schedule: PointSchedule, source: NoiseSource
+) -> Iterator[tuple[Integers, Release]]:
     """Release every point of some traces, one step per index up to the longest trace.
+
+    Yields the rows of the traces' arrays that a step covers, and its release.
 
     In a step the users come in order of the length of their traces, longest first. O(n_points) in all, a few dozen µs
     for each step and 5 µs for each point. A user's releases depend on that user's trace only.
@@ -167,10 +162,10 @@ def release_traces(mechanism: Mechanism, schedule: PointSchedule, source: NoiseS
         time, points = schedule.at(rows, index), traces.points[rows]
         drawn = source.at_points(index, users, time.start, points, state)
         (release,), state = mechanism.step(time, points, state, drawn)
-        yield Step(rows, time, release)
+        yield rows, release
 
 
-def collect(steps: Iterator[Step], n_points: int) -> ReleasedTraces:
+def collect(steps: Iterator[tuple[Integers, Release]], n_points: int) -> ReleasedTraces:
     """Releases of all steps in the order of the traces."""
     columns: dict[str, NDArray[Any]] = {
         "values": np.full((n_points, 2), np.nan),
@@ -181,9 +176,8 @@ def collect(steps: Iterator[Step], n_points: int) -> ReleasedTraces:
         "repeats": np.full(n_points, -1, np.int64),
     }
     noise = "none"
-    for step in steps:
-        release, noise = step.release, step.release.noise
-        (spent,) = release.charge
+    for rows, release in steps:
+        noise, (spent,) = release.noise, release.charge
         shown = {name: getattr(release, name) for name in ("values", "action", "repeats")}
         shown["scale"] = np.where(release.action == "published", np.ravel(release.scale), 0.0)
         if isinstance(spent, ConcentratedDP):
@@ -191,7 +185,7 @@ def collect(steps: Iterator[Step], n_points: int) -> ReleasedTraces:
         elif isinstance(spent, PureDP):
             shown |= {"epsilon": spent.epsilon, "rho": np.square(spent.epsilon) / 2}
         for name, column in columns.items():
-            column[step.rows] = shown[name]
+            column[rows] = shown[name]
     return ReleasedTraces(**columns, noise=noise)
 
 

@@ -146,13 +146,14 @@ MAX_NODES = 100_000
 MAX_DEPTH = 32
 
 
-def parse(text: str, name: str) -> tuple[Node | None, list[Problem]]:
+def parse(text: str, name: str, has_lines: bool = True) -> tuple[Node | None, list[Problem]]:
     """Parse one YAML document into nodes.
 
     Scalars follow the YAML 1.2 core schema (``no`` and ``07:30`` are text, ``1e-3`` is a number). Tags, several
     documents, repeated keys and anything larger or deeper than a configuration needs are problems, not nodes.
 
-    Returns the root node (None where nothing could be read) and the problems found.
+    ``has_lines``: whether places name a line. Returns the root node (None where nothing could be read) and the problems
+    found.
 
     >>> node, problems = parse("seed: 7\\nseed: 8", "run.yaml")
     >>> print(plain(node), *problems)
@@ -160,14 +161,13 @@ def parse(text: str, name: str) -> tuple[Node | None, list[Problem]]:
     """
     if len(text) > MAX_CHARACTERS:
         return None, [Problem(Place(name), (), f"is larger than {MAX_CHARACTERS:,} characters; is it a configuration?")]
-    reader = _NodeReader(text, name)
+    reader = _NodeReader(text, name, has_lines)
     try:
         root = reader.document()
     except _Stop as stop:
         return None, [*reader.problems, stop.problem]
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = Place(name, mark.line + 1 if mark else None)
+        place = reader.at(error.problem_mark or error.context_mark)
         return None, [*reader.problems, Problem(place, (), f"not valid YAML: {error.problem or error.context}")]
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # unprintable characters; escapes beyond Unicode
         return None, [*reader.problems, Problem(Place(name), (), f"not valid YAML: {str(error).splitlines()[0]}")]
@@ -198,8 +198,8 @@ class _Stop(Exception):
 class _NodeReader:
     """Parser events to nodes; aliases are copied, so that the limits hold for the expanded document."""
 
-    def __init__(self, text: str, name: str) -> None:
-        self.name = name
+    def __init__(self, text: str, name: str, has_lines: bool) -> None:
+        self.name, self.has_lines = name, has_lines
         self.events: Iterator[Any] = yaml.parse(text, Loader=yaml.SafeLoader)
         self.anchors: dict[str, Node] = {}
         self.problems: list[Problem] = []
@@ -217,7 +217,11 @@ class _NodeReader:
 
     def place(self, event: Any) -> Place:
         """Line on which an event starts."""
-        return Place(self.name, event.start_mark.line + 1)
+        return self.at(event.start_mark)
+
+    def at(self, mark: Any) -> Place:
+        """Line of a mark of the parser, if there is one and lines are named."""
+        return Place(self.name, mark.line + 1 if self.has_lines and mark else None)
 
     def node(self, event: Any, path: Path) -> Node:
         """Read the node that an event begins."""
@@ -342,12 +346,10 @@ def apply_override(root: Node, argument: str) -> list[Problem]:
         return [Problem(place, (), "must be written key.path=value, for instance mechanism[0].epsilon=0.5")]
     if not text.strip():
         return [] if _remove(root, steps) else [Problem(place, steps, "is not there, and so cannot be removed")]
-    value, problems = parse(text, place.file)
-    if problems:
-        return [Problem(place, problem.path, problem.text) for problem in problems]
-    written = _moved(Scalar(place, None, "") if value is None else value, place)
-    problem = write(root, steps, written)
-    return [problem] if problem else []
+    value, problems = parse(text, place.file, has_lines=False)
+    if not problems and (problem := write(root, steps, value or Scalar(place, None, ""))):
+        problems = [problem]
+    return problems
 
 
 def _remove(node: Node, steps: Path) -> bool:
@@ -428,14 +430,3 @@ def _write_entry(node: Sequence, index: int, rest: Path, value: Node, done: Path
 def _empty(step: str | int, place: Place) -> Node:
     """Return a new section or list, as the next step needs it."""
     return Sequence(place, []) if isinstance(step, int) else Mapping(place, {}, {})
-
-
-def _moved(node: Node, place: Place) -> Node:
-    """Return the same value, said to stand in the argument."""
-    if isinstance(node, Scalar):
-        return Scalar(place, node.value, node.text)
-    if isinstance(node, Sequence):
-        return Sequence(place, [_moved(item, place) for item in node.items])
-    return Mapping(
-        place, {key: _moved(item, place) for key, item in node.items.items()}, dict.fromkeys(node.keys, place)
-    )

@@ -187,8 +187,8 @@ def test_a_declared_maximum_is_never_passed(mechanism):
     flat = replace(flat, periods=(np.arange(len(flat.times)) - np.repeat(flat.starts, flat.lengths)) // 10)
     schedule = PointSchedule(flat, (39.0, 116.0), max_landmarks=2)
     cost, refused = np.zeros((2, len(flat.times)))
-    for step in release_traces(mechanism, schedule, NoiseSource(NoiseKey.from_seed(1), configuration=b"")):
-        cost[step.rows], refused[step.rows] = charged(step.release), step.release.action == "refused"
+    for rows, release in release_traces(mechanism, schedule, NoiseSource(NoiseKey.from_seed(1), configuration=b"")):
+        cost[rows], refused[rows] = charged(release), release.action == "refused"
     group = flat.user_of * 100 + flat.periods
     for number in np.unique(group):
         own = group == number

@@ -58,7 +58,7 @@ def digests() -> dict[str, list[str]]:
     walks = [np.array([39.9, 116.4]) + random.normal(0, 0.003, (80, 2)).cumsum(0) for _ in range(20)]
     schedule = PointSchedule(traces_of(walks, [random.random(80) < 0.4] * 20), (39.0, 116.0))
     steps = release_traces(drift, schedule, NoiseSource(KEY, configuration=b""))
-    found["drift"] = ["".join(step.release.action.tolist()) for step in steps]
+    found["drift"] = ["".join(release.action.tolist()) for _, release in steps]
     return found
 
 
