@@ -55,9 +55,18 @@ class Bounding(Checked):
         at_least=1,
         doc="memberships (cell × window) of one user in a budget period, the earliest first; unset: all",
     )
+    pace: tuple[float, ...] | None = parameter(
+        None,
+        doc="shares of max_per_period that open in turn, in equal parts of a budget period; unset: all at once",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.pace is not None and (
+            self.max_per_period is None or min(self.pace, default=-1) < 0 or not any(self.pace)
+        ):
+            right = "left out without max_per_period, else numbers of at least 0 with a sum above 0"
+            raise ParameterError("pace", self.pace, right)
         if self.max_block_cells is not None and self.max_block_cells < (self.max_cells or 1):
             raise ParameterError("max_block_cells", self.max_block_cells, f"at least max_cells ({self.max_cells})")
 
@@ -136,22 +145,23 @@ class PeriodQuota:
         return found.digest()
 
     def admit(
-        self, memberships: ContributionRows, period: Integers, most: int, keep: str, hash_key: bytes
+        self, memberships: ContributionRows, period: Integers, most: int | Integers, keep: str, hash_key: bytes
     ) -> NDArray[np.bool_]:
         """Return which memberships stay, and use up the quota of their users.
 
         Their windows follow all windows asked for before; they are sorted and bounded by `bound`. ``period``, of shape
-        (n,): number of the budget period of each one's window. ``most``: memberships of one user in one period. Returns
-        a mask of shape (n,).
+        (n,): number of the budget period of each one's window. ``most``: memberships of one user in one period; of
+        shape (n,): up to and including the window of each (`CountingBounds.opened`). Returns a mask of shape (n,).
         """
         kept = np.ones(len(memberships), bool)
         for number in np.unique(period).tolist():
             rows = np.flatnonzero(period == number)
-            kept[rows] = self._admit(memberships.take(rows), number, most, keep, hash_key)
+            opened = most if isinstance(most, int) else most[rows]
+            kept[rows] = self._admit(memberships.take(rows), number, opened, keep, hash_key)
         return kept
 
     def _admit(
-        self, memberships: ContributionRows, period: int, most: int, keep: str, hash_key: bytes
+        self, memberships: ContributionRows, period: int, most: int | Integers, keep: str, hash_key: bytes
     ) -> NDArray[np.bool_]:
         if period < self._period:
             raise ValueError(f"budget period {period} does not follow period {self._period}")
@@ -163,12 +173,17 @@ class PeriodQuota:
         earlier, own = code[: len(self._users)], code[len(self._users) :]
         used = np.zeros(len(users), np.int64)
         used[earlier] = self._used
-        order = np.lexsort((memberships.cell, _preference(memberships, keep, hash_key), memberships.window, own))
-        first = np.flatnonzero(starts_of([own[order]]))
-        rank = np.arange(len(own)) - np.repeat(first, np.diff(first, append=len(own)))
+        window = memberships.window
+        order = np.lexsort((memberships.cell, _preference(memberships, keep, hash_key), window, own))
+        # Where the quota opens in turn, what is left of it depends on what the windows before have used.
+        turns = [order] if isinstance(most, int) else [order[window[order] == one] for one in np.unique(window)]
         kept = np.empty(len(own), bool)
-        kept[order] = rank < most - used[own[order]]
-        self._users, self._used = users, used + np.bincount(own[kept], minlength=len(users))
+        for rows in turns:
+            first = np.flatnonzero(starts_of([own[rows]]))
+            rank = np.arange(len(rows)) - np.repeat(first, np.diff(first, append=len(rows)))
+            kept[rows] = rank < (most if isinstance(most, int) else most[rows]) - used[own[rows]]
+            used += np.bincount(own[rows[kept[rows]]], minlength=len(users))
+        self._users, self._used = users, used
         return kept
 
 
@@ -180,11 +195,14 @@ class CountingBounds(Bounds):
     ----------
     keep
         Which cells are kept where a user has more; see `bound`.
+    pace
+        Shares of ``max_per_period`` that open in turn, in equal parts of a period; None: all at once.
     block_length
         Windows of a block, of which window 1 begins one; 1 where the mechanism has no blocks.
     """
 
     keep: str = "hash"
+    pace: tuple[float, ...] | None = None
     block_length: int = 1
 
     @classmethod
@@ -197,8 +215,23 @@ class CountingBounds(Bounds):
             max_block_cells=bounding.max_block_cells if has_blocks else None,
             max_per_period=bounding.max_per_period,
             keep=bounding.keep,
+            pace=bounding.pace,
             block_length=block_length,
         )
+
+    def opened(self, elapsed: NDArray[np.float64]) -> Integers:
+        """Memberships of a period that a user may have had up to windows, of which so much of the period had elapsed.
+
+        At most ``max_per_period`` whatever the pace, so that the sensitivity of a whole period stays.
+
+        >>> CountingBounds(max_per_period=10, pace=(2, 1, 1)).opened(np.array([0.0, 0.3, 0.34, 0.9]))
+        array([ 5,  5,  8, 10])
+        """
+        assert self.pace is not None
+        assert self.max_per_period is not None
+        shares = np.cumsum(self.pace) / np.sum(self.pace)
+        opened = np.minimum(np.ceil(self.max_per_period * shares - 1e-9), self.max_per_period).astype(np.int64)
+        return np.asarray(opened[(elapsed * len(shares)).astype(np.int64)])
 
     @property
     def over_blocks(self) -> bool:

@@ -245,7 +245,8 @@ def released_memberships(
     if (most := bounding.max_per_period) is not None and len(memberships):
         period = plan.grid.periods_of(memberships.window)
         quota = quota or PeriodQuota()
-        memberships = memberships.take(quota.admit(memberships, period, most, bounding.keep, plan.keys.bounding))
+        opened = most if bounding.pace is None else bounding.opened(plan.grid.elapsed(memberships.window))
+        memberships = memberships.take(quota.admit(memberships, period, opened, bounding.keep, plan.keys.bounding))
     for step in chain.keepers:
         memberships = memberships.take(_kept(step, memberships, plan))
     return memberships

@@ -21,6 +21,7 @@ from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.output import files
 from penstock.pipeline.output.tables import UTILITY
 from penstock.pipeline.output.utility_summary import (
+    bias_by_hour,
     coverage_by_part,
     interval_coverage,
     quiet_by_day,
@@ -77,7 +78,9 @@ def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
             scores += more
             worth = utility_summary(truth, released) | against_prior | interval_coverage(truth, released, deviation)
             parts = coverage_by_part(truth, released, deviation, alarm)
-            results["worth"] = worth | ({"coverage_by_part": parts} if parts else {})
+            by_hour = bias_by_hour(truth, released, starts, plan.config.windows.time_zone)
+            results["worth"] = worth | {k: v for k, v in (("coverage_by_part", parts), ("bias_by_hour", by_hour)) if v}
+            scores += [_Score("bias", f"hour:{one['hour']:02}", None, one["bias"]) for one in by_hour]
             for name in ("coverage", "half_width"):
                 scores += [_Score(name, part["part"], None, part[name]) for part in parts]
             if (hour := quiet_by_day(truth, starts, plan.config.windows.time_zone)) is not None:

@@ -228,6 +228,57 @@ def coverage_by_part(
     ]
 
 
+#: Bias by time of day is told from this share of the counts on, at hours with this share of the mean one's counts, and
+#: where it is so many standard errors from 0 over the days.
+BIASED, BUSY, CLEARLY = 0.05, 0.5, 3.0
+
+
+def bias_by_hour(truth: Array, released: Array, starts: NDArray[np.int64], time_zone: str) -> list[dict[str, Any]]:
+    """Error of the sum over all cells by local hour, as a share of the true sum: one entry an hour, in their order.
+
+    A bound that keeps the first memberships of a day (``bounding.max_per_period``) leaves the evenings too small. The
+    ``standard_error`` is that of the mean over days, None for a single one. Empty for windows of a day or longer.
+
+    ``truth``, ``released``: of shape (n_windows, n_cells). ``starts``: as in `quiet_by_day`.
+
+    >>> truth, hours = np.full((48, 1), 10.0), np.arange(48) * 3_600_000
+    >>> evenings = np.where(np.arange(48) % 24 >= 18, 8.0, 10.0)[:, None]
+    >>> [round(one["bias"], 2) for one in bias_by_hour(truth, evenings, hours, "UTC")][16:20]
+    [0.0, 0.0, -0.2, -0.2]
+    """
+    hours = _hours(starts, time_zone)
+    if len(np.unique(hours)) < 2:
+        return []
+    true, error = truth.sum(axis=1), (released - truth).sum(axis=1)
+    rows = []
+    for hour in np.unique(hours).tolist():
+        here = hours == hour
+        scale = max(float(true[here].mean()), 1.0)
+        spread = None if here.sum() < 2 else float(error[here].std(ddof=1) / here.sum() ** 0.5 / scale)
+        mean = {"count": float(true[here].mean()), "bias": float(error[here].mean() / scale)}
+        rows.append({"hour": hour} | mean | {"standard_error": spread})
+    return rows
+
+
+def _bias_in_words(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Name the hour of day with the largest clear bias; nothing where there is none."""
+    usual = sum(row["count"] for row in rows) / max(len(rows), 1)
+    clear = [
+        row
+        for row in rows
+        if row["standard_error"] is not None
+        and row["count"] >= BUSY * usual
+        and abs(row["bias"]) >= max(BIASED, CLEARLY * row["standard_error"])
+    ]
+    if not clear:
+        return ""
+    worst = max(clear, key=lambda row: abs(float(row["bias"])))
+    size = f"{abs(worst['bias']):.0%}".replace("%", " %")
+    return (
+        f" Around {worst['hour']:02}:00 all counts together are {size} too {'small' if worst['bias'] < 0 else 'large'}."
+    )
+
+
 def counted(manifest: Mapping[str, Any]) -> str:
     """Name what is counted: people, or trips where the source does not know who made them."""
     return "people" if manifest.get("distinct_people", True) else "trips"
@@ -302,7 +353,7 @@ def in_words(summary: Mapping[str, Any], what: str = "people") -> str:
         held += " of the counts"
     intervals = f" The stated 95 % intervals hold {held}." if held else ""
     beside = f"zeros by {short(zeros)}, the last release shown again by {short(last)}{prior}"
-    return f"{text}{share}; {beside}.{intervals}"
+    return f"{text}{share}; {beside}.{intervals}{_bias_in_words(summary.get('bias_by_hour', ()))}"
 
 
 # Whether days look as days do.
@@ -326,7 +377,7 @@ def quiet_by_day(truth: Array, starts: NDArray[np.int64], time_zone: str) -> int
     >>> [quiet_by_day(counts, hours, zone) for zone in ("UTC", "Asia/Tokyo", "America/Los_Angeles")]
     [None, 12, 19]
     """
-    hours = pl.Series(starts).cast(pl.Datetime("ms", "UTC")).dt.convert_time_zone(time_zone).dt.hour().to_numpy()
+    hours = _hours(starts, time_zone)
     started = np.unique(hours)
     if truth.sum() < FEWEST or np.diff(started, append=started[:1] + 24).max() > QUIET // 2:
         return None
@@ -336,6 +387,12 @@ def quiet_by_day(truth: Array, starts: NDArray[np.int64], time_zone: str) -> int
     middle = (int(stretch.argmin()) + QUIET // 2) % 24
     by_day = DAYTIME[0] <= middle <= DAYTIME[1]
     return middle if by_day and stretch.min() < QUIET_SHARE * np.sum(of_hour) else None
+
+
+def _hours(starts: NDArray[np.int64], time_zone: str) -> NDArray[np.int8]:
+    """Local hours of instants."""
+    times = pl.Series(starts).cast(pl.Datetime("ms", "UTC"))
+    return times.dt.convert_time_zone(time_zone).dt.hour().to_numpy()
 
 
 def zone_in_words(hour: int, time_zone: str) -> str:

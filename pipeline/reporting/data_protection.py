@@ -151,7 +151,8 @@ def _bounds(run: Run) -> list[tuple[str, str]]:
     period = configuration.get("budget_period")
     if (most_kept := bounding.get("max_per_period")) is not None:
         within = f"in each {period}" if period else "in the whole run"
-        text = f"{plural(int(most_kept), 'membership')} (cell × window) {within}, the earliest first."
+        turn = ", which open in turn" if bounding.get("pace") else ""
+        text = f"{plural(int(most_kept), 'membership')} (cell × window) {within}{turn}, the earliest first."
         rows.append(("Over a longer time (period bound)", text))
     elif sensitivity:
         rows.append(("Over a longer time (period bound)", "No bound: who comes every day counts every day."))

@@ -154,6 +154,18 @@ class WindowGrid:
         first = int(windows.min())
         return self.periods(first, int(windows.max()))[windows - first]
 
+    def elapsed(self, windows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Share of its budget period, or of the run, that has passed when each of some windows begins; below 1."""
+        first = int(windows.min())
+        starts = self.calendar.starts(first, int(windows.max()))[windows - first]
+        if self.budget_period_ms is None:
+            begin = self.calendar.start(1)
+            return np.asarray((starts - begin) / (self.calendar.end(self.n_windows) - begin), np.float64)
+        number = self._periods.index(starts)
+        least, last = int(number.min()), int(number.max())
+        begins, ends = (of(least, last)[number - least] for of in (self._periods.starts, self._periods.ends))
+        return np.asarray((starts - begins) / (ends - begins), np.float64)
+
     def deadline(self, window: int) -> int:
         """Instant at which a window is final: its end plus allowed lateness; milliseconds since 1970."""
         return self.calendar.end(window) + self.lateness_ms

@@ -14,7 +14,7 @@ import pytest
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.counting.bounding import PeriodQuota, most_for_noise, most_for_share
+from penstock.pipeline.counting.bounding import CountingBounds, PeriodQuota, most_for_noise, most_for_share
 from penstock.pipeline.counting.contributions import ContributionRows
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.local import StreamLoop
@@ -83,6 +83,65 @@ def test_users_of_both_kinds_of_identity_are_told_apart():
     assert not quota.admit(later, zeros, 1, "hash", b"k" * 16).any()
     with pytest.raises(ValueError, match="does not follow"):
         quota.admit(later, zeros - 1, 1, "hash", b"k" * 16)
+
+
+# A quota that opens in turn.
+
+
+def rows_of(people: dict[int, tuple[int, ...]]) -> ContributionRows:
+    """Memberships by person: the numbers of (window, cell), two cells a window, in a sorted table."""
+    found = sorted((user, 1 + place // 2, place % 2) for user, places in people.items() for place in places)
+    user, window, cell = np.array(found, np.int64).reshape(-1, 3).T
+    return ContributionRows(user[:, None], window, cell)
+
+
+def kept_of(rows: ContributionRows, opened: list[int]) -> set[tuple[int, int, int]]:
+    """What stays of three windows that are one period, of which so much is open in each."""
+    stay = PeriodQuota().admit(rows, 0 * rows.window, np.array(opened)[rows.window - 1], "hash", b"k" * 16)
+    return {(int(u), int(w), int(c)) for u, w, c in zip(rows.user[stay, 0], rows.window[stay], rows.cell[stay])}
+
+
+@pytest.mark.parametrize("pace", [(1, 1, 1), (0, 1, 3), (3, 0, 1), (1, 0, 0)])
+def test_a_paced_quota_moves_no_more_than_n_counts_whatever_one_person_does(pace):
+    """Every set of memberships of one person in three windows of two cells, beside another person, for every n."""
+    everything = [tuple(p for p in range(6) if number >> p & 1) for number in range(64)]
+    for n in range(1, 7):
+        opened = CountingBounds(max_per_period=n, pace=pace).opened(np.arange(3) / 3).tolist()
+        assert opened[-1] == n
+        assert opened == sorted(opened)
+        alone = {places: kept_of(rows_of({1: places}), opened) for places in everything if places}
+        for places, stay in alone.items():
+            # Exactly what is open, or all that there is of it: in every window, together with those before.
+            used = 0
+            for window in (1, 2, 3):
+                used = min(used + sum(1 + p // 2 == window for p in places), opened[window - 1])
+                assert sum(w <= window for _, w, _ in stay) == used
+            assert len(stay) <= n
+        other = (0, 3, 4, 5)
+        for places in everything[1::7]:
+            # The neighbour without the person: nothing of the other one moves, and at most n counts by one.
+            without = kept_of(rows_of({0: other}), opened)
+            assert kept_of(rows_of({0: other, 1: places}), opened) == without | alone[places]
+
+
+@pytest.mark.parametrize("cuts", [[], [1, 2, 3, 4, 5, 6, 7], [2, 7]])
+def test_a_paced_quota_goes_on_where_it_was_written_down(cuts):
+    rows = some_rows(3)
+    period = (rows.window - 1) // 4
+    opened = CountingBounds(max_per_period=3, pace=(1, 1, 1, 1)).opened((rows.window - 1) % 4 / 4)
+    quota, found = PeriodQuota(), np.zeros(len(rows), bool)
+    for first, last in zip([0, *cuts], [*cuts, 10**6]):
+        piece = np.flatnonzero((rows.window > first) & (rows.window <= last))
+        found[piece] = quota.admit(rows.take(piece), period[piece], opened[piece], "hash", b"k" * 16)
+        quota = PeriodQuota({name: value.copy() for name, value in quota.state().items()})
+    assert found.tolist() == PeriodQuota().admit(rows, period, opened, "hash", b"k" * 16).tolist()
+    everything = CountingBounds(max_per_period=3, pace=(1, 0, 0, 0)).opened((rows.window - 1) % 4 / 4)
+    assert PeriodQuota().admit(rows, period, everything, "hash", b"k" * 16).tolist() == admitted_of(rows, period)
+
+
+def admitted_of(rows: ContributionRows, period: Any) -> list[bool]:
+    """What stays of a quota of 3 that is open from the beginning."""
+    return PeriodQuota().admit(rows, period, 3, "hash", b"k" * 16).tolist()
 
 
 def test_the_bound_that_keeps_a_share_of_all_memberships():
@@ -222,3 +281,21 @@ def test_an_endless_run_needs_periods(tmp_path):
     values |= {"source": kafka, "budget_period": None}
     with pytest.raises(ConfigError, match=r"a mechanism that protects periods"):
         loads(json.dumps({name: part for name, part in values.items() if part is not None}))
+
+
+def test_a_pace_leaves_evenings_more_of_a_run_and_needs_a_quota(tmp_path):
+    totals = {}
+    for name, pace in (("first", None), ("paced", [1, 1, 1, 1])):
+        bounding = {"max_cells": 2, "max_per_period": 3} | ({} if pace is None else {"pace": pace})
+        (tmp_path / name).mkdir()
+        sections = bounded(tmp_path / name, bounding=bounding, mechanism=MECHANISM | {"epsilon": 1e4})
+        run(loads(json.dumps(sections)), runner="local")
+        operator = json.loads((tmp_path / name / "out" / "operator" / "manifest.json").read_text())
+        totals[name] = {row["hour"]: row["bias"] for row in operator["worth"]["bias_by_hour"]}
+    assert totals["paced"][3] > totals["first"][3]
+    assert totals["paced"][0] < totals["first"][0]
+    for wrong in ([], [0, 0], [1, -1]):
+        with pytest.raises(ConfigError, match="pace"):
+            loads(json.dumps(bounded(tmp_path, bounding={"max_per_period": 3, "pace": wrong})))
+    with pytest.raises(ConfigError, match="max_per_period"):
+        loads(json.dumps(bounded(tmp_path, bounding={"max_cells": 2, "pace": [1, 1]})))
