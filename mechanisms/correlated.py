@@ -118,7 +118,7 @@ class Correlated(Mechanism):
 
     @property
     def budget(self) -> float:
-        """ρ of w successive windows as sums of charges have it: what is promised, or more."""
+        """Upper bound on the ρ of w successive windows, as the sum of their charges."""
         entries = strategy(self.band)
         charged, moved = of_any_mixtures(entries), of_mixtures(entries, self.w)
         return float(self.promised * self.w * charged.l2_squared / moved.l2_squared)
@@ -163,7 +163,7 @@ class Correlated(Mechanism):
         return [release], state | moved | {"response": shifted, "energy": energy}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the same in every window: its share of any set of windows."""
+        """Charge of any window, in any set of windows."""
         moved = of_any_mixtures(strategy(self.band), state["max_cells"])
         return (Linked(NOISE_FAMILIES[self.noise].event(moved, self._sigma(state))),)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CrowdBlending(Mechanism):
-    """Release what blends with a crowd as it is; suppress smaller counts, or perturb them where a budget is given.
+    """Release counts of a crowd exactly; suppress smaller ones, or perturb them with a budget.
 
     Parameters
     ----------

@@ -214,7 +214,7 @@ def noise_variance(family: str, scale: Any) -> Any:
 
 
 def hidden_in_groups(release: Release, seen: NDArray[np.bool_], before: Array) -> Array:
-    """Return the variance of each count around what a release shows of it, where it shows means of groups of cells.
+    """Variance of single counts around the released means of groups of cells.
 
     A mean says nothing of how its cells differ, however often it is released: counts of a group are taken to be as far
     from it as from 0.
@@ -251,7 +251,7 @@ def hidden_in_groups(release: Release, seen: NDArray[np.bool_], before: Array) -
 
 
 def _features(first: int, slot: int, state: State) -> Array:
-    """Return what the cells are predicted from, shape (..., n_features, n_cells)."""
+    """Features of the prediction, shape (..., n_features, n_cells)."""
     last, totals = state["last"], state["totals"]
     n_slots = state["means"].shape[-2] // len(DAY_TYPES)
     mean = state["patterns"][..., 0, :]

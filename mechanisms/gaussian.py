@@ -56,7 +56,7 @@ class Gaussian(EveryWindow):
 
     @property
     def budget(self) -> float:
-        """ρ of each window; infinite where σ is stated, whatever that costs."""
+        """ρ of each window; infinite where σ is given."""
         return float("inf") if self.rho is None else self.rho
 
     @property

@@ -70,7 +70,7 @@ class GaussianTrace(Scheduled):
 
     @property
     def deviation(self) -> float | None:
-        """σ in metres where it is the same for every trace; None with a goal."""
+        """σ in metres; None if a goal decides it for each trace."""
         return None if isinstance(self.sigma, PlannedNoise) else self.sigma
 
     @property
@@ -87,7 +87,7 @@ class GaussianTrace(Scheduled):
         return math.inf
 
     def refused(self, window: Window, state: State) -> Any:
-        """Points that no noise can keep to the goal, and those beyond its number of points."""
+        """Mask of points that no noise keeps to the goal, or beyond its number of points."""
         if not isinstance(self.sigma, PlannedNoise):
             return False
         if window.deviation is None:

@@ -95,7 +95,7 @@ class Hierarchy(Mechanism):
         return [Release.of(window, values, self.worst_charge(window, state), noise="gaussian", scale=scale)], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the same in every window."""
+        """Charge of a window, equal in all of them."""
         moved = Sensitivity(np.inf, float(state["sensitivity"].max()))  # no pure noise is added
         return (NOISE_FAMILIES[self.noise].event(moved, self._sigma(state)),)
 

@@ -1,4 +1,4 @@
-"""Adaptive landmark privacy: publish less often while little changes, and hand on what landmarks leave unspent."""
+"""Adaptive landmark privacy: publish less often while little changes, and redistribute unspent budget."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class LandmarkAdaptive(LandmarkSchedule):
         return super().start(facts) | history
 
     def amount(self, window: Window, state: State) -> Any:
-        """The share and what landmarks have handed on."""
+        """Share of the window with the budget saved at landmarks."""
         return super().amount(window, state) + state["bonus"]
 
     def rate(self, state: State) -> Array:
@@ -111,7 +111,7 @@ class LandmarkAdaptive(LandmarkSchedule):
         return np.asarray(state["rate"])
 
     def record(self, window: Window, step: Step, after: State) -> State:
-        """Hand on what a landmark left unspent; adapt the sampling rate of those who published."""
+        """Save the budget a landmark left unspent; adapt the sampling rates."""
         before, publish = step.offer.state, step.publish
         own = super().record(window, step, after)
         if np.any(window.landmark & ~publish & ~step.offer.refused):

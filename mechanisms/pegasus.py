@@ -1,4 +1,4 @@
-"""PeGaSus: noisy counts, grouped with the windows before them that have much the same count, and smoothed."""
+"""PeGaSus: noisy counts, grouped with preceding windows of similar counts, and smoothed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GRID = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Pegasus(Mechanism):
-    """Add Laplace noise to every count, group windows with much the same count, and smooth over each group.
+    """Add Laplace noise to every count, group windows of similar counts, and smooth over each group.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class Pegasus(Mechanism):
         return middle(latest, n_alike, self.smoothing), {"recent": latest}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the same in every window: the noise, a threshold, and one question that says no."""
+        """Charge of a window: its noise, a threshold and one sparse-vector query."""
         moved, asked = self._questions(state)
         # The threshold gives way by one shift, the question that it is compared with by two.
         threshold, question = (self._family.event(moved.times(n * GRID), 2 * n * GRID * asked) for n in (1, 2))

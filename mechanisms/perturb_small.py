@@ -60,7 +60,7 @@ class PerturbSmall(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return what does not come from a whole crowd is hidden by noise."""
+        """Crowd-blending guarantee: counts below the threshold are noisy."""
         return Guarantee(crowd=(self.threshold, self.epsilon), theorem=CROWD_THEOREM)
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:

@@ -1,4 +1,4 @@
-"""Raw counts: what a release without any protection looks like."""
+"""Raw counts: a release without protection."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Raw(Mechanism):
     """
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Release one window as it is."""
+        """Release a window unchanged."""
         return [Release.of(window, counts.copy(), (Exact(),))], {}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:

@@ -1,4 +1,4 @@
-"""RescueDP: sample when releases change, spend a share of what is left, and release small counts in groups."""
+"""RescueDP: sample when releases change, spend a share of the remaining budget, and group small counts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHARE, MOST_LEFT, MOST_OF_ALL = 0.2, 0.6, 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class RescueDp(WEventSchedule):
-    """Publish sooner where releases change, with a share of what w windows have left; small counts as means of groups.
+    """Publish sooner where releases change, with a share of the remaining budget; release small counts as group means.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class RescueDp(WEventSchedule):
         }
 
     def amount(self, window: Window, state: State) -> Any:
-        """The share of what is left where a publication is due; none where so little is left that no noise serves."""
+        """Share of the remaining budget if a publication is due; 0 if too little remains."""
         is_due = state["due"] <= window.index
         left = np.maximum(self.budget - state["spent"][..., : self.w - 1].sum(-1), 0.0)
         part = np.minimum(SHARE * log(state["interval"] + 1.0), MOST_LEFT)
@@ -134,7 +134,7 @@ class RescueDp(WEventSchedule):
         return groups, _summed(np.ones(groups.shape, np.int64), groups)
 
     def record(self, window: Window, step: Step, after: State) -> State:
-        """Time of the next publication, and what was spent and seen."""
+        """Schedule the next publication; record spending and releases."""
         active, publish, shown = _active(window, after), step.publish, after["last"]
         change = np.where(active, np.abs(shown - step.offer.state["last"]), 0.0).sum(-1)
         change = change / max(np.count_nonzero(active), 1)

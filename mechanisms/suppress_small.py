@@ -1,4 +1,4 @@
-"""Suppress small counts: what fewer than a crowd of people share is shown as 0."""
+"""Suppression of small counts: those below a crowd are shown as 0."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class SuppressSmall(Postprocess):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return what is shown comes from a whole crowd; the rest is not shown."""
+        """Crowd-blending guarantee: counts below the threshold are suppressed."""
         return Guarantee(crowd=(self.threshold, 0.0), theorem=CROWD_THEOREM)
 
     def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Zeros for what is below the threshold."""
+        """Set counts below the threshold to 0."""
         return np.where(values < self.threshold, 0.0, values)

@@ -59,7 +59,7 @@ class SuppressUnpopular(CountsOfBlock):
         return self.block
 
     def generalize(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Counts of popular cells in popular windows, or (``both``) of what is popular one way or the other."""
+        """Keep counts of popular cells in popular windows or, with ``both``, of popular cells or windows."""
         windows, cells = self._popular(counts.sum(axis=-1)), self._popular(counts.sum(axis=-2))
         combined = np.logical_or if self.where == "both" else np.logical_and
         return np.where(combined(windows[..., :, None], cells[..., None, :]), counts, 0)

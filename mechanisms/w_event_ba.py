@@ -48,7 +48,7 @@ class WEventBa(DissimilaritySchedule):
         return np.where(state["pause"] > 0, 0.0, self.query_budget * self._shares(state))
 
     def record(self, window: Window, step: Step, after: State) -> State:
-        """A publication of k shares pauses the next k − 1 windows; shares of paused windows are gone."""
+        """Pause k − 1 windows after a publication of k shares; their shares are lost."""
         is_paused = after["pause"] > 0
         pause = np.where(step.publish, self._shares(after) - 1, np.maximum(after["pause"] - 1, 0))
         return {"pause": pause, "saved": np.where(step.publish | is_paused, 0, self._shares(after))}

@@ -1,4 +1,4 @@
-"""Budget distribution: publications get half of what is left among any w successive windows."""
+"""Budget distribution: a publication gets half of the remaining budget of any w successive windows."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ class WEventBd(DissimilaritySchedule):
         return np.maximum(left, 0.0) / 2
 
     def record(self, window: Window, step: Step, after: State) -> State:
-        """Remember what the last w windows spent."""
+        """Record the spending of the last w windows."""
         spent = np.where(step.publish, step.offer.amount, 0.0)
         return {"spent": np.concatenate([after["spent"][..., 1:], spent[..., None]], axis=-1)}

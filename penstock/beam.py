@@ -1,4 +1,4 @@
-"""The transforms of a run, for an Apache Beam pipeline of one's own.
+"""Transforms of a run for any Apache Beam pipeline.
 
 `Release` is all of them in one. Alone, events flow through them in this order; each docstring says what it takes and
 returns.

@@ -51,7 +51,7 @@ def load(config: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) 
 
 
 def _as_text(value: object) -> str:
-    """Return what YAML has and JSON has not: instants (without an offset in UTC), dates, durations and paths."""
+    """Convert YAML-only values to text: instants (UTC without an offset), dates, durations and paths."""
     if isinstance(value, datetime):
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
     if isinstance(value, date | PurePath):
@@ -125,7 +125,7 @@ def run(
 
 
 def _stored(source: Any, out: str | Path | None, config: object, resume: bool) -> list[str]:
-    """Write a data frame beside the folder of its run; the overrides that make it the run's source."""
+    """Write a data frame beside the folder of its run; return overrides that make it the source."""
     import polars as pl
     import pyarrow as pa
 

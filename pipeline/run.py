@@ -277,7 +277,7 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
 
 
 def _remarks(plan: Plan, equation: dict[str, Any], is_made_up: bool) -> dict[str, Any]:
-    """Return why most rows were not used and what is doubtful about the others, for the operator alone."""
+    """Remarks for the operator: unused rows and doubtful data."""
     lost = input_check.lost(equation)
     if is_made_up and not lost:
         return {}

@@ -76,12 +76,12 @@ class Unit:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Keys of a run, of ``landmarks`` and ``budget_period``, that decide what is in a unit."""
+        """Keys of ``landmarks`` and ``budget_period`` that define the unit."""
         return {"landmarks": ("landmarks", "budget_period"), "period": ("budget_period",)}.get(self.kind, ())
 
     @property
     def has_periods(self) -> bool:
-        """Return whether budget periods decide what is in a unit."""
+        """Return whether budget periods define the unit."""
         return self.kind in ("landmarks", "period")
 
     def cost(

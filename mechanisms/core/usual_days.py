@@ -62,7 +62,7 @@ def usual(rows: Sequence[int], state: State) -> Array:
 
 
 def learned(row: int, noisy: Noisy, predicted: Array, noise: Array, per_day: int, state: State) -> State:
-    """Return what changes of the state with one more window.
+    """Update of the state by one window.
 
     Parameters
     ----------
@@ -193,5 +193,5 @@ def _towards(centre: Array, precision: Array, values: Array, each: Array) -> Arr
 
 
 def _inverse(values: Array) -> Array:
-    """1 over each value; 0 of what is 0."""
+    """Reciprocal of each value, with 0 for 0."""
     return np.where(values > 0, 1.0 / np.where(values > 0, values, 1.0), 0.0)

@@ -1,4 +1,4 @@
-"""Conformance checks for mechanisms of one's own: every promise of the contract, as tests.
+"""Conformance checks for third-party mechanisms: every promise of the contract as a test.
 
 Examples
 --------
@@ -87,7 +87,7 @@ def mechanism_cases(mechanism: str | ChainStep, plugins: str | Path | None = Non
 
 
 def failed_checks(mechanism: str | ChainStep, plugins: str | Path | None = None) -> list[str]:
-    """Names of the cases that fail, whatever they raise; parameters as of `mechanism_cases`."""
+    """Names of failing cases; parameters as in `mechanism_cases`."""
     failed = []
     for case in mechanism_cases(mechanism, plugins):
         try:

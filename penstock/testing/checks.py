@@ -1,4 +1,4 @@
-"""Checks of a mechanism's contract, one function for each promise; `AssertionError` says how it is broken."""
+"""Checks of a mechanism's contract, one function per promise; they raise `AssertionError`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ GAUSSIAN = ("gaussian", "discrete_gaussian")
 
 
 def resumes_from_encoded_state(subject: Subject) -> None:
-    """A run that is cut between any two windows goes on from its encoded state."""
+    """Check that a run resumes from its encoded state at every window."""
 
     def restart(state: State) -> State:
         return decode_state(encode_state("subject", 1, state), "subject", 1)
@@ -116,7 +116,7 @@ def _outside_blocks(charge: Iterable[Event]) -> list[Event]:
 
 
 def without_limits_gives_the_ideal(subject: Subject) -> None:
-    """With nothing to save, releases are what `without_noise` says."""
+    """Check that an unlimited budget gives the releases of `without_noise`."""
     for facts, windows in worlds(subject):
         mechanism = without_limits(subject.mechanism)
         releases, _ = released(subject, counts_for(), facts, windows, mechanism=mechanism)
@@ -157,7 +157,7 @@ def noise_has_the_declared_scale(subject: Subject) -> None:
 
 
 def charges_cover_the_noise(subject: Subject) -> None:
-    """A release costs at least what its noise gives away of one user."""
+    """Check that charges cover the loss by the noise."""
     for facts, windows in worlds(subject):
         releases, _ = released(subject, counts_for(), facts, windows)
         blocks = [e for release in releases for e in release.charge if isinstance(e, Block)]
@@ -192,7 +192,7 @@ def _periods_are_covered(facts: Facts, releases: list[Release]) -> None:
 
 
 def a_retry_draws_the_same_noise(subject: Subject) -> None:
-    """Return the same run releases the same."""
+    """Check that a repeated run gives the same releases."""
     for facts, windows in worlds(subject):
         first, _ = released(subject, counts_for(), facts, windows)
         again, _ = released(subject, counts_for(), facts, windows)
@@ -220,7 +220,7 @@ def a_changed_count_draws_independent_noise(subject: Subject) -> None:
 
 
 def replicas_equal_separate_runs(subject: Subject) -> None:
-    """A replica releases what a run of its own does."""
+    """Check that replicas equal separate runs."""
     matrices = np.stack([counts_for(seed=seed) for seed in (1, 2, 3)])
     for facts, windows in worlds(subject):
         joint, _ = released(subject, matrices, replace(facts, n_replicas=3), windows)
@@ -394,7 +394,7 @@ def check_documentation(plugin: type) -> str:
 
 
 def keeps_by_hash_alone(subject: Subject) -> None:
-    """Event stage: the mask is a function of the memberships and their hashes, whatever their order."""
+    """Check that the mask of an event step depends on memberships and hashes, not on their order."""
     rng = np.random.default_rng(4)
     users, cells = rng.integers(0, 400, 1000), rng.integers(0, 20, 1000)
     hashes = rng.integers(0, 2**64, 1000, dtype=np.uint64)
@@ -409,7 +409,7 @@ def keeps_by_hash_alone(subject: Subject) -> None:
 
 
 def samples_anew_in_every_window_and_configuration(subject: Subject) -> None:
-    """Event stage: a membership that is kept in one window tells nothing about the next, another run or day."""
+    """Check that event steps sample independently in every window and configuration."""
     n = 4000
     users, cells = np.arange(n) % 500, np.arange(n) // 500
     window = facts_for().windows()[0]
@@ -426,7 +426,7 @@ def samples_anew_in_every_window_and_configuration(subject: Subject) -> None:
 
 
 def reads_releases_alone(subject: Subject) -> None:
-    """Post-processing changes what is shown of counts alone: no charge, window, action or mask, and no input."""
+    """Check that post-processing changes values alone: no charge, window, action, mask or input."""
     step, facts = subject.mechanism, facts_for()
     assert isinstance(step, Postprocess), "it is no post-processing"
     windows = [replace(window, active=np.arange(5) % 4 != window.index % 4) for window in facts.windows()]
@@ -472,7 +472,7 @@ CHAINS = tuple(
 
 
 def checks_for(step: ChainStep) -> tuple[Check, ...]:
-    """The checks of what a step is: a mechanism, a chain of several, a step on events or post-processing."""
+    """Checks for a kind of step: mechanism, chain, event step or post-processing."""
     if isinstance(step, Chain):
         return CHAINS
     if isinstance(step, EventStep):

@@ -93,7 +93,7 @@ def _chi_square(
 def _pooled(
     expected: NDArray[np.float64], seen: NDArray[np.int64], least: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Neighbours put together until each bin expects `least`; what is left joins the last bin."""
+    """Pool neighbouring bins until each expects `least`; the remainder joins the last."""
     pieces = (np.concatenate([[0.0], np.cumsum(expected)[:-1]]) // least).astype(np.int64)
     _, pieces = np.unique(pieces, return_inverse=True)
     bins = [[0.0, 0.0]]

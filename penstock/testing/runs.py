@@ -133,7 +133,7 @@ class OneReplica:
         self.source, self.number = source, number
 
     def at(self, start: int, end: int, step: str, counts: Counts, state: State, n_replicas: int | None = None) -> Noise:
-        """Noise of the replica, as the source has it beside those before it."""
+        """Noise of a replica of the source."""
         n = self.number + 1
         states = {name: np.stack([value] * n) for name, value in state.items()}
         joint: Noise = self.source.at(start, end, step, np.stack([counts] * n), states, n)
@@ -141,7 +141,7 @@ class OneReplica:
 
 
 class ScriptedNoise:
-    """A noise source that publishes what it likes when it likes, whatever the counts, and notes every draw.
+    """Noise source with scripted releases and decisions that records every draw.
 
     Vectors come out as a function of the window alone. Questions are answered with a number beyond any count, and coins
     fall, so that every second window publishes: the odd ones, or with ``first`` 1 the even ones.
@@ -188,7 +188,7 @@ class _Script(Noise):
         return self._answer("gaussian", sigma, shape)
 
     def _answer(self, family: str, scale: Any, shape: Any) -> NDArray[Any]:
-        """Note a draw; answer it with what makes the shown vector of the counts, or a question's yes or no."""
+        """Record a draw and return the scripted noise or answer."""
         shape = tuple(np.atleast_1d(shape).tolist())
         self.draws.extend((family, float(one)) for one in np.unique(np.asarray(scale, float)))
         if shape == self.counts.shape:

@@ -1,4 +1,4 @@
-"""``penstock attack``: inference and reconstruction against a release; ``penstock audit``: what one person loses."""
+"""``penstock attack``: inference and reconstruction; ``penstock audit``: lower bounds on a person's loss."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _attack_parser(kinds: Any, name: str, question: str) -> Callable[..., Any]:
 
 
 def _add_common(parser: argparse.ArgumentParser, of: str | None = None) -> None:
-    """Add what all attacks take; an attack of its own leaves out what it has no use for."""
+    """Add the common arguments of attacks, except those that this one does not use."""
     add = parser.add_argument
     if of != "recovery":
         people = "people attacked, a sample with a third of each mobility group (30; for membership at least 6 where "
@@ -125,7 +125,7 @@ def in_words(duration: float) -> str:
 
 
 def _begun(attack: str, done: str) -> Callable[[int, int], None]:
-    """Listener that says before an attack how many people it is about."""
+    """Listener that prints the number of targets before an attack."""
 
     def begun(n_chosen: int, n_people: int) -> None:
         """Print how many people are attacked."""

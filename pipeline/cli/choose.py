@@ -1,4 +1,4 @@
-"""``penstock choose``: rank mechanisms with the same guarantee by their error on one's own data."""
+"""``penstock choose``: rank mechanisms of the same guarantee by their error on given data."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     with progress_bar("trials", enabled=not quiet, piped=not sys.stderr.isatty()) as show:
 
         def begun(what: str, n_trials: int) -> None:
-            """Print what begins and how many runs it takes."""
+            """Print the beginning of a stage and its number of runs."""
             nonlocal total
             if not (quiet or total):
                 print(f"penstock: {LOOKED}", file=sys.stderr)
@@ -129,7 +129,7 @@ def _limits(option: str, texts: Sequence[str]) -> dict[str, float]:
 
 
 def summary(chosen: Choice, asked: Asked) -> list[str]:
-    """Return the ranking, the limit that binds, and what was written."""
+    """Summary: ranking, binding constraint and files written."""
     from penstock.pipeline.experiments.results import best_in_words
 
     choice, table, useless = chosen.choice, chosen.ranking, _useless(chosen.ranking)
@@ -187,7 +187,7 @@ def attacked_in_words(chosen: Choice, asked: Asked) -> list[str]:
 
 
 def _useless(table: pl.DataFrame) -> list[str]:
-    """Candidates whose error, as a share of what is counted, is not below that of zeros."""
+    """Candidates whose relative error is not below that of zeros."""
     name = next((name for name in SHARES if name in table.columns), None)
     return [] if name is None else table.filter(table[name] >= 1)["variant"].to_list()
 

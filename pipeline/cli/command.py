@@ -26,7 +26,7 @@ class Command:
 
 
 def no_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: the command has no arguments of its own."""
+    """Add no arguments."""
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""``penstock ledger``: what all runs over an event source have cost together."""
+"""``penstock ledger``: total cost of all runs over an event source."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 def overview(path: Path) -> dict[str, Any]:
-    """Return terms, runs and costs by period of a ledger; checks its chain, and that its end is there.
+    """Terms, runs and costs by period of a ledger; checks its chain and head.
 
     Raises `DataError` if there is no ledger, or its chain is broken.
     """
@@ -109,7 +109,7 @@ def _series(terms: Terms, postings: Sequence[Posting]) -> dict[str, Any] | None:
 
 
 def _by_period(terms: Terms, postings: Sequence[Posting]) -> Iterator[dict[str, Any]]:
-    """Yield charges, the most that a unit has cost and the sum of all, by budget period or else by day of UTC."""
+    """Yield charges, the dearest unit's cost and the sum, by budget period or day of UTC."""
     from penstock.pipeline.releasing.charge_table import ChargeTable
     from penstock.pipeline.windows.calendar import format_time
 
@@ -128,7 +128,7 @@ def _by_period(terms: Terms, postings: Sequence[Posting]) -> Iterator[dict[str, 
 
 
 def together(ledgers: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return what one unit of each of several ledgers may have cost together, by measure: their sum at most."""
+    """Upper bound on the total cost over several ledgers, by measure."""
     costs: dict[str, float] = {}
     for ledger in ledgers:
         measure = ledger["terms"]["measure"]
@@ -186,7 +186,7 @@ def _lines(ledger: dict[str, Any]) -> list[str]:
 
 
 def _odds(spent: float, measure: str) -> str:
-    """Return what a cost in a measure is in words."""
+    """Describe a cost in a measure as odds."""
     from penstock.mechanisms.core.concentrated import epsilon_at
     from penstock.pipeline.output.loss import DELTA, even_odds
 

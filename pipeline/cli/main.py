@@ -128,7 +128,7 @@ def _fail(arguments: argparse.Namespace, error: BaseException, code: int) -> int
 
 
 class _Version(argparse.Action):
-    """Print the version and exit; it is looked up only then, since that loads a dozen modules."""
+    """Print the version and exit; imported lazily."""
 
     def __call__(self, parser: argparse.ArgumentParser, *further: object) -> NoReturn:
         from importlib import metadata

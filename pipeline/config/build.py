@@ -226,7 +226,7 @@ class Builder:
         return FAILED
 
     def refuse(self, node: Node, path: yaml.Path, expected: str) -> _Failed:
-        """Record that a value is not allowed, and what is."""
+        """Record a refused value with the expected one."""
         return self.fail(node, path, f"{shown(node)} is not allowed; it must be {expected}")
 
     def section(self, node: Node, cls: type, path: yaml.Path) -> Any:
@@ -424,7 +424,7 @@ def load_plugin(base: type, name: str, settings: Iterable[str] = ()) -> Any:
 
 
 def read_plugin(base: type, configuration: dict[str, Any], key: str) -> Any:
-    """Build one plug-in of a configuration that a manifest holds, whatever has become of the other sections.
+    """Build one plug-in of a manifest's configuration, ignoring other sections.
 
     ``configuration`` as `penstock.pipeline.config.canonical.resolved` returns it; ``key``: where the plug-in's section
     is. Raises `ConfigError` with every problem found, for instance that a file of the section is gone.

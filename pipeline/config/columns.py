@@ -215,7 +215,7 @@ def _as_text(column: pl.Series) -> pl.Series:
 
 
 def _decoded(path: str, head: bytes, stated: str | None) -> tuple[str, str, tuple[str, ...]]:
-    """Return the encoding of the head of a file, its text, and what to look at."""
+    """Decode the head of a file: encoding, text and rows."""
     marks = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
     if encoding := stated or marks.get(head[:2]):
         try:
@@ -246,7 +246,7 @@ def _text(head: bytes, encoding: str) -> str:
 
 
 def _n_known(header: str) -> int:
-    """Return how many parts of an event the names of a header tell of."""
+    """Number of event fields recognised by the names of a header."""
     names = re.split(r"[,;\t|]", header)
     return sum(bool(named(part, names)) for part in _WORDS)
 
@@ -269,7 +269,7 @@ def _is_number(text: str) -> bool:
 
 
 def share(mask: pl.Series) -> float:
-    """Return the share of a mask that is true; what is missing is not."""
+    """Share of true values in a mask; nulls count as false."""
     return float(mask.fill_null(False).mean() or 0.0)  # type: ignore[arg-type]
 
 
@@ -323,7 +323,7 @@ def _fit(values: pl.Series, name: str, zone: str) -> float:
 
 
 def named(part: str, names: Iterable[str]) -> list[str]:
-    """Return the columns whose names tell of a part of an event, those that tell most first.
+    """Columns whose names match a field of an event, best first.
 
     >>> named("user", ["Kartennummer", "nº usuário", "time"]), named("latitude", ["纬度", "startlat", "platform"])
     (['nº usuário', 'Kartennummer'], ['纬度', 'startlat'])
@@ -387,7 +387,7 @@ def _left(frame: pl.DataFrame, names: dict[str, str]) -> list[str]:
 def _choose(
     part: str, by_name: list[str], by_value: list[str], names: dict[str, str], checks: dict[str, str], why: str
 ) -> None:
-    """Take the column whose name tells of a part of an event, or the first whose values do."""
+    """Choose the column of a field by its name, else by its values."""
     names[part] = next(iter(by_name or by_value), FIXME)
     if names[part] == FIXME:
         checks[part] = f"no column could be told to hold the {part}; write it"
@@ -477,7 +477,7 @@ def _position(frame: pl.DataFrame, left: list[str], names: dict[str, str], check
 
 
 def _user(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: dict[str, str]) -> None:
-    """Choose the column that says who, or none."""
+    """Choose the column of users, or none."""
     others = [name for name in left if name != names.get("place") and name not in named("place", left)]
     by_name = named("user", others)
     people = [name for name in by_name if not _is_kind(frame[name])]
@@ -525,6 +525,6 @@ def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: 
 
 
 def _is_kind(column: pl.Series) -> bool:
-    """Return whether a column says what a person is, not who: a few values that take turns from row to row."""
+    """Return whether a column holds kinds of people, not people: a few values that alternate."""
     n_values, n_turns = column.n_unique(), int((column != column.shift()).sum())
     return n_values <= KINDS and (n_turns if n_values > 1 else len(column)) > 10 * n_values

@@ -1,4 +1,4 @@
-"""Draft of a configuration from a file of one's own: columns, times, area and bounds, guessed from a look at it."""
+"""Draft of a configuration from a file: columns, times, area and bounds guessed from its rows."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ LEAVE_OUT = "to leave a file out, move it away, or give a pattern that only the 
 
 @dataclass
 class Draft:
-    """A configuration as text, and what to say about it."""
+    """Drafted configuration with remarks."""
 
     text: str  # the YAML, with comments
     notes: list[str] = field(default_factory=list)  # what was found and what to look at, a sentence each
@@ -150,7 +150,7 @@ def draft(
 
 
 def _unreadable(rejects: Counter[str], is_whole: bool) -> Iterator[str]:
-    """Say that nothing is known of the events, and what stands in its place."""
+    """Remark that no events could be read, and on the placeholders."""
     n_rows = f"none of {rejects.total():,} rows could be read as drafted" if is_whole else "no row was read"
     yield f"{n_rows}: from, until, space and bounds are {FIXME}, and nothing can run before they are written"
 
@@ -198,7 +198,7 @@ def _source(path: str, table: Table, columns: Columns, zone: str) -> Csv | Parqu
 
 
 def _events(source: Csv | Parquet) -> tuple[pl.DataFrame, Counter[str]]:
-    """The first events of a source, and of each file how many rows beside them cannot be read."""
+    """First events of a source, with the number of unreadable rows by file."""
     frames, n_rows, rejects = [], 0, Counter[str]()
     for block in (block for span in source.spans() for block in source.read(span)):
         frames.append(block.frame)
@@ -235,7 +235,7 @@ class _Facts:
 
     @classmethod
     def of(cls, events: pl.DataFrame, zone: str, epsilon: float, shortest: int, known: Space | None) -> _Facts:
-        """Find the finest cells, unless they are known, and windows in which a typical count stands clear of noise."""
+        """Find the finest cells and windows in which a typical count exceeds the noise."""
         begin, end = _midnights(_inner(events["time"]), zone)
         if known is not None:
             spaces = [known]
@@ -400,7 +400,7 @@ def _are_many(path: str) -> bool:
 
 
 def _caveats(facts: _Facts) -> Iterator[str]:
-    """Return what a release as drafted leaves out or drowns, a sentence each."""
+    """Caveats of the drafted release, one sentence each."""
     if not facts.is_known:
         return
     if facts.inside < 1 - 4 * _STRAY:
@@ -421,7 +421,7 @@ def _caveats(facts: _Facts) -> Iterator[str]:
 
 
 def _commented(text: str, comment: str) -> str:
-    """A line of YAML, and what to know about it."""
+    """Line of YAML with a comment."""
     return f"{text:<32} # {comment}"
 
 
@@ -535,7 +535,7 @@ def _space_lines(found: _Facts) -> list[str]:
 
 
 def name_of(path: str) -> str:
-    """Name of a run on a file, a folder or a pattern: the last part that says something, without its endings.
+    """Name of a run from a path or pattern: the last meaningful part, without extensions.
 
     >>> name_of("data/taps 2024.csv.gz"), name_of("trips/*.csv"), name_of("data/trips-[0-9]*.csv")
     ('taps-2024', 'trips', 'trips')

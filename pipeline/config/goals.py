@@ -28,7 +28,7 @@ from penstock.pipeline.counting.presence import training_part
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedLine:
-    """A key of a configuration, the value that keeps a goal, and what is then promised."""
+    """Planned value of a key, with the promise that it keeps."""
 
     section: str  # such as mechanism[0]
     key: str
@@ -37,7 +37,7 @@ class PlannedLine:
     remark: str = ""
 
     def line(self) -> str:
-        """Return the line to write into the section, and a remark on a line of its own.
+        """Line of YAML for the section, with a remark.
 
         >>> PlannedLine(section="mechanism[0]", key="epsilon", value=0.25, promise="the goal is kept").line()
         'epsilon: 0.25  # of mechanism[0]: the goal is kept'

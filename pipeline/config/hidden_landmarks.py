@@ -131,7 +131,7 @@ def _log_binomial(n: int, k: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def plan_landmarks(config: RunConfig, path: str | Path, shown: int, epsilon: float) -> PlannedLine:
-    """Choose the landmarks to write into a configuration, and say what holds for private ones that hide among them.
+    """Choose public landmarks among which private ones hide, with the guarantee of the choice.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def plan_landmarks(config: RunConfig, path: str | Path, shown: int, epsilon: flo
 
 
 def _loss(mechanism: LandmarkSchedule, chosen: NDArray[np.bool_], size: int, covered: int) -> float:
-    """Largest amount spent over L and any one window, with so many landmarks covered, whatever was released."""
+    """Largest amount spent over L and any one window, for a number of covered landmarks."""
     if isinstance(mechanism, LandmarkUniform):
         share = mechanism.budget / min(int(chosen.sum()) + 1, len(chosen))
         return worst_loss(np.full(len(chosen), share), chosen, size, covered)

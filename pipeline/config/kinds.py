@@ -59,7 +59,7 @@ _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
 
 
 def parse_duration(text: str) -> int:
-    """Milliseconds of a duration; raises ValueError saying what would be right.
+    """Parse a duration into milliseconds; the ValueError says what is expected.
 
     >>> [parse_duration(text) for text in ("250ms", "10m", "1h30m", "1.5h", "7d")]
     [250, 600000, 5400000, 5400000, 604800000]
@@ -75,7 +75,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(milliseconds: int) -> str:
-    """Return a duration as it is written; weeks stay days.
+    """Format a duration; weeks stay days.
 
     >>> format_duration(5_400_000), format_duration(0), format_duration(604_800_000)
     ('1h30m', '0s', '7d')
@@ -89,7 +89,7 @@ def format_duration(milliseconds: int) -> str:
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since 1970 UTC of an ISO 8601 time; raises ValueError saying what would be right.
+    """Parse an ISO 8601 time into milliseconds since 1970 UTC; the ValueError says what is expected.
 
     >>> parse_time("2008-05-19T02:00:00+02:00")
     1211155200000
@@ -115,7 +115,7 @@ def parse_time(text: str) -> int:
 
 
 class WrongValue(Exception):
-    """A value cannot be read as its kind; ``expected`` says more than the phrase of the kind."""
+    """Value that cannot be read as its kind; ``expected`` refines the phrase of the kind."""
 
     def __init__(self, expected: str | None = None) -> None:
         self.expected = expected

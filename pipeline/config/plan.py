@@ -85,7 +85,7 @@ def make_plan(config: RunConfig, folder: Path | None = None, nonce: bytes = b"",
 def outline(
     config: RunConfig, key: NoiseKey, folder: Path | None = None, n_shards: int = 1, resumed: bool = False
 ) -> Plan:
-    """Plan without what accountants work out beforehand.
+    """Plan without the accountants' preparation.
 
     ``n_shards``: parts that users of finite input are split into while counting; never changes a result.
     """

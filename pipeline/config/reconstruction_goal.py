@@ -174,7 +174,7 @@ class _Crowd:
 
 
 def _crowd(plan: Plan, accountant: Reconstruction) -> _Crowd:
-    """Everybody whose prior can be learned, or a sample of them; one prior where all have the same."""
+    """Targets whose prior can be learned, or a sample; one if all share a prior."""
     prior, n_windows = accountant.prior, plan.grid.calendar.n_windows or 0
     training = None
     if prior.estimate is None:

@@ -1,4 +1,4 @@
-"""Keys, plug-ins and values that configurations no longer have, and what to use instead."""
+"""Removed keys, plug-ins and values with their replacements."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ REMOVED: dict[str, str] = {
 
 
 def replacement(section: Path, plugin: str | None, key: str, value: Node | None = None) -> str | None:
-    """Return what to say of a removed key, or of one of its removed values; None where nothing was removed.
+    """Advice on a removed key or value; None if nothing was removed.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def replacement(section: Path, plugin: str | None, key: str, value: Node | None 
 
 
 def replaced_plugin(kind: str, name: str) -> str | None:
-    """Return what to say of a removed plug-in; None where there was none of that name."""
+    """Advice on a removed plug-in; None for other names."""
     sentence = REMOVED.get(f"{kind} {name}")
     return sentence and f"{name!r} was removed; {sentence}"
 

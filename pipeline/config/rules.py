@@ -1,4 +1,4 @@
-"""Rules between sections of a configuration, and what a deployment refuses."""
+"""Rules across sections of a configuration, and those of a deployment."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from penstock.pipeline.windows.sensors import Sensors
 
 @dataclass(frozen=True)
 class Finding:
-    """A violated rule: where, which value (None: it is missing), and what would be right.
+    """Violated rule: location, value (None: missing) and expected value.
 
     ``is_whole``: ``expected`` says by itself what is wrong, and what would be right.
     """
@@ -57,7 +57,7 @@ RULES: list[Rule] = []
 
 
 def rule(check: Rule) -> Rule:
-    """Add a rule to all that are checked."""
+    """Register a rule."""
     RULES.append(check)
     return check
 
@@ -136,7 +136,7 @@ def cells_can_be_listed(space: Space) -> Iterator[Finding]:
 
 @rule
 def places_come_from_the_source(source: Source, space: Space) -> Iterator[Finding]:
-    """The input can be read, and tells what the space places events by; one small block is looked at."""
+    """Check on one small block that the input holds what the space needs."""
     if isinstance(source.recorded, LiveSource) or not input_paths(source):
         return  # what comes later cannot be looked at
     little = replace(source, block_rows=1_000).from_start()
@@ -204,7 +204,7 @@ def keys_are_read(
     landmarks: Landmarks | None,
     budget_period: int | None,
 ) -> Iterator[Finding]:
-    """A key that no step reads is refused: it would promise what is not done."""
+    """Refuse keys that no step reads."""
     read = {key for one in accountants for key in one.reads}
     read |= {key for step in mechanism for key in step.guarantee.unit.reads}
     read |= {"landmarks", "budget_period"} if on_points(mechanism) else set()
@@ -291,7 +291,7 @@ def metrics_can_be_measured(mode: str, mechanism: tuple[ChainStep, ...], utility
 
 
 def without_days(source: Source, windows: Windows) -> str | None:
-    """Return what to measure where the windows of a finite run add up to no whole day; None where they do."""
+    """Metrics without daily ones if a run has no whole day; None otherwise."""
     calendar = _calendar(source, windows)
     if calendar is None or calendar.n_windows is None:
         return None
@@ -549,7 +549,7 @@ def deployed_output_is_private(
 
 @rule
 def deployed_facts_are_public(mode: str, space: Space, looked_at_data: bool | None) -> Iterator[Finding]:
-    """A cell list, a box, a time range or a bound that was read off private data tells of it."""
+    """Refuse public facts that were derived from private data."""
     if mode == "deployment" and space.derived_from_data:
         yield Finding(("space",), space, "a list of places from elsewhere, not the most visited of the private data")
     if mode == "deployment" and looked_at_data:

@@ -97,7 +97,7 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> RunConfig:
 
 
 def read_text(path: str | Path) -> str:
-    """Text of a configuration file; raises `ConfigError` where there is none."""
+    """Read a configuration file; raises `ConfigError` if it does not exist."""
     if Path(path).suffix in (".csv", ".gz"):
         raise ConfigError((f"{path}: is no configuration, which is a YAML file; 'penstock init {path}' drafts one",))
     try:
@@ -184,7 +184,7 @@ def from_document(
 
 
 def _add_plugins(root: Mapping, builder: Builder) -> None:
-    """Make the plug-ins of extra folders known before any name is looked up; wrong folders are reported later."""
+    """Register the plug-ins of extra folders; wrong folders are reported later."""
     field = next(field for field in fields_of(RunConfig) if field.name == "plugins")
     if "plugins" in root.items:
         trial = Builder(builder.unions, builder.folder)

@@ -38,7 +38,7 @@ _SHARED_BY = 3
 
 
 def reference_markdown() -> str:
-    """Return every section and plug-in with its keys: what each must be, its default and its meaning.
+    """Reference of every section and plug-in: keys, kinds, defaults and meanings.
 
     >>> print(reference_markdown()[:36])
     ### A run
@@ -84,7 +84,7 @@ def _summary(cls: type) -> str:
 
 
 def _shared(plugins: Iterable[type]) -> dict[str, str]:
-    """Rows by key that several plug-ins have alike; of one key that which most have."""
+    """Rows shared by several plug-ins, by key; the commonest of each key."""
     counted = Counter((field.key, _row(field)) for plugin in plugins for field in fields_of(plugin))
     common: dict[str, str] = {}
     for (key, row), n in counted.most_common():
@@ -112,7 +112,7 @@ def _row(field: Field) -> str:
 
 
 def _kind(field: Field) -> str:
-    """Return what a value must be, in brief; for a section, where its keys are."""
+    """Kind of a value in brief; of a section, a link to its keys."""
     kinds = []
     for hint in alternatives(field.hint):
         member = typing.get_args(hint)[0] if is_tuple(hint) else hint
@@ -138,7 +138,7 @@ def _default(field: Field) -> str:
 
 
 def with_reference(page: str) -> str:
-    """Return a page of documentation whose part after the marker is the reference as it is now.
+    """Replace the part of a page after the marker by the current reference.
 
     >>> with_reference("# Page\\n\\n<!-- reference -->\\nold")[:37]
     '# Page\\n\\n<!-- reference -->\\n\\n### A run'

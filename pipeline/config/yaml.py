@@ -109,7 +109,7 @@ def plain(node: Node) -> Any:
 
 
 def nodes(value: Any, place: Place) -> Node:
-    """Ordinary Python values, such as JSON has, as a node that stands all in one place.
+    """Convert plain Python values to a node with one location.
 
     >>> plain(nodes({"radius": 50, "file": "a.csv", "list": ["x"]}, Place("manifest.json")))
     {'radius': 50, 'file': 'a.csv', 'list': ['x']}
@@ -281,7 +281,7 @@ class _NodeReader:
         return mapping
 
     def copy(self, node: Node, path: Path) -> Node:
-        """Copy an anchored node to where its alias stands, counting what it adds."""
+        """Copy an anchored node to its alias, counting the added nodes."""
         self.count(node.place, path)
         if isinstance(node, Scalar):
             return Scalar(node.place, node.value, node.text)
@@ -353,7 +353,7 @@ def apply_override(root: Node, argument: str) -> list[Problem]:
 
 
 def _remove(node: Node, steps: Path) -> bool:
-    """Remove what is under a key path; False if nothing is."""
+    """Remove the value at a key path; return False if there is none."""
     step, rest = steps[0], steps[1:]
     if isinstance(node, Sequence):
         if not isinstance(step, int) or step >= len(node.items):
@@ -388,7 +388,7 @@ def key_path(text: str) -> Path | None:
 
 
 def write(node: Node, steps: Path, value: Node, done: Path = ()) -> Problem | None:
-    """Put a value under a key path, or say why that is not possible; sections that are not there are made.
+    """Set the value at a key path, creating sections; return the problem if impossible.
 
     ``done``: the steps that lead to the node itself.
     """

@@ -266,7 +266,7 @@ def bound_block(memberships: ContributionRows, bounds: CountingBounds, hash_key:
 
 
 def identity(memberships: ContributionRows) -> tuple[Integers, Integers]:
-    """Columns of the identities as hashes see them: the same for a user in whatever form counting holds it."""
+    """Columns of the identities for hashing, independent of their encoding."""
     user = memberships.user
     return user[:, 0], user[:, 1] if user.shape[1] == 2 else np.zeros(len(user), np.int64)
 
@@ -355,7 +355,7 @@ LEAST_SHARE, MOST_CUT = 0.99, 1 / 8
 def most_for_noise(
     memberships: ContributionRows, period: Integers, n_counts: int, deviation: Callable[[int], float]
 ) -> int:
-    """The smallest ``max_per_period`` that keeps 99 % of all memberships and cuts off little beside the noise.
+    """Smallest ``max_per_period`` that keeps 99 % of memberships and adds little error to the noise.
 
     Every membership more makes the noise larger; what is cut off makes counts too small, which the noise hides and no
     interval knows of. Where there is little noise more has to be kept.
@@ -378,7 +378,7 @@ def most_for_noise(
     place = (memberships.window * (int(memberships.cell.max()) + 1) + memberships.cell)[order]
 
     def is_little(n: int) -> bool:
-        """Return whether a bound of n cells cuts little beside its noise."""
+        """Return whether the bias of a bound is small against its noise."""
         cut = np.unique(place[rank >= n], return_counts=True)[1]
         return bool((cut**2).sum() / n_counts <= (MOST_CUT * deviation(n)) ** 2)
 

@@ -144,7 +144,7 @@ class ContributionRows:
         return len(self.window)
 
     def widened(self) -> ContributionRows:
-        """Return the same with identities of two columns, so that integers and digests can be merged."""
+        """Widen identities to two columns, to merge integers and digests."""
         return ContributionRows(widened(self.user, 2), self.window, self.cell, self.mark)
 
     def take(self, rows: NDArray[np.bool_] | Integers | slice) -> ContributionRows:
@@ -352,7 +352,7 @@ class Contributions:
         return Contributions(self.keys[rows], self.users, None if self.marks is None else self.marks[rows])
 
     def rows(self, layout: KeyLayout, first: int) -> ContributionRows:
-        """Return the same in columns; ``first`` is the first window of the group.
+        """Unpack into columns; ``first`` is the first window of the group.
 
         >>> layout = KeyLayout(n_windows=4, n_cells=1000)
         >>> keys = layout.pack(np.array([1]), np.array([2]), np.array([999]))
@@ -368,7 +368,7 @@ class Contributions:
         return user[:, None] if self.users is None else self.users.of(user)
 
     def tabled(self, layout: KeyLayout) -> tuple[UserTable, Contributions]:
-        """Return the same over a table of those users only who occur.
+        """Restrict the table to users who occur.
 
         >>> layout = KeyLayout(n_windows=2, n_cells=2)
         >>> four = IdentityTable(np.array([[7], [8], [9], [10]]))

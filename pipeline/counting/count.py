@@ -302,13 +302,13 @@ class GroupCounts:
     target_cells: Integers = field(default_factory=no_target_cells)
 
     def as_type(self, dtype: np.dtype[Any] | type[np.int64]) -> GroupCounts:
-        """Return the same counts in integers of another width."""
+        """Convert counts to integers of another width."""
         return replace(
             self, counts=self.counts.astype(dtype, copy=False), bounded=self.bounded.astype(dtype, copy=False)
         )
 
     def narrowed(self) -> GroupCounts:
-        """Return the same counts in integers as narrow as they can be, to be kept; `as_type` undoes it."""
+        """Narrow counts to the smallest integers; `as_type` undoes it."""
         return self.as_type(np.min_scalar_type(max(self.counts.max(initial=0), self.bounded.max(initial=0))))
 
     def __add__(self, other: GroupCounts) -> GroupCounts:

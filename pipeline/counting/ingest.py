@@ -93,7 +93,7 @@ def cells_of(frame: pl.DataFrame, plan: CoreSpec) -> NDArray[np.int64]:
 
 
 def kept_reject(reject: Reject, plan: CoreSpec) -> Reject:
-    """A reject as it is kept: with its row, or only where it was and what was wrong.
+    """Reject to keep: with its row, or only location and reason.
 
     A file that is named after a person is named by a digest in a deployment.
     """

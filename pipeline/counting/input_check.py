@@ -1,4 +1,4 @@
-"""Check of the input: whether any row can be used, why most cannot and what would help, and what is doubtful."""
+"""Check of the input: usable rows, common reasons of rejection with cures, and doubtful data."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _for_rejects(reason: str) -> str:
 
 
 def cure_for_places(frame: pl.DataFrame, plan: CoreSpec) -> str:
-    """Return what would probably bring rows that are in no cell into one."""
+    """Likely cure for rows in no cell."""
     if "latitude" not in plan.space.reads or not {"latitude", "longitude"} <= set(frame.columns):
         return "Are the places of the space named as in the input?"
     frame = frame.filter(cells_of(frame, plan) < 0)
@@ -172,7 +172,7 @@ _ROWS = 1000
 
 
 def doubts(sample: list[EventBlock], plan: CoreSpec, source: Source) -> list[str]:
-    """Return what is doubtful about the rows of a finite input, a sentence each, without any value of a person.
+    """Doubts about the rows of a finite input, one sentence each, without personal values.
 
     **Privacy**: shares of rows are exact. They are for the terminal and the operator's page, and never published.
 
@@ -209,7 +209,7 @@ def _users(frame: pl.DataFrame) -> Iterator[str]:
 
 
 def _positions(frame: pl.DataFrame, plan: CoreSpec) -> Iterator[str]:
-    """Say where many rows are in no named cell, and what would help."""
+    """Describe rows outside the named cells, with a likely cure."""
     cell = cells_of(frame, plan)
     n_outside = int(np.count_nonzero(cell < 0))
     if MANY * len(frame) <= n_outside <= MOST * len(frame) and not plan.on_points:

@@ -200,7 +200,7 @@ class CoreSpec:
 
     @cached_property
     def shards(self) -> tuple[tuple[Mapping[str, Any] | None, ...], ...]:
-        """Return what each parallel part of each accountant works with."""
+        """Prepared data of each shard of each accountant."""
         prepared = self.prepared or (None,) * len(self.accountants)
         return tuple(accountant.shards(own) for accountant, own in zip(self.accountants, prepared))
 
@@ -219,7 +219,7 @@ class CoreSpec:
         )
 
     def accounting_facts(self, accountant: Accountant | None = None, shard: int = 0) -> AccountingFacts:
-        """Facts that the accountants may know; with what one of them prepared for one of its parts."""
+        """Facts for the accountants, with the prepared data of one shard."""
         marks = self.grid.landmarks if self.points is None else self.points.landmarks
         return AccountingFacts(
             n_cells=self.grid.n_cells,

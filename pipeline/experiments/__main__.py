@@ -57,7 +57,7 @@ def run_all(
     run: Callable[[Request], int],
     read_from: Places = READ_FROM,
 ) -> int:
-    """Run experiments one after the other, and say how each ended; 1 if any failed."""
+    """Run experiments in turn and print their outcomes; return 1 if any failed."""
     ended: dict[str, list[str]] = {"done": [], "skipped": [], "FAILED": []}
     for path in paths:
         begun = time.monotonic()

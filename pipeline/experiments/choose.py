@@ -229,7 +229,7 @@ def candidates(
 
 
 def attack_on(experiment: Sweep, path: str | Path, most: float) -> Sweep:
-    """The attack on what candidates release before any post-processing, once for those that have that in common.
+    """Attack the releases of candidates before post-processing, once for equal ones.
 
     Who sees the noisy counts themselves can tell at least as much as who sees what was made of them.
     """
@@ -260,7 +260,7 @@ def attack_seconds(attack: Sweep) -> float:
 
 
 def event_size(experiment: Sweep) -> int:
-    """People of an injected event: `EVENT` standard deviations of the least noise that is in every window alike."""
+    """Size of an injected event: `EVENT` standard deviations of the least constant noise."""
     least = np.inf
     for config in {trial.values["variant"]: trial.config for trial in experiment.trials}.values():
         if isinstance(config.mechanism[0], PeriodUniform | WEventUniform):

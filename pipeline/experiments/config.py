@@ -178,7 +178,7 @@ class ExperimentConfig(ExperimentHeader):
 
     @property
     def played(self) -> Game | None:
-        """The game of the attacks that are measured; None where there is none."""
+        """Game of the measured attacks; None if there are none."""
         attacked = any(map(plays_membership, self.measures))
         return (self.attack or Game()) if attacked else None
 

@@ -28,7 +28,7 @@ NOT_DRAWN = "matplotlib is not installed; pip install 'penstock[plot]' and run t
 
 
 def installed() -> bool:
-    """Return whether figures can be drawn; an experiment goes on without them."""
+    """Return whether figures can be drawn."""
     return importlib.util.find_spec("matplotlib") is not None
 
 

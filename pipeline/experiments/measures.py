@@ -134,7 +134,7 @@ def _epsilon_in(n_windows: int, trial: Trial) -> float:
 
 
 def _epsilon_stated(trial: Trial) -> float:
-    """The ε that a schedule guarantees for its own unit, independent of what this run spent."""
+    """ε that a schedule guarantees for its unit, independent of the run."""
     schedules = [step for step in trial.plan.config.mechanism if isinstance(step, BudgetSchedule)]
     if len(schedules) != 1:
         raise DataError("measure epsilon_stated: needs a landmark or w-event mechanism; use accountant/name")

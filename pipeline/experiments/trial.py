@@ -1,4 +1,4 @@
-"""One trial of a sweep: people read once for all trials, and what one configuration releases of them."""
+"""Trials of a sweep: shared presence of people, and the releases of one configuration."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def counts_of(plan: Plan, people: ContributionRows, group_size: int | None = Non
 
 
 def release(plan: Plan, bounded: NDArray[np.int64]) -> Iterator[Batch]:
-    """Releases of a whole run, in batches: byte-identical to those of the pipeline on the same input."""
+    """Release a whole run in batches, byte-identical to the pipeline."""
     loop = ReleaseLoop(plan)
     state = loop.start()
     step = max(1, PART_ROWS // plan.grid.n_cells)
@@ -221,7 +221,7 @@ class Trial:
 
     @cached_property
     def attacked(self) -> Attacked:
-        """Attacks on membership in what it releases."""
+        """Membership attacks on its releases."""
         return Attacked(self.plan, self.game)
 
     @cached_property
@@ -237,7 +237,7 @@ class Trial:
 
     @cached_property
     def recovered(self) -> Recovery:
-        """Trajectories recovered from what it releases."""
+        """Trajectories recovered from its releases."""
         return recovered(self.plan, self.released, self.windows.tolist(), self.seed)
 
 

@@ -26,7 +26,7 @@ def event(name: str, /, **facts: Any) -> None:
 
 
 def caution(text: str) -> None:
-    """Log what an operator should know before a run goes on; on standard error where nothing is logged."""
+    """Log a caution for the operator; to standard error without logging."""
     _logger.warning(text)
 
 

@@ -1,4 +1,4 @@
-"""Metrics and health of a run: what is measured, who may see it, and the functions that record it.
+"""Metrics and health of a run: definitions, visibility and recording.
 
 A measure is *public* if it is a function of the configuration and of the releases; otherwise it is the operator's. Rows
 by outcome are exact counts of private events: repeated readings would subtract the noise of a window. They are never

@@ -18,7 +18,7 @@ from penstock.pipeline.output.files import READERS, holder_of, read_part, window
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """State of a run and how much of it is done; None where its files do not say it. Times in seconds."""
+    """State and progress of a run; None where unknown. Times in seconds."""
 
     # ``running``, ``ended``, or ``stopped``: no process works on a run that has not ended; ``--resume`` continues it.
     state: str
@@ -65,7 +65,7 @@ def of_folder(folder: Path) -> Status:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return a JSON file; nothing where there is none."""
+    """Read a JSON file; empty if it does not exist."""
     values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return values
 
@@ -88,7 +88,7 @@ def _of_parts(folder: Path) -> tuple[int | None, float | None]:
 
 
 def _of_checkpoint(path: Path, released: int | None) -> dict[str, Any]:
-    """Read the figures in the checkpoint of a stream on one machine; none where there is no checkpoint."""
+    """Read the figures in the checkpoint of a local stream; empty without one."""
     if not path.exists():
         return {}
     saved: Mapping[str, Any] = checkpoint.FORMAT.decode(path.read_bytes())

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Check:
-    """Result of one check: its name, whether it passed, and what was found."""
+    """Result of a check: name, outcome and detail."""
 
     name: str
     passed: bool
@@ -187,7 +187,7 @@ def _ledger_path(folder: Path, manifest: dict[str, Any]) -> Path:
 
 
 def _chain(folder: Path, manifest: dict[str, Any], public: dict[str, Any]) -> Check:
-    """Return whether the ledger still holds all that it held when the run ended, by the head in both manifests."""
+    """Check that the ledger still holds the heads of both manifests."""
     head = manifest["ledger"]["head"]
     try:
         heads = Ledger(_ledger_path(folder, manifest)).heads()

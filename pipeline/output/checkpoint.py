@@ -57,7 +57,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def read(plan: Plan) -> State | None:
-    """Return the checkpoint of a stream; None where there is none yet.
+    """Read the checkpoint of a stream; None if there is none.
 
     Raises `StateVersionError` if another version of penstock has written it.
     """
@@ -75,7 +75,7 @@ def account_key(number: int, shard: int) -> str:
 
 
 def run_digest(plan: Plan) -> str:
-    """SHA-256 over all of a configuration that a run's files depend on: two runs with the same one continue each other.
+    """SHA-256 of the part of a configuration that a run's files depend on; equal ones may resume each other.
 
     The key is not in it: a continued run may have a key with more epochs.
     """
@@ -83,7 +83,7 @@ def run_digest(plan: Plan) -> str:
 
 
 def public_name(plan: Plan) -> str:
-    """Digest by which sinks tell a run from others; it shows nothing of key, nonce and configuration.
+    """Digest that identifies a run to sinks; reveals neither key, nonce nor configuration.
 
     Simulations of the same configuration have the same one, and release the same.
     """
@@ -131,7 +131,7 @@ def nonce_of_run(config: RunConfig, folder: Path, resume: bool) -> bytes:
 
 
 def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any) -> Plan:
-    """Plan of a run in a pipeline of one's own; a deployment is begun in its folder, or goes on there.
+    """Plan a run for a third-party pipeline; a deployment begins or resumes in its folder.
 
     Parameters
     ----------
@@ -264,7 +264,7 @@ HOW_TO = "--resume goes on from here"
 
 
 def prepare(plan: Plan) -> dict[str, Any] | None:
-    """Check that the folder holds a run of the same configuration, and make it ready to go on.
+    """Check that the folder holds a run of the same configuration, and prepare it for resuming.
 
     Releases and charges that are on disk stay. All else that a finite run has written is made again from its input, and
     what a stream has written since its latest checkpoint from there on: the same events and the same state give the

@@ -36,7 +36,7 @@ LOCK = ".lock"
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Keep other runs out of a folder until the block ends; the lock of a killed process is gone with it.
+    """Lock a folder against other runs for a block; the lock dies with the process.
 
     The folder is made if it is not there. Raises `ConfigError` if a run is writing there; it names the process.
     """
@@ -53,7 +53,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def holder_of(folder: Path) -> str | None:
-    """Name the process that runs in a folder, by its lock; None for none, or one of this machine that is gone.
+    """Process that holds the lock of a folder; None if there is none, or it is dead.
 
     Takes no lock, so that a run which begins just now is not kept out.
     """

@@ -1,4 +1,4 @@
-"""Privacy loss of one person by a release, a day and a run: bounded before it, summed after it, and said in words."""
+"""Privacy loss of a person by a release, a day and a run: bounds before it, sums after it, and wording."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOUR = 3_600_000
 
 
 def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -> dict[str, float] | None:
-    """Return the most that one person can lose by one release, by a day and by the whole run: sums of their charges.
+    """Largest loss of a person by one release, a day and the run: sums of charges.
 
     A day pays for every release that shares time with it. It pays twice for one that goes beyond it: the person's other
     events stay there, and bounding may keep another of them. A charge is about all windows up to the next one that are

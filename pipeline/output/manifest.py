@@ -73,7 +73,7 @@ def made_by() -> dict[str, Any]:
 
 
 def lateness_in_words(source: Source) -> str:
-    """Describe what decides whether a row is late; ``shared`` comes first where other people's rows do."""
+    """Describe the rule of lateness; begins with ``shared`` if other people's rows decide."""
     if not isinstance(source, LiveSource):
         return "none: all of the input is read before it is counted"
     if source.lateness_flaw is None:
@@ -102,7 +102,7 @@ def guarantee_in_words(mechanism: ChainStep, promised: Guarantee, source: Source
 
 
 def _guarantees(plan: Plan) -> list[dict[str, Any]]:
-    """Guarantees of all steps; that of the step which reads what people do is the promise of the run."""
+    """Guarantees of all steps; that of the mechanism is the promise of the run."""
     reader = plan.traces.mechanism if plan.on_points else plan.chain.reader
     return [
         guarantee_in_words(step, promise(plan) if step is reader else step.guarantee, plan.config.source)
@@ -111,7 +111,7 @@ def _guarantees(plan: Plan) -> list[dict[str, Any]]:
 
 
 def ledger_head(plan: Plan) -> dict[str, Any]:
-    """Head of the chain of the run's ledger, which is among those of every later copy; and which run this is there.
+    """Head of the ledger's chain and the number of the run in it.
 
     With ``others``: whether other ledgers over the same event source are known.
     """
@@ -139,7 +139,7 @@ def note_unverified(plan: Plan, engine: str) -> None:
 
 
 def unverified_in_words(engine: str) -> str:
-    """Say what is not known of a run on an unverified engine."""
+    """Caution for a run on an unverified engine."""
     return (
         f"{engine}, unverified: it was never shown to hold the minimum of its readers' watermarks, so that windows may "
         "have been released before all of their rows were read"
@@ -266,7 +266,7 @@ def offsets_read(plan: Plan, complete: bool) -> dict[str, Any] | None:
 
 
 def shortfall(source: LiveSource, read: OffsetsRead) -> dict[str, Any]:
-    """Say what of the input was not counted, or counted twice; and why the brokers were not asked, if they were not."""
+    """Describe input that was not counted, or twice, and why brokers were not asked."""
     try:
         return {"shortfall": [*read.gaps(), *source.unread(read)], "unchecked": None}
     except DataError as error:
@@ -327,7 +327,7 @@ def stopped(plan: Plan) -> str | None:
 
 
 def release_summary(plan: Plan, complete: bool) -> dict[str, Any]:
-    """Figures of what was released, for the operator's manifest: windows with their accounts, or points.
+    """Figures of the releases for the operator's manifest: windows with their accounts, or points.
 
     Raises `RowEquationError` as `check_windows` does.
     """

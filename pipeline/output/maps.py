@@ -148,7 +148,7 @@ def read_outlines(folder: Path) -> list[Line]:
 
 
 def simplified(lines: list[Line], least: NDArray[np.float64], most: NDArray[np.float64]) -> list[Line]:
-    """Simplify lines to what is visible on a map.
+    """Simplify lines to the resolution of a map.
 
     ``lines``: shape (n, 2) each: longitude and latitude. ``least``, ``most``: south-western and north-eastern corner of
     the map. Returns pieces of the lines that come onto the map, without positions that are no more than a 2000th of its

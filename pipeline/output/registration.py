@@ -1,4 +1,4 @@
-"""A run and the ledger of its event source: where it lies, what it is about, and how a run enters it and goes on."""
+"""Registration of runs in the ledger of their event source: location, terms, begin and resume."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def terms_of(plan: Plan) -> Terms:
 
 
 def own_terms(plan: Plan) -> Terms:
-    """Return unit, measure and budget that one run promises by itself, whatever ledger it is on."""
+    """Unit, measure and budget of a run's own promise."""
     terms = _of_traces(plan) if plan.on_points else _of_counts(plan)
     return Terms(source=plan.config.output.ledger_source or "", **terms)
 
@@ -89,7 +89,7 @@ def _of_traces(plan: Plan) -> dict[str, Any]:
 
 
 def trace_promise(plan: Plan) -> float:
-    """Return the ε, or ρ, that a trace run promises for its unit: what the whole run counts for."""
+    """ε or ρ that a trace run promises for its unit."""
     mechanism = plan.traces.mechanism
     return float(getattr(mechanism, "budget", getattr(mechanism, "epsilon", math.inf)))
 
@@ -135,7 +135,7 @@ def _of_counts(plan: Plan) -> dict[str, Any]:
 
 
 def promise(plan: Plan) -> Guarantee:
-    """Return what a run promises; noise of a stated size is priced under the bounds of the run."""
+    """Promise of a run; noise of a given scale is priced under the bounds of the run."""
     if plan.on_points:
         return plan.traces.mechanism.guarantee
     promised = plan.chain.guarantee
@@ -302,7 +302,7 @@ def resume_run(plan: Plan) -> None:
 
 
 def _charge_traces(plan: Plan, transaction: Ledger) -> None:
-    """Charge a run of traces with what it promises, in all slots that it meets."""
+    """Charge a trace run with its promise, in all slots that it overlaps."""
     calendar, terms, promised = plan.grid.calendar, transaction.terms, trace_promise(plan)
     last = terms.slot((calendar.until_ms or calendar.end(1)) - 1) - terms.slot(calendar.start(1)) + 1
     epsilon, rho = (math.inf, promised) if terms.measure == "rho" else (promised, promised**2 / 2)
@@ -318,7 +318,7 @@ def is_entered(plan: Plan) -> bool:
 
 
 def _input(plan: Plan) -> str:
-    """Keyed digest of the input, the same in every run of the key: it says whether two runs read the same."""
+    """Keyed digest of the input, to compare the inputs of runs of one key."""
     text = json.dumps(plan.config.source.digests(), sort_keys=True)
     key = plan.keys.noise_key.for_run(b"").subkey("input")
     return hmac.digest(key, text.encode(), "sha256").hex()[:32]
@@ -376,7 +376,7 @@ class KnownLedgers:
             yield
 
     def _read(self, path: Path) -> dict[str, dict[str, dict[str, Any]]]:
-        """Return what a file knows: source, then identity of a ledger, then its path and how many runs it has had."""
+        """Read the notes of a file: by source and identity of a ledger, its path and number of runs."""
         try:
             known: dict[str, dict[str, dict[str, Any]]] = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -425,7 +425,7 @@ class KnownLedgers:
             )
 
     def caution(self) -> str | None:
-        """Return that a key has charged before, where there is no ledger yet."""
+        """Caution that a key has charged before although there is no ledger."""
         if not self.files or self.beside_key is None or self.ledger.exists():
             return None
         n_runs = sum(one["runs"] for ledgers in self._read(self.beside_key).values() for one in ledgers.values())
@@ -437,7 +437,7 @@ class KnownLedgers:
         )
 
     def note(self, identity: str, resumed: bool = False) -> None:
-        """Note that another run has begun on a ledger, or one that goes on where it is not noted yet.
+        """Note a run that begins on a ledger, or resumes without a note.
 
         Raises `ConfigError` for a new run where that can be written nowhere.
         """
@@ -459,6 +459,6 @@ class KnownLedgers:
 
 
 def identity_of(path: Path) -> str | None:
-    """Return what tells a ledger from any other; None where nothing has begun in it."""
+    """Identity of a ledger; None if no run has begun in it."""
     first = next(Ledger(path).entries(), None)
     return None if first is None else str(first.values["id"])

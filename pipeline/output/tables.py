@@ -131,7 +131,7 @@ def releases_schema(steps: Sequence[ChainStep]) -> pa.Schema:
 
 
 def _optional(rows: _RowsOfWindows, values: Sequence[NDArray[np.float64] | None]) -> pa.Array:
-    """Return one vector per window, with nulls where there is none."""
+    """Column of one vector per window, with nulls for missing ones."""
     if all(value is None for value in values):
         return pa.nulls(len(rows.cells()), pa.float64())
     joined = rows.each([np.nan if value is None else value for value in values])

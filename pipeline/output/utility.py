@@ -127,7 +127,7 @@ def _prior_scores(
     windows: NDArray[Any],
     starts: NDArray[np.int64],
 ) -> tuple[dict[str, float | None], list[_Score]]:
-    """Error and skill against what is expected without any release; nothing where the configuration names no prior."""
+    """Error and skill of the release against the prior; empty without a prior."""
     n_training = max((one.training_windows or 0 for one in plan.accountants), default=0)
     later = windows > n_training
     about: dict[str, float | None] = {}
@@ -182,7 +182,7 @@ def _days(plan: Plan, windows: NDArray[Any]) -> NDArray[np.datetime64]:
 
 
 def _matrices(folder: Path, cells: tuple[str, ...]) -> _Matrices:
-    """Read what a run has released and counted.
+    """Read the released and the true counts of a run.
 
     Only windows and cells that were released are compared; elsewhere both are 0.
     """

@@ -67,7 +67,7 @@ def margin(value: Array, deviation: Array) -> Array:
 
 
 def ends(value: Any, margin: Any) -> tuple[Any, Any]:
-    """Both ends of an interval of a count: what is below 0 is left out, which no count is.
+    """Ends of an interval of a count, cut off at 0.
 
     >>> low, high = ends(np.array([9.0, 1.0, -5.0]), np.array([2.0, 2.0, 2.0]))
     >>> low.tolist(), high.tolist()
@@ -280,7 +280,7 @@ def _bias_in_words(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def counted(manifest: Mapping[str, Any]) -> str:
-    """Name what is counted: people, or trips where the source does not know who made them."""
+    """Noun for the counted units: people, or trips if the source has no riders."""
     return "people" if manifest.get("distinct_people", True) else "trips"
 
 
@@ -295,7 +295,7 @@ def zeros_win(summary: Mapping[str, Any]) -> bool:
 
 
 def remedies(error: float, count: float) -> str:
-    """Describe what makes a release nearer than zeros are: how much fuller counts must be if the error stays.
+    """Describe the remedy for a release worse than zeros: fuller counts at the same error.
 
     >>> remedies(24.0, 10.0)
     'Take larger cells or longer windows, of 3 times as many people, or more budget.'
@@ -459,7 +459,7 @@ def rehearse(config: RunConfig) -> Rehearsal | None:
 
 
 def expected_noise(rehearsal: Rehearsal | None) -> tuple[float, float] | None:
-    """Mean size of the noise in a count, and what 95 % of it stays below, in people; None where there is no noise."""
+    """Mean size and 95 % quantile of the noise in a count; None without noise."""
     if rehearsal is None:
         return None
     sizes = np.abs(np.concatenate([release.values for release in rehearsal.releases]))

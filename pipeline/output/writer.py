@@ -1,4 +1,4 @@
-"""Writer of the folder of a run while it goes on: parts, row counts, rejects and summaries."""
+"""Writer of a run's folder: parts, row counts, rejects and summaries."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class RunWriter:
             files.write_part(parts_folder(plan, "truth"), name, table)
 
     def traces(self, batch: TraceBatch) -> None:
-        """Write the released traces of one shard of users whose charges are in the ledger, and what is kept of them."""
+        """Write the charged traces of a shard of users, and their operator's records."""
         plan, name = self.plan, f"{batch.shard:06d}"
         files.write_part(parts_folder(plan, "traces"), name, traces_table(batch.traces, batch.released))
         if keeps_truth(plan):
@@ -145,7 +145,7 @@ class RunWriter:
         files.write_json(parts_folder(self.plan, "stopped") / "stopped.json", reason)
 
     def _wait(self, final_at: float) -> None:
-        """Let a release leave a fixed time after its window was final, whatever there was to count.
+        """Wait until a fixed time after the window was final.
 
         What is caught up with is late already and leaves immediately.
         """

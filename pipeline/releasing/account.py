@@ -101,7 +101,7 @@ def _known(flat: State) -> PrivateFacts:
 
 
 def writable(value: Any) -> Any:
-    """Return the same value with infinite numbers as texts, which JSON has no numbers for.
+    """Replace infinite numbers by text for JSON.
 
     >>> writable({"loss": np.float64("inf"), "window": 3})
     {'loss': 'inf', 'window': 3}

@@ -1,4 +1,4 @@
-"""Charges of a ledger by slot of its one grid, and what every unit of privacy that meets them has cost."""
+"""Charges of a ledger by slot of its grid, and the cost of every unit that overlaps them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Terms:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Terms:
-        """Read what `values` has returned."""
+        """Restore from `values`."""
         read: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in values.items()}
         return cls(**read)
 
@@ -244,7 +244,7 @@ class ChargeTable:
         self._facts: dict[int, tuple[Integers, NDArray[np.bool_]]] = {}
 
     def total(self, charge: SlotCharge) -> float:
-        """Return the most that a unit which the charge counts in costs with it."""
+        """Largest cost of a unit with the charge included."""
         return max(self._most(part) + part.amount for part in self._parts(charge))
 
     def add(self, charge: SlotCharge) -> None:
@@ -257,7 +257,7 @@ class ChargeTable:
                 self._dearest.raise_to(part.first, part.last, self._alone.highest(*part.alone))
 
     def spent(self, first: int, last: int) -> float:
-        """Return the most that a unit which meets any of some slots has cost."""
+        """Largest cost of a unit that overlaps any of the slots."""
         if self.terms.kind == "stretch":
             return self.total(SlotCharge(first, last, 0.0, 0.0))
         periods = range(self.period(first), self.period(last) + 1)
@@ -269,7 +269,7 @@ class ChargeTable:
         return int(periods[0])
 
     def forget_before(self, slot: int) -> None:
-        """Drop what no charge of a slot from ``slot`` on can meet."""
+        """Drop charges that no slot from ``slot`` on shares a unit with."""
         is_stretch = self.terms.kind == "stretch"
         self._together.forget_before(slot - self.terms.length if is_stretch else self.period(slot))
         self._alone.forget_before(slot)

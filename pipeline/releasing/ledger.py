@@ -69,7 +69,7 @@ class Charge:
             raise ValueError(f"charges of ε = {self.epsilon} and ρ = {self.rho}: neither is negative, or no number")
 
     def amounts(self, measure: str) -> tuple[float, float]:
-        """Return what it counts for in a unit that holds all of its windows, and in one that holds some of them."""
+        """Amounts in a unit that holds all of its windows, and in one that holds some."""
         amount = 1.0 if measure == "runs" else float(getattr(self, measure))
         if not self.replaced or measure == "runs":
             return amount, amount
@@ -78,7 +78,7 @@ class Charge:
 
 
 class Posting(NamedTuple):
-    """A charge as it stands in a ledger: of which run, from which slot on, and under which of the run's nonces."""
+    """Posted charge: its run, first slot and nonce."""
 
     run: str
     slot: int
@@ -95,7 +95,7 @@ class Posting(NamedTuple):
         return SlotCharge(self.slot, self.last_slot, *self.charge.amounts(measure))
 
     def values(self) -> dict[str, Any]:
-        """Return it as a line says it, without what is as usual."""
+        """Values of the line, without defaults."""
         values = {"run": self.run, "slot": self.slot, "nonce": self.nonce, **vars(self.charge)}
         usual: dict[str, Any] = {"replaced": False, "part": "", "gaussian": math.inf}
         usual |= {"last": self.charge.window, "at": self.charge.window}
@@ -103,7 +103,7 @@ class Posting(NamedTuple):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Posting:
-        """Read what `values` has returned; what a later version adds is left out."""
+        """Restore from `values`, ignoring keys of later versions."""
         names = [field.name for field in fields(Charge)]
         window = {"last": values["window"], "at": values["window"]}
         charge = Charge(**window | {name: values[name] for name in names if name in values})
@@ -123,7 +123,7 @@ class LedgerEntry(NamedTuple):
 
 
 class Head:
-    """Head of a ledger's chain in a small file of its own, written after the entry: it shows that the end is missing.
+    """File with the head of a ledger's chain, written after each entry, to detect truncation.
 
     The file has a fixed length and is overwritten in place, since a write of so few bytes happens whole or not at all.
 
@@ -142,19 +142,19 @@ class Head:
         self.path = path
 
     def read(self) -> str | None:
-        """Return the head that was kept last, empty before the first entry; None where there is no file."""
+        """Read the last head, empty before the first entry; None without a file."""
         try:
             return self.path.read_text(encoding="utf-8", errors="replace").strip().removeprefix("0" * self._LENGTH)
         except FileNotFoundError:
             return None
 
     def make(self) -> None:
-        """Make the file, durably; one that is there stays as it is."""
+        """Create the file durably, unless it exists."""
         if not self.path.exists():
             write_first(self.path, self._line(""), private=True)
 
     def keep(self, head: str) -> None:
-        """Keep a head durably, in the file that is there."""
+        """Write a head durably to the existing file."""
         if self.read() != head:
             with self.path.open("r+b") as file:
                 file.write(self._line(head))
@@ -409,7 +409,7 @@ class Ledger:
             yield file
 
     def _learn(self, file: BinaryIO) -> bool:
-        """Read what was appended since the last read; returns whether there was anything."""
+        """Read entries appended since the last read; return whether there were any."""
         known, kept = self._known, [head.read() for head in self._heads]
         size, before = file.seek(0, os.SEEK_END), (known.read_to, known.head)
         if size < known.read_to:
@@ -447,7 +447,7 @@ class Ledger:
             known.runs[values["run"]] = values
 
     def _forget_old(self) -> None:
-        """Forget charges that are far behind what the run is charging."""
+        """Forget charges far behind the current window."""
         known = self._known
         at_hand = min(known.latest, self._pinned)
         if at_hand - known.floor <= 2 * RECENT or known.table is None:
@@ -458,7 +458,7 @@ class Ledger:
         known.made_under = {slot: nonce for slot, nonce in known.made_under.items() if slot >= known.floor}
 
     def _known_from(self, slot: int) -> _Knowledge:
-        """Return what is known from a slot on; read again where a run goes back behind what was forgotten.
+        """Charges from a slot on; read again if they were forgotten.
 
         A run may go back in the middle of a block, which is not checked there.
         """

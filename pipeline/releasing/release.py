@@ -1,4 +1,4 @@
-"""The ordered release: one vector per window, in order, each window once, nothing beyond the budget."""
+"""Ordered release: one vector per window, once, within the budget."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ReleaseLoop:
         return bool(self._decode(data)[2]["stopped"])
 
     def worst(self, data: bytes) -> Charge:
-        """Return the most that the next window can be charged, which follows from what was released before it."""
+        """Worst charge of the next window, a function of earlier releases."""
         inner, _, shown = self._decode(data)
         index = int(shown["released"]) + 1
         [window] = self.plan.grid.windows(index, index)
@@ -143,7 +143,7 @@ class ReleaseLoop:
     def _step(
         self, window: Window, vector: NDArray[Any], inner: State, budget: State, ledger: Ledger | None
     ) -> tuple[list[Release], State]:
-        """Step the mechanism if the worst that it can charge is there; the last window brings what is still owed."""
+        """Step the mechanism if its worst charge is affordable; the last window releases the rest."""
         worst = self.mechanism.worst_charge(window, inner)
         if any(isinstance(event, Block) and event.first > self._begins(window) for event in worst):
             # Windows before were refused. What people did in them decides what is counted in this one, so that a charge
@@ -208,7 +208,7 @@ class ReleaseLoop:
         return self._noises[nonce]
 
     def _charges(self, made: list[Release], window: Window, vector: NDArray[Any], state: State) -> list[Charge]:
-        """Return the charges of what one step has made; where it cost nothing, that it was made of this input."""
+        """Charges of a step; a free one is recorded with its input."""
         # Keyed: the digest of a short vector of small numbers could be inverted by trying them all. With the state:
         # other data in an earlier window means other noise, hence another charge. What follows the noise is left out:
         # it is not the same to the last bit on every processor.

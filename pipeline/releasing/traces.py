@@ -288,7 +288,7 @@ class TraceLoop:
         return TraceBatch(shard, traces, released, self._charge(shard, traces), accounts)
 
     def _charge(self, shard: int, traces: Traces) -> Charge:
-        """Return a charge of nothing beside that of the run, for the traces of the shard: again, it is a retry."""
+        """Zero charge that marks the traces of a shard as released, for retries."""
         message = b"".join(map(np.ndarray.tobytes, (traces.users, traces.starts, traces.times, traces.points)))
         data = hmac.new(self.plan.keys.ledger, message, hashlib.sha256).hexdigest()[:32]
         return Charge(1, 1, 0.0, 0.0, 1, data, part=f"traces/{shard} of {self.plan.batching.n_shards}")

@@ -391,7 +391,7 @@ def _subjects(named: pl.DataFrame) -> list[tuple[str, str]]:
 
 
 def _along(frame: pl.DataFrame, column: str, windows: pl.Series) -> dict[str, Any]:
-    """Return one number a window, NaN where there is none."""
+    """Series by window, NaN where missing."""
     values = np.full(len(windows), np.nan)
     at = np.searchsorted(windows.to_numpy(), frame["window"].to_numpy())
     values[at] = frame[column].cast(pl.Float64).to_numpy()

@@ -49,7 +49,7 @@ class Run:
 
     @cached_property
     def public(self) -> dict[str, Any]:
-        """The public manifest, written when a run begins; `DataError` if there is none."""
+        """Public manifest, written when a run begins; `DataError` if missing."""
         path = self.folder / "public" / "manifest.json"
         if not path.is_file():
             raise DataError(f"{self.folder}: no run here (public/manifest.json is missing)")
@@ -217,7 +217,7 @@ class ShownCounts:
 
 
 def _released(rows: pl.LazyFrame, windows: pl.DataFrame) -> ShownCounts:
-    """Counts without the truth; memory is bounded by what the page shows, not by the length of the table."""
+    """Released counts; memory is bounded by the page, not by the table."""
     shown = windows.tail(MOST_WINDOWS)
     # In the order in which cells first come up.
     totals = rows.filter(pl.col("window") >= shown["window"][0]).group_by("cell", maintain_order=True)
@@ -252,7 +252,7 @@ def _windows(releases: pl.DataFrame) -> pl.DataFrame:
 def _matrices(
     rows: pl.LazyFrame, windows: pl.Series, cells: Sequence[str], *columns: pl.Expr
 ) -> dict[str, NDArray[np.float64]]:
-    """Return some columns by window and cell, NaN where there is no row."""
+    """Matrices of columns by window and cell, NaN where missing."""
     wanted = pl.col("window").is_in(windows.implode()) & pl.col("cell").is_in(cells)
     places = rows.filter(wanted).select(pl.col("cell").cast(pl.Enum(cells)).to_physical(), "window", *columns)
     table = places.collect(engine="streaming")

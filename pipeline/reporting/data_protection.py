@@ -1,4 +1,4 @@
-"""The statement for the data-protection officer: what a release promises, what not, and what it takes for granted."""
+"""Statement for the data-protection officer: promises, exclusions and assumptions of a release."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def statement(run: Run) -> str:
 
 
 def _first_lines(run: Run) -> list[tuple[str, str]]:
-    """Title and text of what has to be read first."""
+    """Title and text of the leading notice."""
     public, lines = run.public, []
     if not run.is_deployment:
         text = f"{public['notice']} Below is what the same release would promise if it were deployed."
@@ -108,7 +108,7 @@ def _because(run: Run) -> str:
 
 
 def _promise(step: dict[str, Any], configuration: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
-    """Return the mechanism of a step with a guarantee, and what it promises."""
+    """Mechanism with a guarantee, and its promise."""
     epsilon = pure_epsilon(step)
     rows = [
         ("What is hidden (unit of privacy)", step["unit"]),

@@ -161,7 +161,7 @@ class ExperimentFolder:
         return {"kind": "experiment", "name": self.manifest["name"], "figures": entries}
 
     def expected(self) -> Markup | None:
-        """Claims of papers beside the values found."""
+        """Table of claims and measured values."""
         claims = self.manifest.get("expected")
         if not claims:
             return None

@@ -152,7 +152,7 @@ def markdown() -> str:
 
 
 def words(*parts: Any) -> Markup | None:
-    """Return the terms that a page says, with their meanings, to be folded out; None where it says none.
+    """Foldable glossary of the terms on a page; None if there are none.
 
     ``said`` is markup and data of the page; packed arrays in it are passed over.
 

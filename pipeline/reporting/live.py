@@ -31,7 +31,7 @@ class LivePage:
         self.is_over = self.served_end = False
 
     def get(self) -> str:
-        """Return the page as it is now; raises `PenstockError` before the run has begun."""
+        """Render the current page; raises `PenstockError` before the run has begun."""
         with self.lock:
             signature = self._files()
             if signature != self.signature:
@@ -55,7 +55,7 @@ def watch(folder: Path) -> Iterator[str]:
     page = LivePage(folder)
 
     def newest() -> Answer:
-        """Return the page as the run stands now."""
+        """Render the page of the current state."""
         try:
             return Answer(200, page.get())
         except (PenstockError, OSError):

@@ -43,7 +43,7 @@ def join(*children: str | None) -> Markup:
 
 
 def table(columns: list[str], rows: Sequence[Sequence[Cell]], caption: str) -> Markup:
-    """Return a sortable table in a frame that scrolls by itself."""
+    """Sortable table in a scrolling frame."""
     head = element("tr", *(element("th", column, scope="col") for column in columns))
     body = Markup("".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows))
     parts = (element("caption", caption), element("thead", head), element("tbody", body))
@@ -77,7 +77,7 @@ def package_text(names: tuple[str, ...]) -> str:
 
 @cache
 def _templates() -> Environment:
-    """Templates of this package: what is not markup already is escaped, a value that is not given is an error."""
+    """Templates of this package, with autoescaping and strict variables."""
     loader = PackageLoader("penstock.pipeline.reporting")
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 

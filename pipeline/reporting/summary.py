@@ -64,7 +64,7 @@ WORDS: dict[Level, str] = {"danger": "Danger", "caution": "Caution", "note": "No
 
 @dataclass(frozen=True)
 class Headline:
-    """A verdict number; the note says against whom or over what."""
+    """Verdict number with a note on its adversary or scope."""
 
     label: str
     value: str
@@ -82,7 +82,7 @@ def verdict(run: Run) -> Markup:
 
 
 def _in_a_sentence(run: Run) -> str | None:
-    """Return how good the counts are and what they tell of one person, in a sentence without a term of the field."""
+    """Describe accuracy and risk in one sentence without technical terms."""
     if run.counts is None:
         return None
     worth, noise = (run.operator or {}).get("worth"), _noise(run)
@@ -114,7 +114,7 @@ def _people(value: float, run: Run) -> str:
 
 
 def details(run: Run) -> Markup:
-    """Return what the release is worth, what is promised, what it costs, and the figures of all that."""
+    """Details: utility, promise, cost and their figures."""
     paragraphs = [_worth(run), *_guarantees(run), _losses(run)]
     costs, use = _costs(run), _utility(run)
     groups = [("Cost and risk", costs), ("Use", use)] if len(costs + use) > ONE_ROW else [(None, costs + use)]
@@ -175,7 +175,7 @@ def _noise_in_words(margin: float, mean: float, counted: str) -> str:
 
 
 def _losses(run: Run) -> Markup | None:
-    """Cost for one person, whatever accountants there are."""
+    """Cost for one person, independent of accountants."""
     if run.losses is None:
         return None
     against = "Against someone who sees all releases and knows everything but this person's events."
@@ -195,7 +195,7 @@ def _traces(run: Run) -> str | None:
 
 
 def promises(guarantee: dict[str, Any]) -> bool:
-    """Return whether a mechanism of the public manifest has a guarantee of its own."""
+    """Return whether a mechanism of the public manifest has a guarantee."""
     return not guarantee["guarantee"].startswith("none")
 
 
@@ -248,7 +248,7 @@ def _plain(value: Any) -> str:
 
 
 def odds(epsilon: float) -> str:
-    """Meaning of an ε for an adversary who sees all releases, and what it leaves open."""
+    """Meaning of an ε for an adversary who sees all releases, with its limits."""
     if epsilon > HOPELESS:
         return "So large an ε promises next to nothing."
     return (
@@ -278,7 +278,7 @@ def _costs(run: Run) -> list[Headline]:
 
 
 def _promised_loss(run: Run) -> list[Headline]:
-    """Return what a person loses by a day, and by the run, as odds: the promise that leads the page."""
+    """Loss by a day and by the run as odds: the promise that leads the page."""
     if (losses := run.losses) is None or math.isinf(losses["release"]):
         return []
     value, unit = f"ε = {short(losses['day'])}", "nats" + (f" at δ = {losses['delta']:g}" if "delta" in losses else "")
@@ -347,7 +347,7 @@ class Notice:
 
 
 def warnings(run: Run) -> list[Notice]:
-    """Return all that apply, the gravest first."""
+    """Applicable warnings, the gravest first."""
     kinds = (_guarantee, _progress, _useless, _bound, _windows, _books, _budget, _rows, _shown)
     notices = [notice for kind in kinds for notice in kind(run)]
     return sorted(notices, key=lambda notice: list(WORDS).index(notice.level))
@@ -647,7 +647,7 @@ def provenance(run: Run) -> Markup:
 
 
 def configuration_yaml(run: Run) -> str:
-    """Return the configuration as a file that makes the same run again; a simulation's seed is part of it."""
+    """Configuration file that reproduces the run, with a simulation's seed."""
     configuration = dict(run.configuration)
     if run.public_only:
         configuration.pop("output", None)  # folders and topics of the operator

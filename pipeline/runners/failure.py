@@ -40,7 +40,7 @@ def forget_failure(folder: Path) -> None:
 
 
 def raise_failure(folder: Path) -> None:
-    """Raise the permanent failure of a step, if there is one."""
+    """Raise a recorded permanent failure of a step."""
     if not _path(folder).exists():
         return
     found = json.loads(_path(folder).read_bytes())

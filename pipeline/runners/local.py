@@ -156,7 +156,7 @@ def run_stream(plan: Plan) -> str | None:
 
 
 class ReleaseAndAccount:
-    """Release counts in order, account the releases and write both: what follows counting.
+    """Stage after counting: release in order, account and write.
 
     A charge is durable in the ledger before its release is written, and a release before it is accounted. ``saved`` is
     a checkpoint to go on from.
@@ -203,7 +203,7 @@ class ReleaseAndAccount:
             self.writer.accounts(number, shard, first, rows)
 
     def summarise(self) -> None:
-        """Write the summary of every accountant, which is the same in all of its parallel parts."""
+        """Write the summary of every accountant, equal in all of its shards."""
         for (number, shard), loop in self.accounts.items():
             if shard == 0:
                 self.writer.summary(number, loop.summary(self.account_states[number, shard]))
@@ -338,7 +338,7 @@ class StreamLoop:
         return count_group(group, pieces, self.plan, quota)[0] if pieces else nothing(group, self.plan)
 
     def _note_rows(self) -> None:
-        """Write the row counts, and what the used rows were reduced to; open windows are counted for it alone."""
+        """Write the row counts and the number of contributions, including open windows."""
         still_open = sum(self._count_group(group, pieces).n_memberships for group, pieces in self.open.items())
         self.writer.row_counts("stream", self.rows)
         self.writer.memberships("stream", self.n_memberships + still_open)
@@ -378,7 +378,7 @@ class StreamLoop:
         self._saved = time.monotonic()
 
     def _saved_quota(self) -> State:
-        """Return what users have used of a bound on budget periods, where there is one."""
+        """Quotas used in budget periods, if bounded."""
         if not self.plan.bounds.over_periods:
             return {}
         return {f"quota.{name}": value for name, value in self.quota.state().items()}
@@ -424,7 +424,7 @@ _Work = tuple[int, dict[int, list[Contributions]]]
 
 
 def _counted(plan: Plan, groups: Iterable[_Work], users: dict[int, list[Visits]]) -> Iterator[GroupCounts]:
-    """Counts of every group: side by side, unless what one leaves of a bound is what the next one has.
+    """Count every group, in parallel unless quotas pass from one to the next.
 
     ``users`` is filled with what users visited, by shard, where a summary is asked for.
     """
@@ -442,7 +442,7 @@ def _counted(plan: Plan, groups: Iterable[_Work], users: dict[int, list[Visits]]
 
 
 def _count_shards(plan: Plan, quotas: Mapping[int, PeriodQuota], work: _Work) -> tuple[GroupCounts, dict[int, Visits]]:
-    """Counts of a group of windows, and what its users visited by shard where a summary is asked for."""
+    """Counts of a group of windows, with users' visits by shard for the summary."""
     group, shards = work
     total, visits = nothing(group, plan), {}
     for shard in sorted(shards):

@@ -50,7 +50,7 @@ def live_source(plan: Plan) -> LiveSource:
 
 
 def live_input(plan: Plan) -> LiveInput:
-    """Return what a live source takes of a plan."""
+    """Live input of a plan."""
     return LiveInput(plan.grid, parts_folder(plan, "spool"), partial(ingested, plan=plan))
 
 
@@ -78,7 +78,7 @@ class ReadAhead(Generic[Item]):
             yield item
 
     def take(self, timeout: float | None = None) -> Item | None:
-        """Return the next item; None where there is none in time, and at the end. Raise what making it has raised."""
+        """Next item; None on timeout and at the end. Raises the producer's exception."""
         try:
             item = self._ready.get(timeout=timeout)
         except queue.Empty:
@@ -143,7 +143,7 @@ def account_parts(plan: Plan) -> list[tuple[int, int]]:
 def released_batches(
     plan: Plan, loop: ReleaseLoop, ledger: Ledger, state: bytes, counts: GroupCounts
 ) -> Iterator[tuple[Batch, bytes]]:
-    """Batches of the size of a part, and the state after each; the same cuts whenever it is repeated.
+    """Batches of the size of a part with the state after each; cuts are deterministic.
 
     Every charge is on disk before its release leaves.
     """

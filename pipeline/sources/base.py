@@ -136,7 +136,7 @@ class MicroBatch:
 
 @dataclass
 class Checkpointed:
-    """Latest position of a live source that a checkpoint or an engine holds: what is before it is never read again.
+    """Latest durable position of a live source; earlier input is never read again.
 
     Each reader has its own, which its runner moves on while the source reads, maybe in another thread.
 
@@ -201,11 +201,11 @@ class Source(Checked, ABC):
 
     @property
     def recorded(self) -> Source:
-        """The source that the events are from, where this one only says how they arrive."""
+        """Underlying source of the events."""
         return self
 
     def reading(self, columns: Collection[str]) -> Source:
-        """Return the same source without unused columns, where dropping them saves work.
+        """Source without unused columns.
 
         User and time are always there; ``columns`` are those of latitude, longitude and place that are needed.
         """
@@ -339,7 +339,7 @@ class LiveSource(Source):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """Setting by which other people's rows decide whether a row is late, and what it must be instead.
+        """Setting that lets other people's rows decide lateness, with the required value.
 
         None where that depends on the row's own arrival time and a public clock alone. **Privacy**: otherwise one
         person's event changes which rows of others count, and no mechanism's guarantee holds.
@@ -397,5 +397,5 @@ SOURCES: Registry[Source] = Registry("penstock.pipeline.sources", "source", Sour
 
 
 def is_recorded(source: Source) -> bool:
-    """Return whether what a source reads can be read more than once, and to its end."""
+    """Return whether the input is finite and repeatable."""
     return isinstance(source.recorded, FileSource) and not getattr(source.recorded, "endless", False)

@@ -1,4 +1,4 @@
-"""Audit of a configuration: people planted in the counts, and a lower bound on what they lose."""
+"""Audit of a configuration: lower bound on the loss of planted people."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NO_NOISE = 1e-6
 
 @dataclass(frozen=True)
 class Audit:
-    """Result of an audit beside the claimed loss, in ε or ρ."""
+    """Result of an audit and the claimed loss, in ε or ρ."""
 
     bound: LowerBound  # lower bound on the multiple of the claims that is lost
     concentrated: bool  # whether losses are in ρ
@@ -135,7 +135,7 @@ def audit(
     on_data: bool | None = None,
     listener: Callable[[int, int], None] = lambda done, total: None,
 ) -> Audit:
-    """Bound from below what one person loses by a configuration, and hold it against what the person is charged.
+    """Bound a person's loss from below, and compare it with the charge.
 
     People are planted after contribution bounding, each in as many cells as bounding leaves one person: in a single
     window, where the charges of windows add up to that of the guarantee's unit, else in all windows of a unit. The
@@ -265,7 +265,7 @@ class _Run:
         return self._guesses(self.noise, [one.present for one in self.stretches])
 
     def simulated(self, share: float, random: np.random.Generator) -> Guesses:
-        """Return what a release with a share of the stated noise would tell of the same people, by other coins."""
+        """Simulate guesses under a share of the stated noise, with fresh coins."""
         coins = [random.random(len(one.cells)) < 0.5 for one in self.stretches]
         drawn = _drawn(self.family, share * self.scale, random)
         return self._guesses(np.where(np.isnan(self.noise), np.nan, drawn), coins)

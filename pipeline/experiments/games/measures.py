@@ -1,4 +1,4 @@
-"""Attacks as measures of a trial: how well an adversary tells who is in its releases, and where everybody was."""
+"""Attacks as measures of a trial: membership inference and trajectory recovery."""
 
 from __future__ import annotations
 

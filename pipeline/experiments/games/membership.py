@@ -226,7 +226,7 @@ def targets_of(presence: Presence, game: Game, seed: int) -> list[int]:
 def membership_game(
     plan: Plan, presence: Presence, game: Game, released: bool
 ) -> tuple[MembershipGame, Defense | None]:
-    """The game over raw or released presence, and what the run's mechanism does to its aggregates."""
+    """Membership game over raw or released presence, with the run's mechanism as its defence."""
     observation, inference = game.periods(plan.grid.n_windows)
     membership = MembershipGame(
         presence.released if released else presence.raw,

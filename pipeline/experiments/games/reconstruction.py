@@ -144,7 +144,7 @@ def settle(game: ReconstructionGame, config: RunConfig, n_windows: int, n_cells:
 
 
 def deterministic_output(plan: Plan) -> Shown | None:
-    """The function of a mechanism without noise that maps each count by itself; None for any other mechanism."""
+    """Elementwise function of a noise-free mechanism; None for others."""
     reader, steps = plan.chain.reader, plan.chain.after
     if isinstance(reader, CrowdBlending) and isinstance(reader.form, SuppressSmall):
         steps = (reader.form, *steps)

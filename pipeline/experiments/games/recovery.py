@@ -1,4 +1,4 @@
-"""Trajectory recovery from a configured release: the attack, and its figures beside those without a release."""
+"""Trajectory recovery from a configured release, with its baselines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def recovery(
     begun: Begun = lambda n_targets, n_people: None,
     listener: Listener = lambda done, total: None,
 ) -> AttackOutcome:
-    """Recover trajectories from raw counts and from what the configured mechanism releases of them.
+    """Recover trajectories from raw and from released counts.
 
     `game`: parameters; None: the defaults. `folder`: where to write ``operator/attack_recovery.json``; None:
     ``output.path``.

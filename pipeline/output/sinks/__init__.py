@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 class Sink:
-    """Base of every sink. A sink does nothing before it is called, and may be called again with the same after a kill.
+    """Base class of sinks; calls may be repeated after a kill.
 
     **Privacy**: a sink gets what is in ``public/`` of the run's folder, and nothing else.
     """
@@ -24,4 +24,4 @@ class Sink:
         """Publish rows of public accounts of counts, as `releases` does."""
 
     def end(self) -> None:
-        """Publish what the folder of a run holds that has come to its end; all of it is there."""
+        """Publish the folder of a finished run."""

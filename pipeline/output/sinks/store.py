@@ -48,7 +48,7 @@ class Store(Sink):
         self.plan, self.objects = plan, Objects(output)
 
     def begin(self) -> None:
-        """Mark the folder of the store as this run's, and publish what a stream begins with: it may have no end.
+        """Claim the folder of the store, and publish the first files of a stream.
 
         Raises `ConfigError` where the folder is another run's.
         """
@@ -85,7 +85,7 @@ class Store(Sink):
 
 
 def by_window(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Name and rows of each window of a stream, in order; however windows were put together, those of one are the same.
+    """Name and rows of each window of a stream, in order, independent of batching.
 
     >>> rows = pa.table({"stream": ["main"] * 3, "window": [3, 3, 4]})
     >>> [(name, len(own)) for name, own in by_window(rows)]
@@ -100,7 +100,7 @@ def by_window(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def as_parquet(table: pa.Table) -> bytes:
-    """Return a table as a Parquet file, the same bytes for the same rows."""
+    """Encode a table as Parquet, deterministically."""
     data = pa.BufferOutputStream()
     pq.write_table(table, data, compression="zstd")
     return bytes(data.getvalue())
@@ -114,7 +114,7 @@ class Objects:
 
     @cached_property
     def system(self) -> Any:
-        """Beam's file system for the path; raises `MissingLibrary` where what it needs is not installed."""
+        """Beam's file system for the path; raises `MissingLibrary` if a library is missing."""
         return file_system(self.output.path, self.output.options, "output.store.path")
 
     def place(self, name: str) -> str:
@@ -122,7 +122,7 @@ class Objects:
         return str(self.system.join(self.output.path, *name.split("/")))
 
     def put(self, name: str, data: bytes) -> bool:
-        """Write an object unless it is there; returns whether it has these bytes now.
+        """Write an object unless it exists; return whether it has these bytes now.
 
         Raises `DataError` if the store refuses it, or does not answer.
         """

@@ -48,7 +48,7 @@ def distributed(plan: Plan, n_shards: int = 1) -> Plan:
 
 
 def prepare(plan: Plan) -> dict[str, Any] | None:
-    """Check that the folder holds a run of the same configuration that the engine can go on with.
+    """Check that the engine can resume the run in the folder.
 
     What has been written stays: the first write of a part counts, and a repeated one is the same.
 
@@ -67,7 +67,7 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
 
 
 def check_options(plan: Plan, runner: str, beam_options: Sequence[str]) -> None:
-    """Raise `ConfigError` for what Beam or its runner refuses or lacks, while the run's folder is still as it was."""
+    """Raise `ConfigError` for options that Beam or its runner refuses or lacks, before the folder is touched."""
     _import_quietly()
     from apache_beam.options.pipeline_options import PipelineOptions
 

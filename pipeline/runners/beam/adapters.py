@@ -1,4 +1,4 @@
-"""Both ends of the graph for a Beam pipeline of one's own: single events in, rows of releases out."""
+"""Adapters for third-party Beam pipelines: single events in, rows of releases out."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
         return batches | "Block" >> beam.Map(self._block).with_output_types(NamedBlock)
 
     def _block(self, events: Iterable[Any]) -> NamedBlock:
-        """A block of events; the same events have the same name, which a repeated bundle must keep."""
+        """Block of events, named by its content so that repeated bundles agree."""
         rows = list(events)
         kinds = [type(row).__name__ for row in rows if not isinstance(row, Mapping)]
         if kinds:  # without the event: it names a person, and logs keep errors
@@ -122,7 +122,7 @@ def _instant(time: Any) -> int | None:
 
 
 def _plain(value: Any) -> Any:
-    """A number of NumPy as one of Python; all else as it is."""
+    """Convert NumPy scalars to Python; leave others unchanged."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -199,7 +199,7 @@ class Release(beam.PTransform[Any, Any]):  # type: ignore[misc]
 class _Rejects(Step):
     @redacted
     def process(self, named: NamedBlock) -> Iterator[dict[str, Any]]:
-        """Emit the rejected rows of a block as ``rejects.jsonl`` has them: of a deployment without what they hold."""
+        """Emit rejected rows as in ``rejects.jsonl``; without content in a deployment."""
         yield from (kept_reject(reject, self.plan).as_dict() for reject in named.block.rejects)
 
 
@@ -236,7 +236,7 @@ class _Rows(Step):
 
 
 def require_used(tally: bytes) -> dict[str, int]:
-    """Row counts by outcome, from what `TallyRows` returns; fail the pipeline where no row was used.
+    """Row counts by outcome from `TallyRows`; fails the pipeline if no row was used.
 
     Events are counted in the same pipeline that releases them, so that this is known at its end only: publish what it
     wrote after it has ended well.

@@ -156,14 +156,14 @@ def encode_lane(lane: dict[str, int]) -> bytes:
 
 
 def decode_lane(data: bytes | None) -> dict[str, int]:
-    """The inverse of `encode_lane`; that of a new lane where there is none."""
+    """Decode a lane; a new one if there is none."""
     if data is None:
         return {"counted": -1, "pieces": 0, "merged": 0}
     return {name: int(value) for name, value in LANE.decode(data).items()}
 
 
 def encode_quota(quota: PeriodQuota) -> bytes:
-    """Return what users have used of a bound on the current budget period.
+    """Encode the quotas used in the current budget period.
 
     >>> decode_quota(encode_quota(PeriodQuota())).state()["period"].item()
     -1
@@ -172,7 +172,7 @@ def encode_quota(quota: PeriodQuota) -> bytes:
 
 
 def decode_quota(data: bytes | None) -> PeriodQuota:
-    """The inverse of `encode_quota`; no one has used anything where there is none."""
+    """Decode quotas; empty if there are none."""
     return PeriodQuota(None if data is None else _QUOTA.decode(data))
 
 
@@ -198,7 +198,7 @@ def row_counts(counts: RowCounts | None = None, memberships: int = 0) -> tuple[i
 
 
 def late(n_rows: int, memberships: int = 0) -> tuple[int, bytes]:
-    """Row counts that turn used rows into late ones, and take back what they had been reduced to."""
+    """Row counts that reclassify used rows as late."""
     return row_counts(RowCounts(used=-n_rows, late=n_rows), -memberships)
 
 
@@ -225,7 +225,7 @@ def decode_batch(data: bytes) -> Batch:
 
 
 def _as_json(value: Any, arrays: State) -> Any:
-    """A value as JSON: numbers of Python and text as they are, objects by class and fields beside their defaults.
+    """JSON form of a value: scalars unchanged, objects by class and non-default fields.
 
     Arrays and numbers of NumPy, which differ from Python's in a division by zero, are added to ``arrays`` and named.
     """
@@ -263,7 +263,7 @@ class _Deterministic(Coder):  # type: ignore[misc]
         return True
 
     def to_type_hint(self) -> Any:
-        """Return what it encodes."""
+        """Type that the coder encodes."""
         return self.kind
 
 

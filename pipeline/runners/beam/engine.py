@@ -30,7 +30,7 @@ _SECONDS = 30.0
 
 
 def engine_behind(endpoint: str) -> str:
-    """Name the engine behind a job endpoint, such as ``Flink``; ``unknown`` where it does not say what it is.
+    """Name the engine behind a job endpoint, such as ``Flink``, or ``unknown``.
 
     Raises `DataError` if none answers.
     """

@@ -290,7 +290,7 @@ class Account(PlanTransform):
 
 
 class TallyRows(PlanTransform):
-    """Add up what became of the rows, in state that the engine keeps exactly once, and write it down.
+    """Sum row outcomes in exactly-once state, and write them.
 
     Runners' own counters would count a retried bundle again.
 
@@ -336,7 +336,7 @@ class FindContributions(WritingStep):
         self.pool.shutdown(cancel_futures=True)
 
     def start_bundle(self) -> None:
-        """Forget what a failed bundle has left."""
+        """Clear the leftovers of a failed bundle."""
         self.running: deque[tuple[NamedBlock, Timestamp, Future[_Reduced]]] = deque()
 
     @redacted
@@ -348,12 +348,12 @@ class FindContributions(WritingStep):
 
     @redacted
     def finish_bundle(self) -> Iterator[Any]:
-        """Emit what is left."""
+        """Emit the remaining rows."""
         while self.running:
             yield from self._next()
 
     def _next(self) -> Iterator[Any]:
-        """Return what the longest waiting block was reduced to."""
+        """Contributions of the longest waiting block."""
         named, instant, reduced = self.running.popleft()
         total, found = reduced.result()
         for entry in found:
@@ -461,7 +461,7 @@ class CountWhenFinal(Step):
     def _in_turn(
         self, final: Iterable[_Final], used: PeriodQuota, shard: int, after: int, last: int
     ) -> Iterator[tuple[int, tuple[GroupCounts, Visits | None]]]:
-        """Counts of every group, each with what the one before has left of a bound on budget periods."""
+        """Counts of every group in turn, each with the quotas left by the one before."""
         works = {work[0]: work for work in final}
         before = self._counted_before(shard, last) if self.plan.streaming else set[int]()
         for group in sorted(works.keys() | {group for group in before if after < group <= last}):
@@ -644,7 +644,7 @@ class AccountInOrder(WritingStep):
         waiting: Any = beam.DoFn.StateParam(WAITING),
         loop: Any = beam.DoFn.StateParam(LOOP),
     ) -> Iterator[tuple[str, Rows]]:
-        """Account what is next in order, and keep what came too early; note when nothing more is to come."""
+        """Account releases in order and buffer early ones; note the end."""
         (number, shard), batch = element
         account = self._loop_of((number, shard))
         state = loop.read() or account.start()
@@ -713,7 +713,7 @@ class Tally(WritingStep):
     @on_timer(END)
     @redacted
     def close(self, books: Any = beam.DoFn.StateParam(BOOKS)) -> Iterator[bytes]:
-        """Note that there is no more input, and the row counts of all of it."""
+        """Record the end of input and its row counts."""
         data = books.read()
         total, memberships = decode_rows(data)
         if not self.plan.streaming:
@@ -759,7 +759,7 @@ def _next_stretch(group: int, further: Any) -> dict[int, tuple[int, list[memoryv
 
 
 def _replace(bag: Any, entries: Iterable[Any]) -> None:
-    """Let a bag hold these entries and no others; they must not be read from it while this goes on."""
+    """Replace the entries of a bag; they must not be read from it meanwhile."""
     bag.clear()
     for entry in entries:
         bag.add(entry)

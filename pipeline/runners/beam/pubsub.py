@@ -81,7 +81,7 @@ class DecodeMessages(Step):
     """
 
     def start_bundle(self) -> None:
-        """Forget what a failed bundle has left."""
+        """Clear the leftovers of a failed bundle."""
         self.waiting: list[tuple[Any, Timestamp]] = []
 
     @redacted
@@ -93,7 +93,7 @@ class DecodeMessages(Step):
 
     @redacted
     def finish_bundle(self) -> Iterator[Any]:
-        """Emit the blocks of what is left."""
+        """Emit blocks of the remaining rows."""
         if self.waiting:
             yield from self._decoded()
 

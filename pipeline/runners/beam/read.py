@@ -139,7 +139,7 @@ class Cursor:
     reader: int = 0  # number among those that share the source
 
     def after(self, piece: MicroBatch) -> Cursor:
-        """Return the same reader's cursor behind a micro-batch."""
+        """Cursor of the reader after a micro-batch."""
         return Cursor(piece.end, piece.number + 1, piece.after, reader=self.reader)
 
     def __eq__(self, other: object) -> bool:
@@ -170,7 +170,7 @@ class CursorCoder(Coder):  # type: ignore[misc]
     """
 
     def encode(self, value: Cursor) -> bytes:
-        """Its numbers beside the position of the source."""
+        """Encode its numbers and the position of the source."""
         if isinstance(value, UnreadableCursor):
             return value.data
         own = {name: np.asarray(getattr(value, name)) for name in _NUMBERS}
@@ -214,7 +214,7 @@ class CursorTracker(RestrictionTracker):  # type: ignore[misc]
         return True
 
     def try_split(self, fraction_of_remainder: float) -> tuple[Cursor, Cursor] | None:
-        """Leave what has not been claimed; a fraction of something endless cannot be told."""
+        """Split off the unclaimed remainder; fractions are undefined for endless input."""
         if fraction_of_remainder != 0 or self._left or self._cursor.ended:
             return None
         self._left = True
@@ -242,11 +242,11 @@ class FromTheStart(RestrictionProvider):  # type: ignore[misc]
         return CursorCoder().decode(element)
 
     def create_tracker(self, restriction: Cursor) -> CursorTracker:
-        """A tracker of what is left."""
+        """Tracker of the remaining input."""
         return CursorTracker(restriction)
 
     def restriction_size(self, element: bytes, restriction: Cursor) -> float:
-        """Return the same for all: size decides nothing here."""
+        """Constant size: it decides nothing here."""
         return 1.0
 
     def restriction_coder(self) -> Coder:
@@ -349,7 +349,7 @@ class Replay(Step):
         tracker: Any = beam.DoFn.RestrictionParam(FromTheStart()),
         watermark: Any = beam.DoFn.WatermarkEstimatorParam(WatermarkByHand()),
     ) -> Iterator[Any]:
-        """Emit what is due; leave the rest for the next turn."""
+        """Emit due rows; leave the rest for the next turn."""
         cursor = tracker.current_restriction()
         if isinstance(cursor, UnreadableCursor):
             raise StateVersionError(cursor.reason)
@@ -394,7 +394,7 @@ class Replay(Step):
         return TimestampedValue(named, timestamp(earliest(piece.block, self.plan.grid.calendar, otherwise)))
 
     def _reach(self, watermark: Any, reached: int) -> None:
-        """Let the watermark move on; what is at the time reached may still come."""
+        """Advance the watermark; rows at that time may still come."""
         if reached == MIN_EVENT_TIME:
             return
         time = whole_second(reached - live_source(self.plan).disorder)
@@ -410,7 +410,7 @@ class Replay(Step):
 
 
 def earliest(block: EventBlock, calendar: Calendar, otherwise: int) -> int:
-    """Time of the earliest event of the run in a block, in milliseconds; ``otherwise`` where there is none.
+    """Time of the earliest event of the run in a block, in milliseconds, or ``otherwise``.
 
     >>> import polars as pl
     >>> calendar = Calendar(step=10, anchor=0, time_zone="UTC", from_ms=0, until_ms=100)

@@ -1,4 +1,4 @@
-"""Run a plan as a streaming job of a service that keeps it going by itself, such as Dataflow: submit, update, watch."""
+"""Run a plan as a streaming job of a managed service such as Dataflow: submit, update, watch."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run_service(plan: Plan, pipeline: beam.Pipeline) -> bool:
 
 
 def options_of(plan: Plan, beam_options: Sequence[str]) -> list[str]:
-    """Options of the job: those given, and for the rest that it streams, what it is called, and that it is an update.
+    """Options of the job, with defaults for streaming, its name and updating.
 
     The name is what an update finds the job by.
 

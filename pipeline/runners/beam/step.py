@@ -61,7 +61,7 @@ class Step(beam.DoFn):  # type: ignore[misc]
         self.prepare()
 
     def prepare(self) -> None:
-        """Make what does not travel with the step."""
+        """Create the unpicklable members of the step."""
 
 
 class WritingStep(Step):

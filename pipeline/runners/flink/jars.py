@@ -59,7 +59,7 @@ def keeps_one_state(version: str) -> bool:
 
 
 def java() -> str:
-    """The Java command; raises `ConfigError` where there is none."""
+    """Path of the Java command; raises `ConfigError` if missing."""
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if not found or not Path(found).exists():
@@ -103,7 +103,7 @@ def digest_of(folder: Path) -> str:
 
 
 def _copy(folder: Path, version: str) -> None:
-    """Let Maven copy the runner, a state backend and a logger, with all that they need, to ``jars`` in a folder."""
+    """Download the runner, a state backend and a logger with their dependencies to ``jars`` by Maven."""
     artifacts = (
         ("org.apache.beam", f"beam-runners-flink-{FLINK}", version),
         ("org.apache.flink", "flink-statebackend-rocksdb", "1.19.0"),

@@ -174,7 +174,7 @@ def latest_checkpoint(plan: Plan) -> Path | None:
 
 
 def mark_graph(plan: Plan) -> None:
-    """Note in the folder of the run which `GRAPH` its jobs have; before anything else is there."""
+    """Record the `GRAPH` of a run's jobs in its folder."""
     files.write_json(_graph_mark(plan), GRAPH)
 
 
@@ -194,7 +194,7 @@ UNKNOWN = "of unknown version"
 
 
 def begun_with(plan: Plan) -> str | None:
-    """Return what `mark_runner` noted of the runner that made the checkpoints of a run; None where there is none."""
+    """Read the runner that made the checkpoints of a run; None if not recorded."""
     if latest_checkpoint(plan) is None:
         return None
     mark = _runner_mark(plan)
@@ -234,7 +234,7 @@ def _graph_mark(plan: Plan) -> Path:
 
 
 def cancel_jobs(plan: Plan, master: str) -> bool:
-    """Cancel what a run still has on a cluster, and wait until it writes nothing more; checkpoints stay.
+    """Cancel the jobs of a run on a cluster and wait for their end; checkpoints stay.
 
     Those in the folder of the run are its own, and no others are touched. Nothing is done for an embedded Flink.
     Returns whether none is left as far as the cluster can tell; otherwise a line of the log says so.
@@ -290,7 +290,7 @@ def ask(address: str, method: str = "GET", seconds: float = _ANSWER, body: Mappi
 
 
 def _state(service: str, job: str) -> str:
-    """Return what a job does; one that the cluster does not know is over."""
+    """State of a job; an unknown one has ended."""
     return str(ask(f"{service}/jobs/{job}").get("state", "CANCELED"))
 
 
@@ -314,7 +314,7 @@ class FlinkMeasures:
         self._plan, self._service, self._next = plan, service_of(master), 0.0
 
     def look(self) -> None:
-        """Take over what Flink knows, unless that was done just now; what it does not tell now it tells next time."""
+        """Poll Flink's counters, at most once per interval."""
         if self._service is None or time.monotonic() < self._next:
             return
         with suppress(OSError, LookupError, TypeError, ValueError):
@@ -342,7 +342,7 @@ class FlinkMeasures:
 
 
 def _name(identifier: str) -> str:
-    """Return what a metric of Flink's is called in Beam; nothing for Flink's own.
+    """Beam's name of a Flink metric; empty for Flink's own.
 
     >>> _name("[3]{Replay__CountBlocks}.penstock_rows_used"), _name("numRecordsIn")
     ('rows_used', '')

@@ -26,7 +26,7 @@ _OPTIONS = (("grpc.http2.max_pings_without_data", 0), ("grpc.http2.max_ping_stri
 
 
 class _WorkerPool(BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
-    """Beam's pool, which knows what it has started."""
+    """Worker pool that tracks the processes it started."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

@@ -57,7 +57,7 @@ class Renewal:
         return max(names, default="none")
 
     def stop(self) -> bool:
-        """Stop the job with a savepoint in the folder of the run; False where Flink makes none, and the job goes on."""
+        """Stop the job with a savepoint in the run's folder; False if Flink makes none and the job continues."""
         begun = time.monotonic()
         try:
             savepoint = self._savepoint(begun + _PATIENCE)

@@ -145,7 +145,7 @@ def _run_job(
 
 
 def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
-    """Raise `ConfigError` without what a job server needs, and where an embedded Flink would not restore a checkpoint.
+    """Raise `ConfigError` if a job server's needs are missing, or an embedded Flink could not restore a checkpoint.
 
     Raises `DataError` where a run would begin to read anew and the beginning of its input is gone.
     """
@@ -166,7 +166,7 @@ def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
 
 
 def _restored(plan: Plan, given: Mapping[str, str]) -> str | None:
-    """Return the URI of the checkpoint that an embedded Flink goes on from; None where it begins.
+    """URI of the checkpoint that an embedded Flink resumes from; None at the beginning.
 
     Flink reads it from its configuration, and Beam's option for it is for clusters alone: with a configuration that is
     not penstock's the job would begin anew, whatever the option says. That is a `ConfigError`.
@@ -186,7 +186,7 @@ def _restored(plan: Plan, given: Mapping[str, str]) -> str | None:
 
 
 def _version_of(jar: str) -> str | None:
-    """Version in the name of a job server's jar, or in what Beam's core keeps in it; None where neither says it.
+    """Version of a job server's jar, by its name or metadata; None if unknown.
 
     >>> _version_of("/opt/beam-runners-flink-1.19-job-server-2.77.0.jar"), _version_of("server.jar")
     ('2.77.0', None)
@@ -201,7 +201,7 @@ def _version_of(jar: str) -> str | None:
 
 
 def _end_in_sight(version: str | None) -> str:
-    """Return what an operator should know of a runner that keeps a state for every turn of a reader."""
+    """Caution for a runner that accumulates a state per turn of a reader."""
     from penstock.pipeline.runners.beam.read import TURNS_PER_HOUR
 
     which = f"Beam's Flink runner {version}" if version else "Beam's Flink runner, if it is older than 2.76,"
@@ -215,7 +215,7 @@ def _end_in_sight(version: str | None) -> str:
 
 
 def _has_too_many_states(log: Path) -> bool:
-    """Return whether a job server's log tells of it."""
+    """Return whether a job server's log has the error."""
     if not log.exists():
         return False
     with log.open(encoding="utf-8", errors="replace") as lines:
@@ -244,7 +244,7 @@ def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[s
 
 
 def _given(beam_options: Sequence[str]) -> dict[str, str]:
-    """Options by name; a flag without a value is there with an empty one."""
+    """Options by name; flags have an empty value."""
     found: dict[str, str] = {}
     name = ""
     for word in beam_options:
