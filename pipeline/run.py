@@ -186,9 +186,7 @@ def _recorded(plan: Plan) -> Iterator[EventBlock]:
     if not is_recorded(plan.config.source):
         return
     recorded = plan.config.source.recorded.reading(plan.space.reads)
-    source = replace(recorded, block_rows=min(recorded.block_rows, input_check.SAMPLE)).from_start()
-    for span in source.spans():
-        yield from source.read(span)
+    yield from replace(recorded, block_rows=min(recorded.block_rows, input_check.SAMPLE)).all_blocks()
 
 
 def _check_input(plan: Plan) -> None:

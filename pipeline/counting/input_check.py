@@ -241,6 +241,5 @@ def _local_times(plan: CoreSpec, source: Source) -> Iterator[str]:
 
 def _times(source: Any, zone: str) -> list[int]:
     """Return the times of the first rows, read in a zone."""
-    read = replace(source, time_zone=zone, block_rows=_ROWS).from_start()
-    block = next((block for span in read.spans()[:1] for block in read.read(span)), None)
+    block = next(replace(source, time_zone=zone, block_rows=_ROWS).all_blocks(), None)
     return [] if block is None else block.frame["time"].to_list()

@@ -87,12 +87,10 @@ def read_memberships(plan: CoreSpec, n_windows: int) -> ContributionRows:
 def _contributions(plan: CoreSpec, n_windows: int) -> Iterator[ContributionRows]:
     """Contributions to the first windows of a finite run, block by block; identities have two columns."""
     calendar, batching = plan.grid.calendar, plan.batching
-    source = replace(plan.source, until=min(calendar.end(n_windows), calendar.until_ms or 0)).from_start()
-    for span in source.spans():
-        for block in source.read(span):
-            for (group, _), piece in contributions_of(block, plan)[1]:
-                rows = piece.rows(batching.layout, group * batching.group + 1).widened()
-                yield rows.take(rows.window <= n_windows)
+    for block in replace(plan.source, until=min(calendar.end(n_windows), calendar.until_ms or 0)).all_blocks():
+        for (group, _), piece in contributions_of(block, plan)[1]:
+            rows = piece.rows(batching.layout, group * batching.group + 1).widened()
+            yield rows.take(rows.window <= n_windows)
 
 
 def _rows(users: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.intp]:

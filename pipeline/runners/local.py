@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from penstock.mechanisms.core.state import State
+from penstock.mechanisms.core.state import State, nested, part
 from penstock.pipeline.counting import input_check
 from penstock.pipeline.counting.bounding import PeriodQuota
 from penstock.pipeline.counting.contributions import Contributions, HeldContributions, decoded, merged
@@ -357,8 +357,8 @@ class StreamLoop:
         }
         pieces = [piece.encode(self.plan.batching.layout) for (piece,) in self.open.values()]
         state = {
-            **{f"source.{name}": value for name, value in self.position.items()},
-            **{f"rows.{name}": value for name, value in self.rows.as_state().items()},
+            **nested("source", self.position),
+            **nested("rows", self.rows.as_state()),
             "number": np.asarray(self.number),
             "latest": np.asarray(self.latest),
             "watermark": np.asarray(self._watermark),
@@ -370,23 +370,16 @@ class StreamLoop:
             "open_groups": np.asarray(list(self.open), np.int64),
             "open_bytes": np.asarray([len(piece) for piece in pieces], np.int64),
             "open": _array(b"".join(pieces)),
-            **self._saved_quota(),
+            **(nested("quota", self.quota.state()) if self.plan.bounds.over_periods else {}),
             **self.output.saved(),
         }
         metrics.checkpoint_written(checkpoint.write(self.plan, state))
         self.checkpointed.move(self.position, self.number)
         self._saved = time.monotonic()
 
-    def _saved_quota(self) -> State:
-        """Quotas used in budget periods, if bounded."""
-        if not self.plan.bounds.over_periods:
-            return {}
-        return {f"quota.{name}": value for name, value in self.quota.state().items()}
-
     def _restore(self, saved: State) -> None:
         self.position = checkpoint.position_of(saved)
-        self.rows = RowCounts.of_state({k.removeprefix("rows."): v for k, v in saved.items() if k.startswith("rows.")})
-        self.quota = PeriodQuota({k.removeprefix("quota."): v for k, v in saved.items() if k.startswith("quota.")})
+        self.rows, self.quota = RowCounts.of_state(part("rows", saved)), PeriodQuota(part("quota", saved))
         self.number, self.latest = int(saved["number"]), int(saved["latest"])
         self.n_counted, self.n_memberships = int(saved["counted"]), int(saved["memberships"])
         data, end = saved["open"].tobytes(), 0

@@ -218,6 +218,12 @@ class Source(Checked, ABC):
         """
         raise DataError("events are read once, as they come, and not beforehand; give what would be read in a file")
 
+    def all_blocks(self) -> Iterator[EventBlock]:
+        """All events from their beginning, block by block; errors are those of `from_start`."""
+        of = self.from_start()
+        for span in of.spans():
+            yield from of.read(span)
+
     @abstractmethod
     def digests(self) -> dict[str, str]:
         """SHA-256 of every input file by name (or of the generating parameters)."""

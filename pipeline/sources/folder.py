@@ -246,11 +246,9 @@ class _Opened:
 def _named(source: Source, path: str, name: str) -> Iterator[EventBlock]:
     """Blocks of a file, or of a copy of it that is spoken of by the file's own name."""
     try:
-        of = source.from_start()
-        for span in of.spans():
-            for block in of.read(span):
-                rejects = tuple(replace(reject, file=reject.file.replace(path, name)) for reject in block.rejects)
-                yield replace(block, rejects=rejects)
+        for block in source.all_blocks():
+            rejects = tuple(replace(reject, file=reject.file.replace(path, name)) for reject in block.rejects)
+            yield replace(block, rejects=rejects)
     except DataError as error:
         raise DataError(str(error).replace(path, name)) from error
 

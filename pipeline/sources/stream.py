@@ -286,18 +286,14 @@ def _share_out(
     source: Stream, run: LiveInput, spool: Path, begin: int, width: int
 ) -> tuple[pl.DataFrame | None, tuple[Reject, ...]]:
     """Write every block's rows to the pieces they belong to; give the columns, and all rejects."""
-    empty, number = None, 0
+    empty = None
     rejects: list[Reject] = []
-    of = source.from_start()
-    for span in of.spans():
-        for block in of.read(span):
-            block = run.ingest(block)  # what lies on disk names no one in a deployment
-            empty = block.frame.clear()
-            rejects += block.rejects
-            piece = np.clip((block.frame[str(source.clock)].to_numpy() - begin) // width, 0, _PIECES - 1)
-            for name in np.flatnonzero(np.bincount(piece, minlength=_PIECES)).tolist():
-                path = spool / f"{name:02d}-{number:09d}.arrow"
-                with open(path, "wb", opener=opener) as file:
-                    block.frame.filter(piece == name).write_ipc(file)
-            number += 1
+    for number, block in enumerate(map(run.ingest, source.all_blocks())):  # what is on disk of a deployment has no ids
+        empty = block.frame.clear()
+        rejects += block.rejects
+        piece = np.clip((block.frame[str(source.clock)].to_numpy() - begin) // width, 0, _PIECES - 1)
+        for name in np.flatnonzero(np.bincount(piece, minlength=_PIECES)).tolist():
+            path = spool / f"{name:02d}-{number:09d}.arrow"
+            with open(path, "wb", opener=opener) as file:
+                block.frame.filter(piece == name).write_ipc(file)
     return empty, tuple(rejects)

@@ -133,12 +133,10 @@ class Places(Space):
         if self.top is None:
             return self
         seen: list[pl.DataFrame] = []
-        of = source.from_start()
-        for span in of.spans():
-            for block in of.read(span):
-                in_time = block.frame.filter(_in_time(source))
-                counted = in_time.group_by("place").agg(pl.len().cast(pl.UInt64).alias("n"), *_extent(in_time))
-                seen = [_merged([*seen, counted])]
+        for block in source.all_blocks():
+            in_time = block.frame.filter(_in_time(source))
+            counted = in_time.group_by("place").agg(pl.len().cast(pl.UInt64).alias("n"), *_extent(in_time))
+            seen = [_merged([*seen, counted])]
         places = _merged(seen) if seen else pl.DataFrame(schema={"place": pl.String, "n": pl.UInt64})
         if self.elsewhere:
             places = places.filter(pl.col("place") != ELSEWHERE)

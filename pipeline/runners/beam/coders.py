@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,12 +41,14 @@ _MAGIC, _CLOSED = b"penstock block", "closed"
 _HEAD = np.dtype([("layout", "S8"), ("group", "<i8"), ("n_rows", "<i8")])
 _LAYOUT = b"PIECE001"
 #: Counts of a group of windows; how far a lane has been counted; row counts; releases.
-COUNTS, LANE = StateFormat("group_counts"), StateFormat("lane")
+COUNTS, LANE = StateFormat("group_counts", 2), StateFormat("lane")
 ROWS, BATCH = StateFormat("books", 2), StateFormat("batch", 4)
 #: What the users of a shard have used of a bound on budget periods.
 _QUOTA = StateFormat("quota")
-#: Classes of what a batch holds, by name.
-_CLASSES: dict[str, type] = {kind.__name__: kind for kind in (*EVENTS, Release, Charge, PrivateFacts, Batch)}
+#: Classes of what batches and counts hold, by name.
+_CLASSES: dict[str, type] = {
+    kind.__name__: kind for kind in (*EVENTS, Release, Charge, PrivateFacts, Batch, GroupCounts)
+}
 
 
 @dataclass(frozen=True)
@@ -125,25 +127,15 @@ def unpack(data: bytes) -> tuple[int, int, memoryview]:
 
 def encode_counts(counts: GroupCounts, n_rows: int, plan: Plan) -> bytes:
     """Counts of one group of windows and one shard of users; true counts only where they are written."""
-    truth = plan.config.mode == "simulation" and plan.config.output.truth
-    state = {
-        "first": np.asarray(counts.first),
-        "counts": counts.counts if truth else counts.bounded,
-        "bounded": counts.bounded,
-        "memberships": np.asarray(counts.n_memberships),
-        "sightings": counts.target_cells,
-        "rows": np.asarray(n_rows),
-    }
-    return COUNTS.encode(state)
+    if plan.config.mode != "simulation" or not plan.config.output.truth:
+        counts = replace(counts, counts=counts.bounded)
+    return COUNTS.encode(_as_state((counts, n_rows)))
 
 
 def decode_counts(data: bytes) -> tuple[GroupCounts, int]:
     """The inverse of `encode_counts`."""
-    state = COUNTS.decode(data)
-    counts = GroupCounts(
-        int(state["first"]), state["counts"], state["bounded"], int(state["memberships"]), state["sightings"]
-    )
-    return counts, int(state["rows"])
+    counts, n_rows = _of_state(COUNTS.decode(data))
+    return counts, n_rows
 
 
 def encode_lane(lane: dict[str, int]) -> bytes:
@@ -209,19 +201,29 @@ def encode_batch(batch: Batch) -> bytes:
     >>> decode_batch(encode_batch(Batch((release,), ()))).releases[0].scale
     2.0
     """
-    state: State = {}
-    head = json.dumps(_as_json(batch, state))
-    return BATCH.encode(state | {"head": np.frombuffer(head.encode(), np.uint8)})
+    return BATCH.encode(_as_state(batch))
 
 
 def decode_batch(data: bytes) -> Batch:
     """The inverse of `encode_batch`; raises `StateVersionError` for bytes that this code cannot read."""
     state = BATCH.decode(data)
     try:
-        batch: Batch = _of_json(json.loads(state["head"].tobytes()), state)
+        batch: Batch = _of_state(state)
         return batch
     except (LookupError, TypeError, ValueError) as error:  # an event, or a charge, that this code does not know
         raise StateVersionError(f"a batch of releases is damaged or later than this code: {error!r}") from error
+
+
+def _as_state(value: Any) -> State:
+    """A value as JSON and arrays."""
+    arrays: State = {}
+    head = json.dumps(_as_json(value, arrays))
+    return arrays | {"head": np.frombuffer(head.encode(), np.uint8)}
+
+
+def _of_state(state: State) -> Any:
+    """The inverse of `_as_state`."""
+    return _of_json(json.loads(state["head"].tobytes()), state)
 
 
 def _as_json(value: Any, arrays: State) -> Any:
