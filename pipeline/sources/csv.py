@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -82,21 +81,15 @@ class Csv(MappedColumns, TextSource):
         line = head.decode(self.encoding, "replace").removeprefix("\ufeff").split("\n", 1)[0]
         if self.header and "\0" in line:
             raise DataError(f"{file}, line 1: {NOT_CSV}")
-        text = io.StringIO(line.rstrip("\r"))
-        if self.quote:
-            reader = csv.reader(text, delimiter=self.separator, quotechar=self.quote)
-        else:
-            reader = csv.reader(text, delimiter=self.separator, quoting=csv.QUOTE_NONE)
+        text, quoting = [line.rstrip("\r")], csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE
         try:
+            reader = csv.reader(text, delimiter=self.separator, quotechar=self.quote or None, quoting=quoting)
             fields = next(reader, [])
         except csv.Error as error:
             raise DataError(f"{file}, line 1: {NOT_CSV}") from error
         decimal = "." if self._has_quoted_decimals else self.decimal
-        if not self.header:
-            columns = tuple(f"column_{i + 1}" for i in range(len(fields)))
-            return Dialect(columns, 0, self.separator, self.quote, self._encoding, decimal)
-        columns = tuple(name.strip() for name in fields)
-        return Dialect(columns, 1, self.separator, self.quote, self._encoding, decimal)
+        columns = tuple(name.strip() if self.header else f"column_{i}" for i, name in enumerate(fields, 1))
+        return Dialect(columns, int(self.header), self.separator, self.quote, self._encoding, decimal)
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
         """Columns of the mapping; raises `DataError` that lists those there are."""

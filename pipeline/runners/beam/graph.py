@@ -49,22 +49,8 @@ from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.releasing import account as account_loop
 from penstock.pipeline.releasing.account import AccountLoop
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
-from penstock.pipeline.runners.beam.coders import (
-    BatchCoder,
-    NamedBlock,
-    decode_counts,
-    decode_lane,
-    decode_quota,
-    decode_rows,
-    encode_counts,
-    encode_lane,
-    encode_quota,
-    encode_rows,
-    late,
-    pack,
-    row_counts,
-    unpack,
-)
+from penstock.pipeline.runners.beam import coders
+from penstock.pipeline.runners.beam.coders import NamedBlock
 from penstock.pipeline.runners.beam.pubsub import ReadMessages
 from penstock.pipeline.runners.beam.read import ReadEvents
 from penstock.pipeline.runners.beam.step import (
@@ -309,7 +295,7 @@ class TallyRows(PlanTransform):
         opening = (
             rows[0].pipeline
             | "Begin" >> beam.Impulse()
-            | "Opening" >> beam.Map(lambda _: row_counts()).with_output_types(tuple[int, bytes])
+            | "Opening" >> beam.Map(lambda _: coders.row_counts()).with_output_types(tuple[int, bytes])
         )
         return (
             (*rows, opening)
@@ -360,7 +346,7 @@ class FindContributions(WritingStep):
             yield WindowedValue(entry, instant, (GlobalWindow(),))
         self.writer.rejects(named.name.replace("/", "-"), named.block.rejects)
         metrics.read_rows(total)
-        yield beam.pvalue.TaggedOutput(ROWS, WindowedValue(row_counts(total), instant, (GlobalWindow(),)))
+        yield beam.pvalue.TaggedOutput(ROWS, WindowedValue(coders.row_counts(total), instant, (GlobalWindow(),)))
 
     def _reduced(self, named: NamedBlock) -> _Reduced:
         total, row, entries = RowCounts(), 0, list[tuple[tuple[int, int], bytes]]()
@@ -373,7 +359,7 @@ class FindContributions(WritingStep):
             total.add(counts)
             for (group, shard), contributions in found:
                 # A row is accounted for with the first contributions of its group.
-                data = pack(group, used.pop(group, 0), contributions.encode(self.plan.batching.layout))
+                data = coders.pack(group, used.pop(group, 0), contributions.encode(self.plan.batching.layout))
                 entries.append(((self._lane(group), shard), data))
         return total, entries
 
@@ -409,18 +395,18 @@ class CountWhenFinal(Step):
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
         """Keep contributions until their group is final; rows that come after that are late."""
-        group, n_rows, _ = unpack(element[1])
-        own = decode_lane(lane.read())
+        group, n_rows, _ = coders.unpack(element[1])
+        own = coders.decode_lane(lane.read())
         if group <= own["counted"]:
             if n_rows:
-                yield beam.pvalue.TaggedOutput(ROWS, late(n_rows))
+                yield beam.pvalue.TaggedOutput(ROWS, coders.late(n_rows))
             return
         pending.add(element[1])
         own["pieces"] += 1
         if own["pieces"] > own["merged"] + MAX_PIECES:
             # A contribution that is met again takes no room.
             own["pieces"] = own["merged"] = self._leave(pending, _by_group(pending.read()))
-        lane.write(encode_lane(own))
+        lane.write(coders.encode_lane(own))
         last = last_due(self.plan, group)
         # Before the release: a step that is called at an instant holds the watermark at it.
         due.set(timestamp(final_at(self.plan, last) - 2), dynamic_timer_tag=str(last))
@@ -436,13 +422,13 @@ class CountWhenFinal(Step):
         quota: Any = beam.DoFn.StateParam(QUOTA),
     ) -> Iterator[Any]:
         """Count every group that is final now."""
-        own, last = decode_lane(lane.read()), int(tag)
+        own, last = coders.decode_lane(lane.read()), int(tag)
         if last <= own["counted"]:
             return
         waiting = _by_group(pending.read())
         # Contributions to a group are dropped as soon as it is counted.
         final = ((group, *waiting.pop(group)) for group in sorted(waiting) if group <= last)
-        used = decode_quota(quota.read()) if self.plan.bounds.over_periods else None
+        used = coders.decode_quota(quota.read()) if self.plan.bounds.over_periods else None
         counted = (
             map_in_order(self._count, final)
             if used is None
@@ -451,12 +437,12 @@ class CountWhenFinal(Step):
         for n_rows, (counts, visits) in counted:
             if visits is not None:
                 yield beam.pvalue.TaggedOutput(USERS, (key[1], visits))
-            yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=counts.n_memberships))
-            yield STREAM, encode_counts(counts, n_rows, self.plan)
+            yield beam.pvalue.TaggedOutput(ROWS, coders.row_counts(memberships=counts.n_memberships))
+            yield STREAM, coders.encode_counts(counts, n_rows, self.plan)
         if used is not None:
-            quota.write(encode_quota(used))
+            quota.write(coders.encode_quota(used))
         n_left = self._leave(pending, waiting)
-        lane.write(encode_lane({"counted": last, "pieces": n_left, "merged": n_left}))
+        lane.write(coders.encode_lane({"counted": last, "pieces": n_left, "merged": n_left}))
 
     def _in_turn(
         self, final: Iterable[_Final], used: PeriodQuota, shard: int, after: int, last: int
@@ -499,7 +485,7 @@ class CountWhenFinal(Step):
             (group, n, merged(list(map(decoded, own)), self.plan.batching.layout, self.plan.bounds.keep))
             for group, (n, own) in waiting.items()
         )
-        _replace(pending, [pack(group, n, piece.encode(self.plan.batching.layout)) for group, n, piece in whole])
+        _replace(pending, [coders.pack(group, n, piece.encode(self.plan.batching.layout)) for group, n, piece in whole])
         return len(waiting)
 
 
@@ -541,14 +527,14 @@ class ReleaseWhenDue(WritingStep):
             for group in range(_AHEAD if self.plan.streaming else 1):
                 self._wake(due, group)
             return
-        counts, n_rows = decode_counts(element[1])
+        counts, n_rows = coders.decode_counts(element[1])
         released = self.loop.released(loop.read() or self.loop.start())
         if counts.first <= released:
-            yield beam.pvalue.TaggedOutput(ROWS, late(n_rows, counts.n_memberships))
+            yield beam.pvalue.TaggedOutput(ROWS, coders.late(n_rows, counts.n_memberships))
         else:
             group = (counts.first - 1) // self.plan.batching.group
             is_near = group // _AHEAD <= released // self.plan.batching.group // _AHEAD
-            (pending if is_near else further).add(pack(group, n_rows, element[1]))
+            (pending if is_near else further).add(coders.pack(group, n_rows, element[1]))
 
     @on_timer(DUE)
     @redacted
@@ -578,7 +564,7 @@ class ReleaseWhenDue(WritingStep):
             if stopped:
                 break
             self._wake(due, group + _AHEAD)
-        _replace(pending, [pack(group, n, data) for group, (n, pieces) in waiting.items() for data in pieces])
+        _replace(pending, [coders.pack(group, n, data) for group, (n, pieces) in waiting.items() for data in pieces])
         loop.write(state)
 
     def _wake(self, due: Any, group: int) -> None:
@@ -593,14 +579,14 @@ class ReleaseWhenDue(WritingStep):
         """Counts of a group as they are released."""
         counts = nothing(group, self.plan)
         for data in pieces:
-            counts = counts + decode_counts(bytes(data))[0]
+            counts = counts + coders.decode_counts(bytes(data))[0]
         if not self.plan.streaming:
             return counts
         path = self._path(group)
         if not path.exists():
-            files.write_first(path, encode_counts(counts, 0, self.plan))
+            files.write_first(path, coders.encode_counts(counts, 0, self.plan))
             self._path(group - _KEPT).unlink(missing_ok=True)
-        return decode_counts(path.read_bytes())[0]
+        return coders.decode_counts(path.read_bytes())[0]
 
     def _path(self, group: int) -> Path:
         return parts_folder(self.plan, "counted") / f"{group:012d}"
@@ -629,7 +615,7 @@ class AccountInOrder(WritingStep):
     Batches are cut alike whenever they are repeated, so that a part of the accounts that is there already is the same.
     """
 
-    WAITING = BagStateSpec("waiting", BatchCoder())
+    WAITING = BagStateSpec("waiting", coders.BatchCoder())
     LOOP = ReadModifyWriteStateSpec("loop", BytesCoder())
 
     def prepare(self) -> None:
@@ -700,11 +686,11 @@ class Tally(WritingStep):
     ) -> None:
         """Add row counts; set a timer for when all input has been read."""
         # Memberships come from counting, whatever is released: those of a run that was stopped are no duplicates.
-        total, memberships = decode_rows(books.read() or encode_rows(RowCounts()))
-        counts, more = decode_rows(element[1])
+        total, memberships = coders.decode_rows(books.read() or coders.encode_rows(RowCounts()))
+        counts, more = coders.decode_rows(element[1])
         total.add(counts)
         memberships += more
-        books.write(encode_rows(total, memberships))
+        books.write(coders.encode_rows(total, memberships))
         if self.plan.streaming:
             self._write(total, memberships)
         if (instant := end_of_input(self.plan)) is not None:
@@ -715,7 +701,7 @@ class Tally(WritingStep):
     def close(self, books: Any = beam.DoFn.StateParam(BOOKS)) -> Iterator[bytes]:
         """Record the end of input and its row counts."""
         data = books.read()
-        total, memberships = decode_rows(data)
+        total, memberships = coders.decode_rows(data)
         if not self.plan.streaming:
             self._write(total, memberships)
         found = {"row_counts": asdict(total), "memberships": memberships}
@@ -741,7 +727,7 @@ def _by_group(entries: Iterable[bytes]) -> dict[int, tuple[int, list[memoryview]
     """Rows and pieces of every group."""
     found: dict[int, tuple[int, list[memoryview]]] = {}
     for data in entries:
-        group, n_rows, piece = unpack(data)
+        group, n_rows, piece = coders.unpack(data)
         rows, pieces = found.get(group, (0, []))
         pieces.append(piece)
         found[group] = (rows + n_rows, pieces)
@@ -753,7 +739,7 @@ def _next_stretch(group: int, further: Any) -> dict[int, tuple[int, list[memoryv
     near: list[bytes] = []
     far: list[bytes] = []
     for data in further.read():
-        (near if unpack(data)[0] < group + _AHEAD else far).append(data)
+        (near if coders.unpack(data)[0] < group + _AHEAD else far).append(data)
     _replace(further, far)
     return _by_group(near)
 

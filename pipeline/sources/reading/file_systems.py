@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError, MissingLibrary, PenstockError
 from penstock.pipeline.sources.reading.inputs import ARCHIVES, matches
@@ -98,21 +98,6 @@ class Unanswered(DataError):
     """Files cannot be listed or read just now; another attempt may succeed."""
 
 
-class Files(Protocol):
-    """Place where files keep arriving."""
-
-    def found(self) -> dict[str, File]:
-        """Files that are there, by name; raises `Unanswered` where they cannot be listed."""
-
-    @contextmanager
-    def local(self, file: File) -> Iterator[str]:
-        """Path of a file, or of a copy of it, while it is read.
-
-        Raises `Unanswered` if it cannot be read. Raises `DataError` if the file is gone, or is not what it was when it
-        was found.
-        """
-
-
 class LocalFiles:
     """Files on a disk.
 
@@ -129,7 +114,7 @@ class LocalFiles:
         self._device: int | None = None
 
     def found(self) -> dict[str, File]:
-        """Implement `Files`."""
+        """Return the files that are there, by name; raises `Unanswered` where they cannot be listed."""
         found = {}
         with _answered(str(self._folder), "listed"):
             os.scandir(self._folder).close()  # what may not be read would look empty
@@ -143,7 +128,11 @@ class LocalFiles:
 
     @contextmanager
     def local(self, file: File) -> Iterator[str]:
-        """Implement `Files`."""
+        """Give the path of a file, or of a copy of it, while it is read.
+
+        Raises `Unanswered` if it cannot be read. Raises `DataError` if the file is gone, or is not what it was when it
+        was found.
+        """
         with _answered(file.name, "read"):
             try:
                 _check_same(self._status(file.name), file)
@@ -189,7 +178,7 @@ class RemoteFiles:
         self._system = file_system(self._path, options, "source.of.path")
 
     def found(self) -> dict[str, File]:
-        """Implement `Files`."""
+        """Implement as `LocalFiles` does."""
         pattern = self._path if glob.has_magic(self._path) else f"{self._path.rstrip('/')}/**"
         with _answered(self._path, "listed"):
             (result,) = self._system.match([pattern])
@@ -198,7 +187,7 @@ class RemoteFiles:
 
     @contextmanager
     def local(self, file: File) -> Iterator[str]:
-        """Implement `Files`."""
+        """Implement as `LocalFiles` does."""
         with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
             path = os.path.join(folder, os.path.basename(file.name))
             with _answered(file.name, "read"):
@@ -225,6 +214,10 @@ def _answered(path: str, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise Unanswered(f"{path}: cannot be {what} ({type(error).__name__}: {error})") from error
+
+
+#: Place where files keep arriving.
+Files = LocalFiles | RemoteFiles
 
 
 def _patterns(source: Any) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.pipeline.sources.base import EventBlock, LiveSource, Reject
 from penstock.pipeline.sources.reading.payload import Layout, Parser, avro_times, parser_of, read_messages
-from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, MappedColumns, sifted
+from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, MappedColumns, raw_text, sifted
 from penstock.pipeline.sources.reading.times import TimeFormat
 
 
@@ -102,16 +101,10 @@ def events_of(
         pl.when(is_ahead).then(pl.lit("time is later than its message was sent")).alias("problem"),
     )
     sound, _, unsound = sifted(events)
-    rejects = [_reject(place(i), reason, _beginning(values[i])) for i, reason in rows.problems.items()]
-    for row, reason in unsound.items():
-        rejects.append(_reject(place(int(rows.message[row])), reason, str(rows.frame.row(row))))
+    rejects = [Reject(*place(i), reason, raw_text(values[i] or b"")) for i, reason in rows.problems.items()]
+    rejects += [
+        Reject(*place(int(rows.message[row])), reason, str(rows.frame.row(row))[:MAX_RAW_CHARACTERS])
+        for row, reason in unsound.items()
+    ]
     frame = sound.drop("problem")
     return EventBlock(frame, frame.height + len(rejects), tuple(rejects))
-
-
-def _beginning(value: bytes | None) -> str:
-    return (value or b"")[: 4 * MAX_RAW_CHARACTERS].decode("utf-8", "backslashreplace")
-
-
-def _reject(place: tuple[str, int], reason: str, raw: Any) -> Reject:
-    return Reject(*place, reason, raw[:MAX_RAW_CHARACTERS])

@@ -87,12 +87,10 @@ def flaw(name: str, form: str) -> str | None:
     "projects/PROJECT/topics/TOPIC with PROJECT, here 'city', a project id: 6 to 30 lower-case letters, digits and ..."
     """
     # As much as possible for the first part: a project may have a domain, with dots.
-    found = re.fullmatch(re.sub("[A-Z]+", lambda part: f"(?P<{part[0]}>[^/]*)", re.escape(form)), name)
-    return form if found is None else _wrong_part(found.groupdict(), form)
-
-
-def _wrong_part(parts: Mapping[str, str], form: str) -> str | None:
-    for part, value in parts.items():
+    match = re.fullmatch(re.sub("[A-Z]+", lambda part: f"(?P<{part[0]}>[^/]*)", re.escape(form)), name)
+    if match is None:
+        return form
+    for part, value in match.groupdict().items():
         rule, words = _RULES[part]
         if not re.fullmatch(rule, value):
             return f"{form} with {part}, here {value!r}, {words}"

@@ -508,7 +508,7 @@ def _rejects(batch: TextBatch, records: Records, problems: dict[int, str]) -> li
     indices = np.fromiter(problems, dtype=np.int64)
     segments, lines = batch.locate(indices)
     return [
-        Reject(batch.segments[segment].file, line, reason, _text(batch.data[start:stop]))
+        Reject(batch.segments[segment].file, line, reason, raw_text(batch.data[start:stop]))
         for segment, line, reason, start, stop in zip(
             segments.tolist(),
             lines.tolist(),
@@ -519,7 +519,8 @@ def _rejects(batch: TextBatch, records: Records, problems: dict[int, str]) -> li
     ]
 
 
-def _text(raw: bytes) -> str:
+def raw_text(raw: bytes) -> str:
+    """The beginning of a row as it is kept with a reject."""
     return raw[: 4 * MAX_RAW_CHARACTERS].decode("utf-8", "backslashreplace")[:MAX_RAW_CHARACTERS]
 
 
