@@ -36,7 +36,7 @@ from penstock.pipeline.output.registration import open_ledger
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.releasing.account import AccountLoop
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
-from penstock.pipeline.releasing.traces import TraceLoop, gather, points_of
+from penstock.pipeline.releasing.traces import TraceLoop, points_of
 from penstock.pipeline.runners.shared import (
     INTERRUPTED,
     PIECE_ROWS,
@@ -45,6 +45,7 @@ from penstock.pipeline.runners.shared import (
     live_input,
     live_source,
     map_in_order,
+    release_shard,
     released_batches,
     stopping,
 )
@@ -133,15 +134,8 @@ def _run_traces(plan: Plan, spans: Iterable[Span]) -> None:
     for found in _read(plan, source, spans, writer, points_of, RowOrder(source)):
         for shard, piece in found:
             points[shard].append(piece)
-    n_points = 0
-    for shard in sorted(points):
-        batch = loop.release(shard, gather(points.pop(shard), plan))
-        with ledger.transaction() as transaction:
-            transaction.charge(batch.charge)
-        writer.traces(batch)
-        metrics.record(metrics.POINTS, len(batch.traces.times))
-        n_points += len(batch.traces.times)
-    writer.memberships("all", n_points)
+    n_points = [release_shard(loop, ledger, writer, shard, points.pop(shard)) for shard in sorted(points)]
+    writer.memberships("all", sum(n_points))
 
 
 def run_stream(plan: Plan) -> str | None:

@@ -13,13 +13,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from penstock.mechanisms.core.state import State
 from penstock.pipeline.counting.count import GroupCounts
 from penstock.pipeline.counting.ingest import ingested
 from penstock.pipeline.counting.targets import PrivateFacts
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
+from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
+from penstock.pipeline.releasing.traces import TraceLoop, gather
 from penstock.pipeline.sources.base import LiveInput, LiveSource
 
 if TYPE_CHECKING:
@@ -160,6 +163,16 @@ def released_batches(
         yield batch, state
         if batch.stopped:
             return
+
+
+def release_shard(loop: TraceLoop, ledger: Ledger, writer: RunWriter, shard: int, pieces: Iterable[State]) -> int:
+    """Release the points of a shard of users and return their number; nothing is written before it is charged."""
+    batch = loop.release(shard, gather(list(pieces), loop.plan))
+    with ledger.transaction() as transaction:
+        transaction.charge(batch.charge)
+    writer.traces(batch)
+    metrics.record(metrics.POINTS, n_points := len(batch.traces.times))
+    return n_points
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import codecs
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -81,10 +82,9 @@ class Csv(MappedColumns, TextSource):
         line = head.decode(self.encoding, "replace").removeprefix("\ufeff").split("\n", 1)[0]
         if self.header and "\0" in line:
             raise DataError(f"{file}, line 1: {NOT_CSV}")
-        text, quoting = [line.rstrip("\r")], csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE
+        how: Any = {"quotechar": self.quote} if self.quote else {"quoting": csv.QUOTE_NONE}
         try:
-            reader = csv.reader(text, delimiter=self.separator, quotechar=self.quote or None, quoting=quoting)
-            fields = next(reader, [])
+            fields = next(csv.reader([line.rstrip("\r")], delimiter=self.separator, **how), [])
         except csv.Error as error:
             raise DataError(f"{file}, line 1: {NOT_CSV}") from error
         decimal = "." if self._has_quoted_decimals else self.decimal

@@ -11,9 +11,10 @@ from apache_beam.typehints.decorators import with_input_types
 from penstock.mechanisms.core.state import StateFormat
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output.registration import open_ledger
-from penstock.pipeline.releasing.traces import TraceLoop, gather, points_of
+from penstock.pipeline.releasing.traces import TraceLoop, points_of
 from penstock.pipeline.runners.beam.coders import NamedBlock, row_counts
 from penstock.pipeline.runners.beam.step import ROWS, PlanTransform, WritingStep, redacted, typed
+from penstock.pipeline.runners.shared import release_shard
 
 #: Points of a block as they travel.
 _POINTS = StateFormat("points", 2)
@@ -73,10 +74,6 @@ class ReleaseShard(WritingStep):
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
         """Write the shard's parts, the first write of each, and emit its number."""
         shard, pieces = element
-        batch = self.loop.release(shard, gather([_POINTS.decode(piece) for piece in pieces], self.plan))
-        with self.ledger.transaction() as transaction:
-            transaction.charge(batch.charge)
-        self.writer.traces(batch)
-        metrics.record(metrics.POINTS, len(batch.traces.times))
-        yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=len(batch.traces.times)))
+        n_points = release_shard(self.loop, self.ledger, self.writer, shard, map(_POINTS.decode, pieces))
+        yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=n_points))
         yield shard
