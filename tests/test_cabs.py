@@ -37,6 +37,7 @@ def plain_count(folder: Path) -> pl.DataFrame:
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_the_paper_s_cabs_cells_and_windows(data_folder, tmp_path):
     folder = data_folder("cabspotting")
     config = load("configs/datasets/sf_cabs.yaml", [f"source.path={folder}", f"output.path={tmp_path / 'cabs'}"])

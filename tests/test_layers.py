@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -69,6 +70,12 @@ def inside(name: str) -> str:
     return name.removeprefix("penstock.") if name.split(".")[1:2] and name.split(".")[1] in PACKAGES else name
 
 
+@cache
+def own_imports() -> list[Import]:
+    """Every import of one module of the checkout by another."""
+    return imports_of(ROOT)
+
+
 def upward(imports: list[Import], order: tuple[str, ...], depth: int) -> list[str]:
     """Imports of a later entry by an earlier one; an entry that is not in the order has no place."""
     wrong = []
@@ -94,12 +101,12 @@ def circle(imports: list[Import]) -> list[str]:
 
 
 def test_packages_import_one_way():
-    wrong = upward(imports_of(ROOT), PACKAGES, 0)
+    wrong = upward(own_imports(), PACKAGES, 0)
     assert not wrong, "\n".join(wrong)
 
 
 def test_the_pipeline_imports_one_way():
-    imports = imports_of(ROOT)
+    imports = own_imports()
     inside = [one for one in imports if all(name.startswith("pipeline.") for name in (one[0], one[2]))]
     assert len(inside) > 100
     assert not [one for one in imports if one[0] == "pipeline"], "below everything: exit codes"
@@ -108,13 +115,13 @@ def test_the_pipeline_imports_one_way():
 
 
 def test_what_repeats_papers_is_not_installed():
-    assert any(module.startswith("reproductions") for module, _, _ in imports_of(ROOT))
+    assert any(module.startswith("reproductions") for module, _, _ in own_imports())
     assert not (ROOT / "penstock" / "reproductions").exists(), "what is in penstock/ is in the wheel"
     assert '"reproductions' not in (ROOT / "setup.py").read_text() + (ROOT / "MANIFEST.in").read_text()
 
 
 def test_no_modules_import_each_other_in_a_circle():
-    wrong = circle(imports_of(ROOT))
+    wrong = circle(own_imports())
     assert not wrong, " -> ".join(wrong)
 
 

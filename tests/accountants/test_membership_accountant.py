@@ -21,7 +21,7 @@ from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, UnsupportedEvent, examples_of
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.run import run
+from tests.tools.small_configuration import run_locally as run
 
 CITY = """
 name: running attack

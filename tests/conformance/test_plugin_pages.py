@@ -13,6 +13,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from tests.tools.cases import slow
 from tests.tools.checkout import ROOT
 
 
@@ -141,7 +142,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("mistake", ["method", "metric", "base", *slow(["syntax", "import", "name", "dataclass"])])
 def test_a_mistake_is_one_line_with_file_line_and_cure(town, tmp_path, mistake):
     folder, _ = town
     (before, after), expected = MISTAKES[mistake]

@@ -113,6 +113,7 @@ def test_a_mechanism_that_is_not_there_is_named():
         mechanism_cases("laplase")
 
 
+@pytest.mark.slow
 def test_checks_that_would_check_nothing_are_refused():
     command = [sys.executable, "-O", "-c", "import penstock.testing"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -57,6 +57,7 @@ def may_mount() -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not may_mount(), reason="nobody may mount a file system here")
 def test_a_full_and_a_read_only_disk_lose_nothing(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()

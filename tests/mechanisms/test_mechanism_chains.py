@@ -263,7 +263,7 @@ def test_a_run_of_a_chain_is_the_plain_loop_and_the_same_for_any_split(tmp_path,
 
     write_events(tmp_path)
     config = loads(json.dumps(sections(tmp_path, steps, accountants=[{"type": "composition"}])))
-    one = run(config, tmp_path / "one")
+    one = run(config, tmp_path / "one", "local")
     split = run(config, tmp_path / "split", n_shards=3)
     frame = pl.read_parquet(one.folder / "public" / "releases.parquet")
     assert frame.equals(pl.read_parquet(split.folder / "public" / "releases.parquet"))

@@ -18,6 +18,7 @@ from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.sensitivity import of_mixtures
 from penstock.mechanisms.correlated import GRID, Correlated, strategy
+from tests.tools.cases import slow
 from tests.tools.distinguishing import best_bound, correlated_evidence, dense
 
 
@@ -137,7 +138,7 @@ def audited(present_windows, mechanism, claimed=0.02):
     return best_bound(*scored, delta=claimed)
 
 
-@pytest.mark.parametrize("noise", ["gaussian", "discrete_gaussian"])
+@pytest.mark.parametrize("noise", ["gaussian", *slow(["discrete_gaussian"])])
 def test_nobody_finds_more_than_the_promise_and_more_than_half_is_found(noise):
     mechanism = Correlated(rho=0.5, w=3, band=3, noise=noise)
     assert 0.5 * epsilon_of(0.5, 0.02) < audited([1, 2, 3], mechanism) <= epsilon_of(0.5, 0.02)
@@ -152,6 +153,7 @@ class OneWindowAtATime(Correlated):
         return float(np.sqrt(self.w * of_mixtures(strategy(self.band), 1).l2_squared / (2 * self.promised)))
 
 
+@pytest.mark.slow
 def test_a_sensitivity_that_is_too_small_is_convicted():
     found = [audited([0, 1, 2, 3, 4], kind(rho=0.1, w=5, band=6)) for kind in (Correlated, OneWindowAtATime)]
     assert found[0] <= epsilon_of(0.1, 0.02) < found[1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -179,11 +180,17 @@ def replicas(plan, counts, mechanism=None, source=None):
     return run_mechanism(mechanism or plan.mechanism, counts, plan.facts(), windows=windows, source=source)
 
 
-def measured(case, folder, mechanism=None, source=None):
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """What a run of a case shows, by name and presence: run once for all tests that ask."""
+    return cache(lambda name, present: observed(CASES[name], tmp_path_factory.mktemp("audited"), present))
+
+
+def measured(name, shown, mechanism=None, source=None):
     """Lower confidence bound on the ε of telling the two inputs apart, and what is claimed."""
-    runs, inputs, figures = [], [], {}
+    case, runs, inputs, figures = CASES[name], [], [], {}
     for present in (False, True):
-        plan, counts, released, figures = observed(case, folder, present)
+        plan, counts, released, figures = shown(name, present)
         every = np.broadcast_to(counts, (N_REPLICAS, *counts.shape))
         made = replicas(plan, every, mechanism, source and source(plan))
         if mechanism is None and source is None:
@@ -211,25 +218,22 @@ def test_every_mechanism_with_a_guarantee_of_counts_is_audited():
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_nobody_finds_more_than_is_claimed(name, tmp_path):
-    found, claim = measured(CASES[name], tmp_path)
+def test_nobody_finds_more_than_is_claimed(name, shown):
+    found, claim = measured(name, shown)
     assert found <= claim <= (EPSILON * (1 + 1e-9) if "rdp" not in str(CASES[name].claim) else np.inf)
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.sharp])
-def test_half_of_the_noise_is_convicted(name, tmp_path):
-    found, claim = measured(CASES[name], tmp_path, source=lambda plan: HalvedNoise.of(plan.keys.noise()))
+def test_half_of_the_noise_is_convicted(name, shown):
+    found, claim = measured(name, shown, source=lambda plan: HalvedNoise.of(plan.keys.noise()))
     assert found > claim
 
 
-def test_a_question_with_one_cells_noise_is_convicted(tmp_path):
-    case = CASES["w_event_ba"]
-    found, claim = measured(case, tmp_path, mechanism=OneCellQuestion(**_parameters(case)))
+def test_a_question_with_one_cells_noise_is_convicted(shown):
+    [step] = CASES["w_event_ba"].steps
+    parameters = {name: value for name, value in step.items() if name != "type"}
+    found, claim = measured("w_event_ba", shown, mechanism=OneCellQuestion(**parameters))
     assert found > claim
-
-
-def _parameters(case):
-    return {name: value for name, value in case.steps[0].items() if name != "type"}
 
 
 # Samples: the mask is drawn for every replica, by the key of a run of its own.

@@ -92,14 +92,18 @@ def planned(values):
     return outline(loads(yaml.safe_dump(run | values | city | read)), NoiseKey.from_seed(1))
 
 
-def cost_of_counts(plan, promised):
+def windows_and_releases(plan):
+    """The windows of a run of made-up counts, and what it releases."""
+    windows = plan.grid.windows(1, plan.grid.calendar.n_windows)
+    counts = np.random.default_rng(1).poisson(9, (len(windows), plan.grid.n_cells))
+    return windows, run_mechanism(plan.mechanism, counts, plan.facts(), windows=windows)
+
+
+def cost_of_counts(plan, promised, windows, releases):
     """What the releases of a run charge its dearest unit."""
-    calendar = plan.grid.calendar
-    counts = np.random.default_rng(1).poisson(9, (calendar.n_windows, plan.grid.n_cells))
-    windows = plan.grid.windows(1, calendar.n_windows)
-    facts, price = plan.facts(), PRICES[promised.measure]
+    price = PRICES[promised.measure]
     charged = []  # price, first and last window, 0-based
-    for release in run_mechanism(plan.mechanism, counts, facts, windows=windows):
+    for release in releases:
         for event in release.charge:
             first, last = (event.first, event.last) if isinstance(event, Block) else (release.window, release.window)
             charged.append((price((event,)), first - 1, min(last, len(windows)) - 1))
@@ -149,24 +153,21 @@ def test_what_is_promised_in_words_is_what_is_charged(name):
     else:
         assert figures["ε"] == pytest.approx(promised.amount, rel=1e-3)
     assert str(promised.unit.length) in stated["unit"] or promised.unit.length == 1
-    cost = cost_of_points(plan, promised) if plan.on_points else cost_of_counts(plan, promised)
+    made = None if plan.on_points else windows_and_releases(plan)
+    cost = cost_of_counts(plan, promised, *made) if made else cost_of_points(plan, promised)
     if promised.linked:  # sums of linked charges are no smaller than what is promised
         assert cost >= promised.amount * (1 - 1e-9)
     elif promised.adaptive or plan.chain.sampling or plan.chain.temporal:
         assert 0 < cost <= promised.amount * (1 + 1e-9)
     else:
         assert cost == pytest.approx(promised.amount, rel=1e-9)
-    if not plan.on_points:
-        check_accountants(plan, promised)
+    if made:
+        check_accountants(plan, promised, *made)
 
 
-def check_accountants(plan, promised):
+def check_accountants(plan, promised, windows, releases):
     """Figures of the accountants for the same unit are no larger than what is promised."""
-    facts = plan.accounting_facts()
-    calendar, length = plan.grid.calendar, promised.unit.length
-    counts = np.random.default_rng(1).poisson(9, (calendar.n_windows, plan.grid.n_cells))
-    windows = plan.grid.windows(1, calendar.n_windows)
-    releases = run_mechanism(plan.mechanism, counts, plan.facts(), windows=windows)
+    facts, length = plan.accounting_facts(), promised.unit.length
     if promised.unit.kind == "landmarks":
         accountant, name, most = LandmarkBudget(), "period_loss", promised.amount
     elif promised.unit.kind in ("stretch", "period") and not promised.linked and length > 1:
@@ -190,4 +191,4 @@ def check_accountants(plan, promised):
 def test_a_promise_that_is_too_small_would_be_seen():
     plan = planned(FURTHER["stretches of longer windows"])
     promised = replace(promise(plan), amount=plan.chain.reader.guarantee.amount)
-    assert cost_of_counts(plan, promised) > promised.amount
+    assert cost_of_counts(plan, promised, *windows_and_releases(plan)) > promised.amount

@@ -133,7 +133,10 @@ def test_half_of_the_rows_lost_is_the_last_line_and_on_the_operators_page(tmp_pa
 @pytest.mark.parametrize(("n_area", "said"), [(1, None), (2, "2 of 4 rows were in no cell.")])
 def test_of_a_run_on_a_part_of_its_input_only_the_rows_of_the_part_can_be_lost(tmp_path, n_area, said):
     rows = f"a,2023-01-01T00:10:00Z,{IN_AREA}\n" * 16 + f"a,{IN_TIME},51.5,0.1\n" * n_area
-    result = run(configured(value_of(tmp_path, HEAD + rows + f"a,{IN_TIME},{IN_AREA}\n" * (4 - n_area), "simulation")))
+    result = run(
+        configured(value_of(tmp_path, HEAD + rows + f"a,{IN_TIME},{IN_AREA}\n" * (4 - n_area), "simulation")),
+        runner="local",
+    )
     assert said in result.manifest["unused"] if said else "unused" not in result.manifest
 
 

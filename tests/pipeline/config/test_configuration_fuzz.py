@@ -65,7 +65,7 @@ SOME = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_changed_configurations_load_or_have_problems_and_the_schema_is_never_stricter(data: st.DataObject) -> None:
     values = RIGHT
@@ -80,7 +80,7 @@ def test_changed_configurations_load_or_have_problems_and_the_schema_is_never_st
         VALIDATOR.validate(values)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_damaged_text_never_raises_anything_else(data: st.DataObject) -> None:
     text = json.dumps(RIGHT, indent=1).replace('"', data.draw(st.sampled_from(['"', "", "'"])))
@@ -95,7 +95,7 @@ def test_damaged_text_never_raises_anything_else(data: st.DataObject) -> None:
     loads_well(text)
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.text())
 def test_any_text_as_an_override_is_applied_or_is_a_problem(text: str) -> None:
     loads_well(json.dumps(RIGHT), overrides=(text, "windows.size=" + text))

@@ -57,7 +57,7 @@ def test_sets_are_drawn_by_the_law():
     choice = LandmarkChoice(n_windows=5, size=2, shown=2, epsilon=1.0)
     landmarks = np.array([False, True, False, False, True])
     sets, probability = law(choice, landmarks)
-    n = 4000
+    n = 1000
     keys = (hashlib.sha256(str(number).encode()).digest() for number in range(n))
     drawn = Counter(tuple(choice.choose(landmarks, key)) for key in keys)
     counts = np.array([drawn[tuple(chosen)] for chosen in sets])

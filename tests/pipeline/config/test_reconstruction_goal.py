@@ -114,13 +114,24 @@ CITY = {
 }
 
 
-def test_no_more_people_of_the_made_up_city_are_retraced_than_planned(tmp_path, capsys):
+@pytest.fixture
+def planned(tmp_path, capsys):
+    """The line that the command prints for the made-up city, and what it remarks."""
     (tmp_path / "run.yaml").write_text(json.dumps(sections(**CITY, mechanism={"type": "gaussian", "sigma": 1.0})))
     assert main(["plan", str(tmp_path / "run.yaml"), "--reconstruction", "0.85"]) == 0
     line, remark, _ = capsys.readouterr().out.split("\n")
+    return line, remark
+
+
+def test_the_line_says_what_is_planned_and_for_whom(planned):
+    line, remark = planned
     assert "# of mechanism[0]: at most 0.85 of people retraced in 3 of any 4 windows in a row (bound 0." in line
     assert remark.startswith("# not covered: people who move otherwise than the prior says")
-    config = load(**CITY, mechanism={"type": "gaussian"} | yaml.safe_load(line))
+
+
+@pytest.mark.slow
+def test_no_more_people_of_the_made_up_city_are_retraced_than_planned(planned, tmp_path):
+    config = load(**CITY, mechanism={"type": "gaussian"} | yaml.safe_load(planned[0]))
     game = ReconstructionGame(targets=20, releases=4, simulated=100, bound_samples=0)
     rows = reconstruct(config, game, folder=tmp_path).results.group_by("name").agg(pl.col("value").mean())
     rates = dict(rows.iter_rows())

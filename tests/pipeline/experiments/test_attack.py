@@ -21,7 +21,7 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.presence import Presence, read_presence
 from penstock.pipeline.experiments.games.membership import SCHEMA, attack, targets_of
 from penstock.pipeline.output import manifest
-from penstock.pipeline.run import run
+from tests.tools.small_configuration import run_locally as run
 
 CITY = """
 name: attack

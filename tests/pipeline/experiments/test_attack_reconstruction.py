@@ -40,7 +40,7 @@ from penstock.pipeline.experiments.games.reconstruction import (
     tuned,
 )
 from penstock.pipeline.output.tables import ACCOUNTS
-from penstock.pipeline.run import run
+from tests.tools.small_configuration import run_locally as run
 
 CITY = """
 name: retrace

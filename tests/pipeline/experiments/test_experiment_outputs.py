@@ -19,8 +19,8 @@ from penstock.pipeline.experiments.config import Expectation
 from penstock.pipeline.experiments.measures import trial_record
 from penstock.pipeline.experiments.results import interval, limits_of, per_seed
 from penstock.pipeline.experiments.runner import run_experiment
-from penstock.pipeline.run import run
 from tests.tools.experiment_cases import BASE, GRID, experiment_in, values
+from tests.tools.small_configuration import run_locally as run
 
 HAS_PLOTS = importlib.util.find_spec("matplotlib") is not None
 

@@ -29,8 +29,8 @@ from penstock.pipeline.experiments.trial import (
 )
 from penstock.pipeline.output import files, manifest
 from penstock.pipeline.output.tables import releases_table
-from penstock.pipeline.run import run
 from tests.tools.experiment_cases import GRID, experiment_in, values
+from tests.tools.small_configuration import run_locally as run
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from penstock.pipeline.experiments.measures import measure
 from penstock.pipeline.experiments.runner import run_experiment
 from penstock.pipeline.experiments.trial import read_people, reading_config, run_trial, write_people
 from penstock.pipeline.releasing.traces import landmark_mask
-from penstock.pipeline.run import run
 from penstock.pipeline.windows.landmarks import SHAPES, DrawnLandmarks, Landmarks
+from tests.tools.small_configuration import run_locally as run
 
 BASE = """\
 name: walks

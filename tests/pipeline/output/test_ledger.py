@@ -73,7 +73,7 @@ COMPOSED: dict[str, Any] = {"landmarks": None, "accountants": [{"type": "composi
     ("changes", "runner"),
     [
         ({"mechanism": UNIFORM}, "direct"),
-        ({"mechanism": PLAIN} | COMPOSED, "direct"),
+        ({"mechanism": PLAIN} | COMPOSED, "local"),
         ({"mechanism": W_EVENT} | COMPOSED, "local"),
     ],
 )

@@ -27,6 +27,7 @@ from penstock.pipeline.releasing import charge_table
 from penstock.pipeline.releasing import ledger as module
 from penstock.pipeline.releasing.charge_table import ChargeTable, SlotCharge, Terms
 from penstock.pipeline.releasing.ledger import Charge, Head, Ledger, LedgerExhausted
+from tests.tools.cases import seeds
 
 HOUR, DAY = 3_600_000, 86_400_000
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -84,7 +85,7 @@ def cost(unit: set[int], charges: list[SlotCharge]) -> float:
 
 
 @pytest.mark.parametrize("kind", UNITS)
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(10, 40))
 def test_every_decision_is_that_of_the_definition(kind: str, seed: int) -> None:
     """Two thousand charges a unit, over a day of 23 or of 25 hours; slots lie on both sides of a chunk."""
     rng = random.Random(seed)
@@ -167,7 +168,7 @@ def windows_in(folder: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", UNITS)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(4, 12))
 def test_histories_of_several_runs_with_errors_and_forgetful_readers(tmp_path: Path, kind: str, seed: int) -> None:
     """What is in the file is what a count by hand allows, whoever has charged; a reader that forgets decides alike."""
     rng, begin = random.Random(seed), (SPRING, AUTUMN)[seed % 2]

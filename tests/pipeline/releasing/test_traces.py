@@ -273,6 +273,7 @@ def test_stay_points_are_for_simulated_traces(events, tmp_path):
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_an_hour_of_taxis(data_folder, tmp_path):
     from penstock.pipeline.config.run import load
 

@@ -18,6 +18,7 @@ import pytest
 
 from penstock.mechanisms.core.plugin import ConfigError, PenstockError
 from penstock.pipeline import DONE
+from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig, loads
 from penstock.pipeline.output.writer import RunWriter
@@ -198,9 +199,19 @@ def config(request: pytest.FixtureRequest, events: Path) -> RunConfig:
 
 
 @pytest.fixture(scope="module")
-def expected(config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the plain loop leaves of a case."""
-    return left_by(local(config, tmp_path_factory.mktemp("expected") / "out", False))
+def left_locally() -> dict[bytes, dict[str, Any]]:
+    """What the plain loop leaves, by the digest of a configuration."""
+    return {}
+
+
+@pytest.fixture
+def expected(
+    config: RunConfig, left_locally: dict[bytes, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """What the plain loop leaves of a case: it is run once."""
+    if (key := digest(config)) not in left_locally:
+        left_locally[key] = left_by(local(config, tmp_path_factory.mktemp("expected") / "out", False))
+    return left_locally[key]
 
 
 def left_by(result: Result) -> dict[str, Any]:
@@ -227,12 +238,19 @@ class Killed(RuntimeError):
 
 #: Who is killed has done everything but resume in one go before or does so after it, so that one way of each runner
 #: does for most cases.
+WHOLE = ("landmarks", "traces with landmarks")
 WAYS = [
-    pytest.param(case, runner, killed, id=f"{case}-{runner.__name__}-{'killed and resumed' if killed else 'in one go'}")
+    pytest.param(
+        case,
+        runner,
+        killed,
+        id=f"{case}-{runner.__name__}-{'killed and resumed' if killed else 'in one go'}",
+        marks=[pytest.mark.slow] if runner is direct and case not in WHOLE else [],
+    )
     for case in CASES
     for runner in RUNNERS
     for killed in (False, True)
-    if case in ("landmarks", "traces with landmarks") or killed == (runner is not direct)
+    if case in WHOLE or killed == (runner is not direct)
 ]
 
 
