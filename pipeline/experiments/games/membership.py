@@ -157,15 +157,7 @@ def attack(
     played = {**asdict(game), "observation": observation, "inference": inference, "n_people": n_people}
     played |= {"n_windows": n_windows, "group_size": game.people_in_a_group(n_people), "n_attacked": n_attacked}
     played["n_left"] = len(targets) - n_attacked
-    summary = {
-        "game": played,
-        "mechanism": resolved(config)["mechanism"],
-        "versions": versions(),
-        **summarize(table),
-    }
-    parts.write_json(folder / "operator" / SUMMARY, summary)
-    files = tuple(folder / "operator" / name for name in (SUMMARY, TABLE))
-    return AttackOutcome(folder, table, summary, n_resumed, files)
+    return finish_attack(config, folder, table, {"game": played} | summarize(table), n_resumed, (SUMMARY, TABLE))
 
 
 def write_table(
@@ -176,6 +168,16 @@ def write_table(
     with parts.whole(path) as temporary:
         table.write_parquet(temporary)
     return table
+
+
+def finish_attack(
+    config: RunConfig, folder: Path, table: pl.DataFrame, found: Record, n_resumed: int, names: tuple[str, ...]
+) -> AttackOutcome:
+    """Write the summary of a game, under the first of the names of its files, with what was attacked by what code."""
+    summary = found | {"mechanism": resolved(config)["mechanism"], "versions": versions()}
+    files = tuple(folder / "operator" / name for name in names)
+    parts.write_json(files[0], summary)
+    return AttackOutcome(folder, table, summary, n_resumed, files)
 
 
 def game_name(config: RunConfig, played: Any, presence: Presence) -> str:

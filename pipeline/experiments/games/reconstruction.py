@@ -39,7 +39,7 @@ from penstock.mechanisms.crowd_blending import CrowdBlending
 from penstock.mechanisms.perturb_small import PerturbSmall
 from penstock.mechanisms.raw import Raw
 from penstock.mechanisms.suppress_small import SuppressSmall
-from penstock.pipeline.config.canonical import content_digest, resolved
+from penstock.pipeline.config.canonical import content_digest
 from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import Presence, read_presence
@@ -48,12 +48,11 @@ from penstock.pipeline.experiments.games.membership import (
     AttackOutcome,
     Listener,
     counts_plan,
+    finish_attack,
     game_name,
     write_table,
 )
 from penstock.pipeline.experiments.pieces import RecordFolder
-from penstock.pipeline.output import files as parts
-from penstock.pipeline.output.manifest import versions
 
 ACCOUNTANT = "attack_reconstruction"
 
@@ -299,15 +298,9 @@ def reconstruct(
         "known": settings.share,
         "n_people": len(presence.users),
     }
-    summary = {
-        "game": played | {"prior": known.assumption, "n_attacked": len(targets)},
-        "mechanism": resolved(config)["mechanism"],
-        "versions": versions(),
-        **summarize_reconstruction(table),
-    }
-    parts.write_json(folder / "operator" / SUMMARY, summary)
-    files = tuple(folder / "operator" / name for name in (SUMMARY, TABLE))
-    return AttackOutcome(folder, table, summary, n_resumed, files)
+    played |= {"prior": known.assumption, "n_attacked": len(targets)}
+    summary = {"game": played} | summarize_reconstruction(table)
+    return finish_attack(config, folder, table, summary, n_resumed, (SUMMARY, TABLE))
 
 
 def planned_segments(plan: Plan, places: PriorPlaces, settings: Settings) -> tuple[PlannedWindows, ...]:

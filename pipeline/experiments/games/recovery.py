@@ -13,14 +13,11 @@ from penstock.evaluation.attacks.parameters import RecoveryGame
 from penstock.evaluation.attacks.recovery import Found, trajectory_recovery
 from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.run import run_mechanism
-from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import read_presence
 from penstock.pipeline.experiments.games.measures import check_recoverable, knowledge, positions_of
-from penstock.pipeline.experiments.games.membership import AttackOutcome, Begun, Listener, counts_plan
-from penstock.pipeline.output import files as parts
-from penstock.pipeline.output.manifest import versions
+from penstock.pipeline.experiments.games.membership import AttackOutcome, Begun, Listener, counts_plan, finish_attack
 
 SUMMARY = "attack_recovery.json"
 #: What is recovered from, in the order of the table.
@@ -75,12 +72,8 @@ def recovery(
         },
         "found": rows,
         "gain": agreement[RELEASED].accuracy - max(agreement[NOTHING].accuracy, agreement[SHUFFLED].accuracy),
-        "mechanism": resolved(config)["mechanism"],
-        "versions": versions(),
     }
-    path = Path(folder or config.output.path) / "operator" / SUMMARY
-    parts.write_json(path, summary)
-    return AttackOutcome(path.parent.parent, pl.DataFrame(rows), summary, 0, (path,))
+    return finish_attack(config, Path(folder or config.output.path), pl.DataFrame(rows), summary, 0, (SUMMARY,))
 
 
 def _released(plan: Plan, counts: NDArray[np.int64]) -> NDArray[np.float64]:
