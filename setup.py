@@ -39,7 +39,7 @@ EXTRAS = {
     "docs": ["mkdocs>=1.6.1,<2", "mkdocstrings-python>=2,<3"],
     "plot": ["matplotlib>=3.9"],
     "pubsub": ["google-cloud-pubsub>=2.21,<3"],
-    "bench": ["duckdb>=1.1", "pandas>=2.2", "pipeline-dp==0.3.1"],
+    "bench": ["bytewax==0.21.1", "chdb>=4.4", "duckdb>=1.1", "pandas>=2.2", "pipeline-dp==0.3.1"],
 }
 
 

@@ -1,7 +1,7 @@
 """Run the benchmarks: ``python -m benchmarks [AREA ...]``.
 
-Figures are medians; peers run in turn with us. Targets that were missed go to ``docs/performance.md``,
-every figure to the table beside it.
+Figures are medians; peers run in turn with us. Whole runs, and targets that were missed, go to
+``docs/performance.md``, every figure to the table beside it.
 """
 
 from __future__ import annotations
@@ -34,24 +34,17 @@ AREAS = {
     "conditional": "accounting",
     "membership": "membership",
 }
-PACKAGES = ("apache-beam", "numpy", "scipy", "polars", "pyarrow", "duckdb", "pandas", "pipeline-dp", "scikit-learn")
+PACKAGES = ("apache-beam", "numpy", "polars", "pyarrow", "duckdb", "chdb", "pandas", "pipeline-dp", "bytewax")
 PAGE = Path("docs/performance.md")
-COLUMNS = ("what", "penstock", "peer", "ratio", "memory MB", "target")
 INTRODUCTION = """# Performance
 
-Speed and memory, as `make bench` measures them and writes them here: the targets that were not met below, everything
-in [performance.csv](performance.csv). Peers run in turn with penstock, in an environment of their own. Of programs
-the figure is *processor time* (user and system), since wall times depend on what else the machine does; of calls it
-is the wall time. For whole runs it is *net*: `penstock run` less `penstock validate` of the same file, and for a peer
-its program less the import of its library. Memory is the peak of the whole process. A ratio is penstock's figure over
-the peer's: below 1, penstock takes less.
+As `make bench` measures it and writes it here and, in full, in [performance.csv](performance.csv). Figures are
+*processor seconds* (user and system): wall times depend on what else the machine does. They are *net*: `penstock run`
+less `penstock validate`, and of a peer the program less the import of its library. Memory is the peak of the process.
 
-Other engines count distinct users and nothing else, each in the form that it does best: polars streams one packed
-number a contribution, DuckDB takes distinct ones first. `penstock run` also bounds contributions, runs the mechanism,
-accounts for the budget, writes true counts and releases, and makes the report. Much of that costs the same however many
-events there are: with 1,008 windows of 1,000 cells it is most of a run over a million events, and about half of one
-over ten million. For files on one machine take `--runner local`: the same bytes for less. The default, `direct`, is
-Beam in one process.
+Peers count distinct users in the form that each does best, in turn with penstock; penstock also bounds contributions,
+adds noise, keeps the books, writes true counts and releases and makes the report, half of its time at ten million
+events. For files on one machine take `--runner local`: the same bytes for less than the default, Beam in one process.
 """
 
 
@@ -80,8 +73,8 @@ def main() -> None:
             for case in cases(scale):
                 rows += (measured_now := measured(area, case, options.repeats))
                 print(*map(_line, measured_now), sep="\n", flush=True)
-            if rows and not options.quick:
-                write(rows, options.repeats)  # after each area: what is stopped keeps what it has measured
+                if not options.quick:
+                    write(rows, options.repeats)  # after each case: what is stopped keeps what it has measured
     print(f"{len(rows)} figures, {sum(row.met is False for row in rows)} targets not met")
 
 
@@ -103,25 +96,32 @@ def write(rows: list[Row], repeats: int) -> None:
 
 
 def page(areas: dict[str, dict[str, Any]]) -> str:
-    """The whole page as Markdown: what missed its target, under what it was measured with."""
-    text = [INTRODUCTION]
+    """The whole page as Markdown: whole runs beside their peers, and what else missed its target."""
+    by_case: dict[str, list[Row]] = {}
+    for values in areas.get("counting", {}).get("rows", ()):
+        by_case.setdefault(values["what"], []).append(Row(**values))
+    text = [INTRODUCTION, "| what | penstock | peers | memory MB | target missed |", "|---|---|---|---|---|"]
+    text += ["| " + " | ".join((what, *_cells(rows))) + " |" for what, rows in by_case.items()]
+    elsewhere = [Row(**values) for name, of in areas.items() if name != "counting" for values in of["rows"]]
+    missed = [f"{row.what} ({_figure(row.ours, row.unit)}; {row.target})" for row in elsewhere if row.met is False]
+    n_met = sum(bool(row.met) for row in elsewhere)
+    text.append(f"\nCalls: {n_met} targets met; missed: {'; '.join(missed) or 'none'}.\n")
     for setting in dict.fromkeys(f"{of['machine']} {of['versions']}" for of in areas.values()):
-        measured_so = [of for of in areas.values() if f"{of['machine']} {of['versions']}" == setting]
-        rows = [row for of in measured_so for row in (Row(**values) for values in of["rows"]) if row.met is False]
-        met = sum(bool(values["met"]) for of in measured_so for values in of["rows"])
-        lines = [COLUMNS, *map(_cells, rows)]
-        head, *body = ("| " + " | ".join(line) + " |" for line in lines)
-        repeats = max(of["repeats"] for of in measured_so)
-        text.append(f"{setting} Medians of {repeats} runs; {met} targets met, {len(rows)} not:\n")
-        text.append("\n".join([head, "|---" * len(COLUMNS) + "|", *body]) + "\n")
+        names = [name for name, of in areas.items() if f"{of['machine']} {of['versions']}" == setting]
+        text.append(f"{', '.join(names)}: medians of {max(areas[name]['repeats'] for name in names)} runs. {setting}\n")
     return "\n".join(text)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    ours = _figure(row.ours, row.unit)
-    peer = "" if row.theirs is None else f"{_figure(row.theirs, row.unit)}: {row.peer}"
-    memory = "" if row.memory is None else f"{row.memory:.0f}"
-    return row.what, ours, peer, _ratio(row), memory, row.target
+def _cells(rows: list[Row]) -> tuple[str, ...]:
+    """Cells of one case: penstock's figure, each peer's with the ratio to it, peak memory, and targets missed."""
+    ours, memory = rows[0], rows[0].memory
+    peers = [
+        f"{_figure(row.theirs, row.unit)} {row.peer.partition(', counting')[0]} ({_ratio(row)})"
+        for row in rows
+        if row.theirs is not None
+    ]
+    missed = ", ".join(row.target for row in rows if row.met is False)
+    return _figure(ours.ours, ours.unit), "; ".join(peers), "" if memory is None else f"{memory:.0f}", missed
 
 
 def _line(row: Row) -> str:
@@ -148,7 +148,8 @@ def machine() -> str:
     except (OSError, StopIteration):
         model = platform.machine()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"Machine: {model}, {os.cpu_count()} cores, {memory:.0f} GiB of memory, {platform.system()}."
+    load = os.getloadavg()[0]
+    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, load {load:.0f} at the end."
 
 
 def versions() -> str:

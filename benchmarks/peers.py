@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.measure import PEERS, Peer, Program, has, python
@@ -58,25 +59,38 @@ counted = pd.DataFrame({{"user": frame.user, "w": (t - {start}) // {step}, "c": 
 counted.drop_duplicates().groupby(["w", "c"]).size()
 """
 
+_CHDB = '''
+import chdb
+chdb.query("""
+    select w, c, count() n from (
+        select distinct user, intDiv(toUnixTimestamp64Milli(time) - {start}, {step}) w,
+            toInt32(floor((latitude - 37.74) / (37.82 - 37.74) * {rows})) * {columns}
+                + toInt32(floor((longitude + 122.47) / (-122.37 + 122.47) * {columns})) c
+        from file('{path}', Parquet) where latitude between 37.74 and 37.82 and longitude between -122.47 and -122.37
+            and toUnixTimestamp64Milli(time) >= {start}
+            and toUnixTimestamp64Milli(time) < {start} + {n_windows} * {step}
+    ) group by w, c
+""", "Arrow")
+'''
+
+_ROWS = """
+import pyarrow.parquet as pq
+table = pq.read_table("{path}", columns=["user", "time", "latitude", "longitude"])
+times, users = table["time"].cast("int64").to_pylist(), table["user"].to_pylist()
+cells = [
+    int((a - 37.74) / (37.82 - 37.74) * {rows}) * {columns} + int((b + 122.47) / (-122.37 + 122.47) * {columns})
+    for a, b in zip(table["latitude"].to_pylist(), table["longitude"].to_pylist())
+]
+"""
+
 _PIPELINE_DP = """
 import logging
-import apache_beam as beam
 import pipeline_dp
-import pyarrow.parquet as pq
-from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-
+{imports}
 logging.disable(logging.WARNING)
-table = pq.read_table("{path}", columns=["user", "time", "latitude", "longitude"])
-times = table["time"].cast("int64").to_pylist()
-positions = zip(table["latitude"].to_pylist(), table["longitude"].to_pylist())
-users = table["user"].to_pylist()
-rows = [
-    (user, (t - {start}) // {step} * 1000
-        + int((a - 37.74) / (37.82 - 37.74) * {rows}) * {columns} + int((b + 122.47) / (-122.37 + 122.47) * {columns}))
-    for user, t, (a, b) in zip(users, times, positions)
-]
+{read}
+rows = [(user, (t - {start}) // {step} * 1000 + cell) for user, t, cell in zip(users, times, cells)]
 accountant = pipeline_dp.NaiveBudgetAccountant(total_epsilon=1, total_delta=1e-6)
-engine = pipeline_dp.DPEngine(accountant, pipeline_dp.BeamBackend())
 parameters = pipeline_dp.AggregateParams(
     noise_kind=pipeline_dp.NoiseKind.LAPLACE,
     metrics=[pipeline_dp.Metrics.PRIVACY_ID_COUNT],
@@ -86,11 +100,52 @@ parameters = pipeline_dp.AggregateParams(
 extractors = pipeline_dp.DataExtractors(
     privacy_id_extractor=lambda row: row[0], partition_extractor=lambda row: row[1], value_extractor=lambda row: 0
 )
+{release}
+"""
+_BACKENDS = {
+    "its local backend": (
+        "",
+        """
+result = pipeline_dp.DPEngine(accountant, pipeline_dp.LocalBackend()).aggregate(rows, parameters, extractors)
+accountant.compute_budgets()
+list(result)
+""",
+    ),
+    "Beam's local runner": (
+        """
+import apache_beam as beam
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+""",
+        """
+engine = pipeline_dp.DPEngine(accountant, pipeline_dp.BeamBackend())
 with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-    events = pipeline | beam.Create(rows)
-    result = engine.aggregate(events, parameters, extractors)
+    result = engine.aggregate(pipeline | beam.Create(rows), parameters, extractors)
     accountant.compute_budgets()
     result | beam.Map(lambda pair: None)
+""",
+    ),
+}
+
+_BYTEWAX = """
+from datetime import datetime, timedelta, timezone
+from operator import itemgetter
+import bytewax.operators as op
+import bytewax.operators.windowing as win
+from bytewax.dataflow import Dataflow
+from bytewax.testing import TestingSink, TestingSource, run_main
+{read}
+def add(users, row):
+    users.add(row[2])
+    return users
+begin = datetime.fromtimestamp({start} / 1000, timezone.utc)
+rows = zip(map(str, cells), (datetime.fromtimestamp(t / 1000, timezone.utc) for t in times), users)
+flow = Dataflow("users")
+read = op.key_on("cell", op.input("rows", flow, TestingSource(rows, batch_size=10_000)), itemgetter(0))
+clock = win.EventClock(ts_getter=itemgetter(1), wait_for_system_duration=timedelta(0))
+windows = win.TumblingWindower(length=timedelta(milliseconds={step}), align_to=begin)
+counted = win.fold_window("count", read, clock, windows, set, add, set.union).down
+op.output("out", op.map("size", counted, lambda pair: (pair[0], pair[1][0], len(pair[1][1]))), TestingSink([]))
+run_main(flow)
 """
 
 
@@ -124,6 +179,22 @@ def pandas_city(path: Path, limit: float, **shape: int) -> list[Peer]:
     return engine("pandas", "pandas", _PANDAS.format(path=path, **shape), limit)
 
 
+def chdb_city(path: Path, **shape: int) -> list[Peer]:
+    """ClickHouse in the process, chDB, on a Parquet file of the made-up city."""
+    return engine("chDB", "chdb", _CHDB.format(path=path, **shape))
+
+
 def pipeline_dp(path: Path, **shape: int) -> list[Peer]:
-    """PipelineDP on a Parquet file of the made-up city."""
-    return engine("PipelineDP", "pipeline_dp", _PIPELINE_DP.format(path=path, **shape))
+    """PipelineDP on a Parquet file of the made-up city, on each of its backends that runs in one process."""
+    read = _ROWS.format(path=path, **shape)
+    return [
+        replace(peer, name=f"PipelineDP 0.3.1, distinct users within the same bounds, {name}")
+        for name, (imports, release) in _BACKENDS.items()
+        for peer in engine("", "pipeline_dp", _PIPELINE_DP.format(read=read, imports=imports, release=release, **shape))
+    ]
+
+
+def bytewax(path: Path, times: float, **shape: int) -> list[Peer]:
+    """Bytewax, a stream engine, on the rows of a Parquet file of the made-up city in their order."""
+    code = _BYTEWAX.format(read=_ROWS.format(path=path, **shape), **shape)
+    return [replace(peer, times=times) for peer in engine("bytewax", "bytewax", code)]

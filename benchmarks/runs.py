@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from benchmarks.measure import Benchmark, Peer, Program, Scale, Usage, penstock, process, usage
-from benchmarks.peers import duckdb_city, pandas_city, pipeline_dp, polars_cabs, polars_city
+from benchmarks.peers import bytewax, chdb_city, duckdb_city, pandas_city, pipeline_dp, polars_cabs, polars_city
 
 CONFIGURATION = """
 name: benchmark
@@ -107,7 +107,7 @@ def counting(scale: Scale) -> Iterator[Benchmark]:
         what, source = f"{events} from Parquet, 1,000 cells, {144 * n_days:,} windows", city_source(path, n_days)
         for runner, most in (("local", 2.3), ("direct", 3.2)):
             engines = [*polars_city(path, most, **shape), *duckdb_city(path, None, **shape)]
-            engines += pandas_city(path, 1.0, **shape)
+            engines += [*chdb_city(path, **shape), *pandas_city(path, 1.0, **shape)]
             program = run(scale, path.stem, source, "10m", "--runner", runner)
             yield Benchmark(f"{what}, --runner {runner}", program, engines, megabytes=800)
         yield from as_texts(scale, path, what, n_days)
@@ -140,10 +140,11 @@ def as_texts(scale: Scale, path: Path, what: str, n_days: int) -> Iterator[Bench
 
 def streaming(scale: Scale, events: str, n_users: int) -> Iterator[Benchmark]:
     """The unbounded run as fast as it goes, and a week of minutes with few events: schedules, books and files."""
-    path = city(scale, n_users)
+    path, tenth = city(scale, n_users), city(scale, n_users // 10)
     yield Benchmark(
         f"unbounded run over {events} in the order of time, 1,008 windows released one by one",
         run(scale, f"{path.stem}_stream", f"{{type: stream, speed: max, of: {city_source(path)}}}", "10m"),
+        bytewax(tenth, 10.0, **CITY, n_windows=144 * WEEK),
         unit="µs an event",
         number=pl.scan_parquet(path).select(pl.len()).collect().item(),
         at_most=1,
@@ -160,16 +161,10 @@ def streaming(scale: Scale, events: str, n_users: int) -> Iterator[Benchmark]:
 
 
 def beside_pipeline_dp(scale: Scale) -> Iterator[Benchmark]:
-    """Distinct users of one million events beside PipelineDP on Beam's local runner; once, since it takes minutes."""
+    """Distinct users of one million events beside PipelineDP, which writes nothing; once, since it takes minutes."""
     path = city(scale, 600 if scale.quick else 6_000)
     events = f"{'100,000' if scale.quick else '1 million'} events from Parquet, 1,000 cells, 1,008 windows"
-    name = "PipelineDP 0.3.1, distinct users with the same bounds, Beam's local runner (one run)"
-    for peer in pipeline_dp(path, **CITY, n_windows=144 * WEEK):
-        took = usage(peer.work)
-        for runner, times in (("direct", 30), ("local", 50)):
-            for without, what in (
-                (RELEASES_ONLY, "releases, accounts and ledger as files (PipelineDP writes nothing)"),
-                ("", "true counts, users' summary and report as well"),
-            ):
-                ours = run(scale, path.stem, city_source(path), "10m", "--runner", runner, without=without)
-                yield Benchmark(f"{events}, --runner {runner}: {what}", ours, [Peer(name, took, limit=1 / times)])
+    peers = [replace(peer, work=usage(peer.work)) for peer in pipeline_dp(path, **CITY, n_windows=144 * WEEK)]
+    for runner in ("direct", "local"):
+        ours = run(scale, path.stem, city_source(path), "10m", "--runner", runner, without=RELEASES_ONLY)
+        yield Benchmark(f"{events}, --runner {runner}: releases, accounts and ledger as files", ours, peers)
