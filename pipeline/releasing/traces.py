@@ -273,7 +273,7 @@ class TraceLoop:
         self.configuration = plan.keys.configuration
         self.noise = NoiseSource(plan.keys.noise_key, configuration=self.configuration)
         landmarks = plan.traces.landmarks
-        self.max_landmarks = landmarks.max_per_period if landmarks else None
+        self.max_landmarks = landmarks.declared if landmarks else None
         self.origin = area_of(plan.space).centre
 
     def release(self, shard: int, traces: Traces) -> TraceBatch:

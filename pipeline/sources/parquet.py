@@ -115,8 +115,8 @@ class Parquet(MappedColumns, FileSource):
             *(pl.col(name).cast(pl.String) for name in ("place",) if name in found),
         )
         events, sound, unsound = sifted(events)
-        given = zip(raw.columns, batch.take(pa.array(list(unsound), pa.int64())).columns)
-        rejected = pa.table({name: _shown(column) for name, column in given}).to_pylist()
+        given = batch.take(pa.array(list(unsound), pa.int64())) if unsound else batch.slice(0, 0)
+        rejected = pa.table({name: _shown(one) for name, one in zip(raw.columns, given.columns)}).to_pylist()
         rejects = [
             Reject(file, first_row + row + 1, reason, str(values)[:MAX_RAW_CHARACTERS])
             for (row, reason), values in zip(unsound.items(), rejected)

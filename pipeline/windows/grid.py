@@ -222,7 +222,7 @@ class WindowGrid:
         """Landmarks of a run that is a single period."""
         if self.landmarks is None:
             return 0
-        declared = self.landmarks.max_per_period
+        declared = self.landmarks.declared
         return self.landmarks.count(self.calendar) if declared is None else declared
 
     def _facts_around(self, index: int) -> tuple[int, int, Facts]:
@@ -239,11 +239,11 @@ class WindowGrid:
         n_windows = self.calendar.n_windows
         if self.budget_period_ms is None:
             return (index, index + _BLOCK - 1) if n_windows is None else (1, n_windows)
-        first = self.calendar.first_from(self._period_bounds(index)[0])
-        last = self.calendar.first_from(self._period_bounds(index + _BLOCK - 1)[1]) - 1
+        first = self.calendar.first_from(self._period_ends(index)[0])
+        last = self.calendar.first_from(self._period_ends(index + _BLOCK - 1)[1]) - 1
         return first, last if n_windows is None else min(last, n_windows)
 
-    def _period_bounds(self, index: int) -> tuple[int, int]:
+    def _period_ends(self, index: int) -> tuple[int, int]:
         """Start and end of the budget period of a window."""
         period = int(self._periods.index(self.calendar.starts(index, index))[0])
         return self._periods.start(period), self._periods.end(period)
@@ -275,7 +275,7 @@ class WindowGrid:
         n_windows, left = np.repeat(lengths, lengths), np.repeat(listed, lengths) - seen
         facts |= {"n_windows": n_windows, "regulars_to_come": n_windows - position - left}
         facts["period_last"] = first - 1 + np.repeat(begins + lengths, lengths)
-        declared = None if self.landmarks is None else self.landmarks.max_per_period
+        declared = None if self.landmarks is None else self.landmarks.declared
         if declared is not None:
             listed, left = np.full_like(listed, declared), np.maximum(declared - seen, 0)
         return facts | {"landmarks_to_come": left, "n_landmarks": np.repeat(listed, lengths)}

@@ -136,8 +136,9 @@ class Landmarks(Checked):
         On traces, where windows are numbers of points: the stay points of every trace.
     drawn
         On traces: a share of the points of every trace, drawn at random.
-    max_per_period
-        Declared maximum per budget period, in place of the number listed; landmarks over it are not published.
+    declared
+        Declared maximum per budget period (``max_per_period`` in YAML), in place of the number listed; landmarks over it
+        are not published.
 
     Raises
     ------
@@ -157,7 +158,7 @@ class Landmarks(Checked):
     recurring: tuple[str, ...] = parameter((), doc="parts of the day, with weekdays if wanted")
     stay_points: StayPoints | None = parameter(None, doc="on traces: the stay points of every trace (simulation only)")
     drawn: DrawnLandmarks | None = parameter(None, doc="on traces: a random share of every trace (simulation only)")
-    max_per_period: int | None = parameter(None, at_least=0, doc="declared maximum per budget period")
+    declared: int | None = parameter(None, key="max_per_period", at_least=0, doc="declared maximum per budget period")
 
     def __post_init__(self) -> None:
         super().__post_init__()

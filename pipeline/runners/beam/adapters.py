@@ -122,8 +122,11 @@ def _instant(time: Any) -> int | None:
 
 
 def _plain(value: Any) -> Any:
-    """Convert NumPy scalars to Python; leave others unchanged."""
-    return value.item() if isinstance(value, np.generic) else value
+    """Return a text or number of Python for one of NumPy or of a class derived from it, and all else as it is."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    kind = next((kind for kind in (bool, str, int, float) if isinstance(value, kind)), None)
+    return value if kind is None else kind(value)
 
 
 def _text_of_time(time: Any) -> str | None:

@@ -186,7 +186,7 @@ def test_an_endless_stream_has_a_number_of_landmarks_only_if_none_recurs():
         ({"recurring": ("Mon,,Tue",)}, "recurring"),
         ({"recurring": ("",)}, "recurring: ''"),
         ({"recurring": (7,)}, "recurring: 7"),
-        ({"max_per_period": -1}, "max_per_period: -1"),
+        ({"declared": -1}, "max_per_period: -1"),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_name(values, message):

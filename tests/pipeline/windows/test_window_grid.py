@@ -34,7 +34,7 @@ def by_hand(calendar: Calendar, landmarks: Landmarks | None, period_of: list[int
     """Every fact from its definition, window by window."""
     n = len(period_of)
     mask = [False] * n if landmarks is None else landmarks.mask(calendar, 1, n).tolist()
-    declared = None if landmarks is None else landmarks.max_per_period
+    declared = None if landmarks is None else landmarks.declared
     windows = []
     for i in range(n):
         same = [j for j in range(n) if period_of[j] == period_of[i]]
@@ -75,7 +75,7 @@ def test_facts_equal_their_definitions(zone, size, days, begin, length, listed, 
     calendar = Fixed(size=size * HOUR, time_zone=zone).calendar(start, start + length * size * HOUR)
     n = calendar.n_windows
     landmarks = Landmarks(
-        windows=tuple(i for i in listed if i <= n), recurring=("Mon-Fri 07:00-09:00",), max_per_period=maximum
+        windows=tuple(i for i in listed if i <= n), recurring=("Mon-Fri 07:00-09:00",), declared=maximum
     )
     period_of = [0] * n
     if days is not None:
@@ -99,7 +99,7 @@ def test_the_schedule_says_what_the_plain_loop_says(n, listed, period, maximum):
     listed = tuple(sorted(i for i in listed if i <= n))
     facts = Facts(n_cells=1, n_windows=n, landmarks=listed, budget_period=period, max_landmarks=maximum)
     calendar = Fixed(size=HOUR).calendar(0, n * HOUR)
-    landmarks = Landmarks(windows=listed, max_per_period=maximum)
+    landmarks = Landmarks(windows=listed, declared=maximum)
     schedule = WindowGrid(calendar, landmarks, None if period is None else period * HOUR)
     # The plain loop knows times of day, but no dates.
     assert [replace(window, day_type=0) for window in schedule.windows(1, n)] == facts.windows()
@@ -132,7 +132,7 @@ def test_a_window_belongs_to_the_period_in_which_it_starts():
 
 def test_landmarks_over_the_declared_maximum_stay_landmarks():
     calendar = Fixed(size=HOUR).calendar(0, DAY)
-    windows = WindowGrid(calendar, Landmarks(windows=(2, 3, 4), max_per_period=2), DAY).windows(1, 5)
+    windows = WindowGrid(calendar, Landmarks(windows=(2, 3, 4), declared=2), DAY).windows(1, 5)
     assert [w.landmark for w in windows] == [False, True, True, True, False]
     assert [w.landmarks_to_come for w in windows] == [2, 1, 0, 0, 0]
     assert [w.regulars_to_come for w in windows] == [20, 20, 20, 20, 19]
@@ -157,7 +157,7 @@ def test_an_endless_stream_without_period_knows_its_landmarks_if_none_recurs():
     )
     assert WindowGrid(calendar, Landmarks(windows=(3, 3000))).window(3000).landmark
     assert WindowGrid(calendar, Landmarks(recurring=("07:00-09:00",))).window(8).n_landmarks is None
-    declared = WindowGrid(calendar, Landmarks(recurring=("07:00-09:00",), max_per_period=9)).window(8)
+    declared = WindowGrid(calendar, Landmarks(recurring=("07:00-09:00",), declared=9)).window(8)
     assert (declared.landmark, declared.n_landmarks) == (True, 9)
     assert WindowGrid(calendar).window(8).n_landmarks == 0
 
