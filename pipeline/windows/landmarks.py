@@ -137,8 +137,8 @@ class Landmarks(Checked):
     drawn
         On traces: a share of the points of every trace, drawn at random.
     declared
-        Declared maximum per budget period (``max_per_period`` in YAML), in place of the number listed; landmarks over it
-        are not published.
+        Declared maximum per budget period (in YAML ``max_per_period``), in place of the number listed; landmarks over
+        it are not published.
 
     Raises
     ------
