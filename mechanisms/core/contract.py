@@ -269,20 +269,20 @@ class Release:
             window=window.index, values=public, charge=charge, landmark=window.landmark, active=window.active, **further
         )
 
-    def replica(self, number: int | tuple[()]) -> Release:
-        """Release of one replica, as a run without the others would have made it; (): the only one."""
+    def replica(self, number: int) -> Release:
+        """Release of one replica, as a run without the others would have made it."""
 
         def own(value: Any) -> Any:
             """The replica's entry, where replicas differ; of an event, all that it holds."""
             if isinstance(value, Event):
-                return replace(value, **{f.name: own(getattr(value, f.name)) for f in fields(value)})
+                return replace(value, **{name: own(part) for name, part in vars(value).items()})
             return value[number] if np.ndim(value) else value
 
         changes: dict[str, Any] = {"values": self.values[number], "action": str(own(self.action))}
         for name in ("standard_deviation", "alarm"):
             if getattr(self, name) is not None:
                 changes[name] = getattr(self, name)[number]
-        changes["charge"] = tuple(own(event) for event in self.charge)
+        changes["charge"] = tuple(map(own, self.charge))
         scale = own(self.scale)
         changes["scale"] = float(scale[0]) if np.shape(scale) == (1,) else scale
         if isinstance(self.repeats, np.ndarray):

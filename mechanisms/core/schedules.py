@@ -294,18 +294,20 @@ class Scheduled(Mechanism):
         made, after = self._advance(window, counts, state, noise)
         publish, offer = made.publish, made.offer
         charge, after = self._charged(window, offer, publish, after)
-        scale = np.asarray(made.scale)
-        release = Release.of(
-            window,
-            made.values,
-            charge,
-            action=np.where(publish, "published", np.where(offer.refused, "refused", "repeated")),
-            noise=self.family.name,
-            # An infinite scale is a publication without content.
-            scale=np.where(publish[..., None], scale if scale.ndim > publish.ndim else scale[..., None], np.inf),
-            repeats=np.where(publish, -1, offer.state["last_window"]),
-        )
-        return [release if publish.ndim else release.replica(())], after
+        scale, before = np.asarray(made.scale), offer.state["last_window"]
+        if publish.ndim:
+            shown: dict[str, Any] = {
+                "action": np.where(publish, "published", np.where(offer.refused, "refused", "repeated")),
+                "noise": self.family.name,
+                # An infinite scale is a publication without content.
+                "scale": np.where(publish[..., None], scale if scale.ndim > publish.ndim else scale[..., None], np.inf),
+                "repeats": np.where(publish, -1, before),
+            }
+        elif publish:
+            shown = {"noise": self.family.name, "scale": scale if scale.ndim else float(scale)}
+        else:
+            shown = {"action": "refused" if offer.refused else "repeated", "repeats": int(before)}
+        return [Release.of(window, made.values, charge, **shown)], after
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """Worst case: the question, and a publication with the whole amount."""

@@ -397,7 +397,7 @@ def test_the_whole_loss_is_what_composition_says(tmp_path):
 
 def test_a_person_of_a_trace_loses_what_the_own_points_cost():
     rows = pl.DataFrame({"pseudonym": ["a", "a", "b"], "epsilon": [1.0, 1.0, 1.5]}).with_columns(
-        time=pl.datetime(2024, 1, 1, time_zone="UTC")
+        time=pl.datetime(2024, 1, 1, time_zone="UTC"), rho=pl.col("epsilon") ** 2 / 2
     )
     assert losses(rows.lazy(), "UTC") == {"release": 1.5, "day": 2.0, "run": 2.0}
 
