@@ -192,6 +192,7 @@ def trace_folder(folder: Path) -> Path:
     released = truth | {
         "longitude": [0.01] * 6,
         "epsilon": [0.1] * 6,
+        "rho": [0.005] * 6,
         "landmark": [False, True, False] * 2,
         "action": ["published"] * 5 + ["repeated"],
     }
