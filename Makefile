@@ -10,7 +10,7 @@ COMPILE = @$(VENV)/bin/python -m compileall -qq -j 0 $(VENV)/lib || true
 # Bytecode that is not written is made again by every process: tests, whose assertions are rewritten, and their commands.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test slow lint types bench docs site experiments reproductions clean
+.PHONY: demo test slow coverage lint types bench docs site experiments reproductions clean
 
 demo: $(VENV)/.core
 	$(VENV)/bin/penstock run configs/quickstart.yaml
@@ -24,6 +24,10 @@ test: $(VENV)/.test
 # Brute force at larger sizes, many random chains, many kills: minutes to an hour.
 slow: $(VENV)/.test
 	$(PARALLEL) -m "slow and not integration" tests
+
+# The share of lines that the tests run, the slow ones left out; commands that tests start are not seen.
+coverage: $(VENV)/.test
+	$(PARALLEL) -m "not slow and not integration" --cov --cov-report=term
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
@@ -61,38 +65,38 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "penstock needs Python 3.11 or later: make PYTHON=python3.11 …"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.core: setup.py constraints.txt | $(VENV)/bin/python
+$(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e .
 	$(COMPILE)
 	@touch $@
 
-$(VENV)/.test: setup.py constraints.txt | $(VENV)/bin/python
+$(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e '.[test]'
 	$(COMPILE)
 	@touch $@ $(VENV)/.core
 
-$(VENV)/.dev: setup.py constraints.txt | $(VENV)/bin/python
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e '.[dev]'
 	$(COMPILE)
 	@touch $@ $(VENV)/.core
 
 # Every extra but the other engines: one call of pip takes less time than one for each.
-$(VENV)/.all: setup.py constraints.txt | $(VENV)/bin/python
+$(VENV)/.all: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e '.[browser,dev,docs,kafka,notebooks,plot,test]'
 	$(COMPILE)
 	@touch $@ $(VENV)/.core $(VENV)/.test $(VENV)/.dev $(VENV)/.docs $(VENV)/.plot
 
-$(VENV)-peers/.bench: setup.py constraints.txt
+$(VENV)-peers/.bench: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-peers
 	$(VENV)-peers/bin/pip --disable-pip-version-check install -q $(CONSTRAINTS) '.[bench]'
 	@touch $@
 
-$(VENV)/.plot: setup.py constraints.txt | $(VENV)/bin/python
+$(VENV)/.plot: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e '.[attacks,plot]'
 	$(COMPILE)
 	@touch $@ $(VENV)/.core
 
-$(VENV)/.docs: setup.py constraints.txt | $(VENV)/bin/python
+$(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e '.[docs]'
 	$(COMPILE)
 	@touch $@ $(VENV)/.core

@@ -9,6 +9,7 @@ import runpy
 import subprocess
 import sys
 import threading
+import tomllib
 from pathlib import Path
 from types import FrameType
 
@@ -101,7 +102,9 @@ def test_the_version_is_in_one_place(capsys):
     with pytest.raises(SystemExit):
         main(["--version"])
     assert capsys.readouterr().out == f"penstock {penstock.__version__}\n"
-    assert runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["VERSION"] == penstock.__version__
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "version" in project["project"]["dynamic"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "penstock.__version__"}
 
 
 def test_commands_of_the_readme_exist():
