@@ -126,11 +126,11 @@ def _measured(values: Array, state: State) -> State:
     """Mean and sum of squared deviations with more samples (Chan, Golub, LeVeque 1979)."""
     before, new = float(state["seen"]), len(values)
     mean = values.mean(axis=0)
-    apart = mean - state["mean"]
-    squares = state["squares"] + ((values - mean) ** 2).sum(axis=0) + apart**2 * (before * new / (before + new))
+    difference = mean - state["mean"]
+    squares = state["squares"] + ((values - mean) ** 2).sum(axis=0) + difference**2 * (before * new / (before + new))
     return state | {
         "seen": np.asarray(before + new),
-        "mean": state["mean"] + apart * (new / (before + new)),
+        "mean": state["mean"] + difference * (new / (before + new)),
         "squares": squares,
     }
 

@@ -91,8 +91,8 @@ class GaussianTrace(Scheduled):
         if not isinstance(self.sigma, PlannedNoise):
             return False
         if window.deviation is None:
-            right = "worked out for the traces first: penstock.accountants.gaussian_process.goal.planned_deviations"
-            raise ParameterError("sigma", "conditional_goal", right)
+            expected = "worked out for the traces first: penstock.accountants.gaussian_process.goal.planned_deviations"
+            raise ParameterError("sigma", "conditional_goal", expected)
         return ~np.isfinite(window.deviation) | (window.index > self.sigma.conditional_goal.n_points)
 
     def amount(self, window: Window, state: State) -> Any:

@@ -113,15 +113,15 @@ class LandmarkAdaptive(LandmarkSchedule):
     def record(self, window: Window, step: Step, after: State) -> State:
         """Save the budget a landmark left unspent; adapt the sampling rates."""
         before, publish = step.offer.state, step.publish
-        own = super().record(window, step, after)
+        recorded = super().record(window, step, after)
         if np.any(window.landmark & ~publish & ~step.offer.refused):
             is_regular = True if window.regulars_to_come is None else window.regulars_to_come > 0
             receivers = np.asarray((0 if window.landmarks_to_come is None else window.landmarks_to_come) + is_regular)
             hands_on = window.landmark & ~publish & (receivers > 0)
             share = np.where(hands_on, step.offer.amount / np.maximum(receivers, 1), 0.0)
-            own["bonus"] = before["bonus"] + share
+            recorded["bonus"] = before["bonus"] + share
         if not publish.any():
-            return own
+            return recorded
         scale = np.where(publish, step.offer.scale, 1.0)
         total, n = self.view.distance(after["last"], self.view.last_release(window, before), window)
         difference, expected = total / n, self.family.expected_difference(scale, before["last_scale"])
@@ -129,8 +129,8 @@ class LandmarkAdaptive(LandmarkSchedule):
         is_first = (before["n_published"] == 0) | (window.active is not None and not np.any(window.active))
         rate, history = self._next_rate(before, difference, expected, scale, is_first)
         if self.sampler == "drift":
-            own["history"] = np.where(publish[..., None], history, before["history"])
-        return own | {
+            recorded["history"] = np.where(publish[..., None], history, before["history"])
+        return recorded | {
             "rate": np.where(publish, rate, before["rate"]),
             "last_scale": np.where(publish, scale, before["last_scale"]),
             "n_published": before["n_published"] + publish,

@@ -128,8 +128,8 @@ class Pegasus(Mechanism):
         limit = np.where(size == 0, fresh, state["limit"])
         place = np.arange(self.longest)[:, None]
         group = np.where(place == size[..., None, :], counts[..., None, :], state["group"])
-        apart = _deviation(np.where(place <= size[..., None, :], group, 0), place <= size[..., None, :])
-        question = apart + draw(4 * GRID * asked, counts.shape)
+        deviations = _deviation(np.where(place <= size[..., None, :], group, 0), place <= size[..., None, :])
+        question = deviations + draw(4 * GRID * asked, counts.shape)
         joins = (size == 0) | (question < limit)
         after = np.where(joins & (size + 1 < self.longest), size + 1, 0)
         if window.active is not None:
@@ -187,8 +187,8 @@ def _deviation(group: NDArray[np.int64], inside: NDArray[np.bool_]) -> NDArray[n
     """
     n = np.count_nonzero(inside, axis=-2)
     total = group.sum(-2)
-    apart = np.abs(n[..., None, :] * group - total[..., None, :]) * inside
-    return np.asarray(GRID * apart.sum(-2) // n)
+    deviations = np.abs(n[..., None, :] * group - total[..., None, :]) * inside
+    return np.asarray(GRID * deviations.sum(-2) // n)
 
 
 def middle(recent: NDArray[np.float64], n_alike: NDArray[np.int64], by: str) -> NDArray[np.float64]:

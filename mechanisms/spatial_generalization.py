@@ -100,7 +100,7 @@ class SpatialGeneralization(Generalization):
 def _centres(geometry: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
     """Middle of each cell's extent, shape (n_cells, 2)."""
     corners = [corners_of(cell) for cell in geometry]
-    return np.array([(own.min(axis=0) + own.max(axis=0)) / 2 for own in corners])
+    return np.array([(corner.min(axis=0) + corner.max(axis=0)) / 2 for corner in corners])
 
 
 def _halved(points: NDArray[np.float64], size: int) -> NDArray[np.int64]:

@@ -86,8 +86,8 @@ class Released:
         from penstock.pipeline.output.utility_summary import in_words
         from penstock.pipeline.reporting.drawing import shown_in_notebook
 
-        said = [in_words(self.worth), losses_in_words(self.loss)]
-        return shown_in_notebook(" → ".join(self.steps), said, self.plot)
+        lines = [in_words(self.worth), losses_in_words(self.loss)]
+        return shown_in_notebook(" → ".join(self.steps), lines, self.plot)
 
 
 def release(
@@ -156,8 +156,8 @@ def release(
     from penstock.pipeline.output.utility_summary import half_width, interval_coverage, utility_summary
 
     if isinstance(windows_per_day, int) and windows_per_day > _DAY:
-        right = f"at most {_DAY:,}: a window lasts a millisecond or more"
-        raise ParameterError("windows_per_day", windows_per_day, right)
+        expected = f"at most {_DAY:,}: a window lasts a millisecond or more"
+        raise ParameterError("windows_per_day", windows_per_day, expected)
     true_counts = _checked(counts, axes)
     n_windows, n_cells = true_counts.shape
     steps = _steps(mechanism, parameters)
@@ -214,8 +214,8 @@ def _steps(mechanism: Any, parameters: dict[str, Any]) -> list[ChainStep]:
     if isinstance(mechanism, str):
         steps = [_built(mechanism, parameters, "mechanism")]
     elif parameters:
-        right = "left out: parameters of a step stand in its mapping, or the mechanism is built already"
-        raise ParameterError(next(iter(parameters)), "", right)
+        expected = "left out: parameters of a step stand in its mapping, or the mechanism is built already"
+        raise ParameterError(next(iter(parameters)), "", expected)
     elif isinstance(mechanism, list | tuple):
         steps = [_step(one, f"mechanism[{position}]") for position, one in enumerate(mechanism)]
     else:
@@ -226,8 +226,8 @@ def _steps(mechanism: Any, parameters: dict[str, Any]) -> list[ChainStep]:
 
     for step in steps:
         if isinstance(step, EventStep) or step.guarantee.on_points:
-            right = "one that works on counts: people are counted here already"
-            raise ParameterError("mechanism", type(step).__name__, right)
+            expected = "one that works on counts: people are counted here already"
+            raise ParameterError("mechanism", type(step).__name__, expected)
     return steps
 
 
@@ -248,8 +248,8 @@ def _step(given: Any, place: str) -> ChainStep:
     if isinstance(given, Mapping) and isinstance(given.get("type"), str):
         return _built(given["type"], {key: value for key, value in given.items() if key != "type"}, place)
     if not isinstance(given, ChainStep):
-        right = "a mechanism's name, a mapping with its type and parameters, one that is built already, or a list"
-        raise ParameterError(place, given, right)
+        expected = "a mechanism's name, a mapping with its type and parameters, one that is built already, or a list"
+        raise ParameterError(place, given, expected)
     return given
 
 
@@ -259,15 +259,15 @@ def _built(name: str, parameters: dict[str, Any], place: str) -> ChainStep:
 
     kind = mechanisms.get(name)
     inside = "" if place == "mechanism" else f"{place}."
-    known = {own.name: own for own in fields(kind) if own.init}
+    known = {declared.name: declared for declared in fields(kind) if declared.init}
     for unknown in parameters.keys() - known.keys():
         near = nearest(unknown, known)
         hint = f" (did you mean {near!r}?)" if near else ""
         takes = f"left out, {name} takes {', '.join(known) or 'nothing'}{hint}"
         raise ParameterError(f"{inside}{unknown}", parameters[unknown], takes)
-    for own in known.values():
-        if own.name not in parameters and own.default is MISSING and own.default_factory is MISSING:
-            raise ParameterError(f"{inside}{own.name}", None, f"given, {name} has no default for it")
+    for declared in known.values():
+        if declared.name not in parameters and declared.default is MISSING and declared.default_factory is MISSING:
+            raise ParameterError(f"{inside}{declared.name}", None, f"given, {name} has no default for it")
     try:
         built: ChainStep = kind(**parameters)
     except ParameterError as error:

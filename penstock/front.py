@@ -115,8 +115,8 @@ def run(
     from penstock.pipeline.run import run as run_configuration
 
     if hasattr(config, "__arrow_c_stream__"):
-        right = "a configuration; a data frame is its source: run(config, out, source=frame)"
-        raise ParameterError("config", type(config).__name__, right)
+        expected = "a configuration; a data frame is its source: run(config, out, source=frame)"
+        raise ParameterError("config", type(config).__name__, expected)
     if isinstance(config, Mapping) and out is not None:
         config = {"output": {"path": str(out)}} | dict(config)
     overrides = [] if source is None else _stored(source, out, config, resume)
@@ -141,15 +141,17 @@ def _stored(source: Any, out: str | Path | None, config: object, resume: bool) -
     if out is None:
         raise ParameterError("out", None, "a folder to write to, where the source is a data frame")
     if not hasattr(source, "__arrow_c_stream__"):
-        right = "a data frame of pandas (2.2 or later), polars or Arrow; polars' lazy frames: collected"
-        raise ParameterError("source", type(source).__name__, right)
+        expected = "a data frame of pandas (2.2 or later), polars or Arrow; polars' lazy frames: collected"
+        raise ParameterError("source", type(source).__name__, expected)
     try:
         # Arrow names the column that it refuses.
         frame = source if isinstance(source, pl.DataFrame) else pl.DataFrame(plain_times(pa.table(source)))
     except Exception as error:  # whatever the frame's own library raises for what Arrow cannot hold
         why = " ".join(map(str, error.args))
-        right = f"one whose columns are numbers, text or times, each of one type, named once, and no geometry ({why})"
-        raise ParameterError("source", type(source).__name__, right) from error
+        expected = (
+            f"one whose columns are numbers, text or times, each of one type, named once, and no geometry ({why})"
+        )
+        raise ParameterError("source", type(source).__name__, expected) from error
     path = Path(f"{out}.events.parquet")
     if path.exists() and (resume or is_deployment(Path(out))):
         if not pl.read_parquet(path).equals(frame):

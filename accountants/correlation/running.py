@@ -349,13 +349,13 @@ class TemporalLossTracker:
         state = nested(STREAM, self.running.start())
         if self.landmarks is not None:
             state |= nested(LANDMARK, self.landmarks.start())
-        own: State = {
+        arrays: State = {
             "windows": np.zeros(0, np.int64),
             "largest": np.array([0.0, 0.0]),
             "largest_landmark": np.array([0.0]),
             "costliest": np.array([0.0]),
         }
-        return state | own
+        return state | arrays
 
     def step(self, window: int, epsilon: float, landmark: bool, state: State) -> tuple[Rows, State]:
         """Enter one release with its pure epsilon for replacement; a block that may hold a landmark counts as one."""

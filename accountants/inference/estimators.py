@@ -212,9 +212,9 @@ def guess_success(prior: MarkovPrior, guessed: IntArray, tolerance: int) -> floa
     for step, location in enumerate(guessed):
         if step:
             reached = reached @ prior.transition
-        right = reached[:, location].copy()
+        hits = reached[:, location].copy()
         reached = np.concatenate([np.zeros_like(reached[:1]), reached[:-1]])
-        reached[:, location] = right
+        reached[:, location] = hits
     return float(reached.sum())
 
 

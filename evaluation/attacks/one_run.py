@@ -153,17 +153,17 @@ def lower_bound(guesses: Guesses, concentrated: bool = False, confidence: float 
     True
     """
     claims = np.maximum(guesses.claims, SMALLEST_CLAIM)
-    n_guessed, right = int(np.count_nonzero(guesses.scores)), guesses.right
-    factor, n_guesses, n_right = 0.0, n_guessed, int((right == 1).sum())
+    n_guessed, correct = int(np.count_nonzero(guesses.scores)), guesses.right
+    factor, n_guesses, n_right = 0.0, n_guessed, int((correct == 1).sum())
     if concentrated:
-        factor = _of_rounds(right, claims, guesses.rounds, 1 - confidence)
+        factor = _of_rounds(correct, claims, guesses.rounds, 1 - confidence)
     else:
         surest = np.argsort(-np.abs(guesses.scores), kind="stable")
         for n in sorted({max(1, int(share * n_guessed)) for share in SHARES if n_guessed}):
-            rightly = int(right[surest[:n]].sum())
-            found = _of_independent(rightly, claims[surest[:n]], (1 - confidence) / len(SHARES))
-            if found > factor:
-                factor, n_guesses, n_right = found, n, rightly
+            rightly = int(correct[surest[:n]].sum())
+            bound = _of_independent(rightly, claims[surest[:n]], (1 - confidence) / len(SHARES))
+            if bound > factor:
+                factor, n_guesses, n_right = bound, n, rightly
     return LowerBound(factor, float(claims.max(initial=0.0)), len(claims), n_guesses, n_right, confidence)
 
 

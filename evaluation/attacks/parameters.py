@@ -60,8 +60,8 @@ class Game(Checked):
         if self.challenges == "others" and self.prior != "subset":
             raise ParameterError("challenges", self.challenges, f"known with the prior {self.prior}")
         if self.challenges == "others" and self.known == 1:
-            right = "below 1 with challenges of others: there is no one left whom she does not know"
-            raise ParameterError("known", self.known, right)
+            expected = "below 1 with challenges of others: there is no one left whom she does not know"
+            raise ParameterError("known", self.known, expected)
 
     def periods(self, n_windows: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """Observation and inference period as (start, stop), for a run of that many windows."""

@@ -65,15 +65,15 @@ def game_blocks(observation: Period, inference: Period, n_windows: int, prior: s
         inference = (int(observed.max()) + 1, int(observed.max()) + 1 + int(inference))
     challenged = period_windows(inference, n_windows, "inference")
     if past and np.intersect1d(observed, challenged).size:
-        raise ParameterError("inference", inference, f"apart from the observation period under the prior {prior}")
+        raise ParameterError("inference", inference, f"others from the observation period under the prior {prior}")
     n_blocks = observed.size // challenged.size
     if n_blocks == 0:
         raise ParameterError(
             "observation", observation, f"at least as long as the inference period ({challenged.size})"
         )
     blocks = observed[observed.size - n_blocks * challenged.size :].reshape(n_blocks, challenged.size)
-    apart = blocks[(blocks != challenged).any(axis=1)]
-    return np.vstack([apart, challenged[None]])
+    others = blocks[(blocks != challenged).any(axis=1)]
+    return np.vstack([others, challenged[None]])
 
 
 PRIORS = ("subset", "same_groups", "different_groups")

@@ -213,14 +213,14 @@ def compare(paths: Trajectories, presence: NDArray[np.bool_], positions: Array) 
     filled = _filled(paths)
     path, at = np.nonzero(filled != ABSENT)
     taken = csr_array((np.ones(path.size), (path, at * n_cells + filled[path, at])), shape=people.shape)
-    right = (people @ taken.T).toarray()
-    matched = linear_sum_assignment(right, maximize=True)
+    matches = (people @ taken.T).toarray()
+    matched = linear_sum_assignment(matches, maximize=True)
     where = positions[filled]
     where[filled == ABSENT] = _centre([paths[paths != ABSENT]], positions)
     begins = np.flatnonzero(np.diff(who * n_windows + window, prepend=-1))
-    apart = np.linalg.norm(where[matched[1][who], window] - positions[cell], axis=1)
-    nearest = np.minimum.reduceat(apart, begins)
-    return Found(float(right[matched].sum() / begins.size), float(nearest.mean()))
+    metres = np.linalg.norm(where[matched[1][who], window] - positions[cell], axis=1)
+    nearest = np.minimum.reduceat(metres, begins)
+    return Found(float(matches[matched].sum() / begins.size), float(nearest.mean()))
 
 
 def _filled(paths: Trajectories) -> Trajectories:

@@ -71,8 +71,8 @@ class Chain(Mechanism):
 
         Raises `ParameterError` where the steps make no sense in their order.
         """
-        for position, right in misplaced(steps):
-            raise ParameterError(f"mechanism[{position}]", MECHANISMS.name_of(type(steps[position])), right)
+        for position, advice in misplaced(steps):
+            raise ParameterError(f"mechanism[{position}]", MECHANISMS.name_of(type(steps[position])), advice)
         on_events = [step for step in steps if isinstance(step, EventStep)]
         named: dict[str, Any] = {
             name: next((step for step in on_events if isinstance(step, kind)), None)
@@ -286,13 +286,13 @@ def misplaced(steps: Sequence[ChainStep]) -> Iterator[tuple[int, str]]:
         elif isinstance(step, Postprocess):
             if step.is_last and position < len(steps) - 1:
                 yield position, f"last, after {_name(steps[-1])}: it changes the values that later steps read"
-            if step.reads_noise and (right := _cannot_weigh(reader, before)):
-                yield position, right
+            if step.reads_noise and (advice := _cannot_weigh(reader, before)):
+                yield position, advice
         elif isinstance(step, Mechanism) and reader is None:
             reader = step
             if any(isinstance(one, Postprocess) for one in before):
                 yield position, f"before {_name(before[-1])}, which works on what it releases"
-            yield from ((position, right) for right in _cannot_read(step, before))
+            yield from ((position, advice) for advice in _cannot_read(step, before))
         elif reader is not None:
             yield (
                 position,

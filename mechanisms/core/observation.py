@@ -34,8 +34,8 @@ def measured(mechanism: Mechanism, facts: Facts) -> Measured:
     >>> measured(get("hierarchy")(sigma=2.0), Facts(n_cells=2, n_windows=1)).cells.tolist()
     [[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]]
     """
-    own = getattr(mechanism, "measured", None)
-    return Measured() if own is None else Measured(*own(facts))
+    method = getattr(mechanism, "measured", None)
+    return Measured() if method is None else Measured(*method(facts))
 
 
 def without_noise(mechanism: Mechanism, counts: NDArray[Any]) -> NDArray[Any]:
@@ -47,14 +47,14 @@ def without_noise(mechanism: Mechanism, counts: NDArray[Any]) -> NDArray[Any]:
     >>> without_noise(get("crowd_blending")(threshold=5), np.array([[4, 5]])).tolist()
     [[0, 5]]
     """
-    own = getattr(mechanism, "without_noise", None)
-    return counts if own is None else np.asarray(own(counts))
+    method = getattr(mechanism, "without_noise", None)
+    return counts if method is None else np.asarray(method(counts))
 
 
 def noise_in(mechanism: Mechanism, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
     """The noise in publications, distributed as their ``noise`` and ``scale`` say; arrays (n_windows, n_cells)."""
-    own = getattr(mechanism, "noise_in", None)
-    return np.asarray(published - without_noise(mechanism, counts) if own is None else own(published, counts))
+    method = getattr(mechanism, "noise_in", None)
+    return np.asarray(published - without_noise(mechanism, counts) if method is None else method(published, counts))
 
 
 def shows_single_counts(step: Any) -> bool:

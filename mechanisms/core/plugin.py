@@ -244,8 +244,8 @@ NUMBERS = (1.0, 0.5, 2.0, 10.0, 100.0)
 
 def examples_of(cls: type[CheckedT]) -> tuple[CheckedT, ...]:
     """Typical instances of a plug-in: those of its class method ``examples`` if it has one, else `typical` ones."""
-    own = getattr(cls, "examples", None)
-    return typical(cls) if own is None else tuple(own())
+    method = getattr(cls, "examples", None)
+    return typical(cls) if method is None else tuple(method())
 
 
 def typical(cls: type[CheckedT], **given: Any) -> tuple[CheckedT, ...]:
@@ -268,8 +268,8 @@ def typical(cls: type[CheckedT], **given: Any) -> tuple[CheckedT, ...]:
     hints = get_type_hints(cls)
     required = [f for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING]  # type: ignore[arg-type]
     declared = parameters_of(cls)
-    own = {field.name: _example(field.name, declared[field.name], hints[field.name]) for field in required}
-    made = [cls(**own | given)]
+    values = {field.name: _example(field.name, declared[field.name], hints[field.name]) for field in required}
+    made = [cls(**values | given)]
     for name, parameter in declared.items():
         for choice in parameter.choices or ():
             with contextlib.suppress(ParameterError):
@@ -438,11 +438,11 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
     ('mae', 'pearson', None)
     """
     known = list(names)
-    found = difflib.get_close_matches(word, known, n=max(1, len(known)))
+    matches = difflib.get_close_matches(word, known, n=max(1, len(known)))
     letters = sorted(word)
     # stable: equally similar names stay in the order of the library
-    found.sort(key=lambda name: (-difflib.SequenceMatcher(None, name, word).ratio(), sorted(name) != letters))
-    return found[0] if found else None
+    matches.sort(key=lambda name: (-difflib.SequenceMatcher(None, name, word).ratio(), sorted(name) != letters))
+    return matches[0] if matches else None
 
 
 @cache

@@ -66,10 +66,10 @@ class Counts:
 
     def distance(self, one: NDArray[Any], other: NDArray[Any], window: Window) -> tuple[Array, int]:
         """Distance times n, and n, the number of active cells: the sum moves by L1 when one unit comes or goes."""
-        apart = np.abs(one - other)
+        differences = np.abs(one - other)
         if window.active is not None:
-            apart = apart[..., window.active]
-        return np.asarray(apart.sum(-1), np.float64), max(apart.shape[-1], 1)
+            differences = differences[..., window.active]
+        return np.asarray(differences.sum(-1), np.float64), max(differences.shape[-1], 1)
 
 
 @dataclass(frozen=True)
@@ -447,8 +447,8 @@ class BudgetSchedule(Scheduled):
         elif (self.epsilon is None) != (self.delta is None):
             raise ParameterError("delta", self.delta, "given where epsilon is, and only there")
         if self.accounting == GAUSSIAN and (self.adaptive or self.on_points):
-            right = "rho where amounts follow earlier releases, and on traces"
-            raise ParameterError("accounting", self.accounting, right)
+            expected = "rho where amounts follow earlier releases, and on traces"
+            raise ParameterError("accounting", self.accounting, expected)
 
     @property
     def family(self) -> NoiseFamily:

@@ -114,8 +114,8 @@ class Bounds:
             If there is a bound on a budget period and the unit is smaller.
         """
         if self.max_per_period is not None and unit.kind != "period":
-            right = f"left out with units smaller than the budget period ({unit}); period_uniform has that unit"
-            raise ParameterError("max_per_period", self.max_per_period, right)
+            expected = f"left out with units smaller than the budget period ({unit}); period_uniform has that unit"
+            raise ParameterError("max_per_period", self.max_per_period, expected)
         of_window = min(self.max_cells, n_cells)
         if unit.kind == "window":
             return _of_ones(of_window)

@@ -226,8 +226,8 @@ def replicas_equal_separate_runs(subject: Subject) -> None:
         joint, _ = released(subject, matrices, replace(facts, n_replicas=3), windows)
         for number, counts in enumerate(matrices):
             alone, _ = released(Subject(subject.mechanism, OneReplica(subject.source, number)), counts, facts, windows)
-            own = contents(release.replica(number) for release in joint)
-            assert own == contents(alone), f"replica {number} releases something else than a run of its own"
+            replica = contents(release.replica(number) for release in joint)
+            assert replica == contents(alone), f"replica {number} releases something else than a run of its replica"
 
 
 def every_window_is_released_once(subject: Subject) -> None:
@@ -305,8 +305,8 @@ def cells_have_noise_of_their_own(subject: Subject) -> None:
     n_cells, n_keys, rows = 12, 64, []
     facts, counts = facts_for(6, n_cells, landmarks=(2, 4)), counts_for(6, n_cells)
     for number in range(n_keys):
-        own = replace(subject, source=replace(subject.source, configuration=b"key %d" % number))
-        steps = step_through(own.mechanism, counts, facts, facts.windows(), own.source)
+        rekeyed = replace(subject, source=replace(subject.source, configuration=b"key %d" % number))
+        steps = step_through(rekeyed.mechanism, counts, facts, facts.windows(), rekeyed.source)
         releases = next(made for made, _ in steps if made)
         if releases[0].noise == "none":
             return

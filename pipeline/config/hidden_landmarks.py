@@ -97,8 +97,8 @@ class LandmarkChoice(Checked):
                 "landmarks", int(mask.sum()), f"a mask of {self.n_windows} windows, {self.size} of them"
             )
         words = [self.n_windows, self.shown, *np.frombuffer(np.float64(self.epsilon).tobytes(), np.uint32).tolist()]
-        own = keyed_hash(key, *([word] for word in (*words, *np.flatnonzero(mask).tolist()))).tobytes()
-        drawn = keyed_hash(key, np.frombuffer(own, np.uint64), np.arange(self.n_windows + 1))
+        digest = keyed_hash(key, *([word] for word in (*words, *np.flatnonzero(mask).tolist()))).tobytes()
+        drawn = keyed_hash(key, np.frombuffer(digest, np.uint64), np.arange(self.n_windows + 1))
         n_covered = int(np.searchsorted(np.cumsum(self.coverage())[:-1], drawn[-1] / 2.0**64, side="right"))
         chosen = np.zeros(self.n_windows, bool)
         for inside, n in ((mask, n_covered), (~mask, self.shown - n_covered)):

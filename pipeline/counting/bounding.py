@@ -65,8 +65,8 @@ class Bounding(Checked):
         if self.pace is not None and (
             self.max_per_period is None or min(self.pace, default=-1) < 0 or not any(self.pace)
         ):
-            right = "left out without max_per_period, else numbers of at least 0 with a sum above 0"
-            raise ParameterError("pace", self.pace, right)
+            expected = "left out without max_per_period, else numbers of at least 0 with a sum above 0"
+            raise ParameterError("pace", self.pace, expected)
         if self.max_block_cells is not None and self.max_block_cells < (self.max_cells or 1):
             raise ParameterError("max_block_cells", self.max_block_cells, f"at least max_cells ({self.max_cells})")
 
@@ -139,10 +139,10 @@ class PeriodQuota:
     def digest(self, key: bytes) -> bytes:
         """Keyed digest of the quotas used."""
         order = np.lexsort(self._users.T)
-        found = hashlib.blake2b(np.asarray([self._period, self._closed], np.int64).tobytes(), digest_size=16, key=key)
-        found.update(self._users[order].tobytes())
-        found.update(self._used[order].tobytes())
-        return found.digest()
+        hashed = hashlib.blake2b(np.asarray([self._period, self._closed], np.int64).tobytes(), digest_size=16, key=key)
+        hashed.update(self._users[order].tobytes())
+        hashed.update(self._used[order].tobytes())
+        return hashed.digest()
 
     def admit(
         self, memberships: ContributionRows, period: Integers, most: int | Integers, keep: str, hash_key: bytes

@@ -481,11 +481,11 @@ class HeldContributions:
         """Take all contributions to a group, by shard."""
         pieces = self._pieces.pop(group, {})
         self._bytes -= sum(_size(piece) for shard in pieces.values() for piece in shard)
-        found = defaultdict(list, pieces)
+        taken = defaultdict(list, pieces)
         for path in self._folder.glob(f"{group}-*"):
-            found[int(path.name.partition("-")[2])] += _read(path)
+            taken[int(path.name.partition("-")[2])] += _read(path)
             path.unlink()
-        return dict(found)
+        return dict(taken)
 
     def drop(self) -> None:
         """Leave nothing on disk."""

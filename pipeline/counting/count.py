@@ -135,8 +135,8 @@ def contributions_of(
     of the blocks before, to which those of this one are added; None: they are hashed block by block. Returns row counts
     of the block, and ((group, shard), contributions) pairs.
     """
-    found = located(block, plan, closed)
-    row_counts, window, cell, used = found.counts, found.window, found.cell, found.used
+    placed = located(block, plan, closed)
+    row_counts, window, cell, used = placed.counts, placed.window, placed.cell, placed.used
     frame = block.frame
     if row_counts.used < len(window):
         frame, window, cell = frame.select("user", "time").filter(used), window[used], cell[used]
@@ -336,17 +336,17 @@ def count_group(
     none. Groups come in order where there is such a bound.
     """
     layout, first, n_windows = plan.batching.layout, group * plan.batching.group + 1, plan.batching.windows_of(group)
-    found = union(pieces, layout, plan.bounds.keep)
-    counts = bounded = layout.count(found.keys)[:n_windows]
+    contributions = union(pieces, layout, plan.bounds.keep)
+    counts = bounded = layout.count(contributions.keys)[:n_windows]
     if plan.bounds.over_blocks or plan.chain.reshapes or plan.bounds.over_periods:
-        bounded = released_counts(found.rows(layout, first), first, n_windows, plan, quota)
-    elif len(over := crowded(found.keys, layout, plan.bounds.max_cells)):
-        some = found.take(over)
+        bounded = released_counts(contributions.rows(layout, first), first, n_windows, plan, quota)
+    elif len(over := crowded(contributions.keys, layout, plan.bounds.max_cells)):
+        some = contributions.take(over)
         kept = bound(some.rows(layout, first), plan.bounds.max_cells, plan.bounds.keep, plan.keys.bounding)
         bounded = counts - layout.count(some.keys[~kept])[:n_windows]
-    seen = visits(found, layout) if plan.summarises_users else None
+    seen = visits(contributions, layout) if plan.summarises_users else None
     followed = no_target_cells()
     if plan.targets.n_targets:
-        watched = plan.targets.among(found, layout, first)
+        watched = plan.targets.among(contributions, layout, first)
         followed = target_cells(watched, plan.targets, plan.bounds.keep, plan.keys.bounding)
-    return GroupCounts(first, counts, bounded, len(found), followed), seen
+    return GroupCounts(first, counts, bounded, len(contributions), followed), seen

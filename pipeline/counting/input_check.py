@@ -179,10 +179,10 @@ def doubts(sample: list[EventBlock], plan: CoreSpec, source: Source) -> list[str
     ``sample``: the first blocks. ``source``: what they were read from.
     """
     frame = pl.concat([block.frame for block in sample]) if sample else pl.DataFrame()
-    found = [*_local_times(plan, source)]
+    remarks = [*_local_times(plan, source)]
     if len(frame) >= LEAST:
-        found += [*_users(frame), *_positions(frame, plan)]
-    return found
+        remarks += [*_users(frame), *_positions(frame, plan)]
+    return remarks
 
 
 def _of(n: int, frame: pl.DataFrame) -> str:

@@ -46,8 +46,8 @@ class RunKeys:
         if self.noise_key.simulation:
             return dict(self.__dict__)
         # What has been derived from the key stays behind as well.
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return own | {"noise_key": (self.noise_key.fingerprints, self.noise_key.nonce)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return values | {"noise_key": (self.noise_key.fingerprints, self.noise_key.nonce)}
 
     def noise(self) -> NoiseSource:
         """The keyed noise of the configuration."""

@@ -45,10 +45,10 @@ class PrivateFacts:
 
     def of(self, window: int, targets: slice) -> dict[str, Any]:
         """Facts of one window for some targets, as `Accountant.needs` names them."""
-        own = self.target_cells[self.target_cells[:, 0] == window]
-        own = own[(own[:, 1] >= targets.start) & (own[:, 1] < targets.stop)]
+        rows = self.target_cells[self.target_cells[:, 0] == window]
+        rows = rows[(rows[:, 1] >= targets.start) & (rows[:, 1] < targets.stop)]
         cells = np.full(targets.stop - targets.start, -1, np.int64)
-        cells[own[:, 1] - targets.start] = own[:, 2]
+        cells[rows[:, 1] - targets.start] = rows[:, 2]
         return {"counts": self.counts[window - self.first], "target_cells": cells}
 
 
@@ -129,15 +129,15 @@ def targets_of(
     spans: list[tuple[slice, ...]] = []
     n = 0
     for accountant, shards in zip(accountants, prepared):
-        own = []
+        targets = []
         for shard in shards if "target_cells" in accountant.needs else ():
             users = shard["targets"]
             table, index = as_counted(users, digest_key)
             identities.append(table)
             numbers.append(n + index)
-            own.append(slice(n, n + len(users)))
+            targets.append(slice(n, n + len(users)))
             n += len(users)
-        spans.append(tuple(own))
+        spans.append(tuple(targets))
     if not identities:
         none = np.zeros(0, np.int64)
         return Targets(np.zeros((0, 2), np.int64), none, none, tuple(spans))

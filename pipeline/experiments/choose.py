@@ -321,8 +321,8 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, chan
         raise ConfigError((f"{path}: traces are not counted; choose is for counts",))
     w = None if asked.protect == CALENDAR_DAY else n_windows(config, asked.protect)
     if w is None and not make_plan(replace(config, accountants=())).grid.fits_days:
-        right = "a duration, or windows must divide a calendar day (outside UTC also the hour that clocks change by)"
-        raise ParameterError("--protect", asked.protect, right)
+        expected = "a duration, or windows must divide a calendar day (outside UTC also the hour that clocks change by)"
+        raise ParameterError("--protect", asked.protect, expected)
     root, _ = parse_section(read_text(path), str(path), "a run")
     for override in overrides:
         apply_override(root, override)
@@ -381,8 +381,8 @@ def n_windows(config: RunConfig, protect: str) -> int:
     except (ParameterError, ValueError):
         duration = 0
     if duration <= 0 or duration % size:
-        right = f"window, {CALENDAR_DAY}, or a duration that is a multiple of {format_duration(size)}"
-        raise ParameterError("--protect", protect, right)
+        expected = f"window, {CALENDAR_DAY}, or a duration that is a multiple of {format_duration(size)}"
+        raise ParameterError("--protect", protect, expected)
     return duration // size
 
 
@@ -455,9 +455,9 @@ def choose(
             begun(
                 f"grid {grid}, attack on {GAME['targets']} people: {_about(attack_seconds(attack))}", len(attack.trials)
             )
-            found = run_experiment(attack, target / f"{grid_folder.name}-advantage", n_jobs, listener)
-            failed = len(found.manifest["failed"])
-            attacked = _attacked(attack, found.folder)
+            result = run_experiment(attack, target / f"{grid_folder.name}-advantage", n_jobs, listener)
+            failed = len(result.manifest["failed"])
+            attacked = _attacked(attack, result.folder)
             experiment = _without(every, path, {one["variant"] for one in attacked if one["refused"]})
         outcome = None
         if experiment is not None:

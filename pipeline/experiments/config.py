@@ -95,8 +95,8 @@ class Choose(Checked):
             and self.prefer not in self.limited
             and measure(self.prefer).higher_is_better is None
         ):
-            right = f"a measure with a limit ({', '.join(self.limited)}), or one of which it is known what is better"
-            raise ParameterError("prefer", self.prefer, right)
+            expected = f"a measure with a limit ({', '.join(self.limited)}), or one of which it is known what is better"
+            raise ParameterError("prefer", self.prefer, expected)
 
     @property
     def limited(self) -> tuple[str, ...]:
@@ -165,8 +165,8 @@ class ExperimentConfig(ExperimentHeader):
         attacks = [name for name in self.measures if name.startswith("attack/")]
         games = [name for name in attacks if plays_membership(name)]
         if len(games) < len(attacks) and self.group_size is not None:
-            right = f"left out with attack/{RECOVERY}: trajectories are recovered of everybody"
-            raise ParameterError("group_size", self.group_size, right)
+            expected = f"left out with attack/{RECOVERY}: trajectories are recovered of everybody"
+            raise ParameterError("group_size", self.group_size, expected)
         if self.attack is None:
             return
         if not games:
@@ -200,8 +200,8 @@ def wrong_names(root: Mapping, config: ExperimentConfig, columns: tuple[str, ...
         """Report an unknown name."""
         if name not in known:
             place, _ = locate(root, path)
-            right = f"it must be {what} of this experiment: {', '.join(known) or 'there is none'}"
-            problems.append(Problem(place, path, f"{name!r} is not allowed; {right}"))
+            expected = f"it must be {what} of this experiment: {', '.join(known) or 'there is none'}"
+            problems.append(Problem(place, path, f"{name!r} is not allowed; {expected}"))
 
     for i, name in enumerate(config.measures):
         try:

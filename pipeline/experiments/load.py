@@ -130,8 +130,8 @@ class ParameterGrid:
         for key, item in node.items.items():
             steps = key_path(key)
             if steps is None or steps[0] == "seed":
-                right = "'seed' cannot be varied here; it must be a key path of a run (seeds: is for seeds)"
-                wrong = right if steps else "not a key path such as mechanism[0].epsilon"
+                expected = "'seed' cannot be varied here; it must be a key path of a run (seeds: is for seeds)"
+                wrong = expected if steps else "not a key path such as mechanism[0].epsilon"
                 self.problems.append(Problem(node.keys[key], (*path, key), wrong))
             else:
                 changes.append(Change(key, steps, item, (*path, key)))
@@ -274,9 +274,9 @@ def _cannot_run(root: Mapping, config: RunConfig, measures: list[TrialMeasure]) 
             kept = ", ".join(names) or "there is none"
             text = f"no accountant {one.accountant} in every trial; it must be one of the run's: {kept}"
             problems.append(Problem(place, ("measures", i), text))
-        if one.daily and (right := without_days(config.source, config.windows)):
+        if one.daily and (expected := without_days(config.source, config.windows)):
             place, _ = locate(root, ("measures", i))
-            problems.append(Problem(place, ("measures", i), f"{one.name!r} is not allowed; it must be {right}"))
+            problems.append(Problem(place, ("measures", i), f"{one.name!r} is not allowed; it must be {expected}"))
         if one.name.startswith(f"attack/{RECOVERY}/"):
             try:
                 check_recoverable(config)

@@ -248,8 +248,8 @@ def measure(text: str) -> TrialMeasure:
     near = nearest(text, names)
     hint = f" (did you mean {near!r}?)" if near else ""
     other = "epsilon_in_24, event_recall_200, accountant/name, attack/name/figure or module:function"
-    right = f"one of {', '.join(names)}; or {other}{hint}"
-    raise ParameterError("measures", text, right)
+    expected = f"one of {', '.join(names)}; or {other}{hint}"
+    raise ParameterError("measures", text, expected)
 
 
 def _function(text: str) -> Callable[[Trial], Any]:
@@ -266,8 +266,8 @@ def _function(text: str) -> Callable[[Trial], Any]:
 def _account(text: str) -> TrialMeasure:
     accountant, name, *summary = text.split("/")
     if accountant not in ACCOUNTANTS.names():
-        right = f"accountant/name, the accountant out of {', '.join(ACCOUNTANTS.names())}"
-        raise ParameterError("measures", text, right)
+        expected = f"accountant/name, the accountant out of {', '.join(ACCOUNTANTS.names())}"
+        raise ParameterError("measures", text, expected)
     if not name or len(summary) > 1 or (summary and summary[0] not in SUMMARIES):
         raise ParameterError("measures", text, "accountant/name or accountant/name/max (or min, mean)")
     compute = partial(_figure, accountant, name, summary[0] if summary else None)

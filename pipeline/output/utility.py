@@ -227,8 +227,8 @@ def _trace_scores(folder: Path) -> list[_Score]:
     """Mean distance of released from true points in metres: over all points, landmarks, other points, and by user."""
     released = pl.read_parquet(folder / "public" / "traces.parquet")
     true = pl.read_parquet(folder / "operator" / "truth.parquet")
-    apart = distance(*(frame.select("latitude", "longitude").to_numpy() for frame in (released, true)))
-    errors = released.select(pl.col("pseudonym").cast(pl.String), "landmark", pl.Series("error", apart))
+    metres = distance(*(frame.select("latitude", "longitude").to_numpy() for frame in (released, true)))
+    errors = released.select(pl.col("pseudonym").cast(pl.String), "landmark", pl.Series("error", metres))
     scores = {"run": _mean(errors)}
     for scope, is_landmark in (("landmarks", True), ("regular", False)):
         part = errors.filter(pl.col("landmark") == is_landmark)

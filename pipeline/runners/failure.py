@@ -43,11 +43,11 @@ def raise_failure(folder: Path) -> None:
     """Raise a recorded permanent failure of a step."""
     if not _path(folder).exists():
         return
-    found = json.loads(_path(folder).read_bytes())
-    if found["error"] == "ConfigError":
-        raise ConfigError(tuple(found["words"]))
-    kind = getattr(plugin, found["error"]) if found["error"] in _PLAIN else PenstockError
-    raise kind(found["words"][0])
+    record = json.loads(_path(folder).read_bytes())
+    if record["error"] == "ConfigError":
+        raise ConfigError(tuple(record["words"]))
+    kind = getattr(plugin, record["error"]) if record["error"] in _PLAIN else PenstockError
+    raise kind(record["words"][0])
 
 
 def _path(folder: Path) -> Path:

@@ -105,14 +105,14 @@ class Csv(MappedColumns, TextSource):
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
         """Columns under their common names, times parsed."""
-        found = self.find_columns(batch.format.columns, batch.segments[0].file)
-        frame = join_date(rows.raw.select(pl.col(name).alias(part) for part, name in found.items()))
-        if "user" not in found:
+        columns = self.find_columns(batch.format.columns, batch.segments[0].file)
+        frame = join_date(rows.raw.select(pl.col(name).alias(part) for part, name in columns.items()))
+        if "user" not in columns:
             frame = frame.with_columns(numbered(rows, batch))
         if self._has_quoted_decimals:
-            degrees = pl.col(name for name in ("latitude", "longitude") if name in found)
+            degrees = pl.col(name for name in ("latitude", "longitude") if name in columns)
             frame = frame.with_columns(degrees.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False))
-        instants = [name for name in ("time", "arrival") if name in found]
+        instants = [name for name in ("time", "arrival") if name in columns]
         return frame.with_columns(self._time.milliseconds(frame[name]) for name in instants)
 
     def explain(self, raw: pl.DataFrame) -> list[str | None]:

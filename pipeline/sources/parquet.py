@@ -85,13 +85,13 @@ class Parquet(MappedColumns, FileSource):
         n_rows, order = min(self.block_rows, _BATCH_ROWS), RowOrder(self, span.after)
         for file in span.files:
             with _open(file) as parquet:
-                found = self.find_columns(parquet.schema_arrow.names, file)
+                columns = self.find_columns(parquet.schema_arrow.names, file)
                 ends = np.cumsum([parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)])
                 stop = span.stop if span.stop is not None else parquet.metadata.num_rows
                 groups = np.flatnonzero((ends > span.start) & (ends <= stop)).tolist()
                 row = span.start
-                for batch in _batches(parquet, file, n_rows, groups, sorted(set(found.values()))):
-                    yield from self._blocks(batch, found, file, row, order)
+                for batch in _batches(parquet, file, n_rows, groups, sorted(set(columns.values()))):
+                    yield from self._blocks(batch, columns, file, row, order)
                     row += batch.num_rows
 
     def digests(self) -> dict[str, str]:
@@ -125,12 +125,12 @@ class Parquet(MappedColumns, FileSource):
         return EventBlock(events, batch.num_rows, tuple(rejects)).pieces(self.block_rows)
 
     def _user_type(self, schema: pa.Schema, file: str) -> type[pl.DataType]:
-        found = self.find_columns(schema.names, file)
-        for part, name in found.items():
+        columns = self.find_columns(schema.names, file)
+        for part, name in columns.items():
             kind = schema.field(name).type
             if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType) or "binary" in str(kind):
                 raise DataError(f"{file}: column {name!r} for {part}: {kind} is neither a number nor text nor a time")
-        if (column := found.get("user")) is None:
+        if (column := columns.get("user")) is None:
             return pl.String
         # Without the notes that files carry on columns: Polars stops the process where they are no UTF-8.
         empty = pl.Series(pa.nulls(0, schema.field(column).type))

@@ -52,8 +52,8 @@ class Pubsub(MessageSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if right := flaw(self.subscription, "projects/PROJECT/subscriptions/SUBSCRIPTION"):
-            raise ParameterError("subscription", self.subscription, right)
+        if expected := flaw(self.subscription, "projects/PROJECT/subscriptions/SUBSCRIPTION"):
+            raise ParameterError("subscription", self.subscription, expected)
         if self.disorder:
             raise ParameterError("disorder", self.disorder, "left out: the service's watermark waits for what is late")
 

@@ -149,9 +149,9 @@ class Places(Space):
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
         """Cell index of every row, shape (n_rows,); −1 for an unknown place, unless there is ``elsewhere``."""
-        found = frame.select("place").join(self._positions, on="place", how="left", maintain_order="left")
+        placed = frame.select("place").join(self._positions, on="place", how="left", maintain_order="left")
         unknown = len(self._names) if self.elsewhere else -1
-        return found["position"].fill_null(unknown).to_numpy()
+        return placed["position"].fill_null(unknown).to_numpy()
 
     @cached_property
     def _positions(self) -> pl.DataFrame:

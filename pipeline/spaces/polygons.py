@@ -184,8 +184,8 @@ def _of_geojson(path: str, content: bytes, name: str | None) -> Iterator[tuple[A
     if isinstance(root, dict) and root.get("type") == "Feature":
         root = {"type": "FeatureCollection", "features": [root], "crs": root.get("crs")}
     if not isinstance(root, dict) or root.get("type") != "FeatureCollection":
-        found = root.get("type") if isinstance(root, dict) else type(root).__name__
-        raise DataError(f"{path}: not a GeoJSON FeatureCollection, but {found!r}; {CONVERT}")
+        kind = root.get("type") if isinstance(root, dict) else type(root).__name__
+        raise DataError(f"{path}: not a GeoJSON FeatureCollection, but {kind!r}; {CONVERT}")
     if (stated := root.get("crs")) is not None and not _is_wgs84(stated):
         raise DataError(f"{path}: crs is {json.dumps(stated)}; it must be longitude and latitude (WGS 84): {CONVERT}")
     features = root.get("features")
@@ -311,8 +311,8 @@ def _geometry_column(metadata: bytes) -> tuple[str, dict[str, Any]]:
     """Name and description of the geometry by a file's metadata; empty where that says none."""
     geo = json.loads(metadata)
     column = geo.get("primary_column") if isinstance(geo, dict) else None
-    found = geo.get("columns") if isinstance(column, str) else None
-    described = found.get(column) if isinstance(found, dict) else None
+    columns = geo.get("columns") if isinstance(column, str) else None
+    described = columns.get(column) if isinstance(columns, dict) else None
     return str(column), described if isinstance(described, dict) else {}
 
 
@@ -388,9 +388,9 @@ def _checked(rings: Rings) -> shapely.Polygon:
 
 
 def _check_degrees(line: NDArray[np.float64]) -> None:
-    right = (np.isfinite(line) & (np.abs(line) <= (180, 90))).all(axis=1)
-    if not right.all():
-        longitude, latitude = line[~right][0]
+    valid = (np.isfinite(line) & (np.abs(line) <= (180, 90))).all(axis=1)
+    if not valid.all():
+        longitude, latitude = line[~valid][0]
         raise _Wrong(
             f"[{longitude:g}, {latitude:g}] is no longitude and latitude in degrees (WGS 84): {CONVERT}; zones "
             "across the 180th meridian are cut there"

@@ -189,11 +189,11 @@ def _check_list(path: str, name: str, lines: list[str]) -> None:
     for separator in ";\t|,":
         fields = [line.split(separator) for line in rows]
         n_fields = len(fields[0]) if rows else 1
-        alike = [row for row in fields if len(row) == n_fields]
-        if n_fields == 1 or len(alike) < max(2, _ALIKE * len(rows)):
+        equal_rows = [row for row in fields if len(row) == n_fields]
+        if n_fields == 1 or len(equal_rows) < max(2, _ALIKE * len(rows)):
             continue
-        n_numbers = max(sum(_is_number(row[i]) for row in alike) for i in range(n_fields))
-        if separator != "," or n_numbers >= max(1, _ALIKE * (len(alike) - 1)):
+        n_numbers = max(sum(_is_number(row[i]) for row in equal_rows) for i in range(n_fields))
+        if separator != "," or n_numbers >= max(1, _ALIKE * (len(equal_rows) - 1)):
             raise DataError(
                 f"{path}:1: looks like a table of {n_fields} columns ({rows[0][:100]}), not one {name} a line: put "
                 f"commas between columns, and head the one with the names {name}"

@@ -285,12 +285,12 @@ class Calendar:
         around = replace(self, from_ms=begin - 2 * DAY, until_ms=end + 2 * DAY)
         starts = around.starts(1, around.n_windows or 0)
         dates = self._dates(starts)
-        own = self.starts(1, int(windows[-1]))[windows - 1]
-        inside = own >= self.from_ms
+        begins = self.starts(1, int(windows[-1]))[windows - 1]
+        inside = begins >= self.from_ms
         if self.until_ms is not None:
             inside &= self.starts(2, int(windows[-1]) + 1)[windows - 1] <= self.until_ms
-        held = np.isin(starts, own[inside])
-        found: NDArray[np.datetime64] = self._dates(own)
+        held = np.isin(starts, begins[inside])
+        found: NDArray[np.datetime64] = self._dates(begins)
         found[np.isin(found, dates[~held])] = np.datetime64("NaT")
         return found
 

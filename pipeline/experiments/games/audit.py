@@ -316,8 +316,8 @@ def _auditable(config: RunConfig) -> RunConfig:
     if config.bounding.max_per_period is not None and not any(
         isinstance(step, Mechanism) and step.unit == PERIOD for step in steps
     ):
-        right = "left out: people are planted in counts, whom this bound would not have left there"
-        raise ParameterError("bounding.max_per_period", config.bounding.max_per_period, right)
+        expected = "left out: people are planted in counts, whom this bound would not have left there"
+        raise ParameterError("bounding.max_per_period", config.bounding.max_per_period, expected)
     kept = tuple(step for number, step in enumerate(steps) if number == 0 or not isinstance(step, Postprocess))
     if not any(step.guarantee.exists for step in kept):
         raise ParameterError("mechanism", MECHANISMS.name_of(type(kept[0])), "one with a guarantee, to be held against")

@@ -49,11 +49,11 @@ def attack_and_figure(name: str) -> tuple[str, str]:
     _, attack, figure = (*name.split("/"), "", "")[:3]
     known = RECOVERY_FIGURES if attack == RECOVERY else FIGURES
     if attack not in (*ATTACKS, RECOVERY) or figure not in known or name.count("/") != 2:
-        right = (
+        expected = (
             f"attack/name/figure, the name out of {', '.join(ATTACKS)}, the figure out of {', '.join(FIGURES)}; or "
             f"attack/{RECOVERY}/figure, the figure out of {', '.join(RECOVERY_FIGURES)}"
         )
-        raise ParameterError("measures", name, right)
+        raise ParameterError("measures", name, expected)
     return attack, figure
 
 
@@ -65,12 +65,12 @@ def plays_membership(name: str) -> bool:
 def check_recoverable(config: RunConfig) -> None:
     """Refuse a run without trajectories of people from cell to cell and window to window."""
     if not config.source.has_people:
-        right = "one that tells people apart, to recover trajectories: here every trip is a new person"
-        raise ParameterError("source", type(config.source).__name__.lower(), right)
+        expected = "one that tells people apart, to recover trajectories: here every trip is a new person"
+        raise ParameterError("source", type(config.source).__name__.lower(), expected)
     coarse = [step for step in config.mechanism if isinstance(step, Generalization)]
     if coarse:
-        right = "without coarse cells and windows, to recover trajectories"
-        raise ParameterError("mechanism", MECHANISMS.name_of(type(coarse[0])), right)
+        expected = "without coarse cells and windows, to recover trajectories"
+        raise ParameterError("mechanism", MECHANISMS.name_of(type(coarse[0])), expected)
 
 
 def recovered(plan: Plan, released: NDArray[np.float64], windows: Sequence[int], seed: int) -> Recovery:
@@ -85,8 +85,8 @@ def recovered(plan: Plan, released: NDArray[np.float64], windows: Sequence[int],
     memberships = read_memberships(plan, plan.grid.n_windows)
     people, who = np.unique(memberships.user, axis=0, return_inverse=True)
     if len(people) > MAX_PEOPLE:
-        right = f"at most {MAX_PEOPLE:,} people, to recover trajectories: fewer windows, or a smaller source"
-        raise ParameterError("source", f"{len(people):,} people", right)
+        expected = f"at most {MAX_PEOPLE:,} people, to recover trajectories: fewer windows, or a smaller source"
+        raise ParameterError("source", f"{len(people):,} people", expected)
     presence = np.zeros((len(people), plan.grid.n_windows, plan.grid.n_cells), bool)
     presence[who.ravel(), memberships.window - 1, memberships.cell] = True
     positions, known = knowledge(plan, windows)
@@ -118,8 +118,8 @@ def recovery_figure(recovery: Recovery, figure: str, plan: Plan) -> float:
     if figure != "distance":
         return recovery.found.accuracy if figure == "accuracy" else float(getattr(recovery, figure))
     if positions_of(plan.space) is None:
-        right = "one whose cells have a place, for attack/recovery/distance"
-        raise ParameterError("space", type(plan.space).__name__.lower(), right)
+        expected = "one whose cells have a place, for attack/recovery/distance"
+        raise ParameterError("space", type(plan.space).__name__.lower(), expected)
     return recovery.found.distance
 
 

@@ -158,8 +158,10 @@ def check_applicable(plan: Plan) -> None:
     """Refuse a run whose release less everybody else has no known likelihood window by window."""
     source = plan.config.source
     if not source.has_people:
-        right = "one that tells people apart: here every trip is a new person, and no one has a trajectory to retrace"
-        raise ParameterError("source", type(source).__name__.lower(), right)
+        expected = (
+            "one that tells people apart: here every trip is a new person, and no one has a trajectory to retrace"
+        )
+        raise ParameterError("source", type(source).__name__.lower(), expected)
     if plan.bounds.max_cells != 1:
         raise ParameterError(
             "bounding.max_cells",
@@ -172,11 +174,11 @@ def check_applicable(plan: Plan) -> None:
     alone = len(steps) == 1 and not plan.chain.reshapes
     if alone and (adds_noise or deterministic_output(plan) is not None):
         return
-    right = (
+    expected = (
         "a single step that adds noise of a known scale in each window, or changes each count by itself: how likely a "
         "release of any other is, is not known; the accountant `reconstruction` bounds what it tells"
     )
-    raise ParameterError("mechanism", [MECHANISMS.name_of(type(step)) for step in steps], right)
+    raise ParameterError("mechanism", [MECHANISMS.name_of(type(step)) for step in steps], expected)
 
 
 @dataclass(frozen=True)
@@ -201,8 +203,8 @@ def prepare_reconstruction(config: RunConfig, game: ReconstructionGame) -> tuple
         try:
             Learned.read(settings.known.learned)
         except DataError as error:
-            right = f"a file that `penstock learn` wrote ({error})"
-            raise ParameterError("learned", settings.known.learned, right) from error
+            expected = f"a file that `penstock learn` wrote ({error})"
+            raise ParameterError("learned", settings.known.learned, expected) from error
     n_values = game.releases * settings.n_windows * plan.grid.n_cells
     if n_values > MAX_VALUES:
         most = max(1, game.releases * MAX_VALUES // n_values)

@@ -57,13 +57,13 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
     the steps of another version of penstock.
     """
     checkpoint.check_same(plan)
-    found = finished(plan)
-    if found is None:
+    manifest = finished(plan)
+    if manifest is None:
         _import_quietly()
         from penstock.pipeline.runners.flink.jobs import check_graph
 
         check_graph(plan)
-    return found
+    return manifest
 
 
 def check_options(plan: Plan, runner: str, beam_options: Sequence[str]) -> None:
@@ -72,10 +72,10 @@ def check_options(plan: Plan, runner: str, beam_options: Sequence[str]) -> None:
     from apache_beam.options.pipeline_options import PipelineOptions
 
     try:
-        with redirect_stderr(io.StringIO()) as said:
+        with redirect_stderr(io.StringIO()) as errors:
             PipelineOptions(list(beam_options), save_main_session=False).get_all_options()
     except SystemExit:
-        *_, last = said.getvalue().splitlines() or ["Beam refuses them"]
+        *_, last = errors.getvalue().splitlines() or ["Beam refuses them"]
         raise ConfigError((f"options of Beam: {last.partition('error: ')[2] or last}",)) from None
     if runner == FLINK and not (plan.resumed and finished(plan)):
         from penstock.pipeline.runners.flink.runner import check_ready

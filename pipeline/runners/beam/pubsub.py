@@ -110,8 +110,10 @@ class DecodeMessages(Step):
     def _blocks(self, found: EventBlock, name: str) -> Iterator[NamedBlock]:
         nothing = found.frame.drop("arrival").clear()
         for message_id in dict.fromkeys(reject.file for reject in found.rejects):
-            own = tuple(reject for reject in found.rejects if reject.file == message_id)
-            yield NamedBlock(f"rejected/{message_id}", ingested(EventBlock(nothing, len(own), own), self.plan))
+            rejected = tuple(reject for reject in found.rejects if reject.file == message_id)
+            yield NamedBlock(
+                f"rejected/{message_id}", ingested(EventBlock(nothing, len(rejected), rejected), self.plan)
+            )
         if found.frame.height:
             sound = EventBlock(found.frame.drop("arrival"), found.frame.height)
             piece = MicroBatch(

@@ -58,10 +58,10 @@ def options_of(plan: Plan, beam_options: Sequence[str]) -> list[str]:
     ['--streaming', '--enable_streaming_engine', '--job_name=footfall-2026', '--update', '--region=europe-west1']
     """
     letters = [letter if letter.isascii() and letter.isalnum() else "-" for letter in plan.config.name.lower()]
-    own = ["--streaming", "--enable_streaming_engine", f"--job_name={''.join(letters).strip('-')}"]
-    own += ["--update"] if plan.resumed else []
+    defaults = ["--streaming", "--enable_streaming_engine", f"--job_name={''.join(letters).strip('-')}"]
+    defaults += ["--update"] if plan.resumed else []
     given = {word.partition("=")[0] for word in beam_options}
-    return [*(option for option in own if option.partition("=")[0] not in given), *beam_options]
+    return [*(option for option in defaults if option.partition("=")[0] not in given), *beam_options]
 
 
 def _watch(plan: Plan, job: Any) -> bool:

@@ -125,12 +125,12 @@ def _reporting(plan: Plan) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told = redact(error) if plan.config.mode == "deployment" else error
+        reported = redact(error) if plan.config.mode == "deployment" else error
         if is_lasting(error):
-            note_failure(plan.folder, told)
-        if told is error:
+            note_failure(plan.folder, reported)
+        if reported is error:
             raise
-        raise told from None
+        raise reported from None
 
 
 def final_at(plan: Plan, group: int) -> int:

@@ -35,9 +35,9 @@ def folder_of(version: str) -> Path:
 
 def version(begun_with: str | None = None) -> str:
     """The best version that has been fetched, or that which a job has begun with; raises `ConfigError` for none."""
-    for found in filter(None, (begun_with, *versions())):
-        if any(folder_of(found).glob("beam-runners-flink-*.jar")):
-            return found
+    for candidate in filter(None, (begun_with, *versions())):
+        if any(folder_of(candidate).glob("beam-runners-flink-*.jar")):
+            return candidate
     raise ConfigError((f"--runner flink: {folder_of(versions()[-1])} holds no jars; fetch them with: {FETCH}",))
 
 
@@ -61,10 +61,10 @@ def keeps_one_state(version: str) -> bool:
 def java() -> str:
     """Path of the Java command; raises `ConfigError` if missing."""
     home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if not found or not Path(found).exists():
+    path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if not path or not Path(path).exists():
         raise ConfigError(("--runner flink: needs Java 17 (java on the PATH, or JAVA_HOME)",))
-    return found
+    return path
 
 
 def fetch() -> Path:
@@ -89,8 +89,8 @@ def fetch() -> Path:
         except DataError:
             if number == len(versions()):
                 raise
-    if (found := digest_of(folder)) != TESTED.get(wanted, found):
-        raise DataError(f"{folder}: these jars are not the ones that were tested (digest {found})")
+    if (digest := digest_of(folder)) != TESTED.get(wanted, digest):
+        raise DataError(f"{folder}: these jars are not the ones that were tested (digest {digest})")
     return folder
 
 

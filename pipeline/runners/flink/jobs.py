@@ -101,8 +101,8 @@ def job_server(
     with log.open("ab") as output, ExitStack() as begun:
         for others in reversed(range(_PORTS)):
             before, port = log.stat().st_size, free_port()
-            own = [*command, "--job-port", str(port)]
-            process = begun.enter_context(_ending_with_this_process(own, environment, output))
+            arguments = [*command, "--job-port", str(port)]
+            process = begun.enter_context(_ending_with_this_process(arguments, environment, output))
             if _answers(process, f"localhost:{port}"):
                 break
             words = log.read_bytes()[before:].decode(errors="replace")
@@ -168,8 +168,8 @@ def checkpoints_folder(plan: Plan) -> Path:
 def latest_checkpoint(plan: Plan) -> Path | None:
     """The latest whole checkpoint or savepoint in the folder of the run, whichever attempt it is from."""
     folder = checkpoints_folder(plan)
-    found = [*folder.glob("*/chk-*/_metadata"), *folder.glob("savepoint-*/_metadata")]
-    latest = max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+    candidates = [*folder.glob("*/chk-*/_metadata"), *folder.glob("savepoint-*/_metadata")]
+    latest = max(candidates, key=lambda path: path.stat().st_mtime_ns, default=None)
     return None if latest is None else latest.parent
 
 
@@ -181,10 +181,10 @@ def mark_graph(plan: Plan) -> None:
 def check_graph(plan: Plan) -> None:
     """Raise `StateVersionError` if a job of the run had another `GRAPH`, whose checkpoints this code cannot use."""
     mark = _graph_mark(plan)
-    found = json.loads(mark.read_text(encoding="utf-8")) if mark.exists() else 1
-    if found != GRAPH and any(mark.parent.glob("[!.]*")):  # a file that was being written has a name with a dot
+    marked = json.loads(mark.read_text(encoding="utf-8")) if mark.exists() else 1
+    if marked != GRAPH and any(mark.parent.glob("[!.]*")):  # a file that was being written has a name with a dot
         raise StateVersionError(
-            f"--resume: the job of {plan.folder} has the steps of another version of penstock (graph {found}; "
+            f"--resume: the job of {plan.folder} has the steps of another version of penstock (graph {marked}; "
             f"this version has {GRAPH}); finish it with the version that began it, or start again in another folder"
         )
 
@@ -318,11 +318,11 @@ class FlinkMeasures:
         if self._service is None or time.monotonic() < self._next:
             return
         with suppress(OSError, LookupError, TypeError, ValueError):
-            found: dict[str, float] = {}
+            totals: dict[str, float] = {}
             for name, total, most in self._reported(self._service):
-                before = found.get(name, 0.0)
-                found[name] = before + total if _MEASURES[name][0].kind == "counter" else max(before, most)
-            for name, amount in found.items():
+                before = totals.get(name, 0.0)
+                totals[name] = before + total if _MEASURES[name][0].kind == "counter" else max(before, most)
+            for name, amount in totals.items():
                 measure, value = _MEASURES[name]
                 metrics.take_over(measure, amount / measure.per_unit, value)
         self._next = time.monotonic() + _INTERVAL
@@ -330,8 +330,8 @@ class FlinkMeasures:
     def _reported(self, service: str) -> Iterator[tuple[str, float, float]]:
         """Name of each measure in Beam, with its sum and its largest value over parallel steps."""
         for job in own_jobs(self._plan):
-            said = ask(f"{service}/jobs/{job}", seconds=_METRICS_ANSWER)
-            for vertex in said.get("vertices", ()) if said.get("state") == "RUNNING" else ():
+            answer = ask(f"{service}/jobs/{job}", seconds=_METRICS_ANSWER)
+            for vertex in answer.get("vertices", ()) if answer.get("state") == "RUNNING" else ():
                 address = f"{service}/jobs/{job}/vertices/{vertex['id']}/subtasks/metrics"
                 names = [
                     metric["id"] for metric in ask(address, seconds=_METRICS_ANSWER) if _name(metric["id"]) in _MEASURES

@@ -191,12 +191,12 @@ def _version_of(jar: str) -> str | None:
     >>> _version_of("/opt/beam-runners-flink-1.19-job-server-2.77.0.jar"), _version_of("server.jar")
     ('2.77.0', None)
     """
-    if found := re.search(r"-(\d+\.\d+\.\d+)\.jar$", jar):
-        return found[1]
+    if match := re.search(r"-(\d+\.\d+\.\d+)\.jar$", jar):
+        return match[1]
     with contextlib.suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(jar) as content:
         properties = content.read("org/apache/beam/sdk/sdk.properties").decode()
-        if found := re.search(r"^version=(\d+\.\d+\.\d+)", properties, re.MULTILINE):
-            return found[1]
+        if match := re.search(r"^version=(\d+\.\d+\.\d+)", properties, re.MULTILINE):
+            return match[1]
     return None
 
 
@@ -225,35 +225,35 @@ def _has_too_many_states(log: Path) -> bool:
 def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[str]:
     """Complete the options of the job by defaults."""
     given = _given(beam_options)
-    own = {"job_endpoint": endpoint, "job_name": plan.config.name, **DEFAULTS}
+    defaults = {"job_endpoint": endpoint, "job_name": plan.config.name, **DEFAULTS}
     if plan.streaming:
-        own |= STREAMING | {"state_backend_storage_path": checkpoints_folder(plan).as_uri()}
-    if given.get("environment_type", own["environment_type"]) == "EXTERNAL" and "environment_config" not in given:
-        own["environment_config"] = "localhost:50000"
+        defaults |= STREAMING | {"state_backend_storage_path": checkpoints_folder(plan).as_uri()}
+    if given.get("environment_type", defaults["environment_type"]) == "EXTERNAL" and "environment_config" not in given:
+        defaults["environment_config"] = "localhost:50000"
     checkpoint = latest_checkpoint(plan) if plan.resumed and plan.streaming else None
     if checkpoint is not None:
-        own["savepoint_path"] = checkpoint.as_uri()
+        defaults["savepoint_path"] = checkpoint.as_uri()
         logs.event("going on from a checkpoint of Flink", checkpoint=checkpoint.name)
     elif plan.streaming:
         if plan.resumed and "savepoint_path" not in given:
             logs.event("no checkpoint of Flink in the folder of the run: reading the input from its beginning")
         # Flink's own 128 cost each state of a reader eight times the memory; a resumed job keeps what it has.
-        own["max_parallelism"] = str(max(MAX_PARALLELISM, int(given.get("parallelism", own["parallelism"]))))
-    flags = [f"--{name}={value}" if value else f"--{name}" for name, value in own.items() if name not in given]
+        defaults["max_parallelism"] = str(max(MAX_PARALLELISM, int(given.get("parallelism", defaults["parallelism"]))))
+    flags = [f"--{name}={value}" if value else f"--{name}" for name, value in defaults.items() if name not in given]
     return [*flags, *beam_options]
 
 
 def _given(beam_options: Sequence[str]) -> dict[str, str]:
     """Options by name; flags have an empty value."""
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     name = ""
     for word in beam_options:
         if word.startswith("--"):
             name, _, value = word.removeprefix("--").partition("=")
-            found[name] = value
+            options[name] = value
         elif name:
-            found[name] = word
-    return found
+            options[name] = word
+    return options
 
 
 def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str], renewal: Renewal | None = None) -> Outcome:

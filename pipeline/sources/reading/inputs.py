@@ -49,8 +49,8 @@ def list_files(path: str, patterns: tuple[str, ...]) -> list[str]:
         wanted = [file for file in below if matches(file, patterns)]
         wanted = wanted or [file for file in below if any(fnmatch(os.path.basename(file), a) for a in ARCHIVES)]
         if not wanted:
-            found = ", ".join(os.path.basename(file) for file in below[:5]) or "nothing"
-            raise DataError(f"{path}: no file named like {' or '.join(patterns)} in this directory (found: {found})")
+            names = ", ".join(os.path.basename(file) for file in below[:5]) or "nothing"
+            raise DataError(f"{path}: no file named like {' or '.join(patterns)} in this directory (found: {names})")
         return wanted
     found_files = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
     if not found_files:

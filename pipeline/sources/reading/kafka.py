@@ -115,7 +115,7 @@ class Consumer:
         until = time.monotonic() + ANSWER
         while True:
             try:
-                found = self._client.list_topics(self.topic, timeout=2.0).topics[self.topic]
+                topic = self._client.list_topics(self.topic, timeout=2.0).topics[self.topic]
                 break
             except self._kafka.KafkaException as error:
                 if self._refused or time.monotonic() > until:
@@ -123,9 +123,9 @@ class Consumer:
                     raise DataError(f"topic {self.topic}: no broker answers ({reason})") from None
                 if not self._assigned:
                     self._client.poll(0)  # for its reports of errors; later a message might come instead
-        if found.error is not None:
-            raise DataError(f"topic {self.topic}: {found.error.str()}")
-        return sorted(found.partitions)
+        if topic.error is not None:
+            raise DataError(f"topic {self.topic}: {topic.error.str()}")
+        return sorted(topic.partitions)
 
     def bounds(self, partition: int) -> tuple[int, int]:
         """First offset of a partition that is there, and the next one to be written."""
@@ -139,12 +139,12 @@ class Consumer:
     def listed(self) -> list[int] | None:
         """Partitions of the topic as a broker says now; None without an answer, or with one that lacks some."""
         try:
-            found = self._client.list_topics(self.topic, timeout=_ANSWER).topics[self.topic]
+            topic = self._client.list_topics(self.topic, timeout=_ANSWER).topics[self.topic]
         except (self._kafka.KafkaException, KeyError):
             return None
-        partitions = sorted(found.partitions)
-        is_whole = partitions == list(range(len(partitions))) and self._assigned.keys() <= found.partitions.keys()
-        return partitions if is_whole and found.error is None else None
+        partitions = sorted(topic.partitions)
+        is_whole = partitions == list(range(len(partitions))) and self._assigned.keys() <= topic.partitions.keys()
+        return partitions if is_whole and topic.error is None else None
 
     def assign(self, offsets: Mapping[int, int]) -> None:
         """Read further partitions, each from an offset on."""
@@ -184,11 +184,11 @@ class Consumer:
 
     def take(self, ranges: Mapping[int, tuple[int, int]]) -> Messages:
         """Exactly the messages of some ranges of offsets, which have been read before."""
-        found: Messages = {}
+        taken: Messages = {}
         for partition, (first, end) in sorted(ranges.items()):
             if first == end:
                 continue
-            own = found[partition] = []
+            own = taken[partition] = []
             waiting = self._waiting[partition]
             until = time.monotonic() + ANSWER
             while True:
@@ -203,7 +203,7 @@ class Consumer:
                 if ended:
                     break
                 self._fill()
-        return found
+        return taken
 
     def at_end(self, partition: int) -> bool:
         """Return whether nothing is left of a partition to be read at the moment."""
@@ -589,9 +589,9 @@ class _TopicReader:
             is_due = not self.passes(self._known(time_there)) and self.passes(min(clock, time_there or MIN_EVENT_TIME))
         if time.monotonic() - self._asked < (_AGAIN if is_due else _REFRESH):
             return {}
-        found, offsets = self.consumer.listed(), None
-        if found is not None:
-            new = [p for p in found if self.assignment.owns(p) and p not in self.progress.offsets]
+        partitions, offsets = self.consumer.listed(), None
+        if partitions is not None:
+            new = [p for p in partitions if self.assignment.owns(p) and p not in self.progress.offsets]
             with suppress(DataError):  # one whose broker does not answer yet
                 offsets = self._find(new, from_start=True)
         self._asked = time.monotonic()

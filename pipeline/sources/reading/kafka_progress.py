@@ -164,14 +164,14 @@ class Progress:
         what was certain before all of these rows, so that it does not matter which partitions happened to be read
         together.
         """
-        found = []
+        entries = []
         for partition, (offset, times) in rows.items():
             moves = np.where(
                 times >= self.first, times if self.limit is None else np.minimum(times, self.limit), MIN_EVENT_TIME
             )
             latest = np.maximum.accumulate(np.concatenate([[self.times[partition]], moves]))
             passed = np.maximum(latest[:-1], self.watermark) - self.disorder
-            found.append(np.maximum(times, passed) if self.by_broker else passed)
+            entries.append(np.maximum(times, passed) if self.by_broker else passed)
             self.offsets[partition], self.times[partition] = offset, int(latest[-1])
         if self.by_broker:
             self.times |= {partition: self.at_end(partition, clock) for partition in idle}
@@ -180,7 +180,7 @@ class Progress:
         active = [time for partition, time in self.times.items() if partition not in self.idle]
         there = min(active, default=max(self.latest, clock or MIN_EVENT_TIME))
         self.watermark = max(self.watermark, there if listed is None else min(there, listed))
-        return found
+        return entries
 
     def at_end(self, partition: int, clock: int | None) -> int:
         """Time of a partition that has been read to its end when the clock was there."""

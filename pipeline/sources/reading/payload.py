@@ -172,14 +172,14 @@ def avro_times(schema: str, name: str, stated: TimeFormat) -> TimeFormat:
     named = [member if isinstance(member, dict) else {"type": member} for member in members]
     types = {one["logicalType"] for one in named if "logicalType" in one}
     if others := sorted(types - _LOGICAL.keys() - {"uuid", "decimal"}):
-        right = f"of a field that holds instants ({', '.join(_LOGICAL)}, text or plain numbers), not {others[0]}"
-        raise ParameterError("columns.time", name, right)
+        expected = f"of a field that holds instants ({', '.join(_LOGICAL)}, text or plain numbers), not {others[0]}"
+        raise ParameterError("columns.time", name, expected)
     logical = {_LOGICAL[one] for one in types & _LOGICAL.keys()}
     if len(logical) == 1 and stated.format in ("iso", *logical):
         return replace(stated, format=logical.pop())
     kinds = {one.get("type") for one in named}
     if logical or (kinds and kinds <= (_NUMBERS if not stated.is_number else {"string", "enum", "bytes"})):
-        right = (
+        expected = (
             f"{' or '.join(sorted(logical))}, as the schema says"
             if logical
             else (
@@ -188,7 +188,7 @@ def avro_times(schema: str, name: str, stated: TimeFormat) -> TimeFormat:
                 else "unix_s, unix_ms, unix_us or unix_ns: the schema's times are numbers"
             )
         )
-        raise ParameterError("time_format", stated.format, right)
+        raise ParameterError("time_format", stated.format, expected)
     return stated
 
 

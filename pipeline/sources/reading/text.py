@@ -322,20 +322,20 @@ def find_columns(mapping: Mapping[str, str], names: Sequence[str], file: str) ->
     there = f"(columns: {', '.join(names) or 'none'})"
     taken = {*mapping, *(set(names) - {"arrival", "date"})}
     named = {part: mapping.get(part, part) for part in (*EVENT_COLUMNS, "date") if part in taken}
-    found = {part: name for part, name in named.items() if name}
-    for part, name in found.items():
+    columns = {part: name for part, name in named.items() if name}
+    for part, name in columns.items():
         if name not in names:
             raise DataError(f"{file}: there is no column {name!r} for {part} {there}")
         if list(names).count(name) > 1:
             raise DataError(f"{file}: column {name!r} for {part} is there more than once {there}")
-    missing = [part for part in ("user", "time") if part not in found and (part, mapping.get(part)) != ("user", "")]
-    if ("latitude" in found) != ("longitude" in found):
-        missing.append("longitude" if "latitude" in found else "latitude")
-    elif "latitude" not in found and "place" not in found:
+    missing = [part for part in ("user", "time") if part not in columns and (part, mapping.get(part)) != ("user", "")]
+    if ("latitude" in columns) != ("longitude" in columns):
+        missing.append("longitude" if "latitude" in columns else "latitude")
+    elif "latitude" not in columns and "place" not in columns:
         missing.append("latitude and longitude, or place")
     if missing:
         raise DataError(f"{file}: no column is named as {', nor '.join(missing)}; map them in columns: {there}")
-    return found
+    return columns
 
 
 # Parsing: all columns at once; every row that cannot be parsed becomes a reject.
