@@ -13,6 +13,7 @@ from penstock.mechanisms.core.contract import DAY, DAY_TYPES, Facts, Postprocess
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.portable import millionths
+from penstock.mechanisms.core.profile import Profile, UsualCounts
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.usual_days import Noisy
 
@@ -32,6 +33,8 @@ FIRST_WEIGHT = 0.2
 CAUTION, JUMP = 1.0, 2.0
 #: Standard deviation of the common error before any is seen, as a share of the counts.
 COMMON_ERROR = 0.2
+#: Standard deviation of a profile's error before any is seen, as a share of the counts, beside that of counts.
+PROFILE_ERROR = 0.3
 #: Variance over mean up to which the errors of a prediction are skewed, as those of small counts are.
 SKEWED = 2.0
 #: The least that a prediction counts as in the variance of its errors: a share of the mean one, or of one person.
@@ -52,6 +55,8 @@ class Filter(Postprocess):
     ----------
     slots
         Times of day that have means of their own: 24 for hours. Where a day has fewer windows, each is one.
+    profile
+        Usual counts that are known before (`core.profile`): what a cell is predicted by until releases say more.
 
     **Privacy.** No guarantee of its own: it reads earlier releases and public facts only, so that the step before it
     keeps its unit, neighbours and budget, and nothing more is charged (post-processing; Dwork, McSherry, Nissim, Smith
@@ -96,6 +101,7 @@ class Filter(Postprocess):
     """
 
     slots: int = parameter(24, doc="times of day that have a mean of their own", at_least=1, at_most=96)
+    profile: Profile | None = parameter(None, doc="counts that are usual, known before")
     reads_noise: ClassVar[bool] = True
     raises_alarms: ClassVar[bool] = True
     version: ClassVar[int] = 4
@@ -104,9 +110,12 @@ class Filter(Postprocess):
         """Return the state before the first window."""
         n_slots, n_features = min(self.slots, facts.windows_per_day), len(PRIOR_WEIGHTS)
         shape, n_cells = facts.shape, facts.n_cells
+        profile = None
+        if self.profile is not None:
+            profile = UsualCounts.read(self.profile.file).rows(n_slots, facts.cells, n_cells)
         return {
             "windows_per_day": facts.constant(facts.windows_per_day, np.int64),
-            **usual_days.start(facts, n_slots),
+            **usual_days.start(facts, n_slots, profile),
             # The last filtered values, and the totals of the last ones, newest first; NaN: none yet.
             "last": np.zeros((*shape, n_cells)),
             "totals": np.full((*shape, LEVEL_WINDOWS), np.nan),
@@ -144,7 +153,7 @@ class Filter(Postprocess):
         n_slots = state["means"].shape[-2] // len(DAY_TYPES)
         per_day = int(np.max(state["windows_per_day"]))
         first, slot = release.day_type * n_slots, release.time_of_day * n_slots // DAY
-        begun = np.asarray(state["sizes"][..., 0, 0] > 0)
+        begun = np.asarray(state["sizes"][..., 0, 0] > 0) | ("profile" in state)
 
         features = _features(first, slot, state)
         predicted = _predicted(features, noisy, begun, state)
@@ -289,7 +298,7 @@ def _median(mean: Array, variance: Array) -> Array:
     )
 
 
-def _spread(predicted: Array, sizes: Array, begun: NDArray[np.bool_], state: State) -> Array:
+def _spread(predicted: Array, sizes: Array, state: State) -> Array:
     """Variance of each prediction: κ₁·m + κ₂·m², neither below 0, and what is not known of it."""
     products, moments = state["sizes"], state["errors"]
     one, both, two = products[..., 0, 0] + LEAST, products[..., 0, 1], products[..., 1, 1] + PRIOR_SQUARES
@@ -305,8 +314,11 @@ def _spread(predicted: Array, sizes: Array, begun: NDArray[np.bool_], state: Sta
     learned = np.maximum(first, LEAST)[..., None] * of_mean + np.maximum(second, 0.0)[..., None] * of_square
     unknown = two[..., None] * of_mean**2 + one[..., None] * of_square**2 - 2 * both[..., None] * of_mean * of_square
     learned = learned + CAUTION * np.sqrt(np.maximum(unknown, 0.0) / determinant[..., None])
-    # Before the first release the cells may be as far from their mean as from 0.
-    return np.asarray(np.where(begun[..., None], learned, np.maximum(predicted.max(-1), 1.0)[..., None] * of_mean))
+    # Before the first release the cells may be as far from their mean as from 0, or from the profile by a share of it.
+    first = np.maximum(predicted.max(-1), 1.0)[..., None] * of_mean
+    if "profile" in state:
+        first = of_mean + PROFILE_ERROR**2 * of_square
+    return np.asarray(np.where(products[..., 0, :1] > 0, learned, first))
 
 
 def _beyond(slot: int, size: Array, seen: NDArray[np.bool_], state: State) -> Array:
@@ -329,7 +341,7 @@ def _in_common(
     predicted: Array, sizes: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
 ) -> tuple[Array, Array, Array, State]:
     """Prediction with the error that cells share, its variance, the variance that its doubt adds, the next state."""
-    spread = _spread(predicted, sizes, begun, state)
+    spread = _spread(predicted, sizes, state)
     shift, doubt, _ = _common_error(predicted, spread, noisy, begun, state)
     spread = _widened(spread, predicted * (1.0 + shift), doubt, noisy)
     shift, doubt, common = _common_error(predicted, spread, noisy, begun, state)

@@ -118,6 +118,8 @@ class Facts:
         Windows that begin in a day, at least 1.
     n_replicas
         Independent copies stepped at once; None: one run, without a leading axis.
+    cells
+        Names of the cells; None: they have none.
 
     Examples
     --------
@@ -138,9 +140,12 @@ class Facts:
     max_landmarks: int | None = None
     windows_per_day: int = 24
     n_replicas: int | None = None
+    cells: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        least = {field.name: 1 for field in fields(self) if field.name != "landmarks"} | {"max_landmarks": 0}
+        least = {field.name: 1 for field in fields(self) if field.name not in ("landmarks", "cells")} | {
+            "max_landmarks": 0
+        }
         for name, smallest in least.items():
             value = getattr(self, name)
             if value is not None and not (hasattr(value, "__index__") and value >= smallest):

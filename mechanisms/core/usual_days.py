@@ -29,22 +29,27 @@ class Noisy(NamedTuple):
     seen: NDArray[np.bool_]
 
 
-def start(facts: Facts, n_slots: int) -> State:
-    """Return the state before the first window."""
+def start(facts: Facts, n_slots: int, profile: Array | None = None) -> State:
+    """Return the state before the first window: nothing seen, and perhaps a profile of all rows, (n_rows, n_cells)."""
     shape, n_cells, n_rows = facts.shape, facts.n_cells, len(DAY_TYPES) * n_slots
     n_patterns = 1 + min(PATTERNS, n_rows)
-    return {
+    state = {
         # Means of the noisy counts by type of day and time of day, weighted by their precisions; the variances of
         # their noise, 0 where nothing was seen.
         "means": np.zeros((*shape, n_rows, n_cells)),
         "variances": np.zeros((*shape, n_rows, n_cells)),
-        # A row is usually its sizes × the patterns, of which the first are the cells' means.
+        # A row is usually its sizes × the patterns, of which the first are the cells' means, or those of the profile.
         "sizes_of_patterns": np.zeros((*shape, n_rows, n_patterns)),
         "patterns": np.zeros((*shape, n_patterns, n_cells)),
         # Windows of which something was seen, and how many they were when the patterns were worked out.
         "n_windows": facts.constant(0, np.int64),
         "n_in_patterns": facts.constant(0, np.int64),
     }
+    if profile is not None:
+        state["profile"] = np.broadcast_to(profile, (*shape, n_rows, n_cells)).copy()
+        state["patterns"][..., 0, :] = profile.mean(0)
+        state["sizes_of_patterns"][..., 0] = 1.0
+    return state
 
 
 def usual(rows: Sequence[int], state: State) -> Array:
@@ -57,8 +62,11 @@ def usual(rows: Sequence[int], state: State) -> Array:
     state
         From `start` or `learned`.
     """
-    sizes = state["sizes_of_patterns"][..., rows, :]
-    return np.asarray(np.maximum(np.einsum("...kr,...rc->...kc", sizes, state["patterns"]), 0.0))
+    sizes, patterns = state["sizes_of_patterns"][..., rows, :], state["patterns"]
+    if "profile" not in state:
+        return np.asarray(np.maximum(np.einsum("...kr,...rc->...kc", sizes, patterns), 0.0))
+    rest = np.einsum("...kr,...rc->...kc", sizes[..., 1:], patterns[..., 1:, :])
+    return np.asarray(np.maximum(sizes[..., :1] * state["profile"][..., rows, :] + rest, 0.0))
 
 
 def learned(row: int, noisy: Noisy, predicted: Array, noise: Array, per_day: int, state: State) -> State:
@@ -89,7 +97,7 @@ def learned(row: int, noisy: Noisy, predicted: Array, noise: Array, per_day: int
     more = after["n_windows"] - done
     is_due = (more > 0) & (new.all(-1) | (more >= np.minimum(GROWTH * done, SHARE_OF_DAY * per_day)))
     if is_due.any():
-        fresh = _in_patterns(means, variances, np.maximum(noise, LEAST)[..., None])
+        fresh = _in_patterns(means, variances, np.maximum(noise, LEAST)[..., None], state.get("profile"))
         fresh |= {"n_in_patterns": after["n_windows"]}
         for name, array in fresh.items():
             after[name] = np.where(is_due.reshape(is_due.shape + (1,) * (array.ndim - is_due.ndim)), array, state[name])
@@ -99,18 +107,19 @@ def learned(row: int, noisy: Noisy, predicted: Array, noise: Array, per_day: int
 # All sums over cells are NumPy's own, without BLAS, whose last bit may depend on the number of threads.
 
 
-def _in_patterns(means: Array, variances: Array, noise: Array) -> State:
+def _in_patterns(means: Array, variances: Array, noise: Array, profile: Array | None) -> State:
     """Patterns of the rows of means, and their sizes."""
     n_rows, n_cells = means.shape[-2:]
     precision = _inverse(variances)
     mean = _mean(means, precision)
-    total = np.maximum(mean.sum(-1), LEAST)[..., None]
+    first = mean[..., None, :] if profile is None else profile
+    total = np.maximum(first.sum(-1), LEAST)
     # The matrix of means is row's total by cell's share, and a rest. Of the rest, in units of the noise of each entry,
     # a singular value s stands out of noise above √m + √n, and without noise is sqrt((s² − m − n)² − 4·m·n)/s of an
     # m × n matrix (Gavish and Donoho 2017, Frobenius loss); `gram` holds the products of the rows.
     rows, is_seen = means.sum(-1), np.asarray((precision > 0).any(-1))
     scale = 1.0 / np.sqrt(mean + noise)
-    rest = (means - rows[..., None] * (mean / total)[..., None, :]) * is_seen[..., None] * scale[..., None, :]
+    rest = (means - (rows / total)[..., None] * first) * is_seen[..., None] * scale[..., None, :]
     n_seen = np.maximum((precision > 0).sum(-1), 1)
     n_windows = noise * precision.sum(-1) / n_seen
     weighted = np.sqrt(n_windows)[..., None] * rest

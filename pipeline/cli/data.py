@@ -198,6 +198,59 @@ def learn_to_file(
     return {"file": str(path), **facts, **named, **looked}
 
 
+def learn_profile(config: RunConfig, path: str | Path) -> dict[str, Any]:
+    """Learn which counts are usual from what a run releases, and write them for ``profile`` of a filter.
+
+    The run is made first, or gone on with, in its own folder and on its own ledger, unless it has finished there. It is
+    charged as any other; the profile is a function of its releases, and costs nothing more.
+
+    Returns the file, and facts by name. Raises `ParameterError` where a run's releases are not noisy counts alone.
+    """
+    import numpy as np
+
+    from penstock.mechanisms.core import usual_days
+    from penstock.mechanisms.core.chain import Chain
+    from penstock.mechanisms.core.contract import DAY, DAY_TYPES
+    from penstock.mechanisms.core.plugin import ParameterError
+    from penstock.mechanisms.core.profile import UsualCounts
+    from penstock.mechanisms.filter import Filter, noise_variance
+    from penstock.pipeline.config.canonical import digest
+    from penstock.pipeline.config.plan import ledger_path, make_plan
+    from penstock.pipeline.run import run
+    from penstock.pipeline.windows.calendar import format_time
+
+    plan = make_plan(config)
+    if plan.on_points or plan.chain.after:
+        right = "a mechanism on counts, with nothing after it: a profile is the mean of its noisy counts"
+        raise ParameterError("mechanism", [type(step).__name__.lower() for step in config.mechanism], right)
+    Chain.of([*config.mechanism, Filter()])  # refuses noise that is not that of single counts
+    result = run(config, runner="local", resume=(plan.folder / "public" / "manifest.json").exists())
+    rows = result.releases.sort("window")
+    facts = plan.facts()
+    n_slots, place = min(24, facts.windows_per_day), {name: number for number, name in enumerate(plan.space.cells)}
+    state = usual_days.start(facts, n_slots)
+    for number, own in ((int(key[0]), group) for key, group in rows.group_by("window", maintain_order=True)):
+        window, at = plan.grid.window(number), np.array([place[name] for name in own["cell"]])
+        values, variance, seen = np.zeros(facts.n_cells), np.ones(facts.n_cells), np.zeros(facts.n_cells, bool)
+        values[at], seen[at] = own["value"].to_numpy(), (own["action"] == "published").to_numpy()
+        variance[at] = noise_variance(str(own["noise"][0]), own["scale"].to_numpy())
+        noisy = usual_days.Noisy(np.where(seen, values, 0.0), np.where(seen, variance, 1.0), seen)
+        row = window.day_type * n_slots + window.time_of_day * n_slots // DAY
+        noise = np.asarray(noisy.variance[seen].mean() if seen.any() else 1.0)
+        state |= usual_days.learned(row, noisy, usual_days.usual([row], state)[0], noise, facts.windows_per_day, state)
+    counts = usual_days.usual(range(len(DAY_TYPES) * n_slots), state).reshape(len(DAY_TYPES), n_slots, -1)
+    calendar, n_windows = plan.grid.calendar, int(rows["window"].max())  # type: ignore[arg-type]  # there is a row
+    about = {
+        "source": config.output.ledger_source or config.name,
+        "configuration": digest(plan.config).hex()[:32],
+        "from": format_time(calendar.start(1)),
+        "until": format_time(calendar.end(n_windows)),
+        "windows": n_windows,
+    }
+    UsualCounts(counts=counts, cells=plan.space.cells, facts=about).write(path)
+    return {"file": str(path), **about, **({"ledger": str(ledger_path(plan))} if config.mode == "deployment" else {})}
+
+
 def _configure_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("type", help="source type, for instance cabspotting")
     parser.add_argument("path", help="folder, file or archive of the data set")
@@ -229,7 +282,8 @@ def _write_events(arguments: argparse.Namespace, source_type: str, settings: lis
 
 def _configure_learn(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
-    parser.add_argument("--out", required=True, metavar="FILE", help="a .npz or .json file")
+    parser.add_argument("--out", metavar="FILE", help="a .npz or .json file (needed without --profile)")
+    parser.add_argument("--profile", action="store_true", help="which counts are usual, from what the run releases")
     parser.add_argument("--windows", type=int, metavar="N", help="how many windows to learn from (default: all)")
     parser.add_argument("--smoothing", type=float, default=0.1, metavar="S", help="steps added to each count")
     parser.add_argument("--unseen", action="store_true", help="not being seen is a state of its own")
@@ -239,7 +293,10 @@ def _learn(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.config.run import load
 
     config = load(arguments.config, arguments.set)
-    learned = learn_to_file(config, arguments.out, arguments.windows, arguments.smoothing, arguments.unseen)
+    if arguments.profile:
+        learned = learn_profile(config, arguments.out or "profile.json")
+    else:
+        learned = learn_to_file(config, arguments.out or "", arguments.windows, arguments.smoothing, arguments.unseen)
     print_figures(learned, arguments.json)
     return DONE
 
@@ -336,7 +393,7 @@ CONVERT = Command("convert", "convert a data set in its original format to Parqu
 GENERATE = Command("generate", "write a synthetic city as Parquet", _configure_generate, _generate)
 LEARN = Command(
     "learn",
-    "learn how people move (transitions, matrices, priors) from the beginning of a stream",
+    "learn how people move from the beginning of a stream, or which counts are usual (--profile)",
     _configure_learn,
     _learn,
 )

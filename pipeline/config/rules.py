@@ -21,12 +21,14 @@ from penstock.mechanisms.core.contract import MECHANISMS, ChainStep, EventStep, 
 from penstock.mechanisms.core.draws import LARGEST_SCALE, SMALLEST_SCALE
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD
+from penstock.mechanisms.filter import Filter
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.config.build import fields_of, input_paths
 from penstock.pipeline.config.kinds import A_DURATION, A_TIME, format_duration
 from penstock.pipeline.config.sections import Output
 from penstock.pipeline.config.yaml import Mapping, Path, Problem, locate, shown
 from penstock.pipeline.counting.bounding import Bounding
+from penstock.pipeline.releasing.ledger import is_paid_for
 from penstock.pipeline.sources.base import LiveSource, Source
 from penstock.pipeline.spaces.base import Space, WrongName
 from penstock.pipeline.windows.base import Windows
@@ -548,13 +550,21 @@ def deployed_output_is_private(
 
 
 @rule
-def deployed_facts_are_public(mode: str, space: Space, looked_at_data: bool | None) -> Iterator[Finding]:
-    """Refuse public facts that were derived from private data."""
-    if mode == "deployment" and space.derived_from_data:
+def deployed_facts_are_public(
+    mode: str, space: Space, looked_at_data: bool | None, mechanism: tuple[ChainStep, ...]
+) -> Iterator[Finding]:
+    """Refuse public facts, and a profile, that were derived from private data."""
+    if mode != "deployment":
+        return
+    for i, one in enumerate(mechanism):
+        if isinstance(one, Filter) and one.profile is not None and not is_paid_for(one.profile):
+            expected = "declared: public, or with the ledger that holds the charges of the run that it is learned from"
+            yield Finding(("mechanism", i, "profile"), one.profile.file, expected)
+    if space.derived_from_data:
         yield Finding(("space",), space, "a list of places from elsewhere, not the most visited of the private data")
-    if mode == "deployment" and looked_at_data:
+    if looked_at_data:
         expected = (
-            "left out in a deployment: decide the values marked LOOKED by what is publicly known, then remove the key"
+            "left out in a deployment: decide what is marked LOOKED by what is publicly known, then remove the key"
         )
         yield Finding(("looked_at_data",), True, expected)
 

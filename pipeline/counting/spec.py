@@ -216,6 +216,7 @@ class CoreSpec:
             **self.bounds.limits(),
             n_windows=self.grid.calendar.n_windows,
             windows_per_day=self.grid.calendar.per_day,
+            cells=self.space.cells,
         )
 
     def accounting_facts(self, accountant: Accountant | None = None, shard: int = 0) -> AccountingFacts:

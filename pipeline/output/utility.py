@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from penstock.accountants.correlation.adversary import Learned
 from penstock.evaluation.utility import METRICS, skills
 from penstock.mechanisms.core.geometry import distance
+from penstock.mechanisms.core.profile import UsualCounts
+from penstock.mechanisms.filter import Filter
 from penstock.pipeline.config.kinds import parse_time
 from penstock.pipeline.config.rules import METRIC
 from penstock.pipeline.counting.spec import STREAM
@@ -133,9 +135,13 @@ def _prior_scores(
     about: dict[str, float | None] = {}
     if n_training and later.any():
         prior = usual_counts(truth, active, starts, plan.config.windows.time_zone, ~later)
+    elif not n_training and (profile := _profile(plan)) is not None:
+        known = [plan.grid.window(int(window)) for window in windows]
+        prior = np.where(active, profile.at(known, plan.space.cells), 0.0)
+        about["prior_overlap"] = _overlap(plan, profile.facts, windows)
     elif not n_training and (learned := _learned(plan)) is not None:
         prior = np.where(active, _usual_counts(learned, plan.grid.n_cells), 0.0)
-        about["prior_overlap"] = _overlap(plan, learned, windows)
+        about["prior_overlap"] = _overlap(plan, learned.facts, windows)
     else:
         return {}, []
     truth, released, prior = truth[later], released[later], prior[later]
@@ -146,6 +152,12 @@ def _prior_scores(
     values = skills(truth, released, prior)
     by_cell = [_Score("skill_prior", f"cell:{cell}", None, float(v)) for cell, v in zip(plan.space.cells, values)]
     return scores, [_Score("skill_prior", "run", None, float(values.mean())), *by_cell]
+
+
+def _profile(plan: Plan) -> UsualCounts | None:
+    """Return the profile that a filter begins with."""
+    profiles = (step.profile for step in plan.config.mechanism if isinstance(step, Filter))
+    return next((UsualCounts.read(profile.file) for profile in profiles if profile is not None), None)
 
 
 def _learned(plan: Plan) -> Learned | None:
@@ -165,11 +177,11 @@ def _usual_counts(learned: Learned, n_cells: int) -> NDArray[np.float64]:
     return np.asarray(learned.visits[:n_cells] / (learned.facts["windows"] * learned.facts["share"]))
 
 
-def _overlap(plan: Plan, learned: Learned, windows: NDArray[Any]) -> int | None:
+def _overlap(plan: Plan, facts: dict[str, Any], windows: NDArray[Any]) -> int | None:
     """Count the windows that share time with the training data; None where the file does not say when that was."""
-    if not {"from", "until"} <= learned.facts.keys():
+    if not {"from", "until"} <= facts.keys():
         return None
-    begin, end = (parse_time(learned.facts[name]) for name in ("from", "until"))
+    begin, end = (parse_time(facts[name]) for name in ("from", "until"))
     starts, ends = (of(1, int(windows[-1]))[windows - 1] for of in (plan.grid.calendar.starts, plan.grid.calendar.ends))
     return int(((starts < end) & (ends > begin)).sum())
 

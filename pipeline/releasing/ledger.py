@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from penstock.mechanisms.core.plugin import BudgetExceeded, DataError, StateVersionError
+from penstock.mechanisms.core.profile import Profile, UsualCounts
 from penstock.pipeline.atomic import make_folder, private_opener, write_first
 from penstock.pipeline.releasing.charge_table import ChargeTable, SlotCharge, Terms
 
@@ -505,6 +506,16 @@ class Ledger:
                     "or, if 'penstock ledger show' with the latest run's public manifest finds the ledger whole, "
                     "write the head that it prints into a new one"
                 )
+
+
+def is_paid_for(profile: Profile) -> bool:
+    """Return whether a profile is declared public, or charges of the run that it is learned from are in its ledger."""
+    if profile.ledger is None:
+        return profile.declared == "public"
+    entries = Ledger(Path(profile.ledger)).whole()
+    learned_from = UsualCounts.read(profile.file).facts.get("configuration")
+    runs = {one.values["run"] for one in entries if one.kind == "run" and one.values["configuration"] == learned_from}
+    return any(one.kind == "charge" and one.values["run"] in runs for one in entries)
 
 
 def _is_whole(line: bytes) -> bool:
