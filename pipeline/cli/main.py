@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -19,6 +20,46 @@ from penstock.pipeline.cli.key import KEY
 from penstock.pipeline.cli.ledger import LEDGER
 from penstock.pipeline.cli.plan import PLAN
 from penstock.pipeline.cli.run import DEMO, RUN
+
+#: Function of bash, and of zsh that reads such functions, that offers words; files where there are none.
+_BASH = """_penstock() {
+  local words="%s"
+  case "${COMP_CWORD}:${COMP_WORDS[1]}" in
+    1:*) ;;
+%s
+    *) words="" ;;
+  esac
+  COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o default -F _penstock penstock"""
+
+
+def _shells(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help='in bash: eval "$(penstock completion bash)"')
+
+
+def _completion(arguments: argparse.Namespace) -> int:
+    """Print a script by what ``--help`` of every command says of its options."""
+    options: dict[str, list[str]] = {}
+    for name, command in COMMANDS.items():
+        parser = argparse.ArgumentParser(name, add_help=False)
+        command.configure(parser)
+        options[name] = ["--json", "--help", *dict.fromkeys(re.findall(r"--[a-z][a-z-]+", parser.format_usage()))]
+    if arguments.shell == "fish":
+        for name, words in options.items():
+            print(f'complete -c penstock -n __fish_use_subcommand -a {name} -d "{COMMANDS[name].help}"')
+            print(
+                *(f"complete -c penstock -n '__fish_seen_subcommand_from {name}' -l {one[2:]}" for one in words),
+                sep="\n",
+            )
+        return DONE
+    cases = "\n".join(f'    *:{name}) words="{" ".join(words)}" ;;' for name, words in options.items())
+    print(
+        ("autoload -U +X bashcompinit && bashcompinit\n" if arguments.shell == "zsh" else "")
+        + _BASH % (" ".join(COMMANDS), cases)
+    )
+    return DONE
+
 
 #: Subcommands by name, in the order of ``--help``.
 COMMANDS: dict[str, Command] = {
@@ -44,6 +85,7 @@ COMMANDS: dict[str, Command] = {
         VERIFY,
         KEY,
         LEDGER,
+        Command("completion", "print what completes commands and options in a shell", _shells, _completion),
     )
 }
 

@@ -22,7 +22,7 @@ function short(value) {
   const size = Math.abs(value);
   if (size < 1e-12) return "0";
   if (size >= 1e6 || size < 1e-4) return value.toExponential(2).replace("e+", "e").replace(/-/g, "−");
-  const digits = size >= 1000 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : size >= 1 ? 3 : 4;
+  const digits = size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 4;
   return value.toLocaleString("en", { maximumFractionDigits: digits }).replace("-", "−");
 }
 

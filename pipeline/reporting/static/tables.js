@@ -57,7 +57,7 @@ function windowsTable(axis) {
   const truth = counts.truth && counts.along(counts.truth, -1);
   const errors = counts.truth && counts.errors();
   const columns = [
-    { title: "Window", number: true }, { title: "Begins" }, { title: "Landmark" }, { title: "Action" }, { title: "ε (nats)", number: true }, { title: "Released", number: true },
+    { title: "Window", number: true }, { title: "Begins" }, { title: "Landmark" }, { title: "Action" }, { title: "Charge, ε (nats)", number: true }, { title: "Released", number: true },
     ...(truth ? [{ title: "True", number: true }, { title: "Mean error a cell", number: true }] : [])];
   const row = (i, time) => [counts.window[i], time, counts.landmark[i] ? "landmark" : "", counts.actions[counts.action[i]], counts.epsilon[i], released[i], ...(truth ? [truth[i], errors[i]] : [])];
   const all = Array.from({ length: counts.nWindows }, (_, i) => i);

@@ -155,7 +155,9 @@ function toolbar(axis, total) {
   const point = () => {
     const { at } = axis;
     slider.value = at;
-    const facts = [counts.landmark[at] ? "landmark" : null, counts.actions[counts.action[at]], `ε ${short(counts.epsilon[at])}`].filter(Boolean).join(" · ");
+    // The first release of a budget period is charged for all of it: that the others cost 0 would be misread.
+    const charge = counts.epsilon[at] > 0 && Number.isFinite(counts.epsilon[at]) ? `charge ε ${short(counts.epsilon[at])}` : null;
+    const facts = [counts.landmark[at] ? "landmark" : null, counts.actions[counts.action[at]], charge].filter(Boolean).join(" · ");
     says.replaceChildren(html("strong", {}, axis.says(at)), html("span", { class: "muted" }, `  window ${counts.window[at].toLocaleString("en")} · ${facts}`));
     slider.setAttribute("aria-valuetext", `${axis.says(at)}, ${facts}`);
   };

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import polars as pl
@@ -131,6 +132,24 @@ def test_list_knows_every_mechanism(words, capsys):
     shown = capsys.readouterr().out
     assert "landmark_uniform" in shown
     assert "raw" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [("le", "learn ledger"), ("run --resu", "--resume"), ("init --epsi", "--epsilon-per-day"), ("run configs/", "")],
+)
+def test_bash_completes_commands_and_options(capsys, words, offered):
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out + f"\nCOMP_WORDS=(penstock {words}); COMP_CWORD={len(words.split())}; _penstock"
+    shell = subprocess.run(
+        ["bash", "-c", script + '; echo "${COMPREPLY[@]}"'], capture_output=True, text=True, check=True
+    )
+    assert shell.stdout.strip() == offered
+
+
+def test_fish_is_told_every_option(capsys):
+    assert main(["completion", "fish"]) == 0
+    assert "complete -c penstock -n '__fish_seen_subcommand_from run' -l resume" in capsys.readouterr().out
 
 
 def test_schema_is_json(capsys):
