@@ -62,14 +62,12 @@ counted.drop_duplicates().groupby(["w", "c"]).size()
 _CHDB = '''
 import chdb
 chdb.query("""
-    select w, c, count() n from (
-        select distinct user, intDiv(toUnixTimestamp64Milli(time) - {start}, {step}) w,
-            toInt32(floor((latitude - 37.74) / (37.82 - 37.74) * {rows})) * {columns}
-                + toInt32(floor((longitude + 122.47) / (-122.37 + 122.47) * {columns})) c
-        from file('{path}', Parquet) where latitude between 37.74 and 37.82 and longitude between -122.47 and -122.37
-            and toUnixTimestamp64Milli(time) >= {start}
-            and toUnixTimestamp64Milli(time) < {start} + {n_windows} * {step}
-    ) group by w, c
+    select intDiv(toUnixTimestamp64Milli(time) - {start}, {step}) * {rows} * {columns}
+        + toInt64(floor((latitude - 37.74) / (37.82 - 37.74) * {rows})) * {columns}
+        + toInt64(floor((longitude + 122.47) / (-122.37 + 122.47) * {columns})) place, uniqExact(user)
+    from file('{path}', Parquet) where latitude between 37.74 and 37.82 and longitude between -122.47 and -122.37
+        and toUnixTimestamp64Milli(time) between {start} and {start} + {n_windows} * {step} - 1
+    group by place
 """, "Arrow")
 '''
 
