@@ -183,6 +183,16 @@ def parameter(default: Any = MISSING, *, factory: Any = MISSING, doc: str, **lim
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def duration(default: Any = MISSING, **declared: Any) -> Any:
+    """Declare a `parameter` in milliseconds that YAML gives as a duration; at least 0 unless another limit is declared.
+
+    >>> duration(60_000, doc="length of a window", above=0).metadata["parameter"].unit
+    'ms'
+    """
+    limits = {} if "above" in declared else {"at_least": 0}
+    return parameter(default, kind="duration", unit="ms", **limits | declared)
+
+
 def parameters_of(cls: type) -> dict[str, Parameter]:
     """Every declared parameter of a dataclass by field name, in order of declaration."""
     return {f.name: f.metadata["parameter"] for f in dataclasses.fields(cls) if "parameter" in f.metadata}

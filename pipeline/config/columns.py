@@ -19,6 +19,7 @@ from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.parquet import Parquet
 from penstock.pipeline.sources.reading.inputs import list_files, open_inputs
 from penstock.pipeline.sources.reading.times import TimeFormat
+from penstock.pipeline.spaces.tables import is_number
 
 #: Bytes of the first file that columns are guessed from, rows of Parquet, and values that formats of times are.
 _HEAD_BYTES, _HEAD_ROWS, _VALUES = 1 << 18, 10_000, 1000
@@ -143,7 +144,7 @@ class Table:
             raise DataError(f"{path}: the first line has no comma, semicolon, tab or bar; {OTHERS}")
         first = next(csv.reader([lines[0]], delimiter=separator))
         dated = (*_WHOLE, *_DAYS)
-        has_header = not any(_is_number(one.strip()) or time_format(pl.Series([one]), "UTC", dated) for one in first)
+        has_header = not any(is_number(one.strip()) or time_format(pl.Series([one]), "UTC", dated) for one in first)
         if has_header and len(lines) == 1:
             raise DataError(f"{path}: has a header and no rows")
         try:
@@ -259,13 +260,6 @@ def _count(line: str, separator: str) -> int:
 def _is_cut(line: str) -> bool:
     """Return whether a quoted value does not end in its line."""
     return line.count('"') % 2 == 1
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
 
 
 def share(mask: pl.Series) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, Registry, parameter
+from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, Registry, duration, parameter
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.sources.reading.offsets import OffsetRange, OffsetsRead
 from penstock.pipeline.windows.calendar import Calendar, format_time
@@ -236,11 +236,8 @@ class FileSource(Source):
     `spans` runs once on the driver, `read` on the workers, which calls `RowOrder.check` for what it reads.
     """
 
-    disorder: int | None = parameter(
+    disorder: int | None = duration(
         None,
-        kind="duration",
-        at_least=0,
-        unit="ms",
         doc="largest step back in time from row to row, files in order of name; unset: any order. With 0s "
         "(sorted) or 1d (a file a day) memory does not grow with the input under --runner local",
     )
@@ -333,10 +330,8 @@ class LiveSource(Source):
     #: Whether its blocks say which offsets they are of, so that `unread` can tell what was lost on the way.
     has_offsets = False
 
-    disorder: int = parameter(0, kind="duration", at_least=0, unit="ms", doc="delay of the watermark")
-    checkpoint: int = parameter(
-        10_000, kind="duration", at_least=0, unit="ms", doc="time between checkpoints for --resume"
-    )
+    disorder: int = duration(0, doc="delay of the watermark")
+    checkpoint: int = duration(10_000, doc="time between checkpoints for --resume")
 
     @property
     def factor(self) -> float | None:

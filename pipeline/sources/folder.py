@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
+from penstock.mechanisms.core.plugin import DataError, ParameterError, duration, parameter
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.sources.base import (
     MIN_EVENT_TIME,
@@ -94,14 +94,8 @@ class Folder(LiveSource):
     options: dict[str, str] | None = parameter(
         None, doc="Beam's options of a remote file system; secrets as env: or file:"
     )
-    every: int = parameter(1_000, kind="duration", above=0, unit="ms", doc="time between looks at the folder")
-    idle_after: int = parameter(
-        60_000,
-        kind="duration",
-        at_least=0,
-        unit="ms",
-        doc="delay of the clock: most time from a file's modification to its appearance",
-    )
+    every: int = duration(1_000, above=0, doc="time between looks at the folder")
+    idle_after: int = duration(60_000, doc="delay of the clock: most time from a file's modification to its appearance")
 
     def __post_init__(self) -> None:
         if not (hasattr(self.of, "path") and hasattr(self.of, "files")) or isinstance(self.of, LiveSource):

@@ -192,7 +192,7 @@ def _check_list(path: str, name: str, lines: list[str]) -> None:
         equal_rows = [row for row in fields if len(row) == n_fields]
         if n_fields == 1 or len(equal_rows) < max(2, _ALIKE * len(rows)):
             continue
-        n_numbers = max(sum(_is_number(row[i]) for row in equal_rows) for i in range(n_fields))
+        n_numbers = max(sum(is_number(row[i]) for row in equal_rows) for i in range(n_fields))
         if separator != "," or n_numbers >= max(1, _ALIKE * (len(equal_rows) - 1)):
             raise DataError(
                 f"{path}:1: looks like a table of {n_fields} columns ({rows[0][:100]}), not one {name} a line: put "
@@ -200,7 +200,8 @@ def _check_list(path: str, name: str, lines: list[str]) -> None:
             )
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Return whether a text is a finite number."""
     try:
         return math.isfinite(float(text))
     except ValueError:

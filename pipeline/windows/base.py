@@ -8,7 +8,7 @@ from datetime import date
 
 import numpy as np
 
-from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, parameter
+from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, duration, parameter
 from penstock.pipeline.windows.calendar import DAY, Calendar, check_time_zone, instants, wall_time
 
 __all__ = ["WINDOWS", "Calendar", "Windows"]
@@ -23,24 +23,14 @@ class Windows(Checked, ABC):
     it starts there whenever the run begins on a boundary.
     """
 
-    size: int = parameter(doc="length of a window", kind="duration", above=0, unit="ms")
-    offset: int = parameter(
-        0, doc="shift of the boundaries from local midnight", kind="duration", at_least=0, unit="ms"
-    )
+    size: int = duration(doc="length of a window", above=0)
+    offset: int = duration(0, doc="shift of the boundaries from local midnight")
     origin: int | None = parameter(
-        None,
-        doc="start of some window, in place of local midnight; begin of a run without from",
-        kind="time",
+        None, doc="start of some window, in place of local midnight; begin of a run without from", kind="time"
     )
     time_zone: str = parameter("UTC", doc="IANA time zone whose wall clock the windows follow")
     holidays: tuple[str, ...] | None = parameter(None, doc="local dates that are as Sundays, such as 2024-12-25")
-    allowed_lateness: int = parameter(
-        0,
-        doc="time that a window waits for late rows after its end",
-        kind="duration",
-        at_least=0,
-        unit="ms",
-    )
+    allowed_lateness: int = duration(0, doc="time that a window waits for late rows after its end")
 
     def __post_init__(self) -> None:
         super().__post_init__()

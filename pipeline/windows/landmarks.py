@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
+from penstock.mechanisms.core.plugin import Checked, ParameterError, duration, parameter
 from penstock.pipeline.windows.calendar import DAY, Calendar, instants, segments
 
 
@@ -25,7 +25,7 @@ class StayPoints(Checked):
     """
 
     distance: float = parameter(doc="largest distance of a stay from its first point", at_least=0, unit="metres")
-    time: int = parameter(doc="least duration of a stay", kind="duration", at_least=0, unit="ms")
+    time: int = duration(doc="least duration of a stay")
 
 
 #: Centres of the truncated normals, as fractions of the series; none: uniform.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.plugin import ParameterError, duration
 from penstock.pipeline.windows.base import Windows
 from penstock.pipeline.windows.calendar import Calendar
 
@@ -31,9 +31,7 @@ class Timestamps(Windows):
     1
     """
 
-    gap: int | None = parameter(
-        None, doc="least time between two points of a user; unset: every point", kind="duration", above=0, unit="ms"
-    )
+    gap: int | None = duration(None, doc="least time between two points of a user; unset: every point", above=0)
     size: int = dataclasses.field(default=1, init=False)
     offset: int = dataclasses.field(default=0, init=False)
     origin: int | None = dataclasses.field(default=None, init=False)

@@ -23,8 +23,8 @@ from penstock.pipeline.output.checkpoint import plan_in_folder
 from penstock.pipeline.output.tables import releases_table
 from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.runners.beam.coders import NamedBlock, decode_rows
-from penstock.pipeline.runners.beam.graph import Account, CountDistinctUsers, ReleaseInOrder, TallyRows, WriteReleases
-from penstock.pipeline.runners.beam.step import ROWS, PlanTransform, Step, redacted
+from penstock.pipeline.runners.beam.graph import release_counts
+from penstock.pipeline.runners.beam.step import PlanTransform, Step, redacted
 from penstock.pipeline.sources.base import SOURCES, EventBlock, LiveSource, Reject
 from penstock.pipeline.sources.reading.payload import column_of
 from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, sifted
@@ -184,11 +184,7 @@ class Release(beam.PTransform[Any, Any]):  # type: ignore[misc]
         """Attach all transforms."""
         plan = self.plan
         blocks = events | "EventsToBlocks" >> self.blocks
-        counted = blocks | "CountDistinctUsers" >> CountDistinctUsers(plan)
-        released = counted["counts"] | "ReleaseInOrder" >> ReleaseInOrder(plan)
-        written = released["releases"] | "WriteReleases" >> WriteReleases(plan)
-        _ = written | "Account" >> Account(plan)
-        tally = (counted[ROWS], released[ROWS]) | "TallyRows" >> TallyRows(plan)
+        written, tally = release_counts(blocks, plan)
         outcomes = tally | "RequireUsed" >> beam.Map(require_used).with_output_types(Dict[str, int])
         rows = written | "ReleasesToRows" >> ReleasesToRows(plan)
         used = beam.pvalue.AsSingleton(outcomes)

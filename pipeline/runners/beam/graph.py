@@ -124,10 +124,16 @@ def build(root: beam.Pipeline, plan: Plan, blocks: beam.PTransform[Any, Any] | N
         traces = events | "ReleaseTraces" >> ReleaseTraces(plan)
         _ = (traces[ROWS],) | "TallyRows" >> TallyRows(plan)
         return
+    release_counts(events, plan)
+
+
+def release_counts(events: Any, plan: Plan) -> tuple[Any, Any]:
+    """Count, release, write and account blocks of events; return the written releases, and the tally of rows."""
     counted = events | "CountDistinctUsers" >> CountDistinctUsers(plan)
     released = counted["counts"] | "ReleaseInOrder" >> ReleaseInOrder(plan)
-    _ = released["releases"] | "WriteReleases" >> WriteReleases(plan) | "Account" >> Account(plan)
-    _ = (counted[ROWS], released[ROWS]) | "TallyRows" >> TallyRows(plan)
+    written = released["releases"] | "WriteReleases" >> WriteReleases(plan)
+    _ = written | "Account" >> Account(plan)
+    return written, (counted[ROWS], released[ROWS]) | "TallyRows" >> TallyRows(plan)
 
 
 def has_ended(plan: Plan) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.mechanisms.core.plugin import DataError, MissingLibrary, ParameterError, parameter
+from penstock.mechanisms.core.plugin import DataError, MissingLibrary, ParameterError, duration, parameter
 from penstock.pipeline.sources.reading.messages import MessageSettings
 from penstock.pipeline.sources.reading.services import check_options, resolved_value
 
@@ -22,23 +22,15 @@ class KafkaSettings(MessageSettings):
     brokers: str = parameter(doc="addresses to begin with: host:port, several with commas between them")
     topic: str = parameter(doc="topic to read")
     offset: str = parameter("earliest", choices=("earliest", "latest"), doc="where a new run begins to read")
-    disorder: int = parameter(
-        1_000,
-        kind="duration",
-        at_least=0,
-        unit="ms",
-        doc="delay of the watermark: most that brokers' clocks differ, or are set back",
-    )
+    disorder: int = duration(1_000, doc="delay of the watermark: most that brokers' clocks differ, or are set back")
     watermark: str = parameter(
         "broker",
         choices=("broker", "events"),
         doc="source of time and lateness: the broker's timestamps and clock; or the latest event (simulations)",
     )
-    idle_after: int = parameter(
+    idle_after: int = duration(
         60_000,
-        kind="duration",
         above=0,
-        unit="ms",
         doc="delay of the clock at the end of a partition, more than the broker's clock may be behind; with "
         "watermark: events, silence after which a partition is left out",
     )
@@ -47,11 +39,9 @@ class KafkaSettings(MessageSettings):
         choices=(True, False),
         doc="with watermark: events, time follows the clock, less idle_after, while all partitions are idle",
     )
-    patience: int | None = parameter(
+    patience: int | None = duration(
         None,
-        kind="duration",
         above=0,
-        unit="ms",
         doc="time that the topic may be out of reach before the run ends with exit code 1, for --resume to "
         "go on; unset: 5m",
     )

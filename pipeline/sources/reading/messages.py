@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.plugin import ParameterError, duration, parameter
 from penstock.pipeline.sources.base import EventBlock, LiveSource, Reject
 from penstock.pipeline.sources.reading.payload import Layout, Parser, avro_times, parser_of, read_messages
 from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, MappedColumns, raw_text, sifted
@@ -29,13 +29,7 @@ class MessageSettings(MappedColumns, LiveSource):
         False, choices=(True, False), doc="messages begin with five bytes of a registry's schema id"
     )
     user_type: str = parameter("string", choices=("string", "integer"), doc="type of the user's identifier")
-    ahead: int = parameter(
-        86_400_000,
-        kind="duration",
-        at_least=0,
-        unit="ms",
-        doc="most that an event is ahead of its message's timestamp; others are rejected",
-    )
+    ahead: int = duration(86_400_000, doc="most that an event is ahead of its message's timestamp; others are rejected")
 
     def __post_init__(self) -> None:
         super().__post_init__()
