@@ -34,7 +34,7 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check .
 
 types: $(VENV)/.dev
-	$(VENV)/bin/mypy penstock reproductions --exclude reproductions/tests
+	$(VENV)/bin/mypy penstock reproductions benchmarks --exclude reproductions/tests
 
 # The other engines have an environment of their own, so that penstock is measured as it is installed.
 bench: $(VENV)/.plot $(VENV)-peers/.bench

@@ -102,7 +102,7 @@ def traces(scale: Scale) -> Iterator[Benchmark]:
 
     for name in ("landmark_skip", "landmark_uniform", "landmark_adaptive", "w_event_bd"):
         parameters: dict[str, Any] = {"epsilon": 1.0, "noise": "planar_laplace"}
-        mechanism = get(name)(**parameters | ({"w": 5} if name.startswith("w_event") else {}))
+        mechanism: Any = get(name)(**parameters | ({"w": 5} if name.startswith("w_event") else {}))
         yield Benchmark(
             f"{name} on {N_POINTS:,} points of {N_USERS:,} users",
             partial(run_traces, mechanism, points, landmarks, users=users),

@@ -40,6 +40,7 @@ Check = Callable[[Subject], None]
 
 #: A sample that is what it should be is refused this rarely; one of a scale 30 % off must be refused at this level.
 LEVEL = 1e-6
+#: Families whose charges are priced in ρ.
 GAUSSIAN = ("gaussian", "discrete_gaussian")
 
 
@@ -443,7 +444,9 @@ def reads_releases_alone(subject: Subject) -> None:
         state = after
 
 
+#: What holds of every step.
 GENERAL = (parameters_are_checked, is_documented)
+#: What holds of a mechanism on counts.
 COUNTS = (
     resumes_from_encoded_state,
     leaves_inputs_alone,
@@ -461,6 +464,7 @@ COUNTS = (
     cells_have_noise_of_their_own,
     reads_what_it_says,
 )
+#: What holds of a step on memberships before they are counted, and of one after the noise.
 EVENTS = (keeps_by_hash_alone, samples_anew_in_every_window_and_configuration)
 POSTPROCESSING = (reads_releases_alone,)
 #: What holds of several steps as of one; what single steps show without noise is checked of each by itself.

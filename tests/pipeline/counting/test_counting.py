@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.pipeline.counting.bounding import bound
+from penstock.pipeline.counting.bounding import CountingBounds, bound, bound_block
 from penstock.pipeline.counting.contributions import (
     ContributionRows,
     distinct_marked,
@@ -128,6 +128,20 @@ def test_bounding_keeps_the_right_cells(table, max_cells, keep):
         assert len(cells[unit]) == min(max_cells, len(marks))
         if keep != "hash":
             assert cells[unit] == set(sorted(marks, key=lambda c: (marks[c], c))[:max_cells])
+
+
+@pytest.mark.parametrize(
+    ("bounds", "kept"),
+    [
+        ({"max_windows": 1}, [1, 6, 17, 21]),
+        ({"max_block_cells": 1}, [1, 3, 5, 6, 8, 10, 12, 14, 16, 18, 20, 22]),
+    ],
+)
+def test_what_stays_of_a_block_is_the_same_on_every_machine_and_drawn_anew_in_every_block(bounds, kept):
+    user, window = np.repeat([[0], [1]], 12, axis=0), np.tile(np.repeat(np.arange(1, 7), 2), 2)
+    memberships = ContributionRows(user, window, np.tile([0, 1], 12))
+    found = bound_block(memberships, CountingBounds(**bounds, block_length=3), b"k" * 16)
+    assert np.flatnonzero(found).tolist() == kept
 
 
 def test_hashed_bounding_prefers_no_cell():

@@ -406,3 +406,5 @@ def test_the_plain_loop_needs_no_beam(tmp_path: Path) -> None:
     subprocess.run(command, check=True)
     config.write_text(json.dumps(sections | {"source": {"type": "stream", "of": sections["source"]}}))
     subprocess.run([*command[:-1], f"--out {tmp_path}/stream"], check=True)
+    one, other = (tmp_path / name / "public" / "releases.parquet" for name in ("finite", "stream"))
+    assert one.read_bytes() == other.read_bytes()
