@@ -155,19 +155,13 @@ def _charges_blocks(plan: Plan) -> bool:
 
 
 def _landmarks(plan: Plan) -> dict[str, Any]:
-    if plan.config.landmarks is None:
+    landmarks, calendar = plan.config.landmarks, plan.grid.calendar
+    if landmarks is None:
         return {}
-    grid = Terms(
-        source="",
-        step=plan.grid.calendar.step,
-        anchor=plan.grid.calendar.anchor,
-        time_zone=plan.grid.calendar.time_zone,
-        measure="",
-        budget=0,
-    )
-    offset = grid.slot(plan.grid.calendar.start(1)) - 1
-    listed = tuple(window + offset for window in plan.config.landmarks.windows)
-    return {"times": plan.config.landmarks.times, "recurring": plan.config.landmarks.recurring, "listed": listed}
+    slots = replace(calendar, from_ms=0, until_ms=None)  # as in `Terms.calendar`
+    offset = int(slots.index(np.array([calendar.start(1)]))[0]) - 1
+    listed = tuple(window + offset for window in landmarks.windows)
+    return {"times": landmarks.times, "recurring": landmarks.recurring, "listed": listed}
 
 
 def check_terms(terms: Terms, plan: Plan) -> None:

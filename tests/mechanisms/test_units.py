@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from itertools import combinations, product
 
 import numpy as np
 import pytest
 
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
 from penstock.mechanisms.core.plugin import ParameterError
-from penstock.mechanisms.core.sensitivity import Bounds, Sensitivity
+from penstock.mechanisms.core.sensitivity import (
+    Bounds,
+    Sensitivity,
+    of_any_mixtures,
+    of_deviations,
+    of_mixtures,
+    of_tree,
+)
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD, WINDOW, Unit
 
 N = 6
@@ -140,6 +148,41 @@ def test_a_part_of_a_period_may_cost_twice_the_period():
 def test_blocks():
     assert Bounds(max_cells=3, max_windows=4, max_block_cells=2).sensitivity(Unit.block(6), 9).l1 == 8
     assert Bounds(max_cells=3).sensitivity(Unit.block(6), 2).l2_squared == 12
+
+
+def test_functions_of_counts_move_by_no_more_than_their_sensitivity():
+    """Every person and every set of cells, and of windows: in L1 and in L2, of which the worst is met."""
+    for n_cells, fan_out, max_cells in ((4, 2, 2), (5, 3, 3), (6, 2, 4)):
+        nodes = [np.eye(n_cells)]
+        while len(nodes[-1]) > 1:
+            level = nodes[-1]
+            nodes.append(np.stack([level[i : i + fan_out].sum(0) for i in range(0, len(level), fan_out)]))
+        moved = [np.concatenate(nodes)[:, cells].sum(1) for cells in map(list, combinations(range(n_cells), max_cells))]
+        stated = of_tree(n_cells, max_cells, fan_out)
+        assert (stated.l1, stated.l2_squared) == (max(one.sum() for one in moved), max((one**2).sum() for one in moved))
+    entries = np.array([4.0, 2.0, 1.0])
+    mixing = np.array([np.convolve(np.eye(6)[t], entries) for t in range(6)])
+    for w in (1, 2, 4):
+        moved = mixing[:w].sum(0)
+        assert of_mixtures(entries, w, 3) == Sensitivity(3 * moved.sum(), 3 * (moved**2).sum())
+    for n in range(1, 7):  # amounts of single windows add up to no less than that of any set of them
+        sets = [mixing[list(some)].sum(0) for some in combinations(range(6), n)]
+        one = of_any_mixtures(entries, 2)
+        assert n * one.l1 == max(2 * some.sum() for some in sets)
+        assert n * one.l2_squared >= max(2 * (some**2).sum() for some in sets)
+
+
+def test_deviations_from_the_mean_move_by_less_than_is_priced():
+    def deviation(counts):
+        return np.abs(np.subtract(counts, np.mean(counts))).sum()
+
+    largest = 0.0
+    for n in range(1, 5):
+        for counts in product(range(4), repeat=n):
+            more = [*counts[:-1], counts[-1] + 1]
+            largest = max(largest, abs(deviation(more) - deviation(counts)))
+    assert 1.4 < largest < of_deviations(1).l1 == 2
+    assert (of_deviations(3).l1, of_deviations(3).times(16).l1) == (6, 96)
 
 
 # Families of noise.
