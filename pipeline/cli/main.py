@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line. Returns 0 done, 1 failed, 2 wrong use, 3 stopped by a budget, 4 interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
     words, beam_options = _split_beam(words)
-    arguments = _parser().parse_args(words)
+    arguments = _parser(words[:1]).parse_args(words)
     arguments.beam_options = beam_options
     from penstock.mechanisms.core.plugin import (
         BudgetExceeded,
@@ -146,7 +146,8 @@ def _split_beam(words: list[str]) -> tuple[list[str], list[str]]:
     return words[:at], words[at + 1 :]
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(asked: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser; of the subcommands only those that are asked for have their arguments."""
     parser = argparse.ArgumentParser(
         prog="penstock",
         description="Release counts of people from a stream of location events, and keep the books on what it cost.",
@@ -156,7 +157,8 @@ def _parser() -> argparse.ArgumentParser:
     for name, command in COMMANDS.items():
         sub = subparsers.add_parser(name, help=command.help, description=command.help)
         sub.add_argument("--json", action="store_true", help="print JSON for machines")
-        command.configure(sub)
+        if name in asked:
+            command.configure(sub)
     return parser
 
 
