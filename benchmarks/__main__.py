@@ -105,7 +105,7 @@ def page(areas: dict[str, dict[str, Any]]) -> str:
     elsewhere = [Row(**values) for name, of in areas.items() if name != "counting" for values in of["rows"]]
     missed = [f"{row.what} ({_figure(row.ours, row.unit)}; {row.target})" for row in elsewhere if row.met is False]
     n_met = sum(bool(row.met) for row in elsewhere)
-    text.append(f"\nCalls: {n_met} targets met; missed: {'; '.join(missed) or 'none'}.\n")
+    text.append(f"\nTargets of calls: {n_met} met; missed: {'; '.join(missed) or 'none'}.\n")
     for setting in dict.fromkeys(f"{of['machine']} {of['versions']}" for of in areas.values()):
         names = [name for name, of in areas.items() if f"{of['machine']} {of['versions']}" == setting]
         text.append(f"{', '.join(names)}: medians of {max(areas[name]['repeats'] for name in names)} runs. {setting}\n")
