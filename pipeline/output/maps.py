@@ -30,6 +30,8 @@ MOST_CELLS = 100_000
 #: Formats, and how their files end.
 FORMATS = {"geojson": ".geojson", "geoparquet": ".geo.parquet", "csv": ".csv"}
 _BATCH_ROWS = 100_000
+#: Decimals of numbers of people.
+_DECIMALS = 3
 _GEOPARQUET = "1.1.0"
 
 # Cells, written when a run begins.
@@ -191,7 +193,7 @@ def export(folder: str | Path, form: str, out: str | Path | None = None) -> Path
 
     Columns: ``stream``, ``window``, ``window_start`` and ``window_end`` in the time zone of the windows, ``cell``,
     ``value``, ``low`` and ``high`` (the interval that holds the true count with 95 %, empty where none can be stated),
-    ``landmark``, ``action``, and the geometry as longitude and latitude (WGS 84).
+    ``landmark``, ``action``, and the geometry as longitude and latitude (WGS 84). Numbers of people: three decimals.
 
     **Privacy**: made from ``public/`` alone, and as fit for publication as what is there.
 
@@ -257,9 +259,9 @@ def _rows(source: Path, time_zone: str, as_text: bool) -> Iterator[pl.DataFrame]
                 "window",
                 local.dt.strftime("%Y-%m-%dT%H:%M:%S%:z") if as_text else local,
                 "cell",
-                "value",
-                low.alias("low"),
-                high.alias("high"),
+                pl.col("value").round(_DECIMALS),
+                low.round(_DECIMALS).alias("low"),
+                high.round(_DECIMALS).alias("high"),
                 "landmark",
                 "action",
             )
