@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 import yaml
 
+from penstock.evaluation.attacks.parameters import Game
 from penstock.mechanisms.core.contract import MECHANISMS, ChainStep
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, examples_of, parameters_of
 from penstock.mechanisms.core.schedules import AUTO, BudgetSchedule
@@ -55,7 +56,7 @@ OF_A_PERIOD = (PeriodUniform, Fast)
 KEPT_SHARES = (0.95, 0.99)
 #: An adversary's advantage, and her game: the people who are in most counts, told apart by LiRA.
 ADVANTAGE = "attack/lira/advantage"
-GAME = {"whom": "exposed", "targets": 6, "samples": 400}
+GAME: dict[str, Any] = {"whom": "exposed", "targets": 6, "samples": 400}
 #: Values of aggregates that an attack makes and weighs in a second of one processor, about.
 VALUES_A_SECOND = 3.5e6
 #: Injected events have this many standard deviations of the noise of a candidate that shares its budget evenly, and
@@ -251,12 +252,12 @@ def noisy(title: str, changes: dict[str, Any]) -> str:
     return title.rpartition(", ")[0] if len(changes["mechanism"]) > 1 else title
 
 
-def attack_seconds(attack: Sweep) -> float:
-    """Time that an attack takes on one processor, about."""
-    grid, game = make_plan(attack.trials[0].config).grid, attack.config.played
-    assert game is not None
-    n_values = game.samples * (game.targets or 1) * game.periods(grid.n_windows)[0][1] * grid.n_cells
-    return len(attack.trials) * n_values / VALUES_A_SECOND
+def cost_in_words(attack: Sweep) -> str:
+    """Say how many people an attack is on, and about how long that takes."""
+    grid, game = make_plan(attack.trials[0].config).grid, Game(**GAME)
+    n_values = game.samples * GAME["targets"] * game.periods(grid.n_windows)[0][1] * grid.n_cells
+    minutes = len(attack.trials) * n_values / VALUES_A_SECOND / 60
+    return f"attack on {game.targets} people: about {minutes:.1f} minutes of one processor"
 
 
 def event_size(experiment: Sweep) -> int:
@@ -452,9 +453,7 @@ def choose(
         failed = 0
         if asked.advantage is not None:
             attack = attack_on(every, path, asked.advantage)
-            begun(
-                f"grid {grid}, attack on {GAME['targets']} people: {_about(attack_seconds(attack))}", len(attack.trials)
-            )
+            begun(f"grid {grid}, {cost_in_words(attack)}", len(attack.trials))
             result = run_experiment(attack, target / f"{grid_folder.name}-advantage", n_jobs, listener)
             failed = len(result.manifest["failed"])
             attacked = _attacked(attack, result.folder)
@@ -479,14 +478,6 @@ def choose(
 
 def _grid_folder(folder: Path, number: int) -> Path:
     return folder / f"grid-{number}"
-
-
-def _about(seconds: float) -> str:
-    return (
-        f"about {max(1, round(seconds))} s of one processor"
-        if seconds < 100
-        else f"about {seconds / 60:.0f} minutes of one processor"
-    )
 
 
 def _attacked(attack: Sweep, folder: Path) -> tuple[dict[str, Any], ...]:
