@@ -131,7 +131,7 @@ def training_part(
     if n_windows > n_planned:
         raise ParameterError("windows", n_windows, f"at most the {n_planned} windows of the run")
     keep = bounds.keep if bounds.max_cells == 1 else "most_frequent"
-    people = _People(keep, plan.keys.bounding, max_triples)
+    people = _KeptRows(keep, plan.keys.bounding, max_triples)
     for piece in _contributions(replace(plan, bounds=replace(bounds, keep=keep)), n_windows):
         people.add(piece)
     if not any(map(len, people.pieces)):
@@ -148,7 +148,7 @@ def training_part(
 
 
 @dataclass
-class _People:
+class _KeptRows:
     """Distinct contributions collected so far, of the people whose hash lies under a limit."""
 
     keep: str
