@@ -81,7 +81,7 @@ def configurations():
 
 def planned(values):
     """The plan of a configuration on a small city for sixty windows, hence without a data set."""
-    values = {key: value for key, value in values.items() if key not in ("accountants", "utility", "output")}
+    values = {key: value for key, value in values.items() if key not in ("accountants", "utility", "output", "plugins")}
     begin = (values.get("source") or {}).get("from") or CITY["source"]["from"]
     windows = values.get("windows") or {"type": "fixed", "size": "1h"}
     days = {"7d": 420, "1d": 60}.get(windows.get("size"), 3)
