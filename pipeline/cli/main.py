@@ -65,26 +65,8 @@ def _completion(arguments: argparse.Namespace) -> int:
 COMMANDS: dict[str, Command] = {
     command.name: command
     for command in (
-        DEMO,
-        INIT,
-        RUN,
-        VALIDATE,
-        EXPERIMENT,
-        CHOOSE,
-        PLAN,
-        ATTACK,
-        AUDIT,
-        LIST,
-        SCHEMA,
-        CONVERT,
-        GENERATE,
-        LEARN,
-        STATUS,
-        REPORT,
-        EXPORT,
-        VERIFY,
-        KEY,
-        LEDGER,
+        *(DEMO, INIT, RUN, VALIDATE, EXPERIMENT, CHOOSE, PLAN, ATTACK, AUDIT),
+        *(LIST, SCHEMA, CONVERT, GENERATE, LEARN, STATUS, REPORT, EXPORT, VERIFY, KEY, LEDGER),
         Command("completion", "print what completes commands and options in a shell", _shells, _completion),
     )
 }
