@@ -34,6 +34,12 @@ def _(event: events.PureDP) -> float:
     return float(event.epsilon)
 
 
+@_pure.register
+def _(event: events.ConcentratedDP) -> float:
+    # Its log-ratio has no bound.
+    return 0.0 if float(event.rho) == 0 else np.inf
+
+
 @_pure.register(events.Block)
 @_pure.register(events.Linked)
 def _(event: events.Block | events.Linked) -> float:
@@ -132,6 +138,12 @@ def _(event: events.Additive) -> events.Event:
     return replace(event, sensitivity=(np.sqrt(2) if event.is_gaussian else 2) * event.sensitivity)
 
 
+@replaced.register
+def _(event: events.ConcentratedDP) -> events.Event:
+    # Bun and Steinke 2016, proposition 1.9, for two steps: of removing and of adding.
+    return events.ConcentratedDP(4 * event.rho)
+
+
 @replaced.register(events.Block)
 @replaced.register(events.Linked)
 def _(event: events.Block | events.Linked) -> events.Event:
@@ -210,6 +222,11 @@ def _rho(event: events.Event) -> float:
 @_rho.register
 def _(event: events.Additive) -> float:
     return _ratio(event.sensitivity, event.scale) ** 2 / 2
+
+
+@_rho.register
+def _(event: events.ConcentratedDP) -> float:
+    return float(event.rho)
 
 
 @_rho.register

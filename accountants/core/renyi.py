@@ -55,6 +55,11 @@ def _(event: events.PureDP) -> NDArray[np.float64]:
 
 
 @_renyi.register
+def _(event: events.ConcentratedDP) -> NDArray[np.float64]:
+    return ORDERS * float(event.rho)
+
+
+@_renyi.register
 def _(event: events.Block) -> NDArray[np.float64]:
     return _renyi(event.inner)
 

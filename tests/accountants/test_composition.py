@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from penstock.accountants.composition import Composition
 from penstock.accountants.core.accountant import AccountingFacts
-from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, replaced
+from penstock.accountants.core.charges import concentrated_rho, gaussian_amount, pure_epsilon, replaced
 from penstock.accountants.core.privacy_loss import FINEST, KINDS, MAX_DISTINCT, from_loss_distributions, remember
 from penstock.accountants.core.renyi import ORDERS, discrete_laplace_losses, from_renyi, renyi
 from penstock.mechanisms import get
@@ -265,6 +265,16 @@ def test_every_event_of_the_family_is_priced_or_refused(price):
         assert np.min(price((event,))) >= 0
     with pytest.raises(UnsupportedEvent):
         price((type("Unknown", (events.Event,), {})(),))
+
+
+def test_a_step_of_stated_rho_is_priced_as_gaussian_noise_of_that_rho_and_no_more_is_known_of_it():
+    stated, noise = events.ConcentratedDP(0.5), events.Additive("gaussian", 1.0, 1.0)
+    assert concentrated_rho((stated,)) == concentrated_rho((noise,)) == 0.5
+    assert renyi((stated,)).tolist() == renyi((noise,)).tolist()
+    assert pure_epsilon((stated,)) == gaussian_amount((stated,)) == np.inf
+    assert replaced(stated) == events.ConcentratedDP(2.0)  # for Gaussian noise alone it would double only
+    nothing = events.ConcentratedDP(0.0)
+    assert pure_epsilon((nothing,)) == concentrated_rho((nothing,)) == 0
 
 
 def test_replacement_is_twice_add_remove_and_exactly_that():

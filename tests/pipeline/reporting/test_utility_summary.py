@@ -396,9 +396,9 @@ def test_the_whole_loss_is_what_composition_says(tmp_path):
 
 
 def test_a_person_of_a_trace_loses_what_the_own_points_cost():
-    rows = pl.DataFrame({"pseudonym": ["a", "a", "b"], "epsilon": [1.0, 1.0, 1.5]}).with_columns(
-        time=pl.datetime(2024, 1, 1, time_zone="UTC"), rho=pl.col("epsilon") ** 2 / 2
-    )
+    rows = pl.DataFrame(
+        {"pseudonym": ["a", "a", "b"], "epsilon": [1.0, 1.0, 1.5], "rho": [0.5, 0.5, 1.125]}
+    ).with_columns(time=pl.datetime(2024, 1, 1, time_zone="UTC"), rho=pl.col("epsilon") ** 2 / 2)
     assert losses(rows.lazy(), "UTC") == {"release": 1.5, "day": 2.0, "run": 2.0}
 
 
