@@ -126,6 +126,14 @@ def test_charges_where_bounding_chooses_among_windows_are_replacements_for_a_par
     assert (whole, part) == (1.0, 2.0 if is_replaced else 1.0)
 
 
+def test_a_block_is_available_when_the_late_rows_of_its_last_window_are_in(tmp_path, counts):
+    windows = {"type": "fixed", "size": "1h", "allowed_lateness": "5m"}
+    plan = plan_for(tmp_path, {"type": "fpa", "epsilon": 1.0, "block": 4, "coefficients": 1}, windows=windows)
+    batch, _ = ReleaseLoop(plan).advance(ReleaseLoop(plan).start(), 1, counts)
+    ends = [plan.grid.calendar.end(last) + 300_000 for last in (4, 8)]
+    assert [release.available_at for release in batch.releases] == [ends[0]] * 4 + [ends[1]] * 4
+
+
 def test_a_window_cannot_be_released_twice_or_skipped(tmp_path, counts):
     loop = ReleaseLoop(plan_for(tmp_path))
     _, state = loop.advance(loop.start(), 1, counts[:3])
