@@ -37,7 +37,13 @@ API = {
         "penstock.accountants.gaussian_process",
     ),
     "evaluation": ("penstock.evaluation", "penstock.evaluation.attacks"),
-    "for_plug_ins": ("penstock.mechanisms.core",),
+    "for_plug_ins": (
+        "penstock.mechanisms.core",
+        "penstock.pipeline.sources.base",
+        "penstock.pipeline.spaces.base",
+        "penstock.pipeline.windows.base",
+        "penstock.pipeline.config.hidden_landmarks",
+    ),
 }
 
 
