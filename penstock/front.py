@@ -109,7 +109,7 @@ def run(
     >>> with TemporaryDirectory() as folder:
     ...     result = run(config, folder)
     ...     print(result.exit_code, result.releases.shape, sorted(result.utility["metric"].unique()))
-    0 (600, 16) ['coverage', 'half_width', 'mae', 'relative_mae', 'skill', 'skill_last', 'variance_explained']
+    0 (600, 16) ['bias', 'coverage', 'half_width', 'mae', 'relative_mae', 'skill', 'skill_last', 'variance_explained']
     """
     from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.run import run as run_configuration

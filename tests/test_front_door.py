@@ -114,7 +114,7 @@ def test_a_result_hands_out_what_a_run_wrote(tmp_path):
     assert result.releases.equals(pl.read_parquet(result.folder / "public" / "releases.parquet"))
     busy = result.truth.filter(pl.col("count") > 0)
     assert busy.select("window", "cell", "count").rows() == [(1, "market", 2), (3, "harbour", 1)]
-    assert set(result.utility["metric"]) == {"mae"}
+    assert set(result.utility["metric"]) == {"bias", "mae"}
     assert set(result.accounts["side"]) <= {"public", "operator"}
     n_rows = sum(pl.read_parquet(path).height for path in result.folder.glob("*/accounts.parquet"))
     assert result.accounts.height == n_rows > 0

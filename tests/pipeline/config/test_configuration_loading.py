@@ -181,7 +181,7 @@ class TestOverrides:
             (
                 "bounding.max_cell=3",
                 "bounding.max_cell: unknown key; did you mean 'max_cells'? "
-                "(known: max_cells, keep, max_windows, max_block_cells, max_per_period)",
+                "(known: max_cells, keep, max_windows, max_block_cells, max_per_period, pace)",
             ),
         ],
     )
