@@ -32,7 +32,7 @@ nondecreasing. The s-th partial sum of a convolution, Σ_a (C_i(a) − C_i(a−1
 sequences of ends, is the recursion for W. ∎
 
 σ_j: for a guess x̂, E[C(right, j) 1_A] is the sum over v (the last of the j windows) of A_j(v) Pr(completed | x̂_v),
-with A_j(v) = Σ_{u<v} A_{j−1}(u) Q[u, v][x̂_u, x̂_v] ≤ S_j(v)(x̂_v) by induction. ∎
+with A_j(v) = Σ_{u<v} A_{j−1}(u) Q_uv(x̂_u, x̂_v) ≤ S_j(v)(x̂_v) by induction. (Q_uv: the matrix Q[u, v]) ∎
 """
 
 from __future__ import annotations
