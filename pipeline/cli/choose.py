@@ -22,7 +22,7 @@ MOST_SHOWN = 12
 SHARES = ("mean daily_relative_mae", "mean relative_mae")
 HELPS = "take larger cells (--grids tries some), longer windows or more budget"
 LOOKED = (
-    "choosing looks at the exact counts: no guarantee covers the choice, and a deployment refuses best.yaml as it is"
+    "choosing looks at the exact counts: no guarantee covers the choice, and a deployment refuses its file as it is"
 )
 
 
@@ -158,7 +158,7 @@ def summary(chosen: Choice, asked: Asked) -> list[str]:
     if binding := choice["binding"]:
         lines.append(in_words(binding, choice))
     if choice["best"]:
-        lines.append(f"best      {choice['best']['values']['variant']}: {chosen.folder / 'best.yaml'}")
+        lines.append(f"best      {choice['best']['values']['variant']}: {chosen.best}")
         lines.append(f"          {best_in_words(choice['best'])}")
         if choice["best"]["values"]["variant"] in useless:
             lines.insert(

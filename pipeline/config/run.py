@@ -12,6 +12,7 @@ from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ChainStep
 from penstock.mechanisms.core.plugin import Checked, ConfigError, PluginError, parameter
 from penstock.pipeline.config.build import FAILED, Builder, defaults_of, fields_of
+from penstock.pipeline.config.deployment import DEPLOYMENT_RULES
 from penstock.pipeline.config.rules import METRIC, RULES, broken_rules, keys_are_read, on_points
 from penstock.pipeline.config.sections import UNIONS, Output, add_folder
 from penstock.pipeline.config.yaml import Mapping, Problem, apply_override, parse_section
@@ -174,7 +175,7 @@ def from_document(
     _add_plugins(root, builder)
     values = builder.values(root, RunConfig, ())
     problems += builder.problems
-    rules = [rule for rule in RULES if not (is_trial and rule is keys_are_read)]
+    rules = [rule for rule in (*RULES, *DEPLOYMENT_RULES) if not (is_trial and rule is keys_are_read)]
     problems += broken_rules(rules, root, _known(values))
     if problems:
         raise ConfigError(tuple(str(problem) for problem in sorted(problems, key=_position)))

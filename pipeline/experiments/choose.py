@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from penstock.mechanisms.core.sensitivity import Sensitivity
 from penstock.mechanisms.fast import Fast
 from penstock.mechanisms.period_uniform import PeriodUniform
 from penstock.mechanisms.w_event_uniform import WEventUniform
+from penstock.pipeline.atomic import write_json
 from penstock.pipeline.config.kinds import format_duration, parse_duration
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.rules import without_days
@@ -400,6 +402,12 @@ class Choice:
     # releases that were attacked on the last grid: ``variant``, ``mean``, ``low``, ``high``, and whether they were
     # ``refused``; none without a limit on the advantage
     attacked: tuple[dict[str, Any], ...] = ()
+    suffix: str = ""  # of the names of its files: empty for a folder's first question
+
+    @property
+    def best(self) -> Path:
+        """Configuration of the best candidate; missing if none keeps all limits."""
+        return self.folder / f"best{self.suffix}.yaml"
 
     @property
     def report(self) -> Path:
@@ -426,7 +434,8 @@ def choose(
         What must be protected, and the limits.
     folder
         Where to write an experiment's folder for each grid, ``choice.json`` and, if a candidate keeps all limits,
-        ``best.yaml``; None: runs/choose/<name>.
+        ``best.yaml``; a second question leaves those and writes ``choice-2.json`` and ``best-2.yaml``. None:
+        runs/choose/<name>.
     n_jobs
         Processes at a time.
     begun, listener
@@ -441,7 +450,9 @@ def choose(
     config = load(path, overrides)
     target = Path(folder or Path("runs") / "choose" / config.name)
     target.mkdir(parents=True, exist_ok=True)
-    (target / "best.yaml").unlink(missing_ok=True)
+    question = json.loads(json.dumps(asdict(asked)))
+    suffix = _suffix(target, question)
+    (target / f"best{suffix}.yaml").unlink(missing_ok=True)
     tried: list[str] = []
     for changes in grids(config, asked.n_grids):
         grid = "x".join(map(str, changes.values())) or "as configured"
@@ -468,12 +479,21 @@ def choose(
                 outcome = run_experiment(_by_events(experiment, best, path), grid_folder, n_jobs)
             failed += len(outcome.manifest["failed"])
             if outcome.manifest.get("choice", {}).get("best"):
-                (target / "best.yaml").write_bytes((grid_folder / "best.yaml").read_bytes())
+                (target / f"best{suffix}.yaml").write_bytes((grid_folder / "best.yaml").read_bytes())
                 break
     ranking, choice = _ranked(outcome, asked)
-    written = {"grids": tried, "choice": choice, "failed": failed, "attacked": attacked, "asked": asdict(asked)}
-    (target / "choice.json").write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    return Choice(target, ranking, choice, tuple(tried), failed, attacked)
+    written = {"grids": tried, "choice": choice, "failed": failed, "attacked": attacked, "asked": question}
+    write_json(target / f"choice{suffix}.json", written)
+    return Choice(target, ranking, choice, tuple(tried), failed, attacked, suffix)
+
+
+def _suffix(folder: Path, question: dict[str, Any]) -> str:
+    """Suffix of the files that answer a question: empty for a folder's first, then -2, -3, …"""
+    for suffix in ("" if number == 1 else f"-{number}" for number in count(1)):
+        path = folder / f"choice{suffix}.json"
+        if not path.is_file() or json.loads(path.read_text(encoding="utf-8"))["asked"] == question:
+            return suffix
+    raise AssertionError("numbers do not end")
 
 
 def _grid_folder(folder: Path, number: int) -> Path:

@@ -140,8 +140,8 @@ def test_the_ranking_is_the_seeds_own_and_the_best_is_written_marked_as_looked_a
     (tmp_path / "grid-1").symlink_to(chosen.folder / "grid-1")
     assert main(["choose", str(configuration), *arguments, "--out", str(tmp_path)]) == DONE
     told = capsys.readouterr()
-    first = pl.read_parquet(chosen.folder / "grid-1" / "frontier.parquet")
-    best = first.sort("mean relative_mae")["variant"][0]
+    ranked = pl.read_parquet(chosen.folder / "grid-1" / "frontier.parquet")
+    best = ranked.sort("mean relative_mae")["variant"][0]
     assert f"best      {best}: {tmp_path / 'best.yaml'}" in told.out
     assert "looks at the exact counts" in told.err
     assert re.search(r"(\d+) of \1 trials", told.err)
@@ -149,6 +149,12 @@ def test_the_ranking_is_the_seeds_own_and_the_best_is_written_marked_as_looked_a
     assert config.looked_at_data is True
     with pytest.raises(ConfigError, match="looked_at_data"):
         load(tmp_path / "best.yaml", ["mode=deployment"])
+    first = (tmp_path / "best.yaml").read_bytes()
+    arguments[-3] = "relative_mae=99"
+    assert main(["choose", str(configuration), *arguments, "--out", str(tmp_path)]) == DONE
+    assert f"best      {best}: {tmp_path / 'best-2.yaml'}" in capsys.readouterr().out
+    assert (tmp_path / "best.yaml").read_bytes() == first
+    assert json.loads((tmp_path / "choice-2.json").read_text())["asked"]["at_most"] == {"relative_mae": 99}
 
 
 def test_a_deployment_is_not_chosen_for_and_wrong_wishes_are_refused(configuration, capsys):
@@ -216,7 +222,8 @@ def test_what_a_release_is_for_decides_what_ranks_and_which_limit_holds(configur
     # All purposes are measured in every trial: none is run again.
     (tmp_path / "grid-1").symlink_to(chosen.folder / "grid-1")
     records = {path: path.stat().st_mtime_ns for path in (chosen.folder / "grid-1" / "cells").iterdir()}
-    for purpose, measure in (("days", "daily_relative_mae"), ("places", "hotspot_f1"), ("windows", "relative_mae")):
+    purposes = (("days", "daily_relative_mae"), ("places", "hotspot_f1"), ("windows", "relative_mae"))
+    for (purpose, measure), name in zip(purposes, ("best.yaml", "best-2.yaml", "best-3.yaml")):
         assert main([*arguments, "--for", purpose]) == DONE
         table = pl.read_parquet(tmp_path / "grid-1" / "frontier.parquet")
         ordered = table.filter(pl.col("allowed")).sort(f"mean {measure}", descending=purpose == "places")
@@ -224,9 +231,9 @@ def test_what_a_release_is_for_decides_what_ranks_and_which_limit_holds(configur
         told = capsys.readouterr().out
         assert f"best      {best['variant']}: " in told
         interval = f"{best[f'low {measure}']:.4g} to {best[f'high {measure}']:.4g}"
-        for text in (told, (tmp_path / "best.yaml").read_text()):
+        for text in (told, (tmp_path / name).read_text()):
             assert f"{measure} {best[f'mean {measure}']:.4g} ({interval})" in text
-        assert load(tmp_path / "best.yaml").looked_at_data
+        assert load(tmp_path / name).looked_at_data
     assert records == {path: path.stat().st_mtime_ns for path in (chosen.folder / "grid-1" / "cells").iterdir()}
 
 
