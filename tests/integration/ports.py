@@ -19,14 +19,14 @@ def free_ports(n_ports: int) -> list[int]:
     """Ports of this machine that nobody listens on, and that none is given by chance before they are listened on."""
     first = int(_ANY.read_text().split()[0]) if _ANY.exists() else DEFAULT
     highest = first if first >= 2 * LOWEST else DEFAULT  # where nearly all are given to anybody, there are no others
-    drawn, found = random.SystemRandom(), []  # tests that run side by side draw others, whatever their seed
+    drawn, ports = random.SystemRandom(), list[int]()  # tests that run side by side draw others, whatever their seed
     with ExitStack() as listeners:
-        while len(found) < n_ports:
+        while len(ports) < n_ports:
             listener = listeners.enter_context(socket.socket())
             with suppress(OSError):
                 listener.bind(("127.0.0.1", drawn.randrange(LOWEST, highest)))
-                found.append(int(listener.getsockname()[1]))
-    return found
+                ports.append(int(listener.getsockname()[1]))
+    return ports
 
 
 def listeners(pids: Iterable[int]) -> dict[int, set[tuple[str, int]]]:

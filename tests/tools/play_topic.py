@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from penstock.pipeline.sources.base import EventBlock, Source
+from penstock.pipeline.sources.base import Source
 from penstock.pipeline.sources.reading.kafka_client import Producer, library
 
 #: How far behind the end of the run the event that ends it is, in milliseconds.
@@ -79,8 +79,7 @@ def avro_schema(columns: Iterable[str], integer_users: bool) -> str:
 
 
 def _pieces(source: Source, rows: int) -> Iterator[pl.DataFrame]:
-    blocks: Iterator[EventBlock] = (block for span in source.spans_from(0) for block in source.read(span))
-    for block in blocks:
+    for block in source.all_blocks():
         yield from block.frame.iter_slices(rows)
 
 

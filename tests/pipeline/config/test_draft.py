@@ -335,7 +335,7 @@ def test_a_draft_is_not_deployed_as_it_is(tmp_path, monkeypatch):
     monkeypatch.setenv("SOME_KEY", "00" * 32)
     text = draft(written(tmp_path, NAMED)).text
     changes = ["mode=deployment", "seed=", "noise_key=env:SOME_KEY", "output.ledger_source=taps"]
-    with pytest.raises(ConfigError, match=r"looked_at_data: true is not allowed.*decide the values marked LOOKED"):
+    with pytest.raises(ConfigError, match=r"looked_at_data: true is not allowed.*decide what is marked LOOKED"):
         loads(text, overrides=changes)
     assert loads(text, overrides=[*changes, "looked_at_data="]).mode == "deployment"
 
