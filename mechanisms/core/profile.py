@@ -38,7 +38,7 @@ class Profile(Checked):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UsualCounts:
-    """What a file of usual counts holds.
+    """Contents of a file of usual counts.
 
     Parameters
     ----------

@@ -204,14 +204,15 @@ def learn_profile(config: RunConfig, path: str | Path) -> dict[str, Any]:
     The run is made first, or gone on with, in its own folder and on its own ledger, unless it has finished there. It is
     charged as any other; the profile is a function of its releases, and costs nothing more.
 
-    Returns the file, and facts by name. Raises `ParameterError` where a run's releases are not noisy counts alone.
+    Returns the file, and facts by name. Raises `ParameterError` where a run's releases are not noisy counts alone,
+    and `DataError` where nothing was released.
     """
     import numpy as np
 
     from penstock.mechanisms.core import usual_days
     from penstock.mechanisms.core.chain import Chain
     from penstock.mechanisms.core.contract import DAY, DAY_TYPES
-    from penstock.mechanisms.core.plugin import ParameterError
+    from penstock.mechanisms.core.plugin import DataError, ParameterError
     from penstock.mechanisms.core.profile import UsualCounts
     from penstock.mechanisms.filter import Filter, noise_variance
     from penstock.pipeline.config.canonical import digest
@@ -226,6 +227,11 @@ def learn_profile(config: RunConfig, path: str | Path) -> dict[str, Any]:
     Chain.of([*config.mechanism, Filter()])  # refuses noise that is not that of single counts
     result = run(config, runner="local", resume=(plan.folder / "public" / "manifest.json").exists())
     rows = result.releases.sort("window")
+    if not (rows["action"] == "published").any():
+        raise DataError(
+            f"{plan.folder}: nothing was released that a profile could be learned from; if the ledger refused these "
+            "windows, take a profile that was learned from them before, or other days"
+        )
     facts = plan.facts()
     n_slots, place = min(24, facts.windows_per_day), {name: number for number, name in enumerate(plan.space.cells)}
     state = usual_days.start(facts, n_slots)
@@ -239,7 +245,7 @@ def learn_profile(config: RunConfig, path: str | Path) -> dict[str, Any]:
         noise = np.asarray(noisy.variance[seen].mean() if seen.any() else 1.0)
         state |= usual_days.learned(row, noisy, usual_days.usual([row], state)[0], noise, facts.windows_per_day, state)
     counts = usual_days.usual(range(len(DAY_TYPES) * n_slots), state).reshape(len(DAY_TYPES), n_slots, -1)
-    calendar, n_windows = plan.grid.calendar, int(rows["window"].max())  # type: ignore[arg-type]  # there is a row
+    calendar, n_windows = plan.grid.calendar, int(rows["window"][-1])
     about = {
         "source": config.output.ledger_source or config.name,
         "configuration": digest(plan.config).hex()[:32],

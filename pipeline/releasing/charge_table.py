@@ -209,7 +209,7 @@ class SlotCharge(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What a charge counts for in some units, by their numbers; ``alone``: only in those of one of these slots."""
+    """Amount of a charge in a range of units, by number; ``alone``: in the units of one of these slots only."""
 
     first: int
     last: int

@@ -112,6 +112,11 @@ def test_a_profile_is_a_function_of_what_a_run_has_released_and_was_charged_for(
     learn_profile(config, tmp_path / "two.json")
     assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
     assert (tmp_path / "ledger").read_bytes() == charged
+    # Another run over these windows is refused all of them.
+    again = configured(deployment(tmp_path, PLAIN, path=str(tmp_path / "again")))
+    with pytest.raises(DataError, match=r"again: nothing was released that a profile could be learned from"):
+        learn_profile(again, tmp_path / "three.json")
+    assert not (tmp_path / "three.json").exists()
 
 
 def test_a_deployment_takes_what_is_public_or_paid_for_and_nothing_else(tmp_path):
