@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
 
 
-DIRECT, LOCAL, FLINK = "direct", "local", beam.FLINK
+DIRECT, LOCAL, FLINK, PRISM = "direct", "local", beam.FLINK, beam.PRISM
 #: What a run leaves in its folder, and so what the next run into it replaces.
 OUTPUTS = ("public", "operator", "report.html")
 
@@ -94,8 +94,8 @@ def _run(
     folder = Path(folder or config.output.path)
     nonce = checkpoint.nonce_of_run(config, folder, resume)
     plan = make_plan(config, folder, nonce, n_shards=n_shards, resumed=resume)
-    if _on_engine(plan, runner) or runner == FLINK:
-        plan = beam.distributed(plan, n_shards)
+    if _on_engine(plan, runner) or runner in (FLINK, PRISM):
+        plan = beam.distributed(plan, n_shards, one_reader=runner == PRISM)
     if resume and not plan.folder.exists():
         checkpoint.check_same(plan)  # says that there is no run, and makes no folder
     if runner != LOCAL and (beam_options or runner != DIRECT):
@@ -166,11 +166,11 @@ def check_runner(config: RunConfig, runner: str) -> None:
     if not isinstance(config.source, LiveSource):
         return
     if config.source.by_connector:
-        if runner in (DIRECT, LOCAL, FLINK):
+        if runner in (DIRECT, LOCAL, FLINK, PRISM):
             text = "is read by Beam's connector, which this runner has not; run it with --runner dataflow"
             raise ConfigError((f"--runner {runner}: source.type: {SOURCES.name_of(type(config.source))} {text}",))
-    elif runner not in (DIRECT, LOCAL, FLINK) and not config.source.on_services:
-        text = "a stream of this source runs on this machine, or on Flink; leave --runner out, or take flink"
+    elif runner not in (DIRECT, LOCAL, FLINK, PRISM) and not config.source.on_services:
+        text = "a stream of this source runs on this machine, or on Flink; leave --runner out, or take prism or flink"
         raise ConfigError((f"--runner {runner}: {text}",))
     if any(step.guarantee.on_points for step in config.mechanism):
         raise ConfigError(("source.type: traces are released from a finite source (what is under 'of')",))

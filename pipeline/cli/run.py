@@ -28,7 +28,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runner",
         default="direct",
-        help="direct (default), local (a plain loop without Beam), flink, or another runner of Beam",
+        help="direct (default), local (a plain loop without Beam), prism, flink, or another runner of Beam",
     )
     parser.add_argument("--shards", type=int, default=1, metavar="N", help="split users while counting (same result)")
     parser.add_argument("--resume", action="store_true", help="continue a run that was killed or interrupted")

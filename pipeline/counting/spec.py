@@ -92,6 +92,7 @@ class Batching:
     n_windows: int | None  # of the run; None: endless
     n_cells: int
     n_shards: int = 1  # parts that users are split into while counting
+    max_readers: int = 16  # that share a live source on an engine: each reads the files of all others
 
     @classmethod
     def of(

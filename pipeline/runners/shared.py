@@ -54,7 +54,7 @@ def live_source(plan: Plan) -> LiveSource:
 
 def live_input(plan: Plan) -> LiveInput:
     """Live input of a plan."""
-    return LiveInput(plan.grid, parts_folder(plan, "spool"), partial(ingested, plan=plan))
+    return LiveInput(plan.grid, parts_folder(plan, "spool"), partial(ingested, plan=plan), plan.batching.max_readers)
 
 
 class ReadAhead(Generic[Item]):

@@ -306,6 +306,7 @@ class LiveInput:
     ingest: Callable[
         [EventBlock], EventBlock
     ]  # makes the block that may be kept: in a deployment without ids, positions
+    max_readers: int = 1  # that share the source on an engine
 
 
 def latest_before(times: Integers, calendar: Calendar, before: int) -> Integers:

@@ -15,7 +15,7 @@ from penstock.pipeline.atomic import write_first
 from penstock.pipeline.sources.base import Checkpointed, LiveInput, MicroBatch
 from penstock.pipeline.sources.reading import kafka
 from penstock.pipeline.sources.reading.kafka_client import KafkaSettings
-from penstock.pipeline.sources.reading.kafka_progress import MOST, PartitionAssignment
+from penstock.pipeline.sources.reading.kafka_progress import PartitionAssignment
 from penstock.pipeline.sources.reading.offsets import OffsetRange, OffsetsRead
 
 #: File with the identity of the topic that a run has begun with.
@@ -80,11 +80,11 @@ class Kafka(KafkaSettings):
             yield from kafka.micro_batches(self, run, consumer, start, number, latest, checkpointed)
 
     def starts(self, run: LiveInput) -> list[State]:
-        """A reader for each partition that the topic had at first, up to `kafka_progress.MOST`."""
+        """A reader for each partition that the topic had at first, up to ``run.max_readers``."""
         path = run.spool / "readers"
         if not path.exists():
             with closing(kafka.Consumer(self)) as consumer:
-                write_first(path, str(min(MOST, len(consumer.partitions()))).encode())
+                write_first(path, str(min(run.max_readers, len(consumer.partitions()))).encode())
         n_readers = int(path.read_bytes())
         return [PartitionAssignment(reader, n_readers).as_state() for reader in range(n_readers)]
 

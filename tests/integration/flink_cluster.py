@@ -74,7 +74,7 @@ class FlinkCluster:
 
     def start_pool(self) -> None:
         """Start (again) the pool that starts Python workers when a task manager asks for one."""
-        command = [sys.executable, "-m", "penstock.pipeline.runners.flink.pool"]
+        command = [sys.executable, "-m", "penstock.pipeline.runners.beam.pool"]
         self._start("pool", [*command, "--port", str(self.pool_port)])
 
     def kill(self, name: str) -> None:

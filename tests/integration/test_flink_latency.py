@@ -25,7 +25,7 @@ __all__ = ["broker", "topics"]
 #: that waits for a processor. A window that waited for the next one would take ten more.
 LATENESS, DISORDER, IDLE_AFTER, ENGINE, BUSY = 2, 1, 1, 3, 1
 #: Seconds in which the job starts before its first window begins.
-STARTING = 30
+STARTING = 60
 PLACE = {"latitude": 37.78, "longitude": -122.42}
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 FLINK = "flink"
+PRISM = "prism"
 #: Beam's in-process runner by its full name, as ``--runner`` of Beam takes one. The name "DirectRunner" picks another
 #: engine from one pipeline and one release of Beam to the next.
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
@@ -34,16 +35,19 @@ IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 BLOCK_ROWS = 100_000
 
 
-def distributed(plan: Plan, n_shards: int = 1) -> Plan:
+def distributed(plan: Plan, n_shards: int = 1, one_reader: bool = False) -> Plan:
     """Prepare a run for workers elsewhere: a folder that all of them understand, users in shards, small blocks.
 
-    ``n_shards``: parts that users are split into while counting; never changes a result.
+    ``n_shards``: parts that users are split into while counting; never changes a result. ``one_reader``: a live
+    source is not shared.
     """
     source = plan.config.source
     if isinstance(source, Stream):
         source = replace(source, block_rows=min(source.block_rows, BLOCK_ROWS))
     config = replace(plan.config, source=source)
     batching = replace(plan.batching, n_shards=n_shards)
+    if one_reader:
+        batching = replace(batching, max_readers=1)
     return replace(plan, config=config, source=source, folder=plan.folder.absolute(), batching=batching)
 
 
@@ -81,7 +85,11 @@ def check_options(plan: Plan, runner: str, beam_options: Sequence[str]) -> None:
         from penstock.pipeline.runners.flink.runner import check_ready
 
         check_ready(plan, beam_options)
-    if runner not in ("direct", FLINK):  # theirs are complete by default
+    if runner == PRISM:
+        from penstock.pipeline.runners import prism
+
+        prism.check_ready(plan, beam_options)
+    if runner not in ("direct", FLINK, PRISM):  # theirs are complete by default
         shutil.rmtree(_pipeline(plan, runner, beam_options).local_tempdir)
 
 
@@ -112,9 +120,9 @@ def _pipeline(plan: Plan, runner: str, beam_options: Sequence[str]) -> Pipeline:
 def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) -> str | None:
     """Run the graph of a plan; parts of the output files are left to be merged.
 
-    ``runner`` is ``direct`` (Beam's in-process runner, pinned), ``flink``, or another by Beam's name. Returns None
-    where the run came to its end; otherwise why a stream did not. What a step raised is raised again without Beam's
-    wrapping.
+    ``runner`` is ``direct`` (Beam's in-process runner, pinned), ``flink``, ``prism``, or another by Beam's name.
+    Returns None where the run came to its end; otherwise why a stream did not. What a step raised is raised again
+    without Beam's wrapping.
     """
     _import_quietly()
     try:
@@ -122,6 +130,10 @@ def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) ->
             from penstock.pipeline.runners.flink.runner import run_flink
 
             return None if run_flink(plan, beam_options) else INTERRUPTED
+        if runner == PRISM:
+            from penstock.pipeline.runners.prism import run_prism
+
+            return None if run_prism(plan, beam_options) else INTERRUPTED
         if plan.streaming:
             from penstock.pipeline.runners.beam.service import run_service
 

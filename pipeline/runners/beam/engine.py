@@ -64,8 +64,8 @@ def unverified_engine(runner: str, beam_options: Sequence[str], is_allowed: bool
     endpoint = PipelineOptions(list(beam_options), save_main_session=False).view_as(PortableOptions).job_endpoint
     if endpoint is not None:
         engine, where = engine_behind(endpoint), f"--job_endpoint {endpoint}"
-    elif "prism" in runner.lower():
-        engine, where = "Prism", f"--runner {runner}"  # which it starts itself
+    elif runner != "prism" and "prism" in runner.lower():
+        engine, where = "Prism", f"--runner {runner}"  # which it starts itself, for any number of readers
     else:
         return None
     if engine in VERIFIED:
@@ -73,8 +73,9 @@ def unverified_engine(runner: str, beam_options: Sequence[str], is_allowed: bool
     if not is_allowed:
         text = (
             f"the engine behind it is {engine}, which was never shown to hold the minimum of its readers' watermarks: "
-            "windows may be released and charged before their rows are read. Take the job server of Flink, leave "
-            "--job_endpoint out, or acknowledge this with --unverified-engine, which the manifests will say"
+            "windows may be released and charged before their rows are read. Take the job server of Flink, or "
+            "--runner prism, which has one reader, or acknowledge this with --unverified-engine, which the manifests "
+            "will say"
         )
         raise ConfigError((f"{where}: {text}",))
     return engine

@@ -6,26 +6,24 @@ import http.client
 import json
 import os
 import re
-import socket
-import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import apache_beam
-import grpc
 
-from penstock.mechanisms.core.plugin import DataError, StateVersionError
+from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.monitoring.metrics import MEASURES
 from penstock.pipeline.monitoring.server import LOOPBACK
 from penstock.pipeline.output import files
 from penstock.pipeline.runners.beam.graph import GRAPH
+from penstock.pipeline.runners.beam.jobs import served
 from penstock.pipeline.runners.flink import jars
 
 if TYPE_CHECKING:
@@ -61,12 +59,6 @@ LOCAL_ONLY = "".join(
     for name in ("rest.address", "rest.bind-address", "jobmanager.bind-host", "taskmanager.bind-host")
 )
 _MAIN = "org.apache.beam.runners.flink.FlinkJobServerDriver"
-_SECONDS = 120.0
-#: Ports that are tried: a free one may be taken by the time that Java has started.
-_PORTS, _TAKEN = 3, "Address already in use"
-#: A command that ends with the driver, even a killed one, since an embedded Flink would go on for ever: ``cat`` reads a
-#: pipe that only the driver holds open, and what follows it ends the process that ``exec`` makes of this shell.
-_ENDING_WITH_STDIN = 'exec 3<&0; { cat <&3 >/dev/null; kill $$; } & exec "$@" 3<&- </dev/null'
 
 
 @contextmanager
@@ -95,60 +87,10 @@ def job_server(
     listening = f"rest.bind-port: {rest_port}\n" if rest_port else ""
     (folder / "config.yaml").write_text(RESTARTS + LOCAL_ONLY + listening + restored)
     environment = {"FLINK_CONF_DIR": str(folder)} | os.environ  # a configuration of one's own replaces all of it
-    log = folder / "job_server.log"
     version = {"jar": Path(jar).name} if jar else {"version": jars.version(begun_with)}
     logs.event("job server of Flink started", **version, beam=apache_beam.__version__)
-    with log.open("ab") as output, ExitStack() as begun:
-        for others in reversed(range(_PORTS)):
-            before, port = log.stat().st_size, free_port()
-            arguments = [*command, "--job-port", str(port)]
-            process = begun.enter_context(_ending_with_this_process(arguments, environment, output))
-            if _answers(process, f"localhost:{port}"):
-                break
-            words = log.read_bytes()[before:].decode(errors="replace")
-            if not (others and _TAKEN in words):
-                raise DataError(f"Flink's job server did not start:\n{words[-1000:]}")
-        yield f"localhost:{port}"
-
-
-@contextmanager
-def _ending_with_this_process(
-    command: list[str], environment: Mapping[str, str], output: IO[bytes]
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command until the block or this process ends."""
-    shell = ["sh", "-c", _ENDING_WITH_STDIN, "sh", *command]
-    process = subprocess.Popen(shell, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output)
-    assert process.stdin is not None
-    try:
-        yield process
-    finally:
-        process.stdin.close()
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def free_port() -> int:
-    """Return a port of this machine that nothing listens at just now."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        return int(free.getsockname()[1])
-
-
-def _answers(process: subprocess.Popen[bytes], endpoint: str) -> bool:
-    """Wait until the job server answers; False where it does not."""
-    deadline = time.monotonic() + _SECONDS
-    with grpc.insecure_channel(endpoint) as channel:
-        ready = grpc.channel_ready_future(channel)
-        while time.monotonic() < deadline and process.poll() is None:
-            try:
-                ready.result(timeout=0.5)
-                return True
-            except grpc.FutureTimeoutError:
-                continue
-    return False
+    with served("Flink", lambda port: [*command, "--job-port", str(port)], folder, environment) as endpoint:
+        yield endpoint
 
 
 # Jobs that a run has on a cluster of Flink, ended through its REST service: a job server only lets go of them.

@@ -6,20 +6,18 @@ import contextlib
 import os
 import re
 import shutil
-import threading
-import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.atomic import make_folder
 from penstock.pipeline.monitoring import logs
 from penstock.pipeline.monitoring.server import LOOPBACK
 from penstock.pipeline.output.manifest import counted_rows
-from penstock.pipeline.runners.failure import forget_failure, raise_failure
+from penstock.pipeline.runners.beam.jobs import ENDED, RENEWED, Outcome, free_port, submit
 from penstock.pipeline.runners.flink import jars
 from penstock.pipeline.runners.flink.jars import FLINK
 from penstock.pipeline.runners.flink.jobs import (
@@ -28,7 +26,6 @@ from penstock.pipeline.runners.flink.jobs import (
     begun_with,
     cancel_jobs,
     checkpoints_folder,
-    free_port,
     job_server,
     latest_checkpoint,
     mark_graph,
@@ -36,24 +33,12 @@ from penstock.pipeline.runners.flink.jobs import (
     service_of,
 )
 from penstock.pipeline.runners.flink.renewal import Renewal
-from penstock.pipeline.runners.shared import live_input, live_source, stopping
+from penstock.pipeline.runners.shared import live_input, live_source
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
 
 
-# Run a plan on Flink: submit the graph through Beam's portable runner, and watch it until it has ended.
-
-
-#: Seconds between two looks at the job.
-_PATIENCE = 0.2
-#: Seconds that a job has to end in once it has been cancelled.
-_GOODBYE = 20.0
-#: How a job ends: everything is done; it was stopped; another one goes on from its savepoint.
-Outcome = Literal["ended", "stopped", "renewed"]
-ENDED: Final = "ended"
-STOPPED: Final = "stopped"
-RENEWED: Final = "renewed"
 #: How far a streaming job can be spread out later, unless an option says otherwise.
 MAX_PARALLELISM = 16
 #: What is set where the command line does not; an empty text stands for a flag without a value.
@@ -257,88 +242,13 @@ def _given(beam_options: Sequence[str]) -> dict[str, str]:
 
 
 def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str], renewal: Renewal | None = None) -> Outcome:
-    import apache_beam as beam
-    from apache_beam.options.pipeline_options import PipelineOptions, WorkerOptions
-    from apache_beam.runners.portability.portable_runner import PortableRunner
-
-    from penstock.pipeline.runners.beam.graph import build, settle
-    from penstock.pipeline.runners.flink.pool import worker_pool
-
     make_folder(checkpoints_folder(plan))
     given = DEFAULTS | _given(beam_options)
-    master, elsewhere = given["flink_master"], given["environment_type"] != "LOOPBACK"
+    master = given["flink_master"]
     if plan.resumed:
         cancel_jobs(plan, master)  # it outlives its driver, and its latest checkpoint is needed
-        forget_failure(plan.folder)  # only now: a job that still tries would tell of it again
-    words = options_of(plan, endpoint, beam_options)
-    with contextlib.ExitStack() as begun:
-        if not elsewhere:
-            # In place of Beam's own, which listens on every interface; an option that comes later counts.
-            cache = PipelineOptions(words).view_as(WorkerOptions).max_cache_memory_usage_mb << 20
-            pool = begun.enter_context(worker_pool(state_cache_size=cache))
-            words += ["--environment_type=EXTERNAL", f"--environment_config={pool}"]
-        pipeline = beam.Pipeline(runner=PortableRunner(), options=PipelineOptions(words, save_main_session=False))
-        build(pipeline, plan)
-        try:
-            look = FlinkMeasures(plan, master).look if elsewhere else None
-            outcome = _watch(plan, pipeline.run(), look, renewal)
-        finally:
-            cancel_jobs(plan, master)
-    if outcome == ENDED and plan.streaming:
-        settle(plan)
-    return outcome
-
-
-def _watch(plan: Plan, job: Any, look: Callable[[], None] | None = None, renewal: Renewal | None = None) -> Outcome:
-    """Wait until a bounded job has ended, or a streaming one has done everything; that is cancelled then.
-
-    ``look`` takes over what workers elsewhere have measured. ``renewal`` stops a job that another one goes on from.
-    """
-    from apache_beam.runners.runner import PipelineState
-
-    from penstock.pipeline.runners.beam.graph import has_ended
-
-    stopped = threading.Event()
-    with stopping(stopped.set), _cancelling(job):
-        while not stopped.is_set():
-            state = _state(job)
-            if plan.streaming and has_ended(plan):
-                return ENDED
-            raise_failure(plan.folder)
-            if state == PipelineState.DONE:
-                # A streaming job waits for ever: it was stopped in Flink, with a savepoint.
-                if renewal is not None and renewal.was_asked:
-                    return RENEWED
-                return STOPPED if plan.streaming else ENDED
-            if PipelineState.is_terminal(state):
-                raise DataError(
-                    "Flink has lost the job; its log says why, and --resume goes on from the last checkpoint"
-                )
-            if look is not None:
-                look()
-            if renewal is not None and renewal.is_due() and renewal.stop():
-                return STOPPED if stopped.is_set() else RENEWED  # a signal came meanwhile
-            time.sleep(_PATIENCE)
-    return STOPPED
-
-
-def _state(job: Any) -> str:
+    look = None if given["environment_type"] == "LOOPBACK" else FlinkMeasures(plan, master).look
     try:
-        return str(job.state)
-    except Exception as error:  # whatever the channel raises: the job server is gone
-        raise DataError(f"the job server does not answer ({type(error).__name__}); --resume goes on") from None
-
-
-@contextlib.contextmanager
-def _cancelling(job: Any) -> Iterator[None]:
-    """Cancel the job at the end, and wait until it writes nothing more."""
-    from apache_beam.runners.runner import PipelineState
-
-    try:
-        yield
+        return submit(plan, options_of(plan, endpoint, beam_options), "Flink", look, renewal)
     finally:
-        with contextlib.suppress(Exception):  # a job server that is gone has nothing to cancel
-            job.cancel()
-            deadline = time.monotonic() + _GOODBYE
-            while not PipelineState.is_terminal(_state(job)) and time.monotonic() < deadline:
-                time.sleep(_PATIENCE)
+        cancel_jobs(plan, master)

@@ -212,8 +212,6 @@ class Progress:
         self.idle = frozenset(p for p, is_idle in zip(partitions, state["idle"].tolist()) if is_idle)
 
 
-#: Readers of one topic at most: each reads the files of all others.
-MOST = 16
 #: Seconds for which what the others published is good enough.
 _FRESH = 0.2
 

@@ -27,7 +27,8 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.redaction import UnforeseenError, redact_errors
 from penstock.pipeline.output.sinks.messages import Publisher
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
-from penstock.pipeline.runners.beam import distributed, graph, read
+from penstock.pipeline.runners.beam import distributed, read
+from penstock.pipeline.runners.beam import jobs as beam_jobs
 from penstock.pipeline.runners.beam.graph import ReleaseWhenDue, WriteBatches
 from penstock.pipeline.runners.beam.read import Cursor, CursorCoder, FromTheStart, Replay
 from penstock.pipeline.runners.beam.step import Step, redacted
@@ -151,20 +152,22 @@ class Job:
 
 def test_the_driver_says_why_and_a_job_that_was_stopped_in_flink_can_go_on(tmp_path):
     plan = plan_in(tmp_path)
-    assert runner._watch(plan, Job(PipelineState.DONE)) == "stopped"
+    assert beam_jobs._watch(plan, Job(PipelineState.DONE), "Flink", None, None) == "stopped"
     with pytest.raises(DataError, match="lost the job"):
-        runner._watch(plan, Job(PipelineState.FAILED))
+        beam_jobs._watch(plan, Job(PipelineState.FAILED), "Flink", None, None)
     note_failure(plan.folder, StateVersionError("version 9"))
     with pytest.raises(StateVersionError, match="version 9"):
-        runner._watch(plan, Job(PipelineState.RUNNING))
+        beam_jobs._watch(plan, Job(PipelineState.RUNNING), "Flink", None, None)
 
 
 def test_what_an_old_job_failed_with_is_forgotten_once_it_is_gone(tmp_path, monkeypatch):
     plan = plan_in(tmp_path, resumed=True)
     monkeypatch.setattr(runner, "cancel_jobs", lambda plan, _: note_failure(plan.folder, DataError("of the old job")))
-    monkeypatch.setattr(runner, "_watch", lambda plan, *_: raise_failure(plan.folder))
-    monkeypatch.setattr(graph, "build", lambda *_: None)
-    monkeypatch.setattr("apache_beam.Pipeline", lambda **_: SimpleNamespace(run=lambda: None))
+    monkeypatch.setattr(beam_jobs, "_watch", lambda plan, *_: raise_failure(plan.folder))
+    monkeypatch.setattr(beam_jobs, "build", lambda *_: None)
+    monkeypatch.setattr(
+        "penstock.pipeline.runners.beam.jobs.beam.Pipeline", lambda **_: SimpleNamespace(run=lambda: None)
+    )
     runner._submit(plan, "localhost:1", [])
 
 
@@ -229,7 +232,7 @@ def test_a_topic_is_told_what_the_file_says(tmp_path, monkeypatch):
 def test_a_job_server_ends_with_a_driver_that_is_killed(tmp_path: Path) -> None:
     program = f"""
 import os, time
-from penstock.pipeline.runners.flink.jobs import _ending_with_this_process
+from penstock.pipeline.runners.beam.jobs import _ending_with_this_process
 with open({str(tmp_path / "log")!r}, "wb") as log:
   with _ending_with_this_process(["sleep", "600"], {{**os.environ}}, log) as server:
     print(server.pid, flush=True)
@@ -262,17 +265,17 @@ time.sleep(600)
 
 
 def test_a_job_server_takes_another_port_where_its_own_has_been_taken(tmp_path, monkeypatch):
-    java, free_port = tmp_path / "java", jobs.free_port
+    java, free_port = tmp_path / "java", beam_jobs.free_port
     java.write_text(JAVA.format(python=sys.executable))
     java.chmod(0o755)
     monkeypatch.setattr(jobs.jars, "java", lambda: str(java))
     with socket.create_server(("localhost", 0)) as somebody:
         taken = somebody.getsockname()[1]
         ports = iter([taken, free_port()])
-        monkeypatch.setattr(jobs, "free_port", lambda: next(ports))
+        monkeypatch.setattr(beam_jobs, "free_port", lambda: next(ports))
         with jobs.job_server("[local]", tmp_path / "log", jar="own.jar") as endpoint:
             assert endpoint != f"localhost:{taken}"
-        monkeypatch.setattr(jobs, "free_port", lambda: taken)
-        message = "job server did not start:\n(.|\n)*Address already in use"
+        monkeypatch.setattr(beam_jobs, "free_port", lambda: taken)
+        message = "job server of Flink did not start:\n(.|\n)*Address already in use"
         with pytest.raises(DataError, match=message), jobs.job_server("[local]", tmp_path / "log", jar="own.jar"):
             pass

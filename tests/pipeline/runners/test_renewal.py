@@ -11,6 +11,7 @@ import pytest
 from apache_beam.runners.runner import PipelineState
 
 from penstock.pipeline.output import files
+from penstock.pipeline.runners.beam import jobs
 from penstock.pipeline.runners.flink import renewal, runner
 from penstock.pipeline.runners.flink.renewal import LEAST, TURNS, Renewal
 
@@ -139,14 +140,14 @@ def files_plan(folder: Path):
 
 def test_the_driver_leaves_a_job_that_was_stopped_to_be_renewed(plan, monkeypatch):
     job = SimpleNamespace(state=PipelineState.RUNNING, cancel=lambda: setattr(job, "state", PipelineState.CANCELLED))
-    monkeypatch.setattr("penstock.pipeline.runners.beam.graph.has_ended", lambda _: False)
+    monkeypatch.setattr("penstock.pipeline.runners.beam.jobs.has_ended", lambda _: False)
     tries = iter([False, True])
     due = SimpleNamespace(is_due=lambda: True, stop=lambda: next(tries), was_asked=False)
-    assert runner._watch(plan, job, None, due) == "renewed"
+    assert jobs._watch(plan, job, "Flink", None, due) == "renewed"
     assert list(tries) == []
     due.was_asked, job.state = True, PipelineState.DONE  # it has given up waiting, and Flink has not
-    assert runner._watch(plan, job, None, due) == "renewed"
+    assert jobs._watch(plan, job, "Flink", None, due) == "renewed"
     # A signal that comes while the savepoint is made ends the run.
     job.state = PipelineState.RUNNING
     due.stop = lambda: os.kill(os.getpid(), signal.SIGTERM) or True
-    assert runner._watch(plan, job, None, due) == "stopped"
+    assert jobs._watch(plan, job, "Flink", None, due) == "stopped"

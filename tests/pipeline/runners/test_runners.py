@@ -24,7 +24,7 @@ from penstock.pipeline.config.run import RunConfig, loads
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.reporting.result import Result
 from penstock.pipeline.run import run
-from penstock.pipeline.runners.beam import graph
+from penstock.pipeline.runners.beam import jobs
 from penstock.pipeline.runners.beam.graph import has_ended
 from penstock.pipeline.runners.flink.jobs import job_server, latest_checkpoint
 from penstock.pipeline.sources.stream import Stream
@@ -320,7 +320,7 @@ def test_flink_leaves_what_the_plain_loop_leaves(
     if killed:
         with monkeypatch.context() as fatal:
             if killed == "at its end":
-                fatal.setattr(graph, "has_ended", fatally_ended)
+                fatal.setattr(jobs, "has_ended", fatally_ended)
             else:
                 for write in (RunWriter.releases, RunWriter.traces):
                     fatal.setattr(RunWriter, write.__name__, fatally_on_flink(write, behind_a_checkpoint=endless))
@@ -365,7 +365,7 @@ def cancel_on_the_way(patch: pytest.MonkeyPatch) -> None:
         return cancelled.is_set()
 
     patch.setattr(RunWriter, "memberships", memberships)
-    patch.setattr(graph, "has_ended", ended)
+    patch.setattr(jobs, "has_ended", ended)
 
 
 def fatally(write: Callable[..., None]) -> Callable[..., None]:

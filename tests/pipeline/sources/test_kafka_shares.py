@@ -98,7 +98,7 @@ def test_every_partition_has_one_reader_whenever_a_run_goes_on(tmp_path, monkeyp
 def test_a_topic_of_many_partitions_has_a_bounded_number_of_readers(tmp_path, monkeypatch):
     monkeypatch.setattr(kafka, "Consumer", Broker(1000))
     plan = plan_in(tmp_path)
-    assert len(plan.config.source.starts(live_input(plan))) == kafka_progress.MOST
+    assert len(plan.config.source.starts(live_input(plan))) == plan.batching.max_readers
 
 
 @pytest.mark.parametrize(("seconds", "passes"), [(33.999, False), (34, True), (None, False)])

@@ -1,6 +1,6 @@
 """Start Python workers for task managers on the loopback interface alone, which Beam's own pool does not.
 
-``python -m penstock.pipeline.runners.flink.pool --port 50000`` serves a task manager of this machine. Whoever reaches
+``python -m penstock.pipeline.runners.beam.pool --port 50000`` serves a task manager of this machine. Whoever reaches
 the port of a pool may run code as its user: open it to a network with ``--host`` only where nobody else gets there.
 """
 
@@ -76,7 +76,7 @@ def worker_pool(host: str = LOOPBACK, port: int = 0, **options: Any) -> Iterator
 
 def main(words: Sequence[str] | None = None) -> None:
     """Serve a pool until SIGINT or SIGTERM."""
-    parser = argparse.ArgumentParser(prog="python -m penstock.pipeline.runners.flink.pool", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m penstock.pipeline.runners.beam.pool", description=__doc__)
     parser.add_argument("--host", default=LOOPBACK, help="address to listen at (default: %(default)s)")
     parser.add_argument("--port", type=int, default=50_000, help="port to listen at (default: %(default)s)")
     given = parser.parse_args(words)

@@ -1,0 +1,207 @@
+"""Run a plan as a job behind one of Beam's job endpoints: start the server, submit, watch, cancel."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, Literal, Protocol
+
+import apache_beam as beam
+import grpc
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, WorkerOptions
+from apache_beam.runners.portability.portable_runner import PortableRunner
+from apache_beam.runners.runner import PipelineState
+
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.output import files
+from penstock.pipeline.runners.beam.graph import build, has_ended, settle
+from penstock.pipeline.runners.beam.pool import worker_pool
+from penstock.pipeline.runners.failure import forget_failure, raise_failure
+from penstock.pipeline.runners.shared import stopping
+
+if TYPE_CHECKING:
+    from penstock.pipeline.config.plan import Plan
+
+
+#: How a job ends: everything is done; it was stopped; another one goes on from its savepoint.
+Outcome = Literal["ended", "stopped", "renewed"]
+ENDED: Final = "ended"
+STOPPED: Final = "stopped"
+RENEWED: Final = "renewed"
+#: Seconds between two looks at the job.
+_PATIENCE = 0.2
+#: Seconds that a job has to end in once it has been cancelled, and a server to start.
+_GOODBYE, _SECONDS = 20.0, 120.0
+#: Ports that are tried: a free one may be taken by the time that a server has started.
+_PORTS, _TAKEN = 3, "ddress already in use"
+#: A command that ends with the driver, even a killed one, since a server would go on for ever: ``cat`` reads a pipe
+#: that only the driver holds open, and what follows it ends the process that ``exec`` makes of this shell.
+_ENDING_WITH_STDIN = 'exec 3<&0; { cat <&3 >/dev/null; kill $$; } & exec "$@" 3<&- </dev/null'
+
+
+class Renews(Protocol):
+    """A job that is stopped with a savepoint, which another one goes on from."""
+
+    was_asked: bool
+
+    def is_due(self) -> bool:
+        """Return whether it is time."""
+
+    def stop(self) -> bool:
+        """Stop the job; return whether it has made a savepoint."""
+
+
+@contextlib.contextmanager
+def served(
+    engine: str, command: Callable[[int], Sequence[str]], folder: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Run a job server until the block or this process ends; gives its endpoint.
+
+    ``command``: the words that start it at a port. ``folder``: where its log goes. Raises `DataError` if it does not
+    start; the message ends with its last words.
+    """
+    files.make_folder(folder)
+    log = folder / "job_server.log"
+    with log.open("ab") as output, contextlib.ExitStack() as begun:
+        for others in reversed(range(_PORTS)):
+            before, port = log.stat().st_size, free_port()
+            process = begun.enter_context(
+                _ending_with_this_process(command(port), os.environ if environment is None else environment, output)
+            )
+            if _answers(process, f"localhost:{port}"):
+                break
+            words = log.read_bytes()[before:].decode(errors="replace")
+            if not (others and _TAKEN in words):
+                raise DataError(f"the job server of {engine} did not start:\n{words[-1000:]}")
+        yield f"localhost:{port}"
+
+
+@contextlib.contextmanager
+def _ending_with_this_process(
+    command: Sequence[str], environment: Mapping[str, str], output: IO[bytes]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command until the block or this process ends."""
+    shell = ["sh", "-c", _ENDING_WITH_STDIN, "sh", *command]
+    process = subprocess.Popen(shell, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output)
+    assert process.stdin is not None
+    try:
+        yield process
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def free_port() -> int:
+    """Return a port of this machine that nothing listens at just now."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return int(free.getsockname()[1])
+
+
+def _answers(process: subprocess.Popen[bytes], endpoint: str) -> bool:
+    """Wait until the job server answers; False where it does not."""
+    deadline = time.monotonic() + _SECONDS
+    with grpc.insecure_channel(endpoint) as channel:
+        ready = grpc.channel_ready_future(channel)
+        while time.monotonic() < deadline and process.poll() is None:
+            try:
+                ready.result(timeout=0.5)
+                return True
+            except grpc.FutureTimeoutError:
+                continue
+    return False
+
+
+def submit(
+    plan: Plan,
+    words: Sequence[str],
+    engine: str,
+    look: Callable[[], None] | None = None,
+    renewal: Renews | None = None,
+) -> Outcome:
+    """Run a plan as one job; parts of the output files are left to be merged.
+
+    Parameters
+    ----------
+    plan
+        As `pipeline.runners.beam.distributed` makes it.
+    words
+        All options of the job, its endpoint among them. Workers of the environment ``LOOPBACK`` are processes of this
+        one, which listen on the loopback interface.
+    engine
+        Its name, for errors.
+    look
+        Takes over what workers elsewhere have measured.
+    renewal
+        Stops a job that another one goes on from.
+    """
+    if plan.resumed:
+        forget_failure(plan.folder)
+    options = PipelineOptions(list(words), save_main_session=False)
+    with contextlib.ExitStack() as begun:
+        portable = options.view_as(PortableOptions)
+        if portable.environment_type == "LOOPBACK":
+            # In place of Beam's own, which listens on every interface.
+            cache = options.view_as(WorkerOptions).max_cache_memory_usage_mb << 20
+            portable.environment_type = "EXTERNAL"
+            portable.environment_config = begun.enter_context(worker_pool(state_cache_size=cache))
+        pipeline = beam.Pipeline(runner=PortableRunner(), options=options)
+        build(pipeline, plan)
+        outcome = _watch(plan, pipeline.run(), engine, look, renewal)
+    if outcome == ENDED and plan.streaming:
+        settle(plan)
+    return outcome
+
+
+def _watch(plan: Plan, job: Any, engine: str, look: Callable[[], None] | None, renewal: Renews | None) -> Outcome:
+    """Wait until a bounded job has ended, or a streaming one has done everything; that is cancelled then."""
+    stopped = threading.Event()
+    with stopping(stopped.set), _cancelling(job):
+        while not stopped.is_set():
+            state = _state(job)
+            if plan.streaming and has_ended(plan):
+                return ENDED
+            raise_failure(plan.folder)
+            if state == PipelineState.DONE:
+                # A streaming job waits for ever: it was stopped in the engine, with a savepoint.
+                if renewal is not None and renewal.was_asked:
+                    return RENEWED
+                return STOPPED if plan.streaming else ENDED
+            if PipelineState.is_terminal(state):
+                raise DataError(f"{engine} has lost the job; its log says why, and --resume goes on")
+            if look is not None:
+                look()
+            if renewal is not None and renewal.is_due() and renewal.stop():
+                return STOPPED if stopped.is_set() else RENEWED  # a signal came meanwhile
+            time.sleep(_PATIENCE)
+    return STOPPED
+
+
+def _state(job: Any) -> str:
+    try:
+        return str(job.state)
+    except Exception as error:  # whatever the channel raises: the job server is gone
+        raise DataError(f"the job server does not answer ({type(error).__name__}); --resume goes on") from None
+
+
+@contextlib.contextmanager
+def _cancelling(job: Any) -> Iterator[None]:
+    """Cancel the job at the end, and wait until it writes nothing more."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):  # a job server that is gone has nothing to cancel
+            job.cancel()
+            deadline = time.monotonic() + _GOODBYE
+            while not PipelineState.is_terminal(_state(job)) and time.monotonic() < deadline:
+                time.sleep(_PATIENCE)
