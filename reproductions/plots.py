@@ -15,18 +15,18 @@ from reproductions.pyrgelis import COLUMNS, ROWS
 _SMALLEST = 1e-12
 
 
-def draw(tables: dict[str, pl.DataFrame], folder: Path) -> dict[str, str]:
-    """Draw every table that is a figure as ``<its name>.svg``; gives the title of each."""
+def draw(tables: dict[str, pl.DataFrame], folder: Path) -> list[str]:
+    """Draw every table that is a figure as ``<its name>.svg`` and return the names."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = {name: DRAWINGS[name][1] for name in tables if name in DRAWINGS}
+    drawn = [name for name in tables if name in DRAWINGS]
     with matplotlib.rc_context({"svg.hashsalt": "penstock"}):  # the same tables give the same files
         for name in drawn:
-            figure = DRAWINGS[name][0](plt, tables[name])
+            figure = DRAWINGS[name](plt, tables[name])
             figure.tight_layout()
             figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
             plt.close(figure)
@@ -165,30 +165,48 @@ def _places(plt: Any, table: pl.DataFrame) -> Any:
     return figure
 
 
-#: What draws a table, and what it shows.
-DRAWINGS: dict[str, tuple[Callable[[Any, pl.DataFrame], Any], str]] = {
-    "membership_comparison": (_deciles, "Areas under the curve of both attacks, locations known"),
-    "membership_past_attacks": (_deciles, "Areas under the curve of both attacks, past participation known"),
-    "membership_exposed": (_deciles, "Areas under the curve, locations known"),
-    "membership_past_comparison": (_deciles, "Areas under the curve, past participation known"),
-    "membership_activity": (_activity, "When the most and the least exposed tenth are seen"),
-    "membership_loadings": (_loadings, "Loadings by popularity of cells and hours"),
-    "membership_past_loadings": (_loadings, "Loadings by popularity of cells and hours"),
-    "membership_places": (_places, "Where and when the components load"),
-    "membership_past_places": (_places, "Where and when the components load"),
-    "reconstruction_chain": (_sweeps, "Bounds and attacks on a simulated chain"),
-    "reconstruction_chain_ratio": (_sweeps, "Bounds over the best attack on a simulated chain"),
+def _gains(plt: Any, table: pl.DataFrame) -> Any:
+    figure, axis = plt.subplots(figsize=(6, 6))
+    table = table.reverse()
+    ends = (table["median"] - table["q25"], table["q75"] - table["median"])
+    axis.errorbar(table["median"], table["defense"], xerr=ends, fmt="o", capsize=3, label="median and quartiles")
+    axis.plot(table["gain"], table["defense"], "x", label="mean")
+    axis.set(xlabel="privacy gain", xlim=(-0.02, 1.02))
+    axis.legend(fontsize="small")
+    return figure
+
+
+def _trade_off(plt: Any, table: pl.DataFrame) -> Any:
+    metrics = table["metric"].unique(maintain_order=True).to_list()
+    figure, axes = plt.subplots(2, -(-len(metrics) // 2), figsize=(13, 8), squeeze=False)
+    for axis, metric in zip(axes.flat, metrics):
+        panel = table.filter(metric=metric).partition_by("family", as_dict=True, maintain_order=True)
+        for (family,), points in panel.items():
+            axis.plot(points["privacy_gain"], points["utility_loss"], "o", label=family)
+        axis.set(xlabel="privacy gain", ylabel="loss of utility", title=metric)
+        axis.set_yscale("log" if metric.startswith("mre") else "linear")
+    axes[0][0].legend(fontsize="x-small")
+    return figure
+
+
+#: What draws a table.
+DRAWINGS: dict[str, Callable[[Any, pl.DataFrame], Any]] = {
+    **dict.fromkeys(
+        ("membership_comparison", "membership_past_attacks", "membership_exposed", "membership_past_comparison"),
+        _deciles,
+    ),
+    "membership_gain": _gains,
+    "membership_trade_off": _trade_off,
+    "membership_activity": _activity,
+    **dict.fromkeys(("membership_loadings", "membership_past_loadings"), _loadings),
+    **dict.fromkeys(("membership_places", "membership_past_places"), _places),
     **{
-        f"reconstruction_{name}{end}": (drawing, f"{title}, {name.capitalize()}")
-        for name in CHECKINS
-        for end, drawing, title in (
-            ("", _sweeps, "Mean bounds and attacks on check-ins"),
-            ("_ratio", _sweeps, "Mean bounds over the best attack on check-ins"),
-            ("_bins", _ranges, "Bounds by visits and by spectral gap"),
-        )
+        f"reconstruction_{name}{end}": drawing
+        for name in ("chain", *CHECKINS)
+        for end, drawing in (("", _sweeps), ("_ratio", _sweeps), ("_bins", _ranges))
     },
-    "landmark_distance": (_landmark_distances, "Distance from landmarks by their share and shape"),
-    "landmark_loss": (_landmark_losses, "Temporal loss by share and shape of landmarks"),
-    "conditional_losses": (_losses, "Loss of every other point against the noise"),
-    "conditional_hypotheses": (_hypotheses, "The trace and the worst hypothesis about it"),
+    "landmark_distance": _landmark_distances,
+    "landmark_loss": _landmark_losses,
+    "conditional_losses": _losses,
+    "conditional_hypotheses": _hypotheses,
 }

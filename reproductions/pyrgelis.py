@@ -12,17 +12,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from penstock.accountants.online_attack import area_under_curve
-from penstock.evaluation.attacks.challenge import privacy_gain
-from penstock.evaluation.attacks.defenses import mechanism_defense
 from penstock.evaluation.attacks.game import Adversary, MembershipGame
 from penstock.evaluation.attacks.targets import draw_targets
 from penstock.evaluation.membership import mobility_features
 from penstock.mechanisms.core.plugin import ParameterError, parameter
-from penstock.mechanisms.sampling import Sampling
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import load
-from penstock.pipeline.experiments.games.membership import membership_game, targets_of
-from penstock.pipeline.experiments.trial import Trial
 from reproductions.exposure import (
     activity_profile,
     component_loadings,
@@ -134,45 +129,20 @@ EXPERIMENTS = {
     "SFPA": "sfc_sampling_fpa",
 }
 BOTH = {"1x1, 1 week": "1 week, 1x1"}
-GAIN = "reproductions.pyrgelis:resampled_gain"
 
 
-def resampled_gain(run: Trial) -> float:
-    """Privacy gain as ``attack/pca/gain``, with sampling drawn anew for every aggregate.
-
-    The adversary knows the rate, but not which memberships were kept; to the measure of the same name everybody's
-    sampled memberships are known.
-    """
-    first, *others = run.plan.config.mechanism
-    if not isinstance(first, Sampling):
-        return run.attacked.figure("pca", "gain")
-    inner = mechanism_defense(others, facts=run.plan.facts()) if others else None
-
-    def defense(counts: NDArray[np.int64], seed: int) -> NDArray[Any]:
-        """Thin counts, which is what sampling single memberships does to them, and release them."""
-        thinned = np.random.default_rng([seed, 1]).binomial(counts, first.rate)
-        return thinned if inner is None else inner(thinned, seed)
-
-    presence, game = run.attacked.presence, run.game
-    raw, _ = membership_game(run.plan, presence, game, released=False)
-    targets = targets_of(presence, game, run.seed)
-    areas = np.array([[raw.attack(target, defense=one).auc for one in (None, defense)] for target in targets])
-    return float(np.mean(privacy_gain(*areas.T)))
-
-
-def trade_off_table(results: Path) -> pl.DataFrame:
+def trade_off_table(gains: pl.DataFrame, results: Path) -> pl.DataFrame:
     """Figures 7 to 10: privacy gain against loss of utility, for every defense that has both.
 
-    ``results``: folder with the tables of the experiments sfc_*.
+    ``gains``: columns ``defense`` and ``gain``. ``results``: folder with the tables of the experiments sfc_*.
 
     Returns ``defense``, ``family``, ``metric``, ``privacy_gain`` (equation 1: an area below ½ counts as no gain) and
     ``utility_loss``: the metric itself where 0 is best, and 1 less the metric where 1 is.
     """
     metrics = {"mre": 0, "mre_top": 0, "hotspot_f1": 1, "hotspot_rank_tau": 1, "js_distance": 0, "pearson": 1}
-    gains = pl.read_csv(results / "sfc_privacy_gain.csv").filter(measure=GAIN)
     rows = []
     for metric, best in metrics.items():
-        for defense, gain in gains.select("variant", "mean").iter_rows():
+        for defense, gain in gains.select("defense", "gain").iter_rows():
             family, _, setting = defense.partition(" ")
             path = results / f"{EXPERIMENTS[family]}.csv"
             if not path.exists():

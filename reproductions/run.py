@@ -16,6 +16,7 @@ from penstock.mechanisms.core.plugin import parameter
 from penstock.pipeline.config.build import FAILED, Builder
 from penstock.pipeline.config.canonical import content_digest
 from penstock.pipeline.config.run import read_text
+from penstock.pipeline.config.sections import UNIONS, add_folder
 from penstock.pipeline.config.yaml import apply_override, parse_section, plain
 from penstock.pipeline.experiments import figures
 from penstock.pipeline.experiments.config import ExperimentHeader
@@ -28,6 +29,8 @@ from reproductions.plots import draw
 from reproductions.study import STUDIES, Figures, Study
 
 DIGITS = 4
+#: Plug-ins that a study may name.
+PLUGINS = str(Path(__file__).parent / "plugins")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +68,8 @@ class StudyRun:
             reduce(root, problems)
         for override in overrides:
             problems += apply_override(root, override)
-        builder = Builder({Study: STUDIES}, Path(path).parent)
+        add_folder(PLUGINS)
+        builder = Builder({**UNIONS, Study: STUDIES}, Path(path).parent)
         config = builder.construct(root, StudyConfig, builder.values(root, StudyConfig, (), (REDUCED,)), ())
         problems += builder.problems
         raise_all(problems)
@@ -91,7 +95,7 @@ class StudyRun:
         """Make every missing piece; then tables and figures, unless one has failed."""
         config, target = self.config, begin(self.config, folder)
         pieces = self.pieces()
-        made = run_pieces(list(pieces.values()), target / RECORDS, n_jobs or os.cpu_count() or 1, listener)
+        made = run_pieces(list(pieces.values()), target / RECORDS, n_jobs or os.cpu_count() or 1, listener, (PLUGINS,))
         names = list(pieces)
         manifest = heading(config, self.written, self.reduced) | {
             "inputs": [content_digest(path) for path in config.study.inputs],

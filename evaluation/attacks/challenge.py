@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import eigh
 
 from penstock.accountants.online_attack import area_under_curve, auc_interval, exact_interval
 from penstock.evaluation.attacks.priors import Samples
@@ -50,10 +51,13 @@ class PrincipalComponents:
         mean = samples.mean(axis=0)
         centred = samples - mean
         wide = centred.shape[1] > centred.shape[0]
-        values, vectors = np.linalg.eigh(centred @ centred.T if wide else centred.T @ centred)
+        products = centred @ centred.T if wide else centred.T @ centred
+        n = len(products)
+        wanted = (max(0, n - n_components), n - 1)
+        values, vectors = eigh(products, subset_by_index=wanted) if n else (np.empty(0), products)
         # Rounding leaves this much where the samples, of this size before centring, do not vary at all.
-        eps = np.finfo(float).eps
-        negligible = values.size * eps * (values.max(initial=0.0) + eps * len(samples) * (mean @ mean))
+        eps = np.finfo(samples.dtype).eps
+        negligible = n * eps * (values.max(initial=0.0) + eps * len(samples) * (mean @ mean))
         kept = np.flatnonzero(values > negligible)[::-1][:n_components]
         values, vectors = values[kept], vectors[:, kept]
         scale = np.sqrt(values)
@@ -98,7 +102,7 @@ class PcaAttack:
         array([False, False,  True,  True])
         """
         components, scores = PrincipalComponents.fit(samples, n_components)
-        weights, intercept = fit_logistic(scores, labels)
+        weights, intercept = fit_logistic(scores.astype(np.float64), labels)
         return cls(components, weights, intercept)
 
     @property
@@ -160,7 +164,7 @@ def cell_statistics(released: NDArray[Any]) -> NDArray[np.float64]:
     return np.concatenate(columns, axis=1).astype(float)
 
 
-def standardize_in_place(features: NDArray[np.float64], n_train: int) -> None:
+def standardize_in_place(features: NDArray[np.floating[Any]], n_train: int) -> None:
     """Standardise all samples in place by the first `n_train`.
 
     Features that do not vary among them become 0 everywhere.
@@ -174,9 +178,9 @@ def standardize_in_place(features: NDArray[np.float64], n_train: int) -> None:
     """
     mean = features[:n_train].mean(axis=0)
     features -= mean
-    deviations = features[:n_train].std(axis=0)
+    deviations = np.sqrt(np.einsum("ij,ij->j", features[:n_train], features[:n_train]) / n_train)
     # The mean of equal numbers is off by rounding; that must not look like a deviation.
-    deviations[deviations <= n_train * np.finfo(float).eps * np.abs(mean)] = 0
+    deviations[deviations <= n_train * np.finfo(features.dtype).eps * np.abs(mean)] = 0
     features *= inverse_scale(deviations)
 
 

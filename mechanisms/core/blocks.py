@@ -115,8 +115,8 @@ class BlockMechanism(Mechanism):
         """Charge of a block of ``n_windows``."""
 
     def blocks(self, rows: NDArray[Any]) -> list[NDArray[Any]]:
-        """Yield the windows of a run, shape (n_windows, …), block by block; the last may be shorter."""
-        return [rows[first : first + self.length] for first in range(0, len(rows), self.length)]
+        """Cut a run, shape (..., n_windows, n_cells), into its blocks; the last may be shorter."""
+        return [rows[..., first : first + self.length, :] for first in range(0, rows.shape[-2], self.length)]
 
     def start(self, facts: Facts) -> State:
         """Return the state before the first window."""
@@ -190,4 +190,4 @@ class CountsOfBlock(BlockMechanism):
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
         """Block by block."""
-        return np.concatenate([self.generalize(block) for block in self.blocks(counts)])
+        return np.concatenate([self.generalize(block) for block in self.blocks(counts)], axis=-2)

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-
 import numpy as np
 import polars as pl
 import pytest
 
 from penstock.evaluation.attacks.game import MembershipGame
-from penstock.evaluation.attacks.parameters import Game
+from penstock.evaluation.attacks.targets import mobility_groups
+from penstock.mechanisms import get
+from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.plugin import ConfigError
-from penstock.pipeline.config.run import loads
-from penstock.pipeline.experiments.trial import read_people, reading_config, run_trial, write_people
+from penstock.mechanisms.core.run import run_mechanism
+from penstock.pipeline.config.sections import add_folder
 from reproductions.pyrgelis import (
-    GAIN,
     TargetPiece,
     cab_presence,
     exposure_of,
     importance_table,
     loadings_table,
-    resampled_gain,
     study,
     trade_off_table,
 )
-from tests.tools.small_configuration import made_up_events, small_sections
+from reproductions.run import PLUGINS
+from reproductions.studies.privacy_gain import NamedChain, PrivacyGain, coarse, released
 
 #: Monday, 19 May 2008, 00:00 UTC.
 BEGIN = 1_211_155_200
@@ -51,30 +49,57 @@ def test_cabs_are_placed_in_cells_and_hours(tmp_path):
 
 
 def test_gains_meet_the_tables_of_utility(tmp_path):
-    gains = {"variant": ["SSC k = 2", "FPA ε = 1"], "measure": [GAIN] * 2, "mean": [0.25, 0.5]}
+    gains = pl.DataFrame({"defense": ["SSC k = 2", "FPA ε = 1"], "gain": [0.25, 0.5]})
     rows = {"variant": ["k = 2", "k = 2", "k = 5"], "measure": ["mre", "pearson", "mre"], "mean": [0.1, 0.8, 0.3]}
-    pl.DataFrame(gains).write_csv(tmp_path / "sfc_privacy_gain.csv")
     pl.DataFrame(rows).write_csv(tmp_path / "sfc_suppress_small.csv")
-    found = trade_off_table(tmp_path)
-    assert found.select("metric", "privacy_gain", "utility_loss").rows() == [
+    table = trade_off_table(gains, tmp_path)
+    assert table.select("metric", "privacy_gain", "utility_loss").rows() == [
         ("mre", 0.25, 0.1),
         ("pearson", 0.25, pytest.approx(0.2)),
     ]
 
 
-def test_the_gain_is_of_sampling_drawn_anew(tmp_path):
-    sections = small_sections(tmp_path, made_up_events(300), accountants=[], bounding={})
-    sections["mechanism"] = [{"type": "sampling", "rate": 0.5}, {"type": "raw"}]
-    sections.pop("landmarks", None)
-    config = loads(json.dumps(sections))
-    write_people(reading_config(config), tmp_path / "people.npz")
-    run = replace(
-        run_trial(config, read_people(tmp_path / "people.npz", on_points=False)),
-        game=Game(targets=3, samples=40, known=1.0, group_size=8, components=20),
-    )
-    known, unknown = run.attacked.figure("pca", "gain"), resampled_gain(run)
-    assert 0 <= known <= 1
-    assert 0 <= unknown <= 1
+def chain_of(*steps):
+    return Chain.of([get(name)(**parameters) for name, parameters in steps])
+
+
+def test_coarse_presence_counts_a_person_once_in_each_group_and_shows_it_in_every_cell(binary):
+    both = chain_of(("spatial_generalization", {"rows": 2, "columns": 5}), ("temporal_generalization", {"windows": 24}))
+    blocks = binary.reshape(40, 7, 24, 2, 5, 5, 2).any(axis=(2, 4, 6))
+    expected = np.broadcast_to(blocks[:, :, None, :, None, :, None], (40, 7, 24, 2, 5, 5, 2)).reshape(binary.shape)
+    assert np.array_equal(coarse(binary, both), expected)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("fixed_ranges", {"width": 3})],
+        [("suppress_small", {"threshold": 2})],
+        [("adaptive_ranges", {"parts": 2, "block": 168})],
+        [("suppress_unpopular", {"fraction": 0.8, "block": 168, "where": "both"}), ("fixed_ranges", {"width": 3})],
+    ],
+)
+def test_steps_without_noise_release_what_the_pipeline_does(binary, steps):
+    chain = chain_of(*steps)
+    counts = np.stack([binary[:30].sum(axis=0), binary[10:].sum(axis=0)])
+    pipeline = [[one.values for one in run_mechanism(chain, aggregate)] for aggregate in counts]
+    assert np.array_equal(released(chain, counts, [1]), pipeline)
+
+
+def test_fourier_noise_on_many_aggregates_has_the_scale_of_the_mechanism(binary):
+    add_folder(PLUGINS)
+    chain = chain_of(("fpa_paper", {"epsilon": 1, "coefficients": 1, "block": 168, "measured_sensitivity": 4.0}))
+    counts = np.repeat(binary.sum(axis=0)[None], 200, axis=0)
+    errors = released(chain, counts, [1])[:, 0] - counts.mean(axis=1)
+    assert errors.std() == pytest.approx(np.sqrt(2 / 168) * 4.0, rel=0.03)
+
+
+def test_the_same_first_targets_whatever_their_number(binary):
+    presence = np.concatenate([binary, binary, binary], axis=1)
+    defenses = (NamedChain(name="none", mechanism=(get("raw")(),)),)
+    few, more = (PrivacyGain(targets=n, defenses=defenses).chosen(presence) for n in (6, 9))
+    assert (more[:6] == few).all()
+    assert sorted(mobility_groups(presence)[few].tolist()) == [0, 0, 1, 1, 2, 2]
 
 
 def test_loadings_and_importance(binary):

@@ -128,6 +128,13 @@ class FpaPaper(FourierMechanism):
         """Show the counts that the kept coefficients give, block by block."""
         return self._held(super().without_noise(counts))
 
+    def defended(self, counts: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+        """Release blocks of many aggregates, shape (replicas, block, n_cells): one cell a user and window."""
+        basis, inverse = self.matrices(self.block)
+        scale = self.scale(self.block, (1, self.block, 1))
+        coefficients = basis @ counts
+        return self._held(inverse @ (coefficients + rng.laplace(0.0, scale, coefficients.shape)))
+
     def _held(self, values: NDArray[Any]) -> NDArray[Any]:
         return values if self.most is None else np.clip(np.rint(values), 0, self.most)
 
