@@ -109,9 +109,9 @@ def _configure_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--for",
         dest="reader",
-        choices=("data-protection",),
-        help="write DIR/public/data_protection.html instead: what is promised, what not, what is assumed; to print, "
-        "from the published files alone",
+        choices=("data-protection", "paper"),
+        help="data-protection: write DIR/public/data_protection.html instead: what is promised, what not, what is "
+        "assumed; to print, from the published files alone. paper: write figures.csv, figures.tex and citation.bib",
     )
     parser.add_argument(
         "--outlines",
@@ -125,11 +125,13 @@ def _report(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.output.maps import write_outlines
     from penstock.pipeline.reporting.data_protection import write_statement
     from penstock.pipeline.reporting.page import write_report
+    from penstock.pipeline.reporting.paper import write_for_paper
 
     folder = Path(arguments.folder)
     if arguments.outlines is not None:
         write_outlines(folder, arguments.outlines)
-    pages = [write_statement(folder)] if arguments.reader else write_report(folder)
+    made = {"data-protection": lambda: [write_statement(folder)], "paper": lambda: write_for_paper(folder)}
+    pages = made.get(arguments.reader, lambda: write_report(folder))()
     if arguments.json:
         print_json({"report": str(pages[0]), "pages": list(map(str, pages))})
     else:

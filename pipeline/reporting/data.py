@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -189,6 +190,31 @@ def read_json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise DataError(f"{path}: not JSON ({error})") from error
     return value
+
+
+def identity(manifest: dict[str, Any]) -> dict[str, str]:
+    """Return what decides a result of this version: configuration digest, and seed; a deployment has no seed.
+
+    >>> identity({"configuration_digest": "c366", "noise": {"seed": 7}})
+    {'configuration digest': 'c366', 'seed': '7'}
+    """
+    digest, seeds = manifest.get("configuration_digest"), manifest.get("noise", {})
+    if digest is None:  # an experiment
+        seeds = manifest["configuration"]
+        digest = hashlib.sha256(json.dumps(seeds, sort_keys=True).encode()).hexdigest()
+    return {"configuration digest": digest} | {key: str(seeds[key]) for key in ("seed", "seeds") if key in seeds}
+
+
+def citation(name: str, manifest: dict[str, Any]) -> str:
+    """Return the BibTeX entry that names the software and the result; ``CITATION.cff`` has the same facts."""
+    decided = ", ".join(f"{key} {value}" for key, value in identity(manifest).items())
+    fields = {
+        "title": "{penstock}: a streaming release simulator for location data",
+        "author": "{The penstock authors}",
+        "version": manifest["versions"].get("penstock", "unknown"),
+        "note": f"{name}: {decided}",
+    }
+    return "\n".join(["@software{penstock,", *(f"  {key} = {{{value}}}," for key, value in fields.items()), "}"])
 
 
 @dataclass(frozen=True)

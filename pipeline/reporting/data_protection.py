@@ -7,8 +7,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.output import files
 from penstock.pipeline.output.loss import HOPELESS, caution, even_odds
@@ -17,7 +15,7 @@ from penstock.pipeline.output.utility_summary import unbounded
 from penstock.pipeline.reporting.accounts import treatment
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.experiment import is_experiment
-from penstock.pipeline.reporting.markup import definitions, document, number, plural, table
+from penstock.pipeline.reporting.markup import Table, document, number, plural
 from penstock.pipeline.reporting.summary import odds, promises, pure_epsilon, released, with_values
 
 STATEMENT = "data_protection.html"
@@ -71,9 +69,9 @@ def statement(run: Run) -> str:
         ledger_head=public.get("ledger_head"),
         distinct_people=public.get("distinct_people", True),
         facts=_cited(run),
-        digests=table(
+        digests=Table(
             ["Published file", "SHA-256"],
-            [[name, digest] for name, digest in _digests(run.folder / "public").items()],
+            list(_digests(run.folder / "public").items()),
             "The files that this page is about",
         ),
         versions=", ".join(f"{name} {version}" for name, version in public["versions"].items() if name != "penstock"),
@@ -208,7 +206,7 @@ def _books(run: Run) -> list[tuple[str, ...]]:
 # 6. Cited.
 
 
-def _cited(run: Run) -> Markup:
+def _cited(run: Run) -> dict[str, str]:
     public = run.public
     facts = {
         "name": public["name"],
@@ -218,7 +216,7 @@ def _cited(run: Run) -> Markup:
     }
     if "ledger_head" in public:
         facts["ledger head"] = public["ledger_head"]
-    return definitions(facts)
+    return facts
 
 
 def _digests(folder: Path) -> dict[str, str]:

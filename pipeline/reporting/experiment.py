@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import yaml
-from markupsafe import Markup
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.reporting.data import read_json
-from penstock.pipeline.reporting.markup import (
-    Cell,
-    definitions,
-    element,
-    join,
-    number,
-    pack,
-    phrase,
-    plural,
-    table,
-)
-from penstock.pipeline.reporting.summary import Headline, Notice, headlines, listing, type_first
+from penstock.pipeline.reporting.data import citation, identity, read_json
+from penstock.pipeline.reporting.markup import Cell, Table, number, pack, phrase, plural
+from penstock.pipeline.reporting.summary import Headline, Notice, by_level, type_first
 
 MANIFEST = "experiment.json"
 #: Content types of the figures that fit into the page.
@@ -69,13 +60,10 @@ class ExperimentFolder:
 
     @property
     def limits(self) -> list[tuple[str, str, float]]:
-        """Name, side in words and value of every limit of the choice."""
+        """Name, side in words and value of every limit of the choice, in the order of the measures."""
         choice = self.manifest["choice"]
-        return [
-            (name, words, choice[side][name])
-            for side, words in LIMITS
-            for name in self.in_order(choice.get(side) or {})
-        ]
+        limits = {name: (words, limit) for side, words in LIMITS for name, limit in (choice.get(side) or {}).items()}
+        return [(name, *limits[name]) for name in self.in_order(limits)]
 
     @property
     def labels(self) -> dict[str, str]:
@@ -97,21 +85,18 @@ class ExperimentFolder:
         order = self.manifest.get("measures", [])
         return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
-    def verdict(self) -> Markup:
+    def words(self) -> dict[str, str]:
         """Return the question, the result of a full run, and the number of runs that ended well."""
         manifest = self.manifest
-        setting = manifest["configuration"].get("setting")
-        return join(
-            element("p", " ".join(str(manifest["question"]).split()), class_="standfirst"),
-            element("p", " ".join(str(setting).split())) if setting else None,
-            element("p", self._ran()),
-        )
-
-    def _ran(self) -> str:
-        n_failed, n_cells, names = len(self.manifest.get("failed", [])), self.manifest["cells"], self.manifest["varied"]
+        n_failed, n_cells, names = len(manifest.get("failed", [])), manifest["cells"], manifest["varied"]
         settings = self.summary.select(names).n_unique() if names else 1
         varied = f", by {', '.join(map(self.label, names))}" if names else ""
-        return f"{n_cells - n_failed:,} of {plural(n_cells, 'run')} ended well: {plural(settings, 'setting')}{varied}."
+        return {
+            "question": " ".join(str(manifest["question"]).split()),
+            "setting": " ".join(str(manifest["configuration"].get("setting") or "").split()),
+            "ran": f"{n_cells - n_failed:,} of {plural(n_cells, 'run')} ended well: "
+            f"{plural(settings, 'setting')}{varied}.",
+        }
 
     def warnings(self) -> list[Notice]:
         """Failed runs, a reduced size, and the notice that nothing here may be published as data."""
@@ -125,14 +110,21 @@ class ExperimentFolder:
         if failed:
             shown = [f"{self.setting(cell['values'])}, seed {cell['seed']}: {cell['problem']}" for cell in failed]
             more = f" and {len(failed) - MOST_FAILED:,} more" if len(failed) > MOST_FAILED else ""
-            notices.insert(
-                0, Notice("danger", f"{plural(len(failed), 'failed run')}", "; ".join(shown[:MOST_FAILED]) + more)
+            notices.append(
+                Notice("danger", f"{plural(len(failed), 'failed run')}", "; ".join(shown[:MOST_FAILED]) + more)
             )
-        return notices
+        return by_level(notices)
 
-    def figures(self) -> Markup | None:
+    def pictures(self) -> list[dict[str, str]]:
         """Return all figures, in the page itself."""
-        return join(*(self._picture(figure["file"], figure["title"]) for figure in self._figures)) or None
+
+        def picture(file: str, title: str) -> dict[str, str]:
+            """Return the title and the content of one figure."""
+            content = base64.b64encode((self.folder / file).read_bytes()).decode("ascii")
+            kind = PICTURES[(self.folder / file).suffix]
+            return {"title": title[0].upper() + title[1:], "source": f"data:{kind};base64,{content}"}
+
+        return [picture(figure["file"], figure["title"]) for figure in self._figures]
 
     @property
     def _figures(self) -> list[dict[str, Any]]:
@@ -140,15 +132,6 @@ class ExperimentFolder:
         names = self.manifest.get("figures", [])
         paths = [self.folder / figure["file"] for figure in names]
         return [figure for figure, path in zip(names, paths) if path.suffix in PICTURES and path.is_file()]
-
-    def _picture(self, name: str, title: str) -> Markup:
-        path = self.folder / name
-        content = base64.b64encode(path.read_bytes()).decode("ascii")
-        image = element("img", alt=title, src=f"data:{PICTURES[path.suffix]};base64,{content}")
-        framed = element("div", image, class_="scroll", tabindex="0", role="region", aria_label=title)
-        return element(
-            "figure", element("figcaption", element("h3", title[0].upper() + title[1:])), framed, class_="picture"
-        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the part of the page that the script needs: the data of every figure."""
@@ -160,11 +143,8 @@ class ExperimentFolder:
             entries.append({"title": figure["title"], "columns": table.columns, "rows": rows})
         return {"kind": "experiment", "name": self.manifest["name"], "figures": entries}
 
-    def expected(self) -> Markup | None:
+    def expected(self) -> Table:
         """Table of claims and measured values."""
-        claims = self.manifest.get("expected")
-        if not claims:
-            return None
 
         def row(claim: dict[str, Any]) -> list[Cell]:
             """Row of the table for one claim."""
@@ -173,9 +153,9 @@ class ExperimentFolder:
             return [*cells, _allowed(claim), _cell(claim["value"]), interval, claim["verdict"]]
 
         heads = ["Expected", "By whom", "Number", "Allowed", "Found", "Interval", "Verdict"]
-        return table(heads, list(map(row, claims)), "Claims, and what came out")
+        return Table(heads, list(map(row, self.manifest.get("expected") or [])), "Claims, and what came out")
 
-    def results(self) -> Markup | None:
+    def results(self) -> Table:
         """Means of all measures, one row a setting, and the whole summary."""
         varied = self.manifest["varied"]
         settings: dict[tuple[Any, ...], dict[str, Cell]] = {}
@@ -191,24 +171,26 @@ class ExperimentFolder:
             [*map(_cell, setting), *(values.get(name, "") for name in measures)] for setting, values in settings.items()
         ]
         percent = f"{self.manifest.get('confidence', 0.95):.0%}"
-        return table(
+        return Table(
             [*map(self.label, varied), *heads],
             rows,
             f"Means over seeds, with their {percent} interval, or ± half of it",
         )
 
-    def provenance(self) -> Markup:
-        """Configuration, versions and inputs."""
+    def provenance(self) -> dict[str, Any]:
+        """Configuration, versions, inputs and citation."""
         manifest = self.manifest
         written = yaml.safe_dump(type_first(manifest["configuration"]), sort_keys=False, allow_unicode=True, width=110)
-        inputs = {f"input digest {i}": text for i, text in enumerate(manifest.get("inputs", []), 1)}
-        return join(
-            element("h3", "Configuration"),
-            element("p", "Save it as a file and run it again: ", element("code", "penstock experiment FILE"), "."),
-            listing(written, "Configuration as YAML"),
-            element("h3", "Inputs and versions"),
-            definitions(inputs | manifest["versions"]),
-        )
+        inputs = [[f"input digest {i}", text] for i, text in enumerate(manifest.get("inputs", []), 1)]
+        return {
+            "again": "Save it as a file and run it again:",
+            "command": "penstock experiment FILE",
+            "configuration": written,
+            "facts": identity(manifest),
+            "versions": manifest["versions"],
+            "citation": citation(manifest["name"], manifest),
+            "inputs": Table(["Input", "SHA-256"], inputs, "Digests of the inputs"),
+        }
 
 
 def _text(value: Any) -> str:
@@ -241,22 +223,27 @@ def _cell(value: Any) -> Cell:
     return (number(value), float(value)) if isinstance(value, int | float) else str(value)
 
 
-def frame_table(frame: pl.DataFrame, caption: str) -> Markup:
-    """Return a table of plain values."""
-    return table(frame.columns, [list(map(_cell, row)) for row in frame.iter_rows()], caption)
-
-
-def choice_section(experiment: ExperimentFolder) -> Markup | None:
-    """Limits, best setting, frontier and table; None for an experiment without a choice."""
+def choice_section(experiment: ExperimentFolder) -> dict[str, Any] | None:
+    """Limits, best setting and table of all; None for an experiment without a choice."""
     choice = experiment.manifest.get("choice")
     if not choice:
         return None
-    parts: list[Markup | None] = [element("p", _found(experiment, choice)), _best(experiment, choice)]
-    if experiment.frontier is not None:
-        parts.append(element("div", id="frontier"))
-        shown = _shown(experiment, experiment.frontier)
-        parts.append(frame_table(shown, "Every setting: which limits it keeps, and its figures"))
-    return join(*parts)
+    best, path = choice.get("best"), experiment.folder / "best.yaml"
+    caption, frontier = "Every setting: which limits it keeps, and its figures", experiment.frontier
+    shown = None if frontier is None else _shown(experiment, frontier)
+    numbers = [
+        Headline(experiment.label(name), number(best["means"][name]), "", f"limit: {words} {number(limit)}")
+        for name, words, limit in (experiment.limits if best else [])
+        if name in best["means"]
+    ]
+    return {
+        "outcome": _found(experiment, choice),
+        "best": f"Best: {experiment.setting(best['values'])}." if best else "",
+        "numbers": numbers,
+        "configuration": path.read_text(encoding="utf-8") if path.is_file() else "",
+        "settings": shown is not None
+        and Table(shown.columns, [list(map(_cell, row)) for row in shown.iter_rows()], caption),
+    }
 
 
 def _found(experiment: ExperimentFolder, choice: dict[str, Any]) -> str:
@@ -290,26 +277,6 @@ def _binding(experiment: ExperimentFolder, choice: dict[str, Any]) -> str:
     )
 
 
-def _best(experiment: ExperimentFolder, choice: dict[str, Any]) -> Markup | None:
-    """Return the best setting, its figures against their limits, and its configuration to run."""
-    best = choice.get("best")
-    if not best:
-        return None
-    numbers = [
-        Headline(experiment.label(name), number(best["means"][name]), "", f"limit: {words} {number(limit)}")
-        for name, words, limit in experiment.limits
-        if name in best["means"]
-    ]
-    path = experiment.folder / "best.yaml"
-    configuration = None
-    if path.is_file():
-        text = path.read_text(encoding="utf-8")
-        summary = element("summary", "Configuration of the best setting, ready to run")
-        configuration = element("details", summary, listing(text, "Configuration of the best setting"))
-    title = element("p", element("strong", f"Best: {experiment.setting(best['values'])}."))
-    return join(title, headlines("Best setting", numbers) if numbers else None, configuration)
-
-
 def _shown(experiment: ExperimentFolder, table: pl.DataFrame) -> pl.DataFrame:
     """Names as people read them; intervals are in the CSV of the chart."""
     marks = [name for name in ("best", "allowed", "frontier") if name in table.columns]
@@ -328,19 +295,19 @@ def frontier(experiment: ExperimentFolder) -> dict[str, Any] | None:
     table, choice = experiment.frontier, experiment.manifest.get("choice")
     if table is None or not choice:
         return None
-    measures = []
-    for name in experiment.in_order((choice.get("at_least") or {}) | (choice.get("at_most") or {})):
-        if f"mean {name}" not in table.columns:
-            continue
-        at_least = name in (choice.get("at_least") or {})
-        sides = {
-            side: pack(table[f"{side} {name}"].cast(pl.Float64).fill_null(float("nan")))
-            for side in ("mean", "low", "high")
-        }
-        limit = choice["at_least" if at_least else "at_most"][name]
-        measures.append({"label": experiment.label(name), "limit": limit, "atLeast": at_least} | sides)
+    measures: list[dict[str, Any]] = [
+        {"label": experiment.label(name), "limit": limit, "atLeast": words == "at least"}
+        | {side: pack(table[f"{side} {name}"].cast(pl.Float64).fill_null(math.nan)) for side in ("mean", "low", "high")}
+        for name, words, limit in experiment.limits
+        if f"mean {name}" in table.columns
+    ]
     if not measures:
         return None
+    if len(measures) == 1:  # there is no other to set it against: the settings in their order
+        name, words, _ = experiment.limits[0]
+        order, none = table[f"mean {name}"].rank("ordinal", descending=words == "at least"), np.full(len(table), np.nan)
+        sides = {"mean": pack(order.cast(pl.Float64).fill_null(math.nan)), "low": pack(none), "high": pack(none)}
+        measures.append({"label": "place in the order", "limit": None, "atLeast": False, **sides})
     varied = experiment.manifest["varied"]
     rows = table.select(varied).to_dicts()
     first = varied[0] if varied else None

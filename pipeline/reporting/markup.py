@@ -1,4 +1,4 @@
-"""Building blocks of the page: HTML elements, number formats and packed arrays."""
+"""Building blocks of the pages: templates, tables, number formats and packed arrays."""
 
 from __future__ import annotations
 
@@ -10,59 +10,24 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from numpy.typing import ArrayLike, NDArray
 
 #: Text, or text and the number it is sorted by.
 Cell = str | tuple[str, float]
 
 
-def element(name: str, *children: str | None, **attributes: str | None) -> Markup:
-    """Return one element; children and attributes that are not `Markup` already are escaped, None is left out.
+class Table(NamedTuple):
+    """Sortable table of a page."""
 
-    A trailing underscore is dropped from attribute names, inner ones become hyphens.
-
-    >>> print(element("p", "1 < 2", class_="note"))
-    <p class="note">1 &lt; 2</p>
-    >>> print(element("td", element("b", "x"), data_value="3"))
-    <td data-value="3"><b>x</b></td>
-    """
-    named = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
-    written = "".join(f' {key}="{escape(value)}"' for key, value in named.items())
-    return Markup(f"<{name}{written}>{join(*children)}</{name}>")
-
-
-def join(*children: str | None) -> Markup:
-    """Markup one after the other; plain text is escaped."""
-    return Markup().join(child for child in children if child is not None)
-
-
-def table(columns: list[str], rows: Sequence[Sequence[Cell]], caption: str) -> Markup:
-    """Sortable table in a scrolling frame."""
-    head = element("tr", *(element("th", column, scope="col") for column in columns))
-    body = Markup("".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows))
-    parts = (element("caption", caption), element("thead", head), element("tbody", body))
-    made = element("table", *parts, class_="sortable")
-    return element("div", made, class_="scroll", tabindex="0", role="region", aria_label=caption)
-
-
-def _cell(cell: Cell) -> str:
-    """Format one cell; there may be thousands, so without `element`."""
-    if isinstance(cell, tuple):
-        return f'<td class="number" data-value="{float(cell[1])!r}">{join(cell[0])}</td>'
-    kind = ' class="long"' if len(cell) > 40 else ' class="brief"' if len(cell) < 14 else ""
-    return f"<td{kind}>{join(cell)}</td>"
-
-
-def definitions(facts: dict[str, str]) -> Markup:
-    """Return a description list."""
-    pairs = [element("div", element("dt", name), element("dd", str(value))) for name, value in facts.items()]
-    return element("dl", *pairs, class_="facts")
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    caption: str
 
 
 # Templates, styles and scripts of this package.
@@ -76,7 +41,7 @@ def package_text(names: tuple[str, ...]) -> str:
 
 
 @cache
-def _templates() -> Environment:
+def templates() -> Environment:
     """Templates of this package, with autoescaping and strict variables."""
     loader = PackageLoader("penstock.pipeline.reporting")
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -89,7 +54,7 @@ def document(template: str, title: str, styles: tuple[str, ...], policy: str = "
     """
     style = package_text(styles)
     shared = {"title": title, "style": Markup(style), "style_hash": content_hash(style), "policy": Markup(policy)}
-    return _templates().get_template(template).render(shared | values)
+    return templates().get_template(template).render(shared | values)
 
 
 def content_hash(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +19,14 @@ from penstock.pipeline.output.maps import geometries, read_cells, read_outlines,
 from penstock.pipeline.reporting.accounts import charts, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import Run, ShownCounts
 from penstock.pipeline.reporting.experiment import ExperimentFolder, choice_section, frontier, is_experiment
-from penstock.pipeline.reporting.glossary import words
-from penstock.pipeline.reporting.markup import (
-    content_hash,
-    document,
-    element,
-    number,
-    pack,
-    package_text,
-    plural,
-    table,
-)
+from penstock.pipeline.reporting.glossary import terms_of
+from penstock.pipeline.reporting.markup import Table, content_hash, document, number, pack, package_text, plural
 from penstock.pipeline.reporting.summary import (
-    as_html,
     details,
     figures_table,
+    headlines,
     provenance,
+    released,
     row_equation,
     verdict,
     warnings,
@@ -45,8 +37,6 @@ STYLES = ("page.css", "charts.css")
 SCRIPTS = ("base.js", "time.js", "chart.js", "map.js", "tables.js", "traces.js", "frontier.js", "main.js")
 
 REPORT = "report.html"
-#: Heading, identifier and content of a section; one without content is left out, one without heading has it inside.
-Section = tuple[str | None, str | None, Markup | None]
 #: The page draws the longest traces, each thinned evenly; the files hold all.
 MOST_PEOPLE = 100
 MOST_POINTS = 1_500
@@ -88,21 +78,26 @@ def _write(path: Path, page: str, private: bool = False) -> Path:
 
 def run_page(run: Run, live: bool = False) -> str:
     """Return the page of a run. A live one polls its server for newer versions of itself."""
-    name, kicker = str(run.public["name"]), SIMULATED
+    kicker = SIMULATED
     if run.is_deployment:
         kicker = PUBLISHED if run.public_only else PRIVATE
     data = _run_json(run)
-    sections = [
-        (None, None, element("section", id="explore", aria_label="Counts and costs over time")),
-        ("In figures", "figures", details(run)),
-        ("People", "people", _people_table(run)),
-        ("Every figure of the accounts", "accounts", figures_table(run)),
-        ("What became of every row", "rows", row_equation(run)),
-    ]
-    first = verdict(run), as_html(warnings(run))
-    explained = words(*first, *(content for _, _, content in sections), data.get("accounts"), data.get("utility"))
-    sections += [("Words", "words", explained), ("Provenance", "provenance", provenance(run))]
-    return assemble(name, kicker, first, sections, data | {"live": live})
+    return _page(
+        "run.html",
+        str(run.public["name"]),
+        data | {"live": live},
+        kicker=kicker,
+        verdict=verdict(run),
+        released=released(run),
+        notices=warnings(run),
+        details=details(run),
+        headlines=headlines(run),
+        people=_people_table(run),
+        figures=figures_table(run),
+        provenance=provenance(run),
+        terms_of=partial(terms_of, data.get("accounts"), data.get("utility")),
+        **row_equation(run),
+    )
 
 
 def _run_json(run: Run) -> dict[str, Any]:
@@ -234,7 +229,7 @@ def _thinned(person: pl.DataFrame) -> pl.DataFrame:
     return person[np.linspace(0, len(person) - 1, MOST_POINTS).round().astype(np.int64)]
 
 
-def _people_table(run: Run) -> Markup | None:
+def _people_table(run: Run) -> Table | None:
     """Each person: points, actions, mean error where the truth is known, and the worst value of each account figure."""
     released = run.traces
     if released is None:
@@ -251,7 +246,7 @@ def _people_table(run: Run) -> Markup | None:
         counted = [(f"{n:,}", float(n)) for n in (points, published, landmarks)]
         rows.append([name, *counted, *((number(figure), figure) for figure in figures)])
     caption = f"{plural(len(grouped), 'trace')}" + (f" (the first {MOST_ROWS:,})" if len(grouped) > MOST_ROWS else "")
-    return table(["Pseudonym", "Points", "Published", "Landmarks", "Mean error (metres)", *costs], rows, caption)
+    return Table(["Pseudonym", "Points", "Published", "Landmarks", "Mean error (metres)", *costs], rows, caption)
 
 
 def _costs_by_person(accounts: pl.DataFrame, people: pl.Series) -> dict[str, dict[str, float]]:
@@ -274,31 +269,27 @@ def _costs_by_person(accounts: pl.DataFrame, people: pl.Series) -> dict[str, dic
 def experiment_page(folder: Path) -> str:
     """Return the page of an experiment."""
     experiment = ExperimentFolder(folder)
-    name = str(experiment.manifest["name"])
-    first = experiment.verdict(), as_html(experiment.warnings())
-    sections = [
-        ("Choice", "choice", choice_section(experiment)),
-        ("Figures", "figures", experiment.figures()),
-        ("Expected and found", "expected", experiment.expected()),
-        ("Results", "results", experiment.results()),
-    ]
-    explained = words(*first, *(content for _, _, content in sections))
-    sections += [("Words", "words", explained), ("Provenance", "provenance", experiment.provenance())]
-    data = experiment.as_json() | {"frontier": frontier(experiment)}
-    return assemble(name, "penstock · experiment", first, sections, data)
+    return _page(
+        "experiment.html",
+        str(experiment.manifest["name"]),
+        experiment.as_json() | {"frontier": frontier(experiment)},
+        kicker="penstock · experiment",
+        notices=experiment.warnings(),
+        choice=choice_section(experiment),
+        pictures=experiment.pictures(),
+        expected=experiment.expected(),
+        results=experiment.results(),
+        provenance=experiment.provenance(),
+        terms_of=terms_of,
+        **experiment.words(),
+    )
 
 
-def assemble(
-    name: str,
-    kicker: str,
-    first: tuple[Markup | None, Markup | None],
-    sections: Sequence[Section],
-    data: dict[str, Any],
-) -> str:
-    """Template, styles, scripts, content and data in one text.
+def _page(template: str, name: str, data: dict[str, Any], **values: Any) -> str:
+    """Render a page with its styles, its scripts and the data that they draw.
 
-    No text of a configuration or of a file can become markup or script: content is escaped where it is made, data is
-    JSON without ``<``, and the content policy allows exactly the script and the style of this package.
+    No text of a configuration or of a file can become markup or script: templates escape it, data is JSON without
+    ``<``, and the content policy allows exactly the script and the style of this package.
     """
     script = package_text(SCRIPTS)
     # NaN is not JSON: figures that may be NaN are packed.
@@ -308,17 +299,5 @@ def assemble(
     # The page asks for nothing, except a live one, which asks the server it came from.
     connect = "'self'" if data.get("live") else "'none'"
     policy = f"; script-src '{content_hash(script)}'; connect-src {connect}"
-    verdict, warnings = first
-    return document(
-        "report.html",
-        f"{name} · penstock",
-        STYLES,
-        policy,
-        name=name,
-        kicker=kicker,
-        verdict=verdict or "",
-        warnings=warnings or "",
-        sections=sections,
-        data=Markup(encoded),
-        script=Markup(script),
-    )
+    values |= {"name": name, "data": Markup(encoded), "script": Markup(script)}
+    return document(template, f"{name} · penstock", STYLES, policy, **values)

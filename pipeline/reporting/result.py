@@ -85,6 +85,13 @@ class Result:
         """Metrics of released against true counts; of a simulation only."""
         return self._frame("operator/utility.parquet")
 
+    @cached_property
+    def figures(self) -> pl.DataFrame:
+        """Figures of utility and of the accounts, one a row; also of an experiment's folder (`tidy_figures`)."""
+        from penstock.pipeline.reporting.paper import tidy_figures
+
+        return tidy_figures(self.folder)
+
     def plot(self, cell: str | None = None) -> Drawing:
         """Released counts of a cell over time, and the truth where it is known; None: the busiest."""
         from penstock.pipeline.reporting.data import Run

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
 import yaml
-from markupsafe import Markup
 
 from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ACTIONS
@@ -26,18 +26,14 @@ from penstock.pipeline.output.utility_summary import (
     zone_in_words,
 )
 from penstock.pipeline.reporting.accounts import AccountFigure, metric_words, smallest_is_worst, treatment
-from penstock.pipeline.reporting.data import Run
+from penstock.pipeline.reporting.data import Run, citation, identity
 from penstock.pipeline.reporting.markup import (
-    Cell,
-    definitions,
-    element,
-    join,
+    Table,
     moment,
     number,
     percent,
     phrase,
     plural,
-    table,
 )
 
 #: Up to so many verdict numbers stand side by side, without headings.
@@ -58,8 +54,10 @@ OUTCOMES = ("used", "late", "out_of_area", "out_of_time", "rejected")
 #: Metrics that are a share, and are shown in percent.
 SHARES = {"relative_mae", "variance_explained", "skill", "skill_last", "daily_relative_mae", "daily_city_error"}
 
+#: Levels of a warning, the gravest first.
 Level = Literal["danger", "caution", "note"]
-WORDS: dict[Level, str] = {"danger": "Danger", "caution": "Caution", "note": "Note"}
+#: First words of a paragraph, which stand out, and the others.
+Paragraph = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -72,16 +70,7 @@ class Headline:
     note: str
 
 
-def verdict(run: Run) -> Markup:
-    """Return the verdict in a sentence, and the description of the release."""
-    sentence = _in_a_sentence(run)
-    return join(
-        None if sentence is None else element("p", sentence, class_="standfirst"),
-        element("p", released(run), class_="standfirst" if sentence is None else None),
-    )
-
-
-def _in_a_sentence(run: Run) -> str | None:
+def verdict(run: Run) -> str | None:
     """Describe accuracy and risk in one sentence without technical terms."""
     if run.counts is None:
         return None
@@ -113,27 +102,19 @@ def _people(value: float, run: Run) -> str:
     return f"{_about(value)} {ONE[run.counted] if _about(value) == '1' else run.counted}"
 
 
-def details(run: Run) -> Markup:
-    """Details: utility, promise, cost and their figures."""
-    paragraphs = [_worth(run), *_guarantees(run), _losses(run)]
+def details(run: Run) -> list[Paragraph]:
+    """Return what the release is worth, what it promises and what it costs one person, independent of accountants."""
+    summary, noise = (run.operator or {}).get("worth"), _noise(run)
+    worth = in_words(summary, run.counted) if summary else noise and _noise_in_words(*noise, run.counted)
+    against = "Against someone who sees all releases and knows everything but this person's events."
+    losses = run.losses and [(losses_in_words(run.losses), against)]
+    return [*([(worth, "")] if worth else []), *_guarantees(run), *(losses or [])]
+
+
+def headlines(run: Run) -> list[tuple[str | None, list[Headline]]]:
+    """Return the figures of cost and of use, each group under its heading where they do not fit into one row."""
     costs, use = _costs(run), _utility(run)
-    groups = [("Cost and risk", costs), ("Use", use)] if len(costs + use) > ONE_ROW else [(None, costs + use)]
-    return join(*paragraphs, *(headlines(title, numbers) for title, numbers in groups if numbers))
-
-
-def headlines(title: str | None, numbers: list[Headline]) -> Markup:
-    """Verdict numbers, under a small heading if there is one."""
-    shown = [
-        element(
-            "div",
-            element("dt", headline.label),
-            element("dd", element("span", headline.value, class_="value"), element("span", headline.unit)),
-            element("dd", headline.note, class_="note") if headline.note else None,
-        )
-        for headline in numbers
-    ]
-    heading = element("p", title, class_="kicker group") if title else None
-    return join(heading, element("dl", *shown, class_="headlines"))
+    return [("Cost and risk", costs), ("Use", use)] if len(costs + use) > ONE_ROW else [(None, costs + use)]
 
 
 def released(run: Run) -> str:
@@ -152,15 +133,6 @@ def released(run: Run) -> str:
     )
 
 
-def _worth(run: Run) -> Markup | None:
-    """Compare the release with one that costs nothing; without the truth, its noise with its counts."""
-    summary = (run.operator or {}).get("worth")
-    if summary:
-        return element("p", element("strong", in_words(summary, run.counted)))
-    noise = _noise(run)
-    return None if noise is None else element("p", element("strong", _noise_in_words(*noise, run.counted)))
-
-
 def _noise(run: Run) -> tuple[float, float] | None:
     """Mean half-width of the interval that holds 95 % of the noise, and mean released count; None without noise."""
     counts = run.counts
@@ -172,14 +144,6 @@ def _noise(run: Run) -> tuple[float, float] | None:
 def _noise_in_words(margin: float, mean: float, counted: str) -> str:
     within = f"95 % of the error of a count is within ± {number(margin, 3)} {counted}"
     return f"{within}; the mean released count is {number(mean, 3)}."
-
-
-def _losses(run: Run) -> Markup | None:
-    """Cost for one person, independent of accountants."""
-    if run.losses is None:
-        return None
-    against = "Against someone who sees all releases and knows everything but this person's events."
-    return element("p", element("strong", losses_in_words(run.losses)), f" {against}")
 
 
 def _traces(run: Run) -> str | None:
@@ -199,13 +163,13 @@ def promises(guarantee: dict[str, Any]) -> bool:
     return not guarantee["guarantee"].startswith("none")
 
 
-def _guarantees(run: Run) -> list[Markup]:
+def _guarantees(run: Run) -> list[Paragraph]:
     """Return a paragraph for each step with a guarantee; other steps of a chain neither add to it nor break it."""
     steps = run.public["guarantee"]
     paragraphs = [_safe_for(step) for step in steps if promises(step)]
     others = ", ".join(step["mechanism"] for step in steps if not promises(step))
     if paragraphs and others:
-        paragraphs.append(element("p", f"Further steps, without a promise of their own: {others}."))
+        paragraphs.append(("", f"Further steps, without a promise of their own: {others}."))
     if not paragraphs:
         lateness = run.public.get("lateness", "")
         because = f" (lateness is {lateness})" if lateness.startswith("shared") else ""
@@ -213,18 +177,16 @@ def _guarantees(run: Run) -> list[Markup]:
             f"The mechanism {others} promises nothing{because}: someone who sees the releases may learn that a "
             "particular person was in a particular place."
         )
-        paragraphs.append(element("p", element("strong", "No guarantee. "), text))
+        paragraphs.append(("No guarantee.", text))
     return paragraphs
 
 
-def _safe_for(guarantee: dict[str, Any]) -> Markup:
+def _safe_for(guarantee: dict[str, Any]) -> Paragraph:
     epsilon = pure_epsilon(guarantee)
     bounded = "" if epsilon is None else f" {odds(epsilon)}"
-    return element(
-        "p",
-        element("strong", f"{guarantee['guarantee']}. "),
+    return f"{guarantee['guarantee']}.", (
         f"Protected is {guarantee['unit']}.{bounded} Neighbours: {guarantee['neighbours']}. "
-        f"Mechanism: {guarantee['mechanism']}. Proof: {guarantee['theorem']}.",
+        f"Mechanism: {guarantee['mechanism']}. Proof: {guarantee['theorem']}."
     )
 
 
@@ -349,84 +311,69 @@ class Notice:
 def warnings(run: Run) -> list[Notice]:
     """Applicable warnings, the gravest first."""
     kinds = (_guarantee, _progress, _useless, _bound, _windows, _books, _budget, _rows, _shown)
-    notices = [notice for kind in kinds for notice in kind(run)]
-    return sorted(notices, key=lambda notice: list(WORDS).index(notice.level))
+    return by_level(notice for kind in kinds for notice in kind(run))
 
 
-def as_html(notices: list[Notice]) -> Markup | None:
-    """Return a list of warnings; the level is a word, never colour alone."""
-    if not notices:
-        return None
-    items = [
-        element("li", element("strong", f"{WORDS[w.level]}: {w.title}."), " ", w.text, class_=w.level) for w in notices
-    ]
-    return element("ul", *items, class_="warnings", aria_label="Warnings")
+def by_level(notices: Iterable[Notice]) -> list[Notice]:
+    """Sort warnings, the gravest first."""
+    return sorted(notices, key=lambda notice: get_args(Level).index(notice.level))
 
 
-def _guarantee(run: Run) -> list[Notice]:
-    public, notices = run.public, []
+def _guarantee(run: Run) -> Iterator[Notice]:
+    public = run.public
     if run.is_deployment and not run.public_only:
         text = (
             "This page counts rejected, late and used rows and people, and names inputs and keys. What may be "
             "published is in public/, with a page of its own."
         )
-        notices.append(Notice("danger", "not for publication", text))
+        yield Notice("danger", "not for publication", text)
     if not any(map(promises, public["guarantee"])):
-        text = "What was released carries no promise of privacy. Do not publish it."
-        notices.append(Notice("danger", "no guarantee", text))
+        yield Notice("danger", "no guarantee", "What was released carries no promise of privacy. Do not publish it.")
     if public["mode"] == "simulation":
-        notices.append(Notice("caution", "unfit for publication", public["notice"]))
+        yield Notice("caution", "unfit for publication", public["notice"])
     if engine := public.get("engine"):
-        notices.append(Notice("danger", "unverified engine", f"The stream ran on {engine}."))
+        yield Notice("danger", "unverified engine", f"The stream ran on {engine}.")
     if not public.get("distinct_people", True):
         text = (
             "The source knows rows or trips, not people: a person who is in two counts twice, and each is protected by "
             "itself."
         )
-        notices.append(Notice("caution", "rows, not people", text))
+        yield Notice("caution", "rows, not people", text)
     if words := caution(run.losses):
-        level: Level = "danger" if (run.losses or {})["day"] > HOPELESS else "caution"
-        notices.append(Notice(level, "little is protected", words))
+        yield Notice("danger" if (run.losses or {})["day"] > HOPELESS else "caution", "little is protected", words)
     n_cells = (public.get("sensitivity") or {}).get("max_cells", 1)
     warning = unbounded(run.configuration.get("bounding") or {}, n_cells)
     if warning and any(map(promises, public["guarantee"])):
-        notices.append(Notice("caution", "contributions are not bounded", warning))
-    return notices
+        yield Notice("caution", "contributions are not bounded", warning)
 
 
-def _progress(run: Run) -> list[Notice]:
-    manifest = run.operator
+def _progress(run: Run) -> Iterator[Notice]:
+    ended = (run.operator or {}).get("exit", {})
     if not run.is_over:
-        return [Notice("note", "the run goes on", "Everything here is provisional until it has ended.")]
-    if manifest is not None and manifest["exit"]["code"] != 0:
-        if manifest["exit"].get("complete"):
-            return []  # rows are missing, which is said with them
-        text = f"{manifest['exit']['reason']}. What follows covers the windows released before."
-        return [Notice("danger", "the run stopped early", text)]
-    return []
+        yield Notice("note", "the run goes on", "Everything here is provisional until it has ended.")
+    elif ended.get("code") and not ended.get("complete"):  # of a complete one rows are missing, which is said with them
+        text = f"{ended['reason']}. What follows covers the windows released before."
+        yield Notice("danger", "the run stopped early", text)
 
 
-def _useless(run: Run) -> list[Notice]:
-    summary = (run.operator or {}).get("worth")
-    if (
-        not summary
-        and run.counts is not None
-        and run.counts.truth is None
-        and (noise := _noise(run))
-        and noise[0] > noise[1]
-    ):
-        noise_in_words = _noise_in_words(*noise, run.counted)
-        text = f"{noise_in_words} Single counts are mostly noise; sums over many cells or windows may not be."
-        return [Notice("caution", "the noise is larger than the counts", text)]
-    if not summary or not summary["error"] or beats(summary):
-        return []
+def _useless(run: Run) -> Iterator[Notice]:
+    summary, noise = (run.operator or {}).get("worth"), _noise(run)
+    if not summary:
+        if run.counts is not None and run.counts.truth is None and noise and noise[0] > noise[1]:
+            noise_in_words = _noise_in_words(*noise, run.counted)
+            text = f"{noise_in_words} Single counts are mostly noise; sums over many cells or windows may not be."
+            yield Notice("caution", "the noise is larger than the counts", text)
+        return
+    if not summary["error"] or beats(summary):
+        return
     # A smaller bound is no advice to whom the bound takes many visits already.
-    cures = "larger cells or longer windows" if _bound(run) else "larger cells, longer windows or a smaller bound"
+    cures = "larger cells or longer windows" if any(_bound(run)) else "larger cells, longer windows or a smaller bound"
     text = f"{in_words(summary, run.counted)} More budget, {cures} make it nearer."
     if summary["error"] >= summary["error_of_zeros"]:
-        return [Notice("danger", "worse than publishing nothing", text)]
-    other = "last release" if summary["error"] >= summary["error_of_last"] else "prior"
-    return [Notice("caution", f"no better than the {other}", text)]
+        yield Notice("danger", "worse than publishing nothing", text)
+    else:
+        other = "last release" if summary["error"] >= summary["error_of_last"] else "prior"
+        yield Notice("caution", f"no better than the {other}", text)
 
 
 def _left_out(run: Run) -> str:
@@ -442,30 +389,27 @@ def _left_out(run: Run) -> str:
     )
 
 
-def _bound(run: Run) -> list[Notice]:
+def _bound(run: Run) -> Iterator[Notice]:
     n_visits, n_kept = run.visits or (0, 0)
-    if n_visits - n_kept <= MANY_VISITS * n_visits:
-        return []
-    text = (
-        f"{_left_out(run)}: counts are too low by that, and no interval covers it. A larger bound leaves out less and "
-        "needs more noise."
-    )
-    return [Notice("caution", "many visits are not counted", text)]
+    if n_visits - n_kept > MANY_VISITS * n_visits:
+        text = (
+            f"{_left_out(run)}: counts are too low by that, and no interval covers it. A larger bound leaves out less "
+            "and needs more noise."
+        )
+        yield Notice("caution", "many visits are not counted", text)
 
 
-def _windows(run: Run) -> list[Notice]:
+def _windows(run: Run) -> Iterator[Notice]:
     if run.counts is None:
-        return []
+        return
     refused = run.counts.windows.filter(pl.col("action") == ACTIONS.index("refused"))["window"].to_list()
-    if not refused:
-        return []
-    which = ", ".join(map(str, refused[:8])) + (" …" if len(refused) > 8 else "")
-    text = f"No budget was left for {plural(len(refused), 'window')} ({which}): they show an earlier release again."
-    return [Notice("caution", "refused windows", text)]
+    if refused:
+        which = ", ".join(map(str, refused[:8])) + (" …" if len(refused) > 8 else "")
+        text = f"No budget was left for {plural(len(refused), 'window')} ({which}): they show an earlier release again."
+        yield Notice("caution", "refused windows", text)
 
 
-def _books(run: Run) -> list[Notice]:
-    notices = []
+def _books(run: Run) -> Iterator[Notice]:
     # A pure ε of Gaussian noise is infinite; where the same loss has a figure at some δ, that is no news.
     bounded = {(f.accountant, f.name.rpartition("_")[0]) for f in run.figures if math.isfinite(f.value)}
     for figure in run.figures:
@@ -473,94 +417,83 @@ def _books(run: Run) -> list[Notice]:
         if math.isinf(figure.value) and figure.value > 0 and not smallest_is_worst(figure.name) and not is_bounded:
             compared = with_values(figure.adjacency, run.configuration)
             text = f"{figure.accountant} knows no bound for {phrase(figure.name)} ({compared})."
-            notices.append(Notice("caution", f"{phrase(figure.name)} is infinite", text))
+            yield Notice("caution", f"{phrase(figure.name)} is infinite", text)
     provisional = {f.accountant for f in run.figures} - {f.accountant for f in run.figures if f.final}
     if provisional and run.is_over:
         text = f"Later releases over the same events can still raise the figures of {', '.join(sorted(provisional))}."
-        notices.append(Notice("caution", "provisional figures", text))
-    if any(section.get("method") == "paper" for section in run.configuration.get("accountants") or ()):
-        text = "The landmark loss is the paper's, which can be too small. The method sound never understates it."
-        notices.append(Notice("caution", "a figure that may understate", text))
-    return notices
+        yield Notice("caution", "provisional figures", text)
 
 
-def _budget(run: Run) -> list[Notice]:
-    if run.accounts.is_empty():
-        return []
-    last: dict[str, Any] = {}
+def _budget(run: Run) -> Iterator[Notice]:
+    last: dict[str, float] = {}
     for name in ("budget_left", "budget_spent"):
-        rows = run.accounts.filter((pl.col("name") == name) & pl.col("window").is_not_null())
-        if rows.is_empty():
-            return []
+        rows = run.accounts.filter(pl.col("name") == name)
+        if rows.is_empty() or (rows := rows.filter(pl.col("window").is_not_null())).is_empty():
+            return
         last[name] = rows.sort("window", maintain_order=True)["value"][-1]
     total = last["budget_left"] + last["budget_spent"]
     if last["budget_left"] > NEARLY * total:
-        return []
+        return
     left = "all" if last["budget_left"] <= 1e-9 * total else percent(last["budget_spent"], total)
     text = (
         f"At the last window {left} of the period's {number(total)} nats is spent. A budget schedule plans for that; "
         "any further charge in this period would be refused or stop the run."
     )
-    return [Notice("note", "budget spent" if left == "all" else "budget nearly spent", text)]
+    yield Notice("note", "budget spent" if left == "all" else "budget nearly spent", text)
 
 
-def _rows(run: Run) -> list[Notice]:
+def _rows(run: Run) -> Iterator[Notice]:
     if run.operator is None:
-        return []
-    rows, notices, remark = run.operator["rows"], [], ""
+        return
+    rows, remark = run.operator["rows"], ""
     offsets = run.operator.get("offsets") or {"shortfall": [], "unchecked": None}
     if offsets["shortfall"]:
-        notices.append(Notice("danger", "not all of the input was counted", "; ".join(offsets["shortfall"])))
+        yield Notice("danger", "not all of the input was counted", "; ".join(offsets["shortfall"]))
     elif offsets["unchecked"]:
         text = f"Whether all of the topic was counted is not known: {offsets['unchecked']}."
-        notices.append(Notice("caution", "the brokers were not asked", text))
+        yield Notice("caution", "the brokers were not asked", text)
     if unused := run.operator.get("unused"):
-        notices.append(Notice("danger", "half of the rows or more were not used", str(unused)))
+        yield Notice("danger", "half of the rows or more were not used", str(unused))
         explained = lost(rows) or rows
         remark = max(OUTCOMES[1:], key=lambda outcome: int(explained[outcome]))  # it is about these
     if quiet := run.operator.get("quiet_by_day"):
-        notices.append(Notice("caution", "another time zone", zone_in_words(**quiet)))
-    notices += [Notice("caution", "look at the input", f"{words}.") for words in run.operator.get("doubts", ())]
+        yield Notice("caution", "another time zone", zone_in_words(**quiet))
+    for words in run.operator.get("doubts", ()):
+        yield Notice("caution", "look at the input", f"{words}.")
     for outcome, title, text in (
-        ("rejected", "rejected rows", "that could not be read"),
-        ("late", "late rows", "that came after the window was final"),
-        ("out_of_area", "rows outside the area", "in no cell"),
-        ("out_of_time", "rows outside the time range", "before or after the run"),
+        ("rejected", "rejected rows", "that could not be read: left out"),
+        ("late", "late rows", "that came after the window was final: left out"),
+        ("out_of_area", "rows outside the area", "in no cell: left out"),
+        ("out_of_time", "rows outside the time range", "before or after the run: left out"),
+        ("clamped", "points outside the area", "outside the area: moved to its edge"),
     ):
-        if rows[outcome] and outcome != remark:
+        if rows.get(outcome) and outcome != remark:
             share = percent(rows[outcome], rows["rows"])
-            level: Level = (
-                "caution" if outcome in ("rejected", "late") and rows[outcome] > MANY_ROWS * rows["rows"] else "note"
-            )
-            notices.append(Notice(level, title, f"{plural(rows[outcome], 'row')} ({share}) {text}: left out."))
-    if clamped := rows.get("clamped"):
-        text = f"{plural(clamped, 'row')} ({percent(clamped, rows['rows'])}) outside the area: moved to its edge."
-        notices.append(Notice("note", "points outside the area", text))
-    return notices
+            is_grave = outcome in ("rejected", "late") and rows[outcome] > MANY_ROWS * rows["rows"]
+            yield Notice("caution" if is_grave else "note", title, f"{plural(rows[outcome], 'row')} ({share}) {text}.")
 
 
-def _shown(run: Run) -> list[Notice]:
-    counts, notices = run.counts, []
-    if counts is not None and len(counts.cells) < counts.n_all_cells:
+def _shown(run: Run) -> Iterator[Notice]:
+    counts = run.counts
+    if counts is None:
+        return
+    if len(counts.cells) < counts.n_all_cells:
         text = f"The charts show the {len(counts.cells):,} busiest of {counts.n_all_cells:,} cells; the files hold all."
-        notices.append(Notice("note", "not all cells are shown", text))
-    if counts is not None and len(counts.windows) < counts.n_all_windows:
+        yield Notice("note", "not all cells are shown", text)
+    if len(counts.windows) < counts.n_all_windows:
         text = f"The charts show the latest {len(counts.windows):,} of {counts.n_all_windows:,} windows."
-        notices.append(Notice("note", "not all windows are shown", text))
-    if counts is not None and (counts.released < 0).any():
+        yield Notice("note", "not all windows are shown", text)
+    if (counts.released < 0).any():
         text = (
             "Noise makes counts negative where few people are. {type: clip} at the end of mechanism shows 0 there, at "
             "no cost in privacy; sums over many cells are then too high."
         )
-        notices.append(Notice("note", "negative counts", text))
-    return notices
+        yield Notice("note", "negative counts", text)
 
 
-def figures_table(run: Run) -> Markup | None:
+def figures_table(run: Run) -> Table:
     """Return all figures of the accounts."""
-    if not run.figures:
-        return None
-    rows: list[list[Cell]] = [
+    rows = [
         [
             figure.accountant,
             treatment(figure.accountant).label(figure.name),
@@ -575,75 +508,53 @@ def figures_table(run: Run) -> Markup | None:
         for figure in run.figures
     ]
     columns = ["Accountant", "Figure", "Value", "Unit", "When", "Interval", "Subjects", "Compared", "Status"]
-    return table(columns, rows, "Of the whole run, or the worst over windows and subjects")
+    return Table(columns, rows, "Of the whole run, or the worst over windows and subjects")
 
 
-def row_equation(run: Run) -> Markup | None:
-    """Row counts by outcome, and the rejected rows."""
-    manifest = run.operator
-    if manifest is None:
-        return None
-    rows = manifest["rows"]
-    terms = " + ".join(f"{rows[outcome]:,} {phrase(outcome)}" for outcome in OUTCOMES)
-    parts: list[Markup | None] = [
-        element("p", f"{rows['rows']:,} rows = {terms}", class_="equation"),
-        element(
-            "p",
-            f"Of the used rows {rows['duplicates']:,} repeat a {ONE[run.counted]} in the same cell and window.",
-        ),
+def row_equation(run: Run) -> dict[str, Any]:
+    """Row counts by outcome, remarks on them, and the rejected rows; empty until the run is over."""
+    if run.operator is None:
+        return {"equation": None}
+    rows = run.operator["rows"]
+    remarks = [
+        f"Of the used rows {rows['duplicates']:,} repeat a {ONE[run.counted]} in the same cell and window.",
+        f"{_left_out(run)}." if _left_out(run) else "",
+        users_sentence(run.operator) or "",
     ]
-    sentences = [f"{_left_out(run)}." if _left_out(run) else None, users_sentence(manifest)]
-    parts += [element("p", sentence) for sentence in sentences if sentence]
-    return join(*parts, _rejects(run, rows))
-
-
-def _rejects(run: Run, rows: dict[str, Any]) -> Markup | None:
-    if not rows["rejected"]:
-        return None
+    rejected = [{"line": row.get("offset", "")} | row for row in run.rejects(MOST_REJECTS)]
+    examples = [[str(row.get(name, "")) for name in ("file", "line", "reason", "raw")] for row in rejected]
     reasons = [[reason, (f"{n:,}", n)] for reason, n in rows["rejected_by_reason"].items()]
-    examples = [
-        [
-            str(r.get("file", "")),
-            str(r.get("line", r.get("offset", ""))),
-            str(r.get("reason", "")),
-            str(r.get("raw", "")),
-        ]
-        for r in run.rejects(MOST_REJECTS)
+    rejects = [
+        Table(["Reason", "Rows"], reasons, "Rejected rows by reason"),
+        Table(["File", "Line", "Reason", "Row"], examples, f"The first {len(examples)} rejected rows"),
     ]
-    return join(
-        table(["Reason", "Rows"], reasons, "Rejected rows by reason"),
-        table(["File", "Line", "Reason", "Row"], examples, f"The first {len(examples)} rejected rows"),
-    )
+    terms = " + ".join(f"{rows[outcome]:,} {phrase(outcome)}" for outcome in OUTCOMES)
+    return {
+        "equation": f"{rows['rows']:,} rows = {terms}",
+        "rows": [("", remark) for remark in remarks if remark],
+        "rejects": rejects if rows["rejected"] else [],
+    }
 
 
-def provenance(run: Run) -> Markup:
-    """Configuration, versions, seed and digests."""
+def provenance(run: Run) -> dict[str, Any]:
+    """Configuration, versions, seed, digests and citation."""
     manifest: dict[str, Any] = run.operator or run.public
     noise = manifest.get("noise", {})
-    facts = {"configuration digest": manifest["configuration_digest"], "mode": run.public["mode"]}
-    facts |= {("seed" if key == "seed" else f"noise key {key}"): str(value) for key, value in noise.items()}
+    facts = {**identity(manifest), "mode": run.public["mode"]}
+    facts |= {f"noise key {key}": value for key, value in noise.items() if key != "seed"}
     facts |= {f"seconds, {phase}": number(seconds) for phase, seconds in manifest.get("seconds", {}).items()}
     if "exit" in manifest:
         facts["exit"] = f"{manifest['exit']['code']} ({manifest['exit']['reason']})"
-    again = element("p", "Save it as a file and run it again: ", element("code", "penstock run FILE"), ".")
-    if run.public_only:
-        again = element("p", "As far as it is public: without source, key and output.")
-    sections = [
-        element(
-            "div",
-            element("h3", "Configuration"),
-            again,
-            listing(configuration_yaml(run), "Configuration as YAML"),
-        ),
-        element("div", element("h3", "Run"), definitions(facts)),
-        element("div", element("h3", "Versions"), definitions(manifest["versions"])),
-    ]
-    inputs = manifest.get("inputs")
-    if inputs:
-        rows: list[list[Cell]] = [[name, digest] for name, digest in inputs.items()]
-        summary = element("summary", f"Input digests ({len(inputs):,})")
-        sections.append(element("details", summary, table(["Input", "SHA-256"], rows, "Digests of the inputs")))
-    return join(*sections)
+    again = "As far as it is public: without source, key and output."
+    return {
+        "again": again if run.public_only else "Save it as a file and run it again:",
+        "command": "" if run.public_only else "penstock run FILE",
+        "configuration": configuration_yaml(run),
+        "facts": facts,
+        "versions": manifest["versions"],
+        "citation": citation(str(run.public["name"]), manifest),
+        "inputs": Table(["Input", "SHA-256"], list(manifest.get("inputs", {}).items()), "Digests of the inputs"),
+    }
 
 
 def configuration_yaml(run: Run) -> str:
@@ -673,8 +584,3 @@ def type_first(value: Any) -> Any:
         return value
     first = {"type": value["type"]} if "type" in value else {}
     return first | {key: type_first(entry) for key, entry in value.items()}
-
-
-def listing(text: str, name: str) -> Markup:
-    """Preformatted text with a button to copy it."""
-    return element("div", element("pre", text, tabindex="0", role="region", aria_label=name), class_="copyable")

@@ -133,12 +133,13 @@ class _Tags(HTMLParser):
 
 def report(random_: random.Random, folder: Path) -> None:
     """Names that come from outside end up as text in the report: no tag and no script of theirs."""
-    from penstock.pipeline.reporting.markup import element, table
+    from penstock.pipeline.reporting.markup import Table, templates
 
     hostile = mutated(b"<script>alert(1)</script><img src=x onerror=alert(1)>\"'&", random_).decode("utf-8", "replace")
-    page = str(table([hostile, "b"], [[hostile, random_.choice(WORDS).decode("latin-1")]], hostile))
+    parts = templates().get_template("parts.html").module
+    rows = [[hostile, random_.choice(WORDS).decode("latin-1")]]
     parser = _Tags()
-    parser.feed(page + str(element("p", hostile)))
+    parser.feed(parts.table(Table([hostile, "b"], rows, hostile)) + parts.listing(hostile, hostile))
     assert not {"script", "img", "svg", "iframe"} & set(parser.seen)
 
 

@@ -188,7 +188,7 @@ def test_a_damaged_file_is_named(tmp_path, at):
 def test_the_configuration_at_the_foot_makes_the_same_run(small_run, tmp_path):
     folder = small_run([("u", "2024-01-01T00:10:00Z", "a")], output={"report": True}).folder
     text = page(folder)
-    (listing,) = re.findall(r"<pre[^>]*>(.*?)</pre>", text, re.DOTALL)
+    listing, _ = re.findall(r"<pre[^>]*>(.*?)</pre>", text, re.DOTALL)
     from html import unescape
 
     from penstock.pipeline.config.run import loads
@@ -307,11 +307,6 @@ def test_the_highest_end_of_all_windows_is_the_worst(tmp_path):
         account("temporal", "total_loss", 2, 0.5, status="provisional", low=0.5, high=2.0),
     )
     assert "0.9 to 2" in Text(page(run_folder(tmp_path, accounts=rows))).text
-
-
-def test_the_papers_landmark_loss_comes_with_a_warning(tmp_path):
-    sections = {"accountants": [{"type": "temporal", "method": "paper"}]}
-    assert "a figure that may understate" in warnings_of(page(run_folder(tmp_path, configuration=sections)))
 
 
 def test_a_reduced_experiment_says_so(tmp_path):

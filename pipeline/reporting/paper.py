@@ -1,0 +1,114 @@
+"""Figures of a run or of an experiment for a paper: a tidy frame, a LaTeX table and the citation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from penstock.pipeline.output import files
+from penstock.pipeline.reporting.accounts import metric_words
+from penstock.pipeline.reporting.data import Run, citation, identity
+from penstock.pipeline.reporting.experiment import ExperimentFolder, is_experiment
+from penstock.pipeline.reporting.markup import number
+
+#: Characters that LaTeX reads as commands, and letters that its usual fonts lack.
+_LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "−": "$-$",
+    "–": "--",
+    **{"ε": r"$\varepsilon$", "δ": r"$\delta$", "ρ": r"$\rho$", "μ": r"$\mu$", "τ": r"$\tau$", "∞": r"$\infty$"},
+}
+
+
+def tidy_figures(folder: str | Path) -> pl.DataFrame:
+    """Return the figures of a run or of an experiment, one a row.
+
+    Columns: of a run ``kind`` (utility or account) and ``accountant``, of an experiment its varied parameters; then
+    ``measure``, ``value``, ``low``, ``high``, ``unit``, and in each row what decides the result: ``name``, ``version``,
+    ``configuration`` (digest) and ``seed``, empty for a deployment.
+
+    **Privacy**: of a simulation utility is measured against true counts; the frame is the operator's.
+
+    Raises `DataError` if there is neither in the folder, or a file of it cannot be read.
+    """
+    folder = Path(folder)
+    if is_experiment(folder):
+        experiment = ExperimentFolder(folder)
+        manifest, name = experiment.manifest, experiment.manifest["name"]
+        frame = experiment.summary.rename({"mean": "value"})
+        frame = frame.select(*manifest["varied"], "measure", "value", "low", "high", "unit")
+    else:
+        run = Run(folder)
+        manifest, name = run.operator or run.public, run.public["name"]
+        frame = pl.DataFrame([*_utility(run), *_accounts(run)], schema=_SCHEMA, orient="row")
+    decided = identity(manifest)
+    constants = {
+        "name": name,
+        "version": manifest["versions"].get("penstock", ""),
+        "configuration": decided["configuration digest"],
+        "seed": decided.get("seed", decided.get("seeds", "")),
+    }
+    return frame.with_columns(pl.lit(str(value)).alias(column) for column, value in constants.items())
+
+
+_TEXTS, _NUMBERS = ("kind", "accountant", "measure"), ("value", "low", "high")
+_SCHEMA = dict.fromkeys(_TEXTS, pl.String) | dict.fromkeys(_NUMBERS, pl.Float64) | {"unit": pl.String}
+
+
+def _utility(run: Run) -> list[tuple[Any, ...]]:
+    measured = (run.operator or {}).get("utility") or {}
+    units = {name: "metres" if run.traces is not None else metric_words(name, run.counted)[1] for name in measured}
+    return [("utility", "", name, value, None, None, units[name]) for name, value in measured.items()]
+
+
+def _accounts(run: Run) -> list[tuple[Any, ...]]:
+    return [("account", f.accountant, f.name, f.value, f.low, f.high, f.unit) for f in run.figures]
+
+
+def latex(frame: pl.DataFrame, about: str) -> str:
+    r"""Return a frame as a ``tabular`` with the rules of booktabs, below a remark.
+
+    >>> print(latex(pl.DataFrame({"measure": ["a_b"], "value": [0.25]}), "about it"))
+    % about it
+    \begin{tabular}{lr}
+    \toprule
+    measure & value \\
+    \midrule
+    a\_b & 0.25 \\
+    \bottomrule
+    \end{tabular}
+    """
+
+    def line(cells: tuple[Any, ...]) -> str:
+        """Return a row of the table."""
+        shown = ["" if cell is None else number(cell) if isinstance(cell, float) else str(cell) for cell in cells]
+        return " & ".join(re.sub(".", lambda one: _LATEX.get(one[0], one[0]), text) for text in shown) + r" \\"
+
+    sides = "".join("r" if dtype.is_numeric() else "l" for dtype in frame.dtypes)
+    remark = "\n".join(f"% {text}" for text in about.splitlines())
+    rules = [rf"\begin{{tabular}}{{{sides}}}", r"\toprule", line(tuple(frame.columns)), r"\midrule"]
+    return "\n".join([remark, *rules, *map(line, frame.rows()), r"\bottomrule", r"\end{tabular}"])
+
+
+def write_for_paper(folder: str | Path) -> list[Path]:
+    """Write ``figures.csv`` (tidy), ``figures.tex`` (a table) and ``citation.bib`` and return their paths.
+
+    They are beside the report that shows most, and as private as it is. Raises `DataError` as `tidy_figures` does.
+    """
+    folder, frame = Path(folder), tidy_figures(folder)
+    manifest, place = ExperimentFolder(folder).manifest if is_experiment(folder) else None, folder
+    if manifest is None:
+        run = Run(folder)
+        manifest = run.operator or run.public
+        place = folder / "operator" if run.is_deployment else folder
+    entry = citation(frame["name"][0] if len(frame) else folder.name, manifest)
+    shown = frame.drop("name", "version", "configuration", "seed")
+    texts = {"figures.csv": frame.write_csv(), "figures.tex": latex(shown, entry) + "\n", "citation.bib": entry + "\n"}
+    for name, text in texts.items():
+        files.write_text(place / name, text, private=True)
+    return [place / name for name in texts]
