@@ -10,12 +10,10 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import Mechanism, Release, Window
 from penstock.mechanisms.core.events import Event, Exact
-from penstock.mechanisms.core.guarantee import Guarantee
-from penstock.mechanisms.core.noise_family import families
+from penstock.mechanisms.core.guarantee import CROWD_THEOREM, Guarantee
+from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.perturb_small import PerturbSmall
-from penstock.mechanisms.suppress_small import SuppressSmall
 
 if TYPE_CHECKING:
     from penstock.mechanisms.core.draws import Noise
@@ -40,12 +38,14 @@ class CrowdBlending(Mechanism):
 
     Notes
     -----
-    Time O(n_cells) a window, no state.
+    Time O(n_cells) a window, no state. With a budget every cell draws, so that time tells nothing; the published scale
+    is that of a small count, in every cell.
 
     Examples
     --------
-    >>> CrowdBlending(threshold=5).form
-    SuppressSmall(threshold=5)
+    >>> from penstock.mechanisms.core.run import run_mechanism
+    >>> run_mechanism(CrowdBlending(threshold=5), np.array([[4, 5]]))[0].values
+    array([0., 5.])
     """
 
     threshold: int = parameter(doc="number of people that make a crowd", at_least=1)
@@ -60,27 +60,22 @@ class CrowdBlending(Mechanism):
         return cls(threshold=5), cls(threshold=5_000, epsilon=1.0)
 
     @property
-    def form(self) -> SuppressSmall | PerturbSmall:
-        """The mechanism behind the name."""
-        if self.epsilon is None:
-            return SuppressSmall(threshold=self.threshold)
-        return PerturbSmall(threshold=self.threshold, epsilon=self.epsilon, noise=self.noise)
-
-    @property
     def guarantee(self) -> Guarantee:
-        """Return that of the mechanism behind the name."""
-        return self.form.guarantee
+        """Crowd-blending guarantee: counts below the threshold are noisy or not shown."""
+        return Guarantee(crowd=(self.threshold, self.epsilon or 0.0), theorem=CROWD_THEOREM)
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish one window."""
-        if isinstance(self.form, PerturbSmall):
-            return self.form.step(window, counts, state, noise)
-        return [Release.of(window, self.without_noise(counts), (Exact(),))], state
+        if self.epsilon is None:
+            return [Release.of(window, self.without_noise(counts), (Exact(),))], state
+        scale = 1 / self.epsilon
+        values = np.where(counts < self.threshold, NOISE_FAMILIES[self.noise].add(noise, counts, scale), counts)
+        return [Release.of(window, values, (Exact(),), noise=self.noise, scale=scale)], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Large counts are exact."""
+        """Without differential privacy: an exact release."""
         return (Exact(),)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """The counts, without those that are suppressed."""
+        """All counts with a budget, else those of a crowd."""
         return counts if self.epsilon is not None else np.where(counts < self.threshold, 0, counts)

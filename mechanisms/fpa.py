@@ -111,7 +111,8 @@ class Fpa(FourierMechanism):
         """The coefficients, in the first windows of their blocks (see `core.observation.Measured`)."""
         n_windows = facts.n_windows or 0
         mixed = np.zeros((n_windows, n_windows))
-        for block in self.blocks(np.arange(n_windows)):
-            basis = real_basis(len(block), min(self.coefficients, len(block)))
-            mixed[block[0] : block[0] + len(basis), block] = basis
+        for first in range(0, n_windows, self.block):
+            length = min(self.block, n_windows - first)
+            basis = real_basis(length, min(self.coefficients, length))
+            mixed[first : first + len(basis), first : first + length] = basis
         return mixed, None, None

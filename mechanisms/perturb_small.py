@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from penstock.mechanisms.core.contract import Mechanism, Release, Window
-from penstock.mechanisms.core.events import Event, Exact
-from penstock.mechanisms.core.guarantee import CROWD_THEOREM, Guarantee
-from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
+from penstock.mechanisms.core.noise_family import families
 from penstock.mechanisms.core.plugin import parameter
-from penstock.mechanisms.core.state import State
-
-if TYPE_CHECKING:
-    from penstock.mechanisms.core.draws import Noise
+from penstock.mechanisms.crowd_blending import CrowdBlending
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerturbSmall(Mechanism):
+class PerturbSmall(CrowdBlending):
     """Add Laplace noise of scale 1/ε to counts below a threshold, and show all others as they are.
 
     Parameters
@@ -44,31 +34,15 @@ class PerturbSmall(Mechanism):
 
     Examples
     --------
+    >>> import numpy as np
     >>> from penstock.mechanisms.core.run import run_mechanism
     >>> run_mechanism(PerturbSmall(threshold=5, epsilon=1.0), np.array([[40, 50]]), seed=1)[0].values
     array([40., 50.])
     """
 
-    threshold: int = parameter(doc="smallest count that is shown without noise", at_least=1)
     epsilon: float = parameter(doc="budget of the noise on each smaller count", above=0, unit="nats")
-    noise: str = parameter("discrete_laplace", doc="noise family", choices=families("counts", "epsilon"))
 
     @classmethod
     def examples(cls) -> tuple[PerturbSmall, ...]:
         """Instances of each noise family, with a threshold above many counts."""
         return tuple(cls(threshold=5_000, epsilon=1.0, noise=family) for family in families("counts", "epsilon"))
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """Crowd-blending guarantee: counts below the threshold are noisy."""
-        return Guarantee(crowd=(self.threshold, self.epsilon), theorem=CROWD_THEOREM)
-
-    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Publish one window."""
-        scale = 1 / self.epsilon
-        values = np.where(counts < self.threshold, NOISE_FAMILIES[self.noise].add(noise, counts, scale), counts)
-        return [Release.of(window, values, (Exact(),), noise=self.noise, scale=scale)], state
-
-    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Large counts are exact."""
-        return (Exact(),)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
 
-from penstock.evaluation.attacks.challenge import fit_logistic
-from penstock.evaluation.attacks.game import Adversary, MembershipGame
+from penstock.evaluation.attacks.challenge import fit_logistic, principal_scores, standardize_in_place
+from penstock.evaluation.attacks.game import MembershipGame
 from penstock.evaluation.attacks.user_space import checked_binary
 from penstock.mechanisms.core.plugin import ParameterError
 
@@ -85,22 +85,13 @@ def feature_importance(
     return {name: float(weight) for name, weight in zip(features, weights, strict=True)}
 
 
-def component_loadings(
-    game: MembershipGame,
-    target: int,
-    n_top: int = 5,
-    *,
-    adversary: Adversary | None = None,
-) -> Array:
+def component_loadings(game: MembershipGame, target: int, n_top: int = 5) -> Array:
     """Correlation of each (cell, window) count with the components that matter most for one target.
-
-    `adversary`: what the game trained on this target before; None: train now.
 
     Returns loadings (n_windows, n_cells): sum over the top components of the absolute correlation between a component's
     score and a count over the training samples, 0 where the count never varies. Windows are those of one block of the
     game. Add these up over targets and divide by the maximum for the published heat maps.
 
-    The components are found in user space and carried to cells and windows only for the `n_top` that matter.
     Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, figures 2, 3 and 5.
 
     Examples
@@ -112,10 +103,14 @@ def component_loadings(
     """
     if n_top < 1:
         raise ParameterError("n_top", n_top, "at least 1")
-    trained = adversary or game.adversary(target)
-    weights, variances = trained.distinguisher.weights, trained.distinguisher.components.variances
-    top = np.argsort(-np.abs(weights), kind="stable")[:n_top]
-    correlations = np.abs(trained.directions(np.eye(weights.size)[top])) * np.sqrt(variances[top, None])
+    samples = game.samples(target)
+    n_train = samples.n_train
+    counts = game.space.counts(samples, np.arange(n_train)).reshape(n_train, -1).astype(float)
+    standardize_in_place(counts, n_train)
+    scores = principal_scores(counts, n_train, game.n_components)
+    weights, _ = fit_logistic(scores, samples.labels[:n_train])
+    top = scores[:, np.argsort(-np.abs(weights), kind="stable")[:n_top]]
+    correlations = np.abs((top / top.std(axis=0)).T @ counts) / n_train
     loadings: Array = correlations.sum(axis=0).reshape(game.space.shape)
     return loadings
 

@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from penstock.accountants.online_attack import area_under_curve
-from penstock.evaluation.attacks.game import Adversary, MembershipGame
+from penstock.evaluation.attacks.game import MembershipGame
 from penstock.evaluation.attacks.targets import draw_targets
 from penstock.evaluation.membership import mobility_features
 from penstock.mechanisms.core.plugin import ParameterError, parameter
@@ -199,18 +199,15 @@ class TargetExposure:
 
 
 def study(games: Mapping[str, MembershipGame], target: int) -> dict[str, NDArray[np.float64]]:
-    """Attack a target in games that differ in their challenges only, with one training.
-
-    The adversary is trained in the first one.
+    """Attack a target in games that differ in their challenges only; the loadings are those of the first.
 
     Returns ``areas`` and ``margins`` in the order of the games, and ``loadings``, as `TargetExposure` has them.
     """
-    first = next(iter(games.values()))
-    adversary = first.adversary(target)
+    played = [game.scores(target) for game in games.values()]
     return {
-        "areas": np.array([game.challenge(target, adversary).auc for game in games.values()]),
-        "margins": np.array([_margin(game, target, adversary) for game in games.values()]),
-        "loadings": component_loadings(first, target, TOP_COMPONENTS, adversary=adversary),
+        "areas": np.array([area_under_curve(labels, scores) for labels, scores in played]),
+        "margins": np.array([_margin(labels, scores) for labels, scores in played]),
+        "loadings": component_loadings(next(iter(games.values())), target, TOP_COMPONENTS),
     }
 
 
@@ -225,9 +222,7 @@ def exposure_of(
     return TargetExposure(np.array(list(loadings)), areas, margins, loadings)
 
 
-def _margin(game: MembershipGame, target: int, adversary: Adversary) -> float:
-    samples = game.samples(target)
-    scores, inside = adversary.scores(samples), samples.labels[samples.n_train :]
+def _margin(inside: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:
     deviation = np.sqrt((scores[inside].var() + scores[~inside].var()) / 2)
     return float((scores[inside].mean() - scores[~inside].mean()) / deviation) if deviation > 0 else 0.0
 

@@ -26,99 +26,30 @@ FALSE_ALARMS = 0.01
 CONFIDENCE = 0.95
 
 
-@dataclass(frozen=True)
-class PrincipalComponents:
-    """Directions of largest variance of a set of samples."""
+def principal_scores(features: Array, n_train: int, n_components: int) -> Array:
+    """Scores (n_samples, k) of all samples on the leading principal components of the first `n_train`.
 
-    mean: Array  # (n_features,): mean of the samples they were fitted to
-    # (n_rows, n_features): each direction is a sum of these: the centred samples where there are more features
-    # than samples
-    rows: Array
-    parts: Array  # (n_rows, n_components): how much of each row is in each direction
-    variances: Array  # (n_components,): variance of the samples along each
+    There are fewer than `n_components` where the rank is lower. Decomposes the smaller of the covariance and the Gram
+    matrix: O(n_samples·n_features·min(n_train, n_features)) time, one copy of the features.
 
-    @classmethod
-    def fit(cls, samples: Array, n_components: int) -> tuple[PrincipalComponents, Array]:
-        """Leading components, fewer than asked for where the rank is lower, and the scores of these samples.
-
-        Decomposes the smaller of the covariance and the Gram matrix of the samples:
-        O(n_samples·n_features·min(n_samples, n_features)) time, one copy of the samples.
-
-        >>> components, scores = PrincipalComponents.fit(np.array([[0.0, 0.0], [2.0, 2.0], [4.0, 4.0]]), 2)
-        >>> components.variances, components.directions.round(3).tolist()
-        (array([5.33333333]), [[0.707, 0.707]])
-        """
-        mean = samples.mean(axis=0)
-        centred = samples - mean
-        wide = centred.shape[1] > centred.shape[0]
-        products = centred @ centred.T if wide else centred.T @ centred
-        n = len(products)
-        wanted = (max(0, n - n_components), n - 1)
-        values, vectors = eigh(products, subset_by_index=wanted) if n else (np.empty(0), products)
-        # Rounding leaves this much where the samples, of this size before centring, do not vary at all.
-        eps = np.finfo(samples.dtype).eps
-        negligible = n * eps * (values.max(initial=0.0) + eps * len(samples) * (mean @ mean))
-        kept = np.flatnonzero(values > negligible)[::-1][:n_components]
-        values, vectors = values[kept], vectors[:, kept]
-        scale = np.sqrt(values)
-        rows, parts = (centred, vectors / scale) if wide else (np.eye(mean.size), vectors)
-        return cls(mean, rows, parts, values / len(samples)), vectors * scale if wide else centred @ vectors
-
-    @property
-    def directions(self) -> Array:
-        """The components (n_components, n_features), orthonormal, by descending variance."""
-        return self.combined(np.eye(self.variances.size))
-
-    def combined(self, weights: Array) -> Array:
-        """Sums (…, n_features) of the directions with weights (…, n_components).
-
-        Few sums are cheap even where all directions together are not: O(n_rows·n_features) each.
-        """
-        combined: Array = (weights @ self.parts.T) @ self.rows
-        return combined
-
-
-@dataclass(frozen=True)
-class PcaAttack:
-    """A trained distinguisher: logistic regression on principal components.
-
-    Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1. The regression has an L2 penalty of ½‖w‖², so its
-    predictions depend on the samples only through their inner products: any isometric coordinates give the same.
+    >>> principal_scores(np.array([[0.0, 0.0], [2.0, 2.0], [4.0, 4.0], [2.0, 0.0]]), 3, 2).round(3).tolist()
+    [[-2.828], [0.0], [2.828], [-1.414]]
     """
-
-    components: PrincipalComponents  # the components of the training samples
-    weights: Array  # (n_components,): weight of each component's score in the log-odds of membership
-    intercept: float  # Log-odds at the mean of the training samples
-
-    @classmethod
-    def fit(cls, samples: Array, labels: NDArray[np.bool_], n_components: int) -> PcaAttack:
-        """Train on labelled samples (n_samples, n_features).
-
-        Examples
-        --------
-        >>> samples = np.array([[0.0, 1.0], [1.0, 0.0], [3.0, 1.0], [4.0, 0.0]])
-        >>> attack = PcaAttack.fit(samples, np.array([False, False, True, True]), 2)
-        >>> attack.scores(samples) > 0
-        array([False, False,  True,  True])
-        """
-        components, scores = PrincipalComponents.fit(samples, n_components)
-        weights, intercept = fit_logistic(scores.astype(np.float64), labels)
-        return cls(components, weights, intercept)
-
-    @property
-    def direction(self) -> Array:
-        """Log-odds rise along it (n_features,)."""
-        return self.components.combined(self.weights)
-
-    @property
-    def offset(self) -> float:
-        """Log-odds at the origin."""
-        return self.intercept - float(self.components.mean @ self.direction)
-
-    def scores(self, samples: Array) -> Array:
-        """Log-odds of membership of each sample."""
-        odds: Array = samples @ self.direction + self.offset
-        return odds
+    mean = features[:n_train].mean(axis=0)
+    centred = features - mean
+    trained = centred[:n_train]
+    is_wide = trained.shape[1] > n_train
+    projected = centred @ trained.T if is_wide else centred
+    products = projected[:n_train] if is_wide else trained.T @ trained
+    n = len(products)
+    wanted = (max(0, n - n_components), n - 1)
+    values, vectors = eigh(products, subset_by_index=wanted) if n else (np.empty(0), products)
+    # Rounding leaves this much where the samples, of this size before centring, do not vary at all.
+    eps = np.finfo(features.dtype).eps
+    negligible = n * eps * (values.max(initial=0.0) + eps * n_train * (mean @ mean))
+    kept = np.flatnonzero(values > negligible)[::-1][:n_components]
+    scores: Array = projected @ (vectors[:, kept] / np.sqrt(values[kept]) if is_wide else vectors[:, kept])
+    return scores
 
 
 def fit_logistic(features: Array, labels: NDArray[np.bool_]) -> tuple[Array, float]:
@@ -185,21 +116,37 @@ def standardize_in_place(features: NDArray[np.floating[Any]], n_train: int) -> N
 
 
 def distinguish(
-    samples: Samples, features: NDArray[np.float64], *, attack: str, n_components: int
-) -> tuple[NDArray[np.float64], int]:
-    """Train ``pca`` or ``statistics`` on the features (n_samples, n_features) of a game.
+    features: Array, labels: NDArray[np.bool_], n_train: int, *, n_components: int | None = None
+) -> tuple[Array, int]:
+    """Train a logistic regression on the first samples, on their features or on `n_components` principal components.
 
-    Returns the log-odds of every challenge, and how many components (or statistics) they are made from.
+    Its L2 penalty is ½‖w‖², so that predictions from components depend on the samples only through their inner
+    products: any isometric coordinates give the same. Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1.
+
+    Parameters
+    ----------
+    features, labels
+        Of all samples, (n_samples, n_features) and (n_samples,).
+    n_train
+        Samples to train on.
+    n_components
+        Principal components of them, at most; None: the features themselves.
+
+    Returns
+    -------
+    scores, n_features
+        Log-odds of membership of every other sample, and how many components or features they are made from.
+
+    Examples
+    --------
+    >>> samples = np.array([[0.0, 1.0], [1.0, 0.0], [3.0, 1.0], [4.0, 0.0], [0.5, 0.5], [3.5, 0.5]])
+    >>> scores, n_features = distinguish(samples, np.array([False, False, True, True]), 4, n_components=2)
+    >>> (scores > 0).tolist(), n_features
+    ([False, True], 2)
     """
-    n_train, known = samples.n_train, samples.labels[: samples.n_train]
-    if attack == "pca":
-        # Components vanish on features constant in training, which most rounded or suppressed counts are.
-        varying = (features[:n_train] != features[0]).any(axis=0)
-        if 2 * varying.sum() < varying.size:  # else the copy costs more than it saves
-            features = features[:, varying]
-        adversary = PcaAttack.fit(features[:n_train], known, n_components)
-        return adversary.scores(features[n_train:]), adversary.weights.size
-    weights, intercept = fit_logistic(features[:n_train], known)
+    if n_components is not None:
+        features = principal_scores(features, n_train, n_components).astype(np.float64)
+    weights, intercept = fit_logistic(features[:n_train], labels[:n_train])
     return features[n_train:] @ weights + intercept, weights.size
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,8 @@ from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.raw import Raw
 
-SAMPLES_AT_ONCE = 256
+#: Samples, and counts of them, that pass through a mechanism at one time; its state is a few times as large.
+SAMPLES_AT_ONCE, COUNTS_AT_ONCE = 256, 2_000_000
 #: Values of all samples together, of which three copies of 8 bytes are held: 12 GB.
 MAX_VALUES = 500_000_000
 
@@ -46,7 +49,8 @@ def released_features(
     every = np.arange(samples.labels.size)
     # A batch holds training samples or challenges, never both.
     parts = (every[: samples.n_train], every[samples.n_train :])
-    batches = [part[i : i + SAMPLES_AT_ONCE] for part in parts for i in range(0, part.size, SAMPLES_AT_ONCE)]
+    at_once = min(SAMPLES_AT_ONCE, max(1, COUNTS_AT_ONCE // math.prod(space.shape)))
+    batches = [part[i : i + at_once] for part in parts for i in range(0, part.size, at_once)]
     seeds = np.random.SeedSequence(seed).generate_state(len(batches))
     features = np.empty((0, 0))
     for chosen, batch_seed in zip(batches, seeds, strict=True):
@@ -86,9 +90,6 @@ def _defended(defense: Defense, counts: NDArray[np.int64], seed: int) -> NDArray
     return released
 
 
-#: Counts that pass through a mechanism at one time; its state and its releases are a few times as large.
-COUNTS_AT_ONCE = 2_000_000
-
 Release = Callable[[NDArray[Any], int], NDArray[np.float64]]
 
 
@@ -98,7 +99,6 @@ def mechanism_defense(
     facts: Facts | None = None,
     windows: Sequence[Window] | None = None,
     groups: NDArray[np.int64] | None = None,
-    counts_at_once: int = COUNTS_AT_ONCE,
 ) -> Release | None:
     """A mechanism as a ``defense`` of `penstock.evaluation.membership.MembershipGame`.
 
@@ -113,8 +113,6 @@ def mechanism_defense(
         Public facts of each window; None: those of `facts`. Every sample is a run of its own over these windows.
     groups (n_cells,)
         Coarse cell of every cell, where a step generalizes space.
-    counts_at_once
-        Bound on the counts, hence on memory: about 8·counts_at_once bytes for each array of a mechanism's state.
 
     Returns
     -------
@@ -139,35 +137,12 @@ def mechanism_defense(
     arranged = chain.reader if chain.simple else chain
     # Sampling and copies of coarse counts leave counts as they are; equal shares do not.
     unchanged = isinstance(arranged, Raw) or (isinstance(arranged, Chain) and _copies(arranged))
-    if unchanged:
-        return None
-
-    def defense(counts: NDArray[Any], seed: int) -> NDArray[np.float64]:
-        """Release counts (replicas × windows × cells) through the mechanism."""
-        n_replicas, n_windows, n_cells = counts.shape
-        at_once = max(1, counts_at_once // (n_windows * n_cells))
-        begins = range(0, n_replicas, at_once)
-        released = np.empty(counts.shape)
-        # Noise is keyed by what it is added to, so equal counts in two parts need different seeds.
-        for begin, block_seed in zip(begins, np.random.SeedSequence(seed).generate_state(len(begins), np.uint64)):
-            part = slice(begin, begin + at_once)
-            released[part] = _released(arranged, counts[part], facts, windows, int(block_seed))
-        return released
-
-    return defense
+    return None if unchanged else partial(_released, arranged, facts, windows)
 
 
 def _copies(chain: Chain) -> bool:
     spreads = [step.spread for step in (chain.spatial, chain.temporal) if step is not None]
     return isinstance(chain.reader, Raw) and not chain.after and all(spread == "copy" for spread in spreads)
-
-
-class _PooledNoise(Noise):
-    """Noise stream shared by all replicas, each drawing its own part."""
-
-    def permutation(self, n: int) -> NDArray[np.int64]:
-        """Draw a random order for every sample."""
-        return np.argsort(self.uniform((self._n_replicas or 1, n)), axis=1)
 
 
 class _Pooled(NoiseSource):
@@ -184,13 +159,13 @@ class _Pooled(NoiseSource):
     ) -> Noise:
         """Noise of one window and step, for all samples."""
         one = super().at(window_start, window_end, step, counts, state)
-        return _PooledNoise(lambda: one._seeds, n_replicas, one.exact)
+        return Noise(lambda: one._seeds, n_replicas, one.exact)
 
 
 def _released(
-    mechanism: Mechanism, counts: NDArray[Any], facts: Facts | None, windows: Sequence[Window] | None, seed: int
+    mechanism: Mechanism, facts: Facts | None, windows: Sequence[Window] | None, counts: NDArray[Any], seed: int
 ) -> NDArray[np.float64]:
-    """Values of all windows, shape (n_replicas, n_windows, n_cells)."""
+    """Release counts (n_replicas, n_windows, n_cells) through the mechanism."""
     facts = replace(facts or Facts(n_cells=counts.shape[2]), n_windows=None, n_replicas=None)
     source = _Pooled(NoiseKey.from_seed(seed), configuration=b"")
     releases = run_mechanism(mechanism, counts, facts, windows=windows, source=source)

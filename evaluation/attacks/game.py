@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,7 +12,6 @@ from threadpoolctl import ThreadpoolController
 
 from penstock.evaluation.attacks.challenge import (
     AttackResult,
-    PcaAttack,
     cell_statistics,
     distinguish,
     judge,
@@ -33,64 +31,13 @@ from penstock.evaluation.attacks.priors import (
     past_samples,
     subset_samples,
 )
-from penstock.evaluation.attacks.user_space import Embedding, UserSpace, checked_binary, inverse_scale
+from penstock.evaluation.attacks.user_space import UserSpace, checked_binary
 from penstock.evaluation.attacks.zero_knowledge import zero_knowledge_scores
 from penstock.mechanisms.core.plugin import ParameterError
 
 Array = NDArray[np.float64]
 Item = TypeVar("Item")
 Done = TypeVar("Done")
-
-
-@dataclass(frozen=True)
-class Adversary:
-    """Principal components and a logistic regression, both in the space of the users she trained on.
-
-    Training needs those users and past windows only, so that one adversary may be challenged with groups of others,
-    in other windows, as often as one likes.
-    """
-
-    space: UserSpace  # presence of all users
-    samples: Samples  # the training samples, without users in none of their groups
-    scale: Array  # (n_windows·n_cells,): what counts are multiplied with before components are extracted
-    embedding: Embedding  # coordinates of scaled aggregates
-    distinguisher: PcaAttack  # the components and the regression, in these coordinates
-
-    @classmethod
-    def train(cls, space: UserSpace, samples: Samples, n_components: int) -> Adversary:
-        """Learn from the training part of a game's samples.
-
-        O(n_rows²·n_windows·n_cells + n_rows³ + n_train·n_rows²), where n_rows is the number of (past block, user in a
-        group).
-
-        >>> from penstock.evaluation.attacks.game import MembershipGame
-        >>> binary = np.random.default_rng(0).random((30, 24, 5)) < 0.2
-        >>> sizes = {"group_size": 10, "observation": 24, "inference": 24, "n_samples": 400}
-        >>> game = MembershipGame(binary, **sizes, seed=1)
-        >>> adversary = Adversary.train(game.space, game.samples(3), 600)
-        >>> adversary.scores(game.samples(3)).shape
-        (80,)
-        """
-        training = samples.training
-        scale = inverse_scale(space.deviations(training))
-        embedding = space.embedding(training.users, scale)
-        distinguisher = PcaAttack.fit(embedding.coordinates(training), training.labels, n_components)
-        return cls(space, training, scale, embedding, distinguisher)
-
-    @property
-    def n_components(self) -> int:
-        """Components that the regression uses."""
-        return self.distinguisher.weights.size
-
-    def directions(self, weights: Array) -> Array:
-        """Sums (k, n_windows·n_cells) of the components with weights (k, n_components), in scaled counts."""
-        combined = self.distinguisher.components.combined(weights)
-        return self.space.lift(self.embedding, self.samples.users, combined) * self.scale
-
-    def scores(self, samples: Samples) -> Array:
-        """Log-odds of membership for the challenges of a game, all along one direction of counts."""
-        direction = self.directions(self.distinguisher.weights[None])[0] * self.scale
-        return self.space.products(samples, direction)[samples.n_train :] + self.distinguisher.offset
 
 
 #: Attacks that need nothing but labelled groups.
@@ -136,8 +83,8 @@ class MembershipGame:
     Notes
     -----
     Memory: the presence (one byte an entry, by reference, and another in the order of aggregates), and for each target
-    attacked at one time about 8·n_known·n_past·(n_windows·n_cells + 4·n_known·n_past + 3·n_samples) bytes undefended
-    and 24·n_samples·n_windows·n_cells defended, where more than 12 GB are refused.
+    attacked at one time about 8·n_known·n_blocks·(n_windows·n_cells + n_samples) bytes undefended and
+    24·n_samples·n_windows·n_cells defended, where more than 12 GB are refused.
     Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 2.2.
 
     Examples
@@ -251,23 +198,25 @@ class MembershipGame:
     def _fewer_people(self, samples: Samples) -> bool:
         """True if undefended aggregates are smaller as coordinates of people than as counts, if these fit at all."""
         n_values = samples.labels.size * int(np.prod(self.space.shape))
-        return self.space.n_past * samples.training.users.size <= samples.n_train or n_values > MAX_VALUES
+        return len(self.space.blocks) * samples.users.size <= samples.n_train or n_values > MAX_VALUES
 
     def _scores(self, target: int, samples: Samples, defense: Defense | None, attack: str) -> tuple[Array, int]:
         """Score of every challenge, and how many features it is made from."""
         if attack not in ATTACKS:
             raise ParameterError("attack", attack, "one of " + ", ".join(ATTACKS))
+        n_components = self.n_components if attack == "pca" else None
         if defense is None and attack == "pca" and self._fewer_people(samples):
+            # Matrices of known users are so small that more threads cost more than they bring.
             with BLAS.limit(limits=1):
-                adversary = self.adversary(target)
-                return adversary.scores(samples), adversary.n_components
+                points = self.space.coordinates(samples)
+                return distinguish(points, samples.labels, samples.n_train, n_components=n_components)
         summary = cell_statistics if attack == "statistics" else flat
         played = samples.challenges if attack == "zero_knowledge" else samples
         seed = [self.seed, target, 1]  # the groups come from [seed, target]
         features = released_features(self.space, played, summary, defense=defense, seed=seed)
         if attack in CLASSIFIERS:
             standardize_in_place(features, samples.n_train)
-            return distinguish(samples, features, attack=attack, n_components=self.n_components)
+            return distinguish(features, samples.labels, samples.n_train, n_components=n_components)
         if len(self.space.blocks) > 1:
             raise ParameterError(
                 "observation", "windows of its own", f"left out: {attack} observes the challenged windows themselves"
@@ -286,22 +235,6 @@ class MembershipGame:
             seed=[self.seed, target, 2],
         )
         return scores, features.shape[1]
-
-    def adversary(self, target: int) -> Adversary:
-        """Train on the undefended aggregates of one target's game, by principal components.
-
-        Games that differ in their challenges only (the two past priors) train the same adversary.
-        """
-        # Matrices of known users are so small that more threads cost more than they bring.
-        with BLAS.limit(limits=1):
-            return Adversary.train(self.space, self.samples(target), self.n_components)
-
-    def challenge(self, target: int, adversary: Adversary) -> AttackResult:
-        """Challenge an adversary who was trained on the same target, in this game or in one with other challenges."""
-        samples = self.samples(target)
-        with BLAS.limit(limits=1):
-            scores = adversary.scores(samples)
-        return judge(target, samples, scores, adversary.n_components)
 
 
 def in_threads(function: Callable[[Item], Done], items: Iterable[Item], n_jobs: int) -> Iterator[Done]:

@@ -94,14 +94,6 @@ class Samples:
     n_train: int  # number of first samples for training; the others are challenges
 
     @property
-    def training(self) -> Samples:
-        """The training samples, without users who are in none of their groups."""
-        members = self.members[: self.n_train]
-        seen = members.any(axis=0)
-        rows = slice(self.n_train)
-        return Samples(self.users[seen], members[:, seen], self.blocks[rows], self.labels[rows], self.n_train)
-
-    @property
     def challenges(self) -> Samples:
         """The challenges alone, for an adversary who has seen no group."""
         rows = slice(self.n_train, None)

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from penstock.evaluation.attacks.challenge import PcaAttack, standardize_in_place
+from penstock.evaluation.attacks.challenge import distinguish, standardize_in_place
 from penstock.evaluation.attacks.defenses import Defense
 from penstock.mechanisms.core.plugin import ParameterError
 
@@ -200,8 +200,7 @@ def zero_knowledge_scores(
         known = np.arange(len(made)) < len(made) // 2
         features = np.concatenate([made, released[judged].reshape(judged.size, -1)])
         standardize_in_place(features, len(made))
-        classifier = PcaAttack.fit(features[: len(made)], known, len(made))
-        scores[judged] = classifier.scores(features[len(made) :])
+        scores[judged], _ = distinguish(features, known, len(made), n_components=len(made))
     if exact:
         scores[_excluded(released, trace, group_size)] = -np.inf
     return scores

@@ -100,7 +100,7 @@ class PrivacyGain(CabStudy):
                 part = slice(begin, begin + SAMPLES_AT_ONCE)
                 features[part] = flat(released(chain, seen[part], [*seed, begin]))
             standardize_in_place(features, samples.n_train)
-            scores, _ = distinguish(samples, features, attack="pca", n_components=self.components)
+            scores, _ = distinguish(features, samples.labels, samples.n_train, n_components=self.components)
             areas[name] = area_under_curve(hidden, scores)
         return {name: np.array([area]) for name, area in areas.items()}
 

@@ -36,7 +36,6 @@ from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.core.run import step_through
 from penstock.mechanisms.crowd_blending import CrowdBlending
-from penstock.mechanisms.perturb_small import PerturbSmall
 from penstock.mechanisms.raw import Raw
 from penstock.mechanisms.suppress_small import SuppressSmall
 from penstock.pipeline.config.canonical import content_digest
@@ -145,8 +144,8 @@ def settle(game: ReconstructionGame, config: RunConfig, n_windows: int, n_cells:
 def deterministic_output(plan: Plan) -> Shown | None:
     """Elementwise function of a noise-free mechanism; None for others."""
     reader, steps = plan.chain.reader, plan.chain.after
-    if isinstance(reader, CrowdBlending) and isinstance(reader.form, SuppressSmall):
-        steps = (reader.form, *steps)
+    if isinstance(reader, CrowdBlending) and reader.epsilon is None:
+        steps = (SuppressSmall(threshold=reader.threshold), *steps)
     elif not isinstance(reader, Raw):
         return None
     if not steps or any(step.reads_noise for step in steps):
@@ -169,8 +168,7 @@ def check_applicable(plan: Plan) -> None:
             "1 for a reconstruction attack: with several cells of a window there is no single trajectory to retrace",
         )
     steps = plan.config.mechanism
-    # PerturbSmall adds noise to small counts only, so the noise depends on the counts
-    adds_noise = Releasing(plan.chain.reader, steps).adds_noise_only and not isinstance(plan.chain.reader, PerturbSmall)
+    adds_noise = Releasing(plan.chain.reader, steps).adds_noise_only
     alone = len(steps) == 1 and not plan.chain.reshapes
     if alone and (adds_noise or deterministic_output(plan) is not None):
         return

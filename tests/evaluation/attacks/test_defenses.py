@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.evaluation.attacks.defenses import _Pooled, mechanism_defense, random_guess
+from penstock.evaluation.attacks.defenses import mechanism_defense, random_guess
 from penstock.evaluation.attacks.game import MembershipGame
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms import get
 from penstock.mechanisms.core.chain import Chain
-from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError, examples_of
 from penstock.mechanisms.core.run import run_mechanism
 
@@ -34,7 +33,7 @@ def by_hand(mechanism, counts, seed=0):
 )
 def test_without_noise_every_sample_is_what_the_mechanism_releases_of_it(counts, name, parameters):
     mechanism = get(name)(**parameters)
-    defense = mechanism_defense(mechanism, counts_at_once=130)
+    defense = mechanism_defense(mechanism)
     np.testing.assert_array_equal(defense(counts, 3), by_hand(mechanism, counts))
 
 
@@ -45,7 +44,7 @@ def test_noise_is_bound_to_the_seed(counts):
 
 
 def test_noise_has_the_scale_of_the_mechanism_and_is_independent_between_samples_and_windows():
-    noise = mechanism_defense(get("discrete_laplace")(epsilon=0.5), counts_at_once=4000)(np.zeros((40, 50, 10), int), 5)
+    noise = mechanism_defense(get("discrete_laplace")(epsilon=0.5))(np.zeros((40, 50, 10), int), 5)
     a = np.exp(-0.5)
     assert noise.var() == pytest.approx(2 * a / (1 - a) ** 2, rel=0.1)
     for rows in (noise.reshape(40, -1), noise.transpose(1, 0, 2).reshape(50, -1)):
@@ -53,18 +52,18 @@ def test_noise_has_the_scale_of_the_mechanism_and_is_independent_between_samples
         assert np.abs(correlation).max() < 5 / np.sqrt(rows.shape[1])
 
 
-def test_a_mechanism_that_draws_an_order_gets_one_for_every_sample():
-    source = _Pooled(NoiseKey.from_seed(1), configuration=b"")
-    orders = source.at(0, 1, "step", np.zeros((9, 6), int), {}, 9).permutation(6)
-    np.testing.assert_array_equal(np.sort(orders), np.tile(np.arange(6), (9, 1)))
-    assert len(np.unique(orders, axis=0)) > 5
+def test_equal_samples_get_different_noise_also_in_different_batches(monkeypatch):
+    released = []
 
+    def defense(counts, seed):
+        released.append(mechanism_defense(get("laplace")(epsilon=1.0))(0 * counts, seed))
+        return released[-1]
 
-@pytest.mark.parametrize("counts_at_once", [1, 120, 10**6])
-def test_equal_samples_get_different_noise_also_in_different_parts(counts_at_once):
-    same = np.zeros((6, 12, 5), np.int64)
-    released = mechanism_defense(get("laplace")(epsilon=1.0), counts_at_once=counts_at_once)(same, 0)
-    assert len(np.unique(released)) == released.size
+    monkeypatch.setattr("penstock.evaluation.attacks.defenses.COUNTS_AT_ONCE", 4 * 24 * 5)
+    binary = np.random.default_rng(0).random((30, 24, 5)) < 0.2
+    MembershipGame(binary, group_size=10, observation=24, inference=24, n_samples=40).attack(3, defense=defense)
+    assert [len(batch) for batch in released] == [4] * 10
+    assert len(np.unique(np.concatenate(released))) == 40 * 24 * 5
 
 
 def test_a_block_of_windows_is_released_whole(counts):
