@@ -201,7 +201,7 @@ def events(rng: np.random.Generator, times: np.ndarray) -> pl.DataFrame:
     return pl.DataFrame({"user": rng.integers(0, N_USERS, n), "time": times, **place})
 
 
-def generate(brokers: str, topic: str, format: str, rate: float, first: int, until: int) -> int:
+def generate(brokers: str, topic: str, rate: float, first: int, until: int) -> int:
     """Send events of the present at a rate from ``first`` until ``until`` (ms); returns their number.
 
     A burst is sent every 50 ms, and has left before the next one. Connections are opened by events from before the run.
@@ -210,7 +210,7 @@ def generate(brokers: str, topic: str, format: str, rate: float, first: int, unt
 
     def send(times: np.ndarray) -> None:
         """Send events at some times and wait until they have left."""
-        for partition, value in _messages(events(rng, times), N_PARTITIONS, format):
+        for partition, value in _messages(events(rng, times), N_PARTITIONS, "json"):
             producer.send(topic, "", value, partition)
         producer.flush()
 
@@ -245,9 +245,9 @@ def configuration(source: dict[str, Any], folder: Path, first: int, until: int, 
     }
 
 
-def topic_run(brokers: str, topic: str, format: str, folder: Path, first: int, until: int) -> dict[str, Any]:
+def topic_run(brokers: str, topic: str, folder: Path, first: int, until: int) -> dict[str, Any]:
     """Configuration of a run that reads a topic and sends its releases to another."""
-    source = {"type": "kafka", "brokers": brokers, "topic": topic, "format": format, "user_type": "integer"}
+    source = {"type": "kafka", "brokers": brokers, "topic": topic, "user_type": "integer"}
     source |= {"disorder": f"{DISORDER}ms", "idle_after": f"{IDLE_AFTER}ms"}
     value = configuration(source, folder, first, until, "1s")
     value["output"]["kafka"] = {"brokers": brokers, "releases": f"{topic}-releases"}
@@ -269,16 +269,16 @@ def in_seconds(seconds: float) -> int:
     return 1000 * int(time.time() + seconds)
 
 
-def backlog(engine: Engine, brokers: str, format: str, rate: float, given: argparse.Namespace) -> dict[str, Any]:
+def backlog(engine: Engine, brokers: str, given: argparse.Namespace) -> dict[str, Any]:
     """Read a topic full of events to its end."""
-    with topic_of(brokers, f"backlog-{format}") as (topic, folder):
+    with topic_of(brokers, "backlog") as (topic, folder):
         first = in_seconds(5)
         until = first + int(1000 * given.seconds)
-        n_events = generate(brokers, topic, format, rate, first, until)
-        with Job(engine, topic_run(brokers, topic, format, folder, first, until), folder) as job:
+        n_events = generate(brokers, topic, given.rate, first, until)
+        with Job(engine, topic_run(brokers, topic, folder, first, until), folder) as job:
             manifest = job.finish()
     seconds = manifest["seconds"]["pipeline"]
-    return {"what": "backlog", "format": format, **counted(manifest, n_events)} | {
+    return {"what": "backlog", **counted(manifest, n_events)} | {
         "seconds": seconds,
         "events per second": round(n_events / seconds),
         **events_per_second(job.glances),
@@ -288,14 +288,14 @@ def backlog(engine: Engine, brokers: str, format: str, rate: float, given: argpa
     }
 
 
-def live(engine: Engine, brokers: str, format: str, rate: float, given: argparse.Namespace) -> dict[str, Any]:
+def live(engine: Engine, brokers: str, given: argparse.Namespace) -> dict[str, Any]:
     """Read events at a rate, be interrupted and go on: delays, recovery, memory."""
-    with topic_of(brokers, f"live-{format}") as (topic, folder), sender() as pool:
+    with topic_of(brokers, "live") as (topic, folder), sender() as pool:
         pool.submit(time.time).result()  # its imports are done
         first = in_seconds(5)
         until = first + int(1000 * (given.pause + 2 * (given.seconds + given.start)))
-        sent = pool.submit(generate, brokers, topic, format, rate, first, until)
-        with Job(engine, topic_run(brokers, topic, format, folder, first, until), folder) as job:
+        sent = pool.submit(generate, brokers, topic, given.rate, first, until)
+        with Job(engine, topic_run(brokers, topic, folder, first, until), folder) as job:
             job.watch(enough=lambda glance: glance.released > max(0, glance.at - (first + PROMPT) / 1000))
             settled = time.time()
             job.watch(given.seconds)
@@ -307,7 +307,7 @@ def live(engine: Engine, brokers: str, format: str, rate: float, given: argparse
             manifest = job.finish()
         ends, arrived = arrivals(brokers, topic).T / 1000
     delays = arrived - ends - (DISORDER + IDLE_AFTER) / 1000
-    return {"what": f"live, {rate:,.0f}/s", "format": format, **counted(manifest, sent.result())} | {
+    return {"what": f"live, {given.rate:,.0f}/s", **counted(manifest, sent.result())} | {
         **steady(delays[(arrived > settled) & (arrived < interrupted)]),
         "processors meanwhile": cores([glance for glance in job.glances if settled < glance.at < interrupted]),
         **recovery(arrived - resumed, delays),
@@ -488,7 +488,7 @@ def travelled(cluster: FlinkCluster, job: str) -> dict[str, int]:
 
 
 def topic_runs(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Runs over topics: a backlog and a live one for each format that is asked for."""
+    """Runs over topics: a backlog and a live one."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         brokers = given.brokers or stack.enter_context(Broker(folder / "broker")).address
@@ -496,11 +496,9 @@ def topic_runs(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
         if given.runner == "flink":
             cluster = stack.enter_context(FlinkCluster(folder / "flink", given.task_managers))
             engine = on_flink(cluster, [f"--checkpointing_interval={given.checkpoints}", *given.options])
-        for format in [given.format] if given.format else ["arrow", "json"]:
-            rate = given.rate if format == "arrow" else given.rate / 5
-            for name, measure in (("backlog", backlog), ("live", live)):
-                if given.only in (None, name):
-                    yield measure(engine, brokers, format, rate, given)
+        for name, measure in (("backlog", backlog), ("live", live)):
+            if given.only in (None, name):
+                yield measure(engine, brokers, given)
 
 
 def main() -> int:
@@ -509,8 +507,7 @@ def main() -> int:
     parser.add_argument("--runner", choices=("local", "flink"), default="local")
     parser.add_argument("--brokers", help="host:port; a broker is started where it is left out")
     parser.add_argument("--only", choices=("backlog", "live", "finite"))
-    parser.add_argument("--format", choices=("json", "arrow"), help="of messages; unset: both")
-    parser.add_argument("--rate", type=float, default=50_000, help="events a second; a fifth of it for json")
+    parser.add_argument("--rate", type=float, default=10_000, help="events a second")
     parser.add_argument("--seconds", type=float, default=60, help="how long they come, before and after the pause")
     parser.add_argument("--start", type=float, default=60, help="seconds that the start of a run may take")
     parser.add_argument("--pause", type=float, default=20, help="seconds without the run in the middle of a live one")

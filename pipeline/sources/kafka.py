@@ -68,8 +68,7 @@ class Kafka(KafkaSettings):
     @property
     def recorded(self) -> Kafka:
         """The topic alone, whatever the way it is read."""
-        plain = replace(self, disorder=0, checkpoint=0, options={}, group=None, patience=None)
-        return replace(plain, dead_letters=None, dead_letter_content=False)
+        return replace(self, disorder=0, checkpoint=0, options={}, patience=None)
 
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed

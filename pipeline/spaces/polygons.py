@@ -6,7 +6,7 @@ import json
 import math
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,13 +15,9 @@ import numpy as np
 import shapely
 from numpy.typing import NDArray
 from shapely.errors import ShapelyError
-from shapely.geometry import mapping
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.spaces.base import WrongName
-
-#: Rings of one polygon, each a closed sequence of (longitude, latitude): first its outline, then its holes.
-Rings = list[NDArray[np.float64]]
 
 CONVERT = "ogr2ogr -f GeoJSON -t_srs EPSG:4326 zones.geojson FILE makes such a file of most others"
 #: Names of coordinate systems in longitude and latitude, in capitals without what is between letters and digits.
@@ -58,7 +54,7 @@ def read_zones(path: str, name: str) -> list[Zone]:
     numbers: dict[str, int] = {}
     for number, (label, geometry) in enumerate(_features(path, name), 1):
         try:
-            zone = Zone(_label(label, name), [_checked(rings) for rings in _polygons(geometry)])
+            zone = Zone(_label(label, name), [_checked(polygon) for polygon in _polygons(geometry)])
         except _Wrong as error:
             raise DataError(f"{path}: feature {number}: {error}") from error
         if (first := numbers.setdefault(zone.name, number)) != number:
@@ -107,7 +103,7 @@ def read_lines(path: str, corners: NDArray[np.float64] | None = None) -> list[ND
         if geometry is None:
             continue
         try:
-            for line in _lines(geometry):
+            for line in _lines(_shape(geometry)):
                 _check_degrees(line)
                 lines.append(line)
         except _Wrong as error:
@@ -199,46 +195,53 @@ def _of_geojson(path: str, content: bytes, name: str | None) -> Iterator[tuple[A
         yield properties.get(name), feature.get("geometry")
 
 
-def _polygons(geometry: Any) -> list[Rings]:
-    """Rings of every polygon of a geometry: of GeoJSON, or well-known binary or text."""
-    if isinstance(geometry, bytes | str):
-        geometry = _of_well_known(geometry)
-    kind = geometry.get("type") if isinstance(geometry, dict) else None
-    if kind not in ("Polygon", "MultiPolygon"):
-        raise _Wrong(f"its geometry is {kind or 'missing'}; it must be a Polygon or a MultiPolygon")
-    coordinates = [geometry.get("coordinates")] if kind == "Polygon" else geometry.get("coordinates")
-    try:
-        made = [[_positions(ring) for ring in polygon] for polygon in coordinates]
-    except (TypeError, ValueError, IndexError, OverflowError) as error:
-        raise _Wrong(f"its coordinates are not those of a {kind}: lists of rings of [longitude, latitude]") from error
-    if not made or not all(made):
+def _polygons(geometry: Any) -> list[shapely.Polygon]:
+    """Polygons of a geometry."""
+    shape = _shape(geometry)
+    if shape.geom_type not in ("Polygon", "MultiPolygon"):
+        raise _Wrong(f"its geometry is {shape.geom_type}; it must be a Polygon or a MultiPolygon")
+    parts: list[shapely.Polygon] = shapely.get_parts(shape).tolist()
+    if not parts or any(part.is_empty for part in parts):
         raise _Wrong("it has no ring; a polygon needs an outline")
-    return made
+    return parts
 
 
-def _lines(geometry: Any) -> list[NDArray[np.float64]]:
-    """Lines, or rings of polygons, of a geometry."""
-    if isinstance(geometry, bytes | str):
-        geometry = _of_well_known(geometry)
-    kind = geometry.get("type") if isinstance(geometry, dict) else None
-    if kind == "GeometryCollection":
-        several = geometry.get("geometries")
-        if not isinstance(several, list):
-            raise _Wrong("its geometries are no list")
-        return [line for one in several for line in _lines(one)]
-    if kind in ("Polygon", "MultiPolygon"):
-        return [ring for polygon in _polygons(geometry) for ring in polygon]
-    if kind not in ("LineString", "MultiLineString"):
-        raise _Wrong(f"its geometry is {kind or 'missing'}; it must be polygons or lines")
-    parts = [geometry.get("coordinates")] if kind == "LineString" else geometry.get("coordinates")
+def _lines(shape: Any) -> list[NDArray[np.float64]]:
+    """Lines, or rings of polygons, of a shape."""
+    if hasattr(shape, "geoms"):
+        return [line for part in shape.geoms for line in _lines(part)]
+    if shape.geom_type not in ("Polygon", "LineString"):
+        raise _Wrong(f"its geometry is {shape.geom_type}; it must be polygons or lines")
+    lines = shapely.get_rings(shape) if shape.geom_type == "Polygon" else [shape]
+    return [shapely.get_coordinates(line) for line in lines]
+
+
+def _shape(geometry: Any) -> Any:
+    """Shape without heights of GeoJSON, or of well-known binary (also as hexadecimal digits) or text, ISO or extended.
+
+    >>> _shape("POINT Z (8.5 47.4 408)")
+    <POINT (8.5 47.4)>
+    """
+    if geometry is None:
+        raise _Wrong("its geometry is missing")
+    code = 0
+    if isinstance(geometry, str) and (prefix := re.match(r"SRID=(\d+);", geometry)):
+        code, geometry = int(prefix[1]), geometry[prefix.end() :]
     try:
-        return [_positions(part) for part in parts]
-    except (TypeError, ValueError, IndexError, OverflowError) as error:
-        raise _Wrong(f"its coordinates are not those of a {kind}: lists of [longitude, latitude]") from error
-
-
-def _positions(ring: Sequence[Sequence[float]]) -> NDArray[np.float64]:
-    return np.array([(float(position[0]), float(position[1])) for position in ring], np.float64).reshape(-1, 2)
+        if isinstance(geometry, bytes) or (isinstance(geometry, str) and re.fullmatch("[0-9A-Fa-f]+", geometry)):
+            shape = shapely.from_wkb(geometry)
+        else:
+            shape = (
+                shapely.from_wkt(geometry) if isinstance(geometry, str) else shapely.from_geojson(json.dumps(geometry))
+            )
+    except ShapelyError as error:
+        if "closed" in str(error):
+            raise _Wrong("a ring is open; repeat its first position") from error
+        reason = " ".join(str(error).split())  # GEOS ends its messages with a line end
+        raise _Wrong(f"its geometry cannot be read ({reason})") from error
+    if (code := code or int(shapely.get_srid(shape))) not in (0, 4326):
+        raise _Wrong(f"its coordinates are those of EPSG:{code}, not longitude and latitude (WGS 84): {CONVERT}")
+    return shapely.force_2d(shape)
 
 
 # GeoParquet.
@@ -251,16 +254,19 @@ def _of_geoparquet(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
 
     try:
         with pq.ParquetFile(path) as file:
-            column, described = _geometry_column((file.schema_arrow.metadata or {}).get(b"geo", b"{}"))
             columns = file.schema_arrow.names
-            if described.get("encoding") not in ("WKB", "WKT") or column not in columns:
-                raise DataError(f"{path}: Parquet, but not GeoParquet with geometry as WKB; {CONVERT}")
-            if "crs" in described and not _is_wgs84(described["crs"]):
+            geo = json.loads((file.schema_arrow.metadata or {}).get(b"geo", b"{}"))
+            column = geo["primary_column"]
+            if geo["columns"][column]["encoding"] not in ("WKB", "WKT") or column not in columns:
+                raise KeyError(column)
+            if not _is_wgs84(geo["columns"][column].get("crs", "CRS84")):
                 raise DataError(f"{path}: its crs must be longitude and latitude (WGS 84); {CONVERT}")
             if name is not None and name not in columns:
                 known = ", ".join(one for one in columns if one != column) or "none"
                 raise WrongName(f"{path}: there is no column {name!r}; it has: {known}")
             table = file.read([name or column, column])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path}: Parquet, but not GeoParquet with geometry as WKB; {CONVERT}") from error
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"{path}: cannot be read as GeoParquet ({error})") from error
     yield from zip(table[name or column].to_pylist(), table[column].to_pylist())
@@ -307,15 +313,6 @@ def _without_header(geometry: Any) -> Any:
     return geometry[8 + _BOXES.get(geometry[3] >> 1 & 7, 0) :]
 
 
-def _geometry_column(metadata: bytes) -> tuple[str, dict[str, Any]]:
-    """Name and description of the geometry by a file's metadata; empty where that says none."""
-    geo = json.loads(metadata)
-    column = geo.get("primary_column") if isinstance(geo, dict) else None
-    columns = geo.get("columns") if isinstance(column, str) else None
-    described = columns.get(column) if isinstance(columns, dict) else None
-    return str(column), described if isinstance(described, dict) else {}
-
-
 def _is_wgs84(crs: Any) -> bool:
     """Return whether a coordinate system, by its identifier or else its name, is longitude and latitude of WGS 84.
 
@@ -334,44 +331,17 @@ def _is_wgs84(crs: Any) -> bool:
     return letters.endswith(_WGS84) or letters in ("WGS84CRS84", "OGCCRS84")
 
 
-def _of_well_known(data: bytes | str) -> dict[str, Any]:
-    """Well-known binary (also as hexadecimal digits) or text, ISO or extended, as GeoJSON without heights.
-
-    >>> _of_well_known("POINT (8.5 47.4)")
-    {'type': 'Point', 'coordinates': (8.5, 47.4)}
-    """
-    code = 0
-    if isinstance(data, str) and (prefix := re.match(r"SRID=(\d+);", data)):
-        code, data = int(prefix[1]), data[prefix.end() :]
-    try:
-        is_bytes = isinstance(data, bytes) or re.fullmatch("[0-9A-Fa-f]+", data)
-        shape = shapely.from_wkb(data) if is_bytes else shapely.from_wkt(data)
-    except ShapelyError as error:
-        if "closed" in str(error):
-            raise _Wrong("a ring is open; repeat its first position") from error
-        reason = " ".join(str(error).split())  # GEOS ends its messages with a line end
-        raise _Wrong(f"its geometry is neither well-known binary nor text ({reason})") from error
-    if (code := code or int(shapely.get_srid(shape))) not in (0, 4326):
-        raise _Wrong(f"its coordinates are those of EPSG:{code}, not longitude and latitude (WGS 84): {CONVERT}")
-    return dict(mapping(shapely.force_2d(shape)))
-
-
 # Checks.
 
 
-def _checked(rings: Rings) -> shapely.Polygon:
-    """Make one polygon of its rings; raises `_Wrong` unless they bound an area without doubt."""
+def _checked(polygon: shapely.Polygon) -> shapely.Polygon:
+    """Return a polygon; raises `_Wrong` unless its rings bound an area without doubt."""
+    rings = [shapely.get_coordinates(ring) for ring in shapely.get_rings(polygon)]
     for ring in rings:
-        if len(ring) < 4:
-            raise _Wrong(f"a ring has {len(ring)} positions; at least 4 are needed, the last one equal to the first")
         _check_degrees(ring)
-        if (ring[0] != ring[-1]).any():
-            raise _Wrong(
-                f"a ring is open: it begins at {_at(ring[0])} and ends at {_at(ring[-1])}; repeat its first position"
-            )
         if not shapely.Polygon(ring).area:
             raise _Wrong(f"the ring that begins at {_at(ring[0])} bounds no area")
-    outline, polygon = shapely.Polygon(rings[0]), shapely.Polygon(rings[0], rings[1:])
+    outline = shapely.Polygon(rings[0])
     for hole in rings[1:]:
         if not shapely.intersects_xy(outline, hole).all():
             raise _Wrong(

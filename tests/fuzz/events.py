@@ -182,13 +182,13 @@ AVRO = {"type": "record", "name": "e", "fields": AVRO_FIELDS}
 
 
 def messages(random_: random.Random, folder: Path) -> None:
-    """Messages of a topic as JSON, Avro and Arrow: each is read, or is a problem of its own."""
+    """Messages of a topic as JSON and Avro: each is read, or is a problem of its own."""
     from penstock.pipeline.sources.reading.payload import Layout, parser_of, read_messages
 
     event = {"user": "ann", "time": "2024-01-01T00:00:00Z", "latitude": 37.75, "longitude": -122.45}
-    kinds = ["json", "arrow", *(["avro"] if importlib.util.find_spec("fastavro") else [])]
+    kinds = ["json", *(["avro"] if importlib.util.find_spec("fastavro") else [])]
     kind = random_.choice(kinds)
-    whole = {"json": _json, "arrow": _arrow, "avro": _avro}[kind](event)
+    whole = {"json": _json, "avro": _avro}[kind](event)
     values = [random_.choice([mutated(whole, random_), whole, None]) for _ in range(random_.randint(1, 4))]
     layout = Layout({name: name for name in event}, integer_users=random_.random() < 0.2)
     found = read_messages(values, layout, parser_of(kind, json.dumps(AVRO), False))
@@ -199,16 +199,6 @@ def messages(random_: random.Random, folder: Path) -> None:
 
 def _json(event: dict[str, Any]) -> bytes:
     return json.dumps(event).encode()
-
-
-def _arrow(event: dict[str, Any]) -> bytes:
-    import pyarrow as pa
-
-    table = pa.table({name: [value] * 3 for name, value in event.items()})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def _avro(event: dict[str, Any]) -> bytes:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from penstock.pipeline.sources.base import Source
 from penstock.pipeline.sources.reading.kafka_client import Producer, library
@@ -42,9 +41,9 @@ def play(
     producer, topic, n_partitions
         Where they go.
     format
-        ``json``: a message each; ``avro``: likewise, by `avro_schema`; ``arrow``: blocks.
+        ``json``: a message each; ``avro``: likewise, by `avro_schema`.
     rows
-        Events that are sent together, and rows of a block before it is divided among partitions.
+        Events that are sent together.
     rate
         Events a second; None: as fast as it goes.
     end
@@ -86,24 +85,7 @@ def _pieces(source: Source, rows: int) -> Iterator[pl.DataFrame]:
 def _messages(frame: pl.DataFrame, n_partitions: int, format: str) -> Iterator[tuple[int, bytes]]:
     """Partition and content of the messages for some events."""
     partition = (frame["user"].hash(seed=0).to_numpy() % np.uint64(n_partitions)).astype(np.int64)
-    if format == "arrow":
-        for number in range(n_partitions):
-            own = frame.filter(partition == number) if n_partitions > 1 else frame
-            if own.height:
-                yield number, as_block(own)
-        return
     yield from zip(partition.tolist(), _values(frame, format))
-
-
-def as_block(frame: pl.DataFrame) -> bytes:
-    """Events as one message in Arrow's streaming format, uncompressed: the producer compresses."""
-    table = frame.to_arrow()
-    plain = [pa.string() if pa.types.is_large_string(kind) else kind for kind in table.schema.types]
-    table = table.cast(pa.schema(list(zip(table.schema.names, plain)))).combine_chunks()
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
 
 
 def _values(frame: pl.DataFrame, format: str) -> Iterator[bytes]:
@@ -143,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("config", help="configuration whose source is played")
     parser.add_argument("--brokers", required=True, help="host:port, several with commas between them")
     parser.add_argument("--topic", required=True, help="a topic that exists")
-    parser.add_argument("--format", default="json", choices=("json", "avro", "arrow"))
+    parser.add_argument("--format", default="json", choices=("json", "avro"))
     parser.add_argument("--rows", type=int, default=10_000, help="events that are sent together")
     parser.add_argument("--rate", type=float, help="events a second; as fast as it goes where it is left out")
     parser.add_argument("--end", action="store_true", help="end runs that have an until with an event beyond it")

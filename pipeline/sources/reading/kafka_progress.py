@@ -178,7 +178,7 @@ class Progress:
         else:
             self.idle = idle
         active = [time for partition, time in self.times.items() if partition not in self.idle]
-        there = min(active, default=max(self.latest, clock or MIN_EVENT_TIME))
+        there = min(active, default=self.latest)
         self.watermark = max(self.watermark, there if listed is None else min(there, listed))
         return entries
 

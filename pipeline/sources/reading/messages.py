@@ -21,9 +21,7 @@ from penstock.pipeline.sources.reading.times import TimeFormat
 class MessageSettings(MappedColumns, LiveSource):
     """Format of the events in the messages of a live source."""
 
-    format: str = parameter(
-        "json", choices=("json", "avro", "arrow"), doc="a JSON object or an Avro record a message, or a block of Arrow"
-    )
+    format: str = parameter("json", choices=("json", "avro"), doc="a JSON object or an Avro record a message")
     schema: str | None = parameter(None, doc="Avro schema: JSON text, or file: and a path")
     schema_ids: bool = parameter(
         False, choices=(True, False), doc="messages begin with five bytes of a registry's schema id"
@@ -43,8 +41,6 @@ class MessageSettings(MappedColumns, LiveSource):
         if (self.format == "avro") != (self.schema is not None):
             expected = "given for avro" if self.format == "avro" else "left out, but for avro"
             raise ParameterError("schema", self.schema, expected)
-        if self.schema_ids and self.format == "arrow":
-            raise ParameterError("schema_ids", True, "left out with arrow, which has no schema ids")
         self.parser  # noqa: B018 (what is wrong is refused here rather than on a worker)
         self.layout  # noqa: B018
 
@@ -71,8 +67,8 @@ class MessageSettings(MappedColumns, LiveSource):
             raise ParameterError("schema", self.schema, f"a file that can be read ({error})") from None
 
     @property
-    def parser(self) -> Parser | None:
-        """Return what reads one message; None for blocks of Arrow."""
+    def parser(self) -> Parser:
+        """Return what reads one message."""
         return parser_of(self.format, self._schema_text, self.schema_ids)
 
 

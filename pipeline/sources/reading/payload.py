@@ -1,10 +1,9 @@
-"""Payloads of Kafka messages: JSON, Avro and Arrow, into columns."""
+"""Payloads of messages, JSON and Avro, into columns."""
 
 from __future__ import annotations
 
 import io
 import json
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -12,115 +11,14 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import ParameterError
-from penstock.pipeline.sources.reading.text import is_whole
-from penstock.pipeline.sources.reading.times import TimeFormat, plain_times
-
-# Arrow: untrusted metadata is validated before any buffer is decompressed.
-
-
-#: What one message may hold at most: rows, and bytes after unpacking.
-MAX_ROWS, MAX_BYTES = 1_000_000, 256 << 20
-#: Fields of the tables of Arrow's message format: header of a message; rows, buffers and compression of a batch.
-_HEADER, _LENGTH, _BUFFERS, _COMPRESSION = 2, 0, 2, 3
+from penstock.pipeline.sources.reading.times import TimeFormat
 
 
 class Malformed(ValueError):
     """A message that holds no event; says why in words that tell nothing of its content."""
-
-
-def read_block(data: bytes, columns: Mapping[str, str]) -> pl.DataFrame:
-    """Some columns of a message in Arrow's streaming format, with the types that they have there.
-
-    ``columns``: name in the message by the name that is wanted. Raises `Malformed` for anything but record batches of
-    plain columns within `MAX_ROWS` and `MAX_BYTES`.
-
-    >>> table = pa.table({"who": [7, 8]})
-    >>> sink = pa.BufferOutputStream()
-    >>> with pa.ipc.new_stream(sink, table.schema) as writer:
-    ...     writer.write_table(table)
-    >>> read_block(sink.getvalue().to_pybytes(), {"user": "who"})["user"].to_list()
-    [7, 8]
-    """
-    try:
-        batches = _batches(data, sorted(set(columns.values())))
-    except Malformed:
-        raise
-    except (pa.ArrowException, OSError, ValueError, struct.error, IndexError, StopIteration):
-        raise Malformed("not a sound block of Arrow") from None
-    frame = pl.DataFrame(plain_times(pa.Table.from_batches(batches)))
-    return frame.select(pl.col(name).alias(part) for part, name in columns.items())
-
-
-def _batches(data: bytes, names: list[str]) -> list[pa.RecordBatch]:
-    reader = pa.ipc.MessageReader.open_stream(pa.BufferReader(data))
-    first = reader.read_next_message()
-    if first.type != "schema":  # reading it all the same would end the process
-        raise Malformed("not a sound block of Arrow")
-    schema = pa.ipc.read_schema(first)
-    if any(schema.get_field_index(name) < 0 for name in names):
-        raise Malformed("a column is missing, or there twice")
-    if not all(map(_is_plain, schema.types)):
-        raise Malformed("a column is neither a number nor text nor a time")
-    batches, n_rows, n_bytes = [_empty(schema)], 0, 0
-    for message in reader:
-        if message.type != "record batch":
-            raise Malformed("dictionaries are not read")
-        rows, size = _claims(message)
-        n_rows, n_bytes = n_rows + rows, n_bytes + size
-        if not (rows >= 0 and n_rows <= MAX_ROWS and n_bytes <= MAX_BYTES):
-            raise Malformed("more rows or bytes than a message may hold")
-        batch = pa.ipc.read_record_batch(message, schema)
-        batch.validate(full=True)
-        batches.append(batch)
-    return [batch.select(names) for batch in batches]
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
-
-
-def _is_plain(kind: pa.DataType) -> bool:
-    plain = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_large_string)
-    return any(test(kind) for test in (*plain, pa.types.is_timestamp, pa.types.is_boolean))
-
-
-def _claims(message: Any) -> tuple[int, int]:
-    """Rows and unpacked bytes that a record batch says it has."""
-    head, body = bytes(message.metadata), message.body
-    batch = _follow(head, _field(head, _follow(head, 0), _HEADER))
-    at = _field(head, batch, _LENGTH)
-    n_rows = struct.unpack_from("<q", head, at)[0] if at else 0
-    if not _field(head, batch, _COMPRESSION):
-        return n_rows, len(body)
-    vector = _follow(head, _field(head, batch, _BUFFERS))
-    (n_buffers,) = struct.unpack_from("<I", head, vector)
-    total = 0
-    for number in range(n_buffers):
-        offset, length = struct.unpack_from("<qq", head, vector + 4 + 16 * number)
-        if length:
-            (size,) = struct.unpack_from("<q", body, offset)
-            total += length if size == -1 else size
-            if size < -1:
-                raise Malformed("not a sound block of Arrow")
-    return n_rows, total
-
-
-def _follow(data: bytes, at: int) -> int:
-    """Return where an offset of a flat buffer leads."""
-    return at + int(struct.unpack_from("<I", data, at)[0])
-
-
-def _field(data: bytes, table: int, number: int) -> int:
-    """Return where a table of a flat buffer keeps one of its fields; 0 where it is left out."""
-    index = table - int(struct.unpack_from("<i", data, table)[0])
-    (size,) = struct.unpack_from("<H", data, index)
-    entry = 4 + 2 * number
-    offset = struct.unpack_from("<H", data, index + entry)[0] if entry < size else 0
-    return table + int(offset) if offset else 0
 
 
 # Avro: one record a message; the schema bounds its size.
@@ -211,7 +109,7 @@ def _flat_type(kind: Any) -> Any:
     return name
 
 
-# Messages to columns: one event as JSON or Avro, or many as an Arrow block. Every message is untrusted.
+# Messages to columns: one event each, as JSON or Avro. Every message is untrusted.
 
 
 @dataclass(frozen=True)
@@ -251,14 +149,12 @@ Parser = Callable[[bytes], Any]
 
 
 @lru_cache
-def parser_of(format: str, schema: str | None, header: bool) -> Parser | None:
-    """Return what reads one message as a dictionary; None for blocks of Arrow.
+def parser_of(format: str, schema: str | None, header: bool) -> Parser:
+    """Return what reads one message as a dictionary.
 
     ``header``: whether five bytes come before the event, as registries of schemas have it; they are skipped. Raises
     `ParameterError` for an Avro schema that is none, or nests without bounds.
     """
-    if format == "arrow":
-        return None
     parse = _parse_json if format == "json" else avro_parser(schema or "")
     return partial(_without_id, parse) if header else parse
 
@@ -270,7 +166,7 @@ def _without_id(parse: Parser, value: bytes) -> Any:
     return parse(value[_MAGIC:])
 
 
-def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser | None) -> MessageRows:
+def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser) -> MessageRows:
     """Rows of some messages, in their order; a message that cannot be read becomes a problem, and nothing else.
 
     >>> layout = Layout({"user": "who", "time": "time", "place": "place"})
@@ -278,10 +174,6 @@ def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser 
     >>> rows.frame.height, rows.problems
     (1, {1: 'not valid JSON'})
     """
-    return _read_blocks(values, layout) if parse is None else _read_events(values, layout, parse)
-
-
-def _read_events(values: Sequence[bytes | None], layout: Layout, parse: Parser) -> MessageRows:
     names = tuple(layout.columns.values())
     found: list[tuple[Any, ...]] = []
     message: list[int] = []
@@ -299,11 +191,8 @@ def _read_events(values: Sequence[bytes | None], layout: Layout, parse: Parser) 
         message.append(number)
     columns = zip(*found) if found else [()] * len(names)
     series = [column_of(part, dtype, own) for (part, dtype), own in zip(layout.sent.items(), columns)]
-    return MessageRows(_timed(pl.DataFrame(series), layout), np.asarray(message, np.int64), problems)
-
-
-def _timed(frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:
-    return frame.with_columns(layout.time.milliseconds(frame["time"]).alias("time"))
+    frame = pl.DataFrame(series).with_columns(layout.time.milliseconds(series[names.index(layout.columns["time"])]))
+    return MessageRows(frame, np.asarray(message, np.int64), problems)
 
 
 def column_of(part: str, dtype: type[pl.DataType], values: Sequence[Any]) -> pl.Series:
@@ -352,25 +241,3 @@ def _parse_json(value: bytes) -> dict[str, Any]:
     if type(event) is not dict:
         raise Malformed("not a JSON object")
     return event
-
-
-def _read_blocks(values: Sequence[bytes | None], layout: Layout) -> MessageRows:
-    frames = [pl.DataFrame(schema=layout.schema)]
-    message = [np.zeros(0, np.int64)]
-    problems: dict[int, str] = {}
-    for number, value in enumerate(values):
-        try:
-            frame = read_block(value or b"", layout.columns)
-        except Malformed as error:
-            problems[number] = str(error)
-            continue
-        frames.append(_timed(frame, layout).select(_as(frame, part, kind) for part, kind in layout.schema.items()))
-        message.append(np.full(frame.height, number))
-    return MessageRows(pl.concat(frames), np.concatenate(message), problems)
-
-
-def _as(frame: pl.DataFrame, part: str, dtype: type[pl.DataType]) -> pl.Expr:
-    column = pl.col(part)
-    if dtype == pl.Int64 and frame.schema[part].is_float():
-        column = pl.lit(frame[part].set(~is_whole(frame[part]), None))
-    return column.cast(dtype, strict=False)

@@ -32,6 +32,9 @@ figures: [{file: a.svg, type: line, x: variant, y: mae}]
 FPA = {"type": "fpa", "epsilon": 1, "coefficients": 4, "block": 24}
 RECONSTRUCTION = {"type": "reconstruction", "horizon": 4, "tolerance": 1, "targets": 4, "prior": {"file": "prior.npz"}}
 
+KAFKA = {"type": "kafka", "brokers": "localhost:9092", "topic": "events"}
+PUBSUB = {"type": "pubsub", "subscription": "projects/city-1/subscriptions/events"}
+
 OF_EXPERIMENTS = ("zip", "published", "differences", "tables", "study", "choose", "figures")
 #: By what was removed: the key of the document that is changed, its value, and the path that the message names.
 WRITTEN: dict[str, tuple[str, Any, str]] = {
@@ -50,6 +53,12 @@ WRITTEN: dict[str, tuple[str, Any, str]] = {
     "mechanism.epsilon.temporal_goal": (
         *("mechanism", [{"type": "laplace", "epsilon": {"temporal_goal": 1.0}}], "mechanism[0].epsilon"),
     ),
+    "source kafka.format=arrow": ("source", KAFKA | {"format": "arrow"}, "source.format"),
+    "source pubsub.format=arrow": ("source", PUBSUB | {"format": "arrow"}, "source.format"),
+    "source kafka.dead_letters": ("source", KAFKA | {"dead_letters": "rejected"}, "source.dead_letters"),
+    "source kafka.dead_letter_content": ("source", KAFKA | {"dead_letter_content": True}, "source.dead_letter_content"),
+    "source kafka.group": ("source", KAFKA | {"group": "footfall"}, "source.group"),
+    "source kafka.clock": ("source", KAFKA | {"clock": True}, "source.clock"),
     "window sliding": ("windows", {"type": "sliding", "size": "1h", "period": "30m"}, "windows.type"),
     "streams": ("streams", [{"name": "north"}], "streams"),
     "output.rejects_key": ("output", {"path": "run", "rejects_key": "key.pem"}, "output.rejects_key"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
@@ -18,7 +19,7 @@ from penstock.pipeline.sources.reading.kafka_progress import PartitionAssignment
 CONFIG = """
 name: shares
 seed: 1
-source: {type: kafka, brokers: "localhost:1", topic: events, from: 2024-01-01T00:00:00Z, GROUP}
+source: {type: kafka, brokers: "localhost:1", topic: events, from: 2024-01-01T00:00:00Z, MORE}
 space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 2, columns: 2}
 windows: {type: fixed, size: 10s}
 mechanism: {type: discrete_laplace, epsilon: 0.5}
@@ -29,11 +30,8 @@ output: {path: PATH, report: false}
 class Broker:
     """A consumer without a broker."""
 
-    refused = ConnectionError
-
     def __init__(self, n_partitions: int = 0) -> None:
         self.n_partitions = n_partitions
-        self.committed: list[dict[int, int]] = []
         self.held: set[int] = set()
         self.new: list[int] = []
 
@@ -61,22 +59,17 @@ class Broker:
     def pause(self, partitions: set[int]):
         self.held = partitions
 
-    def commit(self, offsets: dict[int, int]):
-        self.committed.append(offsets)
-
     def close(self):
         pass
 
 
 def plan_in(folder, more: str = ""):
-    text = CONFIG.replace("PATH", str(folder)).replace(", GROUP", more and f", {more}")
+    text = CONFIG.replace("PATH", str(folder)).replace(", MORE", more and f", {more}")
     return make_plan(loads(text), folder)
 
 
 def reader_of(plan, assignment: PartitionAssignment, consumer: Broker):
-    return kafka._TopicReader(
-        plan.config.source, live_input(plan), consumer, SimpleNamespace(), assignment.as_state(), MIN_EVENT_TIME
-    )
+    return kafka._TopicReader(plan.config.source, live_input(plan), consumer, assignment.as_state(), MIN_EVENT_TIME)
 
 
 @pytest.fixture(autouse=True)
@@ -110,21 +103,17 @@ def test_only_a_window_that_is_final_is_worth_a_slice(tmp_path, seconds, passes)
     assert reader.passes(seconds and plan.grid.calendar.from_ms + int(seconds * 1000)) is passes
 
 
-def test_a_reader_whose_partitions_are_all_idle_goes_by_its_own_and_never_back(tmp_path, monkeypatch):
+def test_a_reader_whose_partitions_are_all_idle_goes_by_its_own_and_never_back(tmp_path):
     progress = Progress({0: 0, 3: 0}, {0: 70, 3: 90}, watermark=20)
     progress.read({}, frozenset({0, 3}))
     assert progress.watermark == 90
-    progress.read({}, frozenset({0, 3}), clock=10)
+    progress.read({0: (1, np.array([50]))}, frozenset({3}))
     assert progress.watermark == 90
-    progress.read({}, frozenset({0, 3}), clock=100)
-    assert progress.watermark == 100
-    monkeypatch.setattr(kafka, "clock_time", lambda: 1000.0)
-    for more, expected in (("", None), ("clock: true, ", 940_000)):
-        consumer = Broker()
-        consumer.idle = lambda _: frozenset({0})
-        reader = reader_of(plan_in(tmp_path, f"{more}watermark: events"), PartitionAssignment(0, 3), consumer)
-        reader.progress = Progress({0: 5}, {0: 70})
-        assert reader.quiet({}) == (frozenset({0}), expected)
+    consumer = Broker()
+    consumer.idle = lambda _: frozenset({0})
+    reader = reader_of(plan_in(tmp_path, "watermark: events"), PartitionAssignment(0, 3), consumer)
+    reader.progress = Progress({0: 5}, {0: 70})
+    assert reader.quiet({}) == (frozenset({0}), None)
 
 
 def test_a_reader_that_is_far_ahead_of_another_waits_for_it(tmp_path, monkeypatch):
@@ -236,41 +225,6 @@ def test_a_group_that_is_refused_is_not_needed(tmp_path, client):
     client.code = 29
     with pytest.raises(DataError, match="refused"):
         reading.poll()
-
-
-def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(kafka, "EVERY", -1.0)
-    plan, consumer, checkpointed = plan_in(tmp_path, "group: watched"), Broker(), Checkpointed()
-    own = kafka.Commits(plan.config.source, consumer, checkpointed)
-    own.go_on()
-    assert consumer.committed == []
-    checkpointed.move(PartitionAssignment(1, 2).as_state())
-    own.go_on()
-    assert consumer.committed == []  # a reader that has no partition yet
-    for number in (4, 4, 9):
-        checkpointed.move(Progress({1: number}, {1: MIN_EVENT_TIME}).as_state() | PartitionAssignment(1, 2).as_state())
-        own.go_on()
-    assert consumer.committed == [{1: 4}, {1: 9}]
-
-
-def test_a_run_on_one_machine_commits_what_its_checkpoint_holds(tmp_path, monkeypatch):
-    monkeypatch.setattr(kafka, "EVERY", -1.0)
-    plan, consumer, checkpointed = plan_in(tmp_path, "group: watched"), Broker(), Checkpointed()
-    own = kafka.Commits(plan.config.source, consumer, checkpointed)
-    own.go_on()
-    assert consumer.committed == []
-    checkpointed.move(Progress({0: 4, 1: 7}, {0: MIN_EVENT_TIME, 1: 5}).as_state(), 1)
-    own.go_on()
-    own.go_on()
-    assert consumer.committed == [{0: 4, 1: 7}]
-
-
-def test_without_a_group_nothing_is_committed(tmp_path, monkeypatch):
-    monkeypatch.setattr(kafka, "EVERY", -1.0)
-    plan, consumer = plan_in(tmp_path), Broker()
-    checkpointed = Checkpointed(Progress({0: 4}, {0: MIN_EVENT_TIME}).as_state())
-    kafka.Commits(plan.config.source, consumer, checkpointed).go_on()
-    assert consumer.committed == []
 
 
 def test_a_producer_has_one_request_in_flight(monkeypatch):

@@ -8,21 +8,20 @@ import random
 from dataclasses import replace
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pytest
 
-from penstock.mechanisms.core.plugin import ConfigError, DataError, MissingLibrary, ParameterError
+from penstock.mechanisms.core.plugin import DataError, MissingLibrary, ParameterError
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.config.sections import KafkaOutput
 from penstock.pipeline.output.sinks import messages as kafka_output
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.kafka import Kafka
-from penstock.pipeline.sources.reading import kafka_client, payload, services
+from penstock.pipeline.sources.reading import kafka_client, services
 from penstock.pipeline.sources.reading.kafka import block_of, joined
 from penstock.pipeline.sources.reading.kafka_progress import Journal, Progress, TopicEntry
-from penstock.pipeline.sources.reading.payload import Malformed, avro_parser, read_block
+from penstock.pipeline.sources.reading.payload import avro_parser
 
 NOON = 1_704_110_400_000
 AVRO = {
@@ -67,13 +66,6 @@ def block(source: Kafka, *values, **message):
 
 def event(**changes) -> bytes:
     return json.dumps({"user": "ann", "time": "2024-01-01T12:00:00Z", "place": "a"} | changes).encode()
-
-
-def ipc(table: pa.Table, **options) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()
 
 
 def test_json_messages_become_events():
@@ -164,8 +156,6 @@ def test_json_with_a_schema_id_before_it():
     found = block(kafka(schema_ids=True), b"\0\0\0\0\7" + event(), event())
     assert found.frame.height == 1
     assert [reject.reason for reject in found.rejects] == ["no schema id before the event"]
-    with pytest.raises(ParameterError, match=r"schema_ids: True .* left out with arrow"):
-        kafka(format="arrow", schema_ids=True)
 
 
 @pytest.mark.parametrize(
@@ -222,81 +212,6 @@ def test_a_schema_that_could_hold_without_bounds_is_refused(schema):
         kafka(format="avro", schema=schema)
 
 
-@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
-@pytest.mark.parametrize("user", [pa.int32(), pa.int64(), pa.string(), pa.float64()])
-def test_arrow_blocks_become_events(compression, user):
-    table = pa.table(
-        {
-            "user": pa.array([1, 2], user) if user != pa.string() else pa.array(["1", "2"]),
-            "time": pa.array([NOON, NOON + 1], pa.timestamp("ms", tz="UTC")),
-            "place": ["a", None],
-            "more": pa.array([True, False]),
-        }
-    )
-    source = kafka(format="arrow", user_type="string" if user == pa.string() else "integer")
-    found = block(source, ipc(table, compression=compression), b"")
-    assert found.frame.rows() == [("1" if user == pa.string() else 1, NOON, "a", NOON)]
-    assert [(reject.line, reject.reason) for reject in found.rejects] == [
-        (11, "not a sound block of Arrow"),
-        (10, "place is empty"),
-    ]
-
-
-def test_an_arrow_block_that_claims_much_is_not_unpacked(monkeypatch):
-    table = pa.table({"user": np.zeros(100_000, np.int64)})
-    small = ipc(table, compression="zstd")
-    assert len(small) < 2000
-    assert read_block(small, {"user": "user"}).height == 100_000
-    monkeypatch.setattr(payload, "MAX_BYTES", 700_000)
-    with pytest.raises(Malformed, match="more rows or bytes"):
-        read_block(small, {"user": "user"})
-    monkeypatch.setattr(payload, "MAX_BYTES", 900_000)
-    monkeypatch.setattr(payload, "MAX_ROWS", 99_999)
-    with pytest.raises(Malformed, match="more rows or bytes"):
-        read_block(small, {"user": "user"})
-
-
-def test_seconds_beyond_milliseconds_do_not_come_round():
-    read = read_block(ipc(pa.table({"time": pa.array([2**62, 60], pa.timestamp("s"))})), {"time": "time"})
-    assert read["time"].dt.epoch("ms").to_list() == [None, 60_000]
-
-
-@pytest.mark.parametrize(
-    ("column", "reason"),
-    [
-        (pa.array(["a"]).dictionary_encode(), "neither a number"),
-        (pa.array([[1]]), "neither a number"),
-        (pa.nulls(1), "neither a number"),
-        (pa.array([{"a": 1}]), "neither a number"),
-    ],
-)
-def test_arrow_columns_that_are_not_plain_are_refused(column, reason):
-    with pytest.raises(Malformed, match=reason):
-        read_block(ipc(pa.table({"user": [1], "other": column})), {"user": "user"})
-    with pytest.raises(Malformed, match="a column is missing"):
-        read_block(ipc(pa.table({"user": [1]})), {"user": "who"})
-
-
-@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
-def test_damaged_arrow_blocks_are_malformed_and_nothing_else(compression):
-    """Bytes are changed, cut and added at random; what is still read has whole columns."""
-    table = pa.table({"user": [f"user{i}" for i in range(50)], "time": list(range(50))})
-    whole, rng = ipc(table, compression=compression), random.Random(7)
-    n_malformed = 0
-    for _ in range(2000):
-        data = bytearray(whole)
-        for _ in range(rng.randrange(1, 4)):
-            at = rng.randrange(len(data))
-            data[at] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))
-        data = data[: rng.randrange(len(data))] if rng.random() < 0.1 else data
-        try:
-            frame = read_block(bytes(data), {"user": "user", "time": "time"})
-            assert frame.select(pl.col("user").str.len_bytes().sum()).item() >= 0
-        except Malformed:
-            n_malformed += 1
-    assert n_malformed > 200
-
-
 def test_damaged_avro_and_json_are_malformed_and_nothing_else():
     parse, rng = avro_parser(json.dumps(AVRO)), random.Random(7)
     source = kafka(format="avro", schema=json.dumps(AVRO), time_format="unix_ms")
@@ -331,10 +246,6 @@ def test_time_is_the_earliest_of_the_partitions():
     assert progress.watermark == 1000
     progress.read({}, frozenset({0, 1, 2}))
     assert progress.watermark == 1000
-    progress.read({}, frozenset({0, 1}), clock=2000)
-    assert progress.watermark == 1000
-    progress.read({}, frozenset({0, 1, 2}), clock=2000)
-    assert progress.watermark == 2000
 
 
 def test_what_is_late_does_not_depend_on_how_partitions_are_mixed():
@@ -464,8 +375,6 @@ def test_a_topic_is_a_source_without_an_end():
         "longitude",
         "p",
     ]
-    with pytest.raises(ConfigError, match="dead letters"):
-        configured(dead_letters="events")
 
 
 def test_no_messages_are_an_empty_block():

@@ -223,8 +223,8 @@ SHARP = [[0, 0], [1, 1], [1, 0], [0, 1], [0, 0]]
         (({"type": "Feature", "properties": {"b": 1, "a": 2}},), "feature 1: .* no property 'zone'; it has: a, b"),
         ((feature("a", [0, 0], kind="Point"),), "feature 1: its geometry is Point; it must be a Polygon"),
         (({"type": "Feature", "properties": {"zone": "a"}, "geometry": None},), "its geometry is missing"),
-        ((feature("a", square(0, 0)[:-1]),), r"a ring is open: it begins at \[0, 0\] and ends at \[0, 1\]"),
-        ((feature("a", [[0, 0], [1, 1], [0, 0]]),), "a ring has 3 positions; at least 4"),
+        ((feature("a", square(0, 0)[:-1]),), "a ring is open; repeat its first position"),
+        ((feature("a", [[0, 0], [1, 1], [0, 0]]),), "bounds no area"),
         ((feature("a", [[0, 0], [1, 1], [2, 2], [0, 0]]),), r"the ring that begins at \[0, 0\] bounds no area"),
         ((feature("a", [[0, 0], [4, 4], [4, 0], [0, 3], [0, 0]]),), r"its sides cross near \["),
         ((feature("a", SHARP),), r"bounds no area|sides cross"),
@@ -233,8 +233,8 @@ SHARP = [[0, 0], [1, 1], [1, 0], [0, 1], [0, 0]]
         ((feature("a", square(583960, 4507523, 900)),), r"\[583960, 4.50752e\+06\] is no longitude and latitude"),
         ((feature("a", [[179, 0], [-179, 0], [-179, 1], [179, 1], [179, 0]]),), "more than 180 degrees long: cut it"),
         ((feature("a"),), "it has no ring"),
-        ((feature("a", [[0, "x"], [1, 1], [2, 2], [0, 0]]),), "its coordinates are not those of a Polygon"),
-        ((feature("a", [[0, 10**400], [1, 1], [2, 2], [0, 0]]),), "its coordinates are not those of a Polygon"),
+        ((feature("a", [[0, "x"], [1, 1], [2, 2], [0, 0]]),), "its geometry cannot be read"),
+        ((feature("a", [[0, 10**400], [1, 1], [2, 2], [0, 0]]),), "its geometry cannot be read"),
         (({"type": "Feature", "properties": "a zone"},), "feature 1: .* no property 'zone'; it has: none"),
         (({"type": "Feature", "properties": 5},), "feature 1: .* no property 'zone'; it has: none"),
     ],
@@ -378,12 +378,12 @@ def test_wrong_geometries_and_columns_of_geoparquet_are_named(tmp_path):
     path = tmp_path / "z.parquet"
     shape = binary([square(0, 0)])
     for shapes, message in (
-        ([shape, shape[:-4]], "feature 2: its geometry is neither well-known binary nor text .*smaller"),
+        ([shape, shape[:-4]], "feature 2: its geometry cannot be read .*smaller"),
         ([shape, struct.pack("<BI2d", 1, 1, 0, 0)], "feature 2: its geometry is Point; it must be a Polygon"),
         ([shape, binary([square(0, 0)[:-1]])], "feature 2: a ring is open"),
         ([shape, struct.pack("<BII", 1, 0x20000003, 25832) + binary([square(0, 0)])[5:]], "feature 2: .*EPSG:25832"),
         ([shape, None], "feature 2: its geometry is missing"),
-        ([shape, struct.pack("<BII", 1, 6, 1) * 5000], "feature 2: its geometry is neither"),
+        ([shape, struct.pack("<BII", 1, 6, 1) * 5000], "feature 2: its geometry cannot be read"),
     ):
         with pytest.raises(DataError, match=message):
             _ = geoparquet(path, ["a", "b"], shapes).cells
