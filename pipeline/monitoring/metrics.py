@@ -78,9 +78,9 @@ LATEST_EVENT = MetricDefinition(
     False,
 )
 WATERMARK = MetricDefinition(
-    "watermark_seconds", "gauge", "Watermark of a local stream, in seconds since 1970: windows end by it.", False
+    "watermark_seconds", "gauge", "Watermark of a stream, in seconds since 1970: windows end by it.", False
 )
-DUE = MetricDefinition("windows_due", "gauge", "Windows of a local stream that are final and not released yet.", False)
+DUE = MetricDefinition("windows_due", "gauge", "Windows of a stream that are final and not released yet.", False)
 RELEASE_DELAY = MetricDefinition(
     "release_delay_seconds",
     "histogram",

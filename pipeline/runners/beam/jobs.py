@@ -19,6 +19,8 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineState
 
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.monitoring import metrics
+from penstock.pipeline.monitoring.status import of_folder
 from penstock.pipeline.output import files
 from penstock.pipeline.runners.beam.graph import build, has_ended, settle
 from penstock.pipeline.runners.beam.pool import worker_pool
@@ -34,8 +36,8 @@ Outcome = Literal["ended", "stopped", "renewed"]
 ENDED: Final = "ended"
 STOPPED: Final = "stopped"
 RENEWED: Final = "renewed"
-#: Seconds between two looks at the job.
-_PATIENCE = 0.2
+#: Seconds between two looks at the job, and at the figures that its workers leave.
+_PATIENCE, _INTERVAL = 0.2, 5.0
 #: Seconds that a job has to end in once it has been cancelled, and a server to start.
 _GOODBYE, _SECONDS = 20.0, 120.0
 #: Ports that are tried: a free one may be taken by the time that a server has started.
@@ -165,7 +167,7 @@ def submit(
 
 def _watch(plan: Plan, job: Any, engine: str, look: Callable[[], None] | None, renewal: Renews | None) -> Outcome:
     """Wait until a bounded job has ended, or a streaming one has done everything; that is cancelled then."""
-    stopped = threading.Event()
+    stopped, next_look = threading.Event(), 0.0
     with stopping(stopped.set), _cancelling(job):
         while not stopped.is_set():
             state = _state(job)
@@ -179,12 +181,33 @@ def _watch(plan: Plan, job: Any, engine: str, look: Callable[[], None] | None, r
                 return STOPPED if plan.streaming else ENDED
             if PipelineState.is_terminal(state):
                 raise DataError(f"{engine} has lost the job; its log says why, and --resume goes on")
-            if look is not None:
-                look()
+            if time.monotonic() >= next_look:
+                record_progress(plan)
+                if look is not None:
+                    look()
+                next_look = time.monotonic() + _INTERVAL
             if renewal is not None and renewal.is_due() and renewal.stop():
                 return STOPPED if stopped.is_set() else RENEWED  # a signal came meanwhile
             time.sleep(_PATIENCE)
     return STOPPED
+
+
+def record_progress(plan: Plan) -> None:
+    """Serve what the workers of a stream have left in its folder: the watermark, latest windows, the checkpoint."""
+    if not plan.streaming:
+        return
+    status = of_folder(plan.folder)
+    if status.watermark is not None:
+        watermark = int(status.watermark * 1000)
+        metrics.record(metrics.WATERMARK, status.watermark)
+        metrics.record(metrics.DUE, max(0, plan.grid.last_final(watermark) - (status.released or 0)))
+    for measure, value in (
+        (metrics.LAST_WINDOW, status.released),
+        (metrics.LAST_WINDOW_END, status.last_window_end),
+        (metrics.CHECKPOINT, status.checkpoint),
+    ):
+        if value is not None:
+            metrics.record(measure, value)
 
 
 def _state(job: Any) -> str:

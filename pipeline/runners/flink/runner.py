@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.atomic import make_folder
-from penstock.pipeline.monitoring import logs
+from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.monitoring.server import LOOPBACK
 from penstock.pipeline.output.manifest import counted_rows
 from penstock.pipeline.runners.beam.jobs import ENDED, RENEWED, Outcome, free_port, submit
@@ -247,7 +247,14 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str], renewal: Ren
     master = given["flink_master"]
     if plan.resumed:
         cancel_jobs(plan, master)  # it outlives its driver, and its latest checkpoint is needed
-    look = None if given["environment_type"] == "LOOPBACK" else FlinkMeasures(plan, master).look
+    measures = None if given["environment_type"] == "LOOPBACK" else FlinkMeasures(plan, master)
+
+    def look() -> None:
+        if (checkpoint := latest_checkpoint(plan)) is not None:
+            metrics.record(metrics.CHECKPOINT_BYTES, sum(path.stat().st_size for path in checkpoint.iterdir()))
+        if measures is not None:
+            measures.look()
+
     try:
         return submit(plan, options_of(plan, endpoint, beam_options), "Flink", look, renewal)
     finally:

@@ -1,0 +1,83 @@
+"""Every figure that the dashboard and the alert rules ask for is served while a stream runs, on each runner."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.integration.flink_cluster import ROOT, FlinkCluster
+from tests.integration.flink_runs import needs_flink, running, wait_until, words_of
+from tests.integration.ports import free_ports
+from tests.integration.test_flink import config
+from tests.integration.test_prism import LOCATION, needs_prism
+
+pytestmark = pytest.mark.integration
+__all__ = ["config"]
+#: A budget of which something is left.
+LANDMARKS = (
+    "landmarks={recurring: [Mon-Sun 00:00-24:00]}",
+    "budget_period=2h",
+    "mechanism={type: landmark_uniform, epsilon: 0.5}",
+    "accountants=[{type: landmark_budget}]",
+)
+#: What workers elsewhere cannot tell: Flink hands on sums, of which no histogram can be made.
+NOT_FROM_AFAR = {"penstock_release_delay_seconds_bucket"}
+
+
+def asked() -> set[str]:
+    """Series that the dashboard and the alert rules name."""
+    dashboard = json.loads((ROOT / "deploy" / "grafana-dashboard.json").read_text(encoding="utf-8"))
+    rules = yaml.safe_load((ROOT / "deploy" / "prometheus-alerts.yaml").read_text(encoding="utf-8"))
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    expressions += [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
+    return set(re.findall(r"penstock_\w+", " ".join(expressions)))
+
+
+def check_served(config: Path, folder: Path, words: tuple[str, ...], missing: set[str]) -> None:
+    """Run until everything but what is ``missing`` has been served with a value."""
+    (port,) = free_ports(1)
+    budget = [word for text in LANDMARKS for word in ("--set", text)]
+    series = set[str]()
+
+    def all_served() -> bool:
+        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+            lines = page.read().decode().splitlines()
+            series.update(re.split(r"[{ ]", line)[0] for line in lines if line.startswith("penstock_"))
+        return asked() - missing <= series or driver.poll() is not None
+
+    with running(config, folder, "--metrics-port", str(port), *budget, *words) as driver:
+        wait_until(all_served, 150)
+        assert asked() - series <= missing, words_of(folder)
+        if driver.poll() is None:
+            driver.send_signal(signal.SIGINT)
+            assert driver.wait(120) == 4, words_of(folder)
+
+
+def test_of_the_plain_loop(config: Path, tmp_path: Path) -> None:
+    check_served(config, tmp_path / "run", ("--runner", "local"), set())
+
+
+@needs_prism
+def test_of_prism(config: Path, tmp_path: Path) -> None:
+    """It keeps no checkpoints."""
+    missing = {"penstock_checkpoint_bytes", "penstock_last_checkpoint_seconds"}
+    check_served(config, tmp_path / "run", ("--runner", "prism", *LOCATION), missing)
+
+
+@needs_flink
+def test_of_an_embedded_flink(config: Path, tmp_path: Path) -> None:
+    check_served(config, tmp_path / "run", ("--", "--checkpointing_interval=1000"), set())
+
+
+@needs_flink
+def test_of_a_cluster(config: Path, tmp_path: Path) -> None:
+    with FlinkCluster(tmp_path / "cluster", n_task_managers=1) as cluster:
+        words = ("--", *cluster.options, "--parallelism=1", "--checkpointing_interval=1000")
+        check_served(config, tmp_path / "run", words, NOT_FROM_AFAR)
