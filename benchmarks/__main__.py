@@ -106,9 +106,10 @@ def page(areas: dict[str, dict[str, Any]]) -> str:
     missed = [f"{row.what} ({_figure(row.ours, row.unit)}; {row.target})" for row in elsewhere if row.met is False]
     n_met = sum(bool(row.met) for row in elsewhere)
     text.append(f"\nTargets of calls: {n_met} met; missed: {'; '.join(missed) or 'none'}.\n")
-    for setting in dict.fromkeys(f"{of['machine']} {of['versions']}" for of in areas.values()):
-        names = [name for name, of in areas.items() if f"{of['machine']} {of['versions']}" == setting]
+    for setting in dict.fromkeys(of["machine"] for of in areas.values()):
+        names = [name for name, of in areas.items() if of["machine"] == setting]
         text.append(f"{', '.join(names)}: medians of {max(areas[name]['repeats'] for name in names)} runs. {setting}\n")
+    text.append("Versions are in `docs/performance.json`.\n")
     return "\n".join(text)
 
 

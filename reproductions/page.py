@@ -100,7 +100,7 @@ def _entry(
     """Link to the result, the finding in words, and the verdict."""
     name = entry.get("experiment")
     if name is None:
-        return entry.get("page"), entry["found"], entry["verdict"]
+        return entry.get("page"), entry.get("found"), entry["verdict"]
     if name not in experiments:
         return None, None, NOT_RUN
     return f"#{name}", *_measured(experiments[name], name, results)
@@ -143,9 +143,9 @@ def compare(summary: pl.DataFrame, published: dict[str, Any]) -> tuple[int, int]
 HEADER = """\
 # What the experiments show
 
-For each experiment its question, what came out, and the claims that do not hold. Its files: the configuration; `means`
-with their 95 % intervals over seeds, setting by setting; `claims` with what each compares, what was allowed beforehand
-and what was found; and the inputs and `versions` of the run. A claim *agrees* if its whole interval is within what is
+For each experiment its question, what came out, and the claims that do not hold. Its files: the configuration, which
+says what ran and how comparable it is (`setting`); `means` with their 95 % intervals over seeds; `claims` with what was
+allowed beforehand and what was found; `published` figures, and why ours differ; `versions` and inputs. A claim *agrees* if its whole interval is within what is
 allowed, *differs* if none of it is. [Run one yourself](../docs/experiment_files.md). Written by
 `python -m reproductions --page`.
 """
@@ -176,8 +176,6 @@ def experiments_page(paths: Iterable[Path], results: Path, papers: Path | None =
 def _section(experiment: dict[str, Any], path: Path, results: Path) -> str:
     name = str(experiment["name"])
     lines = [f"## {name}", "", _text(experiment["question"]), ""]
-    if experiment.get("setting"):
-        lines += [_text(experiment["setting"]), ""]
     if experiment.get("conclusion"):
         lines += [_text(f"**What came out.** {experiment['conclusion']}"), ""]
     file = f"[configuration]({os.path.relpath(path, HERE)})"
@@ -194,7 +192,7 @@ def _section(experiment: dict[str, Any], path: Path, results: Path) -> str:
     tables = {
         "means": f"results/{table.name}",
         "claims": f"results/{claims.name}" if claims.exists() else None,
-        "published figures, and why ours differ": f"shown/{name}.yaml" if experiment.get("published") else None,
+        "published": f"shown/{name}.yaml" if experiment.get("published") else None,
     }
     linked = [file, *(f"[{what}]({link})" for what, link in tables.items() if link), _origin(name)]
     return "\n".join([*lines, _text(f"{_runs(summary, kept)}: {', '.join(linked)}."), ""])

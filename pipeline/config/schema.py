@@ -34,7 +34,7 @@ _BRIEF = {
     "below ": "<",
 }
 #: A key that this many plug-ins of a kind share is written once for all of them.
-_SHARED_BY = 3
+_SHARED_BY = 2
 
 
 def reference_markdown() -> str:
