@@ -145,9 +145,9 @@ HEADER = """\
 
 For each experiment its question, what came out, and the claims that do not hold. Its files: the configuration, which
 says what ran and how comparable it is (`setting`); `means` with their 95 % intervals over seeds; `claims` with what was
-allowed beforehand and what was found; `published` figures, and why ours differ; `versions` and inputs. A claim *agrees* if its whole interval is within what is
-allowed, *differs* if none of it is. [Run one yourself](../docs/experiment_files.md). Written by
-`python -m reproductions --page`.
+allowed beforehand and what was found; `published` figures, and why ours differ; `versions` and inputs. A claim *agrees*
+if its whole interval is within what is allowed, *differs* if none of it is. Written by `python -m reproductions --page`
+([run one yourself](../docs/experiment_files.md)).
 """
 
 
