@@ -29,8 +29,12 @@ LEVEL_WINDOWS, LARGEST_LEVEL = 3, 5.0
 FORGETTING, VARIANCE_FORGETTING = 0.995, 0.99
 #: A window before which nothing is known counts as this much of one in the variance of the errors.
 FIRST_WEIGHT = 0.2
-#: Standard errors added to the learned variance, and those by which a window must stand out to widen one at once.
-CAUTION, JUMP = 1.0, 2.0
+#: Standard errors by which the errors of a window must stand out of the noise to widen its variances at once.
+JUMP = 2.0
+#: Levels of a prediction, each of which is twice the one below it; the lowest is less than a quarter of a person.
+LEVELS, LOWEST = 16, 2
+#: How many squared errors the common ratio of variance to mean is worth at a level, and errors its bias of 0.
+WORTH = 8.0
 #: Standard deviation of the common error before any is seen, as a share of the counts.
 COMMON_ERROR = 0.2
 #: Standard deviation of a profile's error before any is seen, as a share of the counts, beside that of counts.
@@ -39,8 +43,6 @@ PROFILE_ERROR = 0.3
 SKEWED = 2.0
 #: The least that a prediction counts as in the variance of its errors: a share of the mean one, or of one person.
 LEAST_SIZE = 0.1
-#: Information on κ₂ before anything is seen: the square of an error of a twentieth of the prediction is not surprising.
-PRIOR_SQUARES = 2.0 / 0.05**2
 #: How often in a window events are looked for, each time without the cells that have one.
 PASSES = 2
 #: The least that variances, and their ratios, are taken to be.
@@ -73,14 +75,15 @@ class Filter(Postprocess):
     out of the noise, with singular values shrunk by what noise adds to them (Gavish, Donoho 2017); their sizes are
     drawn from types of day to the time of day, in the same way as cells. The weights of the features come from a
     recursive least-squares regression on the noisy counts that all cells share; the noise of the present count is
-    independent of the features, so that the regression is consistent. The errors of earlier predictions, less the
-    noise, give the variance P = κ₁·m + κ₂·m² of a prediction m, by a second regression, and more where a cell's own
-    errors are clearly larger; a noisy count y of variance R then makes m + P/(P + R)·(y − m), with variance P·R/(P +
-    R), cut off at 0. Released is the median of a count with that mean and variance, which is below the mean where
-    counts are small, and the root mean square of its error. What the errors of all cells have in common in a window is
-    estimated first and taken out. Where a mechanism repeats or refuses, and where a sensor is not active, nothing is
-    learned; there m stands alone, with a variance that grows with the gap, and more at times of day of which nothing
-    was ever published. Where means of groups are released the cells may differ from them as from 0.
+    independent of the features, so that the regression is consistent. Predictions of like size (each level twice the
+    one below it) have a bias and a variance P = κ·m in common, learned from the errors of earlier ones less the noise:
+    of few, the bias is drawn to 0 and κ to that of all levels. P is more where a cell's errors are clearly larger; a
+    noisy count y of variance R then makes m + P/(P + R)·(y − m), with variance P·R/(P + R), cut off at 0. Released is
+    the median of a count with that mean and variance, which is below the mean where counts are small, and the root mean
+    square of its error, in which P has one standard error of κ more. What the errors of all cells have in common in a
+    window is estimated first and taken out. Where a mechanism repeats or refuses, and where a sensor is not active,
+    nothing is learned; there m stands alone, with a variance that grows with the gap, and more at times of day of which
+    nothing was ever published. Where means of groups are released the cells may differ from them as from 0.
 
     A count that neither the prediction nor noise explains is believed (`core.surprise`): the cell has an ``alarm``,
     follows its noisy counts, and teaches the others nothing until the event is over. Noise alone raises at most one
@@ -97,14 +100,14 @@ class Filter(Postprocess):
     [89.0, 47.0, 9.0, 12.0]
     >>> filtered = run_mechanism(Chain.of([noisy, Filter()]), counts, seed=1)[-1]
     >>> filtered.values.round().tolist(), filtered.standard_deviation.round(1).tolist()
-    ([93.0, 54.0, 0.0, 20.0], [7.1, 5.8, 2.3, 4.3])
+    ([98.0, 50.0, 0.0, 17.0], [6.3, 4.0, 0.8, 1.9])
     """
 
     slots: int = parameter(24, doc="times of day that have a mean of their own", at_least=1, at_most=96)
     profile: Profile | None = parameter(None, doc="counts that are usual, known before")
     reads_noise: ClassVar[bool] = True
     raises_alarms: ClassVar[bool] = True
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
 
     def start(self, facts: Facts) -> State:
         """Return the state before the first window."""
@@ -125,9 +128,8 @@ class Filter(Postprocess):
             "information": np.zeros((*shape, n_features, n_features)),
             "moments": np.zeros((*shape, n_features)),
             "variance": facts.constant(1.0),
-            # The regression of squared errors on a prediction and its square: sums of these × errors, and × these.
-            "errors": np.zeros((*shape, 2)),
-            "sizes": np.zeros((*shape, 2, 2)),
+            # By level of the prediction: sums of errors, of their weights, of squared errors, and of their weights.
+            "levels": np.zeros((*shape, 4, LEVELS)),
             # Numerator and denominator of the common error's variance.
             "common_errors": facts.constant(COMMON_ERROR**2),
             "common_weights": facts.constant(1.0),
@@ -153,12 +155,12 @@ class Filter(Postprocess):
         n_slots = state["means"].shape[-2] // len(DAY_TYPES)
         per_day = int(np.max(state["windows_per_day"]))
         first, slot = release.day_type * n_slots, release.time_of_day * n_slots // DAY
-        begun = np.asarray(state["sizes"][..., 0, 0] > 0) | ("profile" in state)
+        begun = np.asarray(state["levels"][..., 3, :].sum(-1) > 0) | ("profile" in state)
 
         features = _features(first, slot, state)
-        predicted = _predicted(features, noisy, begun, state)
+        predicted, level = _predicted(features, noisy, begun, state)
         size = np.maximum(predicted, LEAST_SIZE * np.maximum(predicted.mean(-1), 1.0)[..., None])
-        sizes = np.stack([size, size**2], -2) * np.sqrt(1.0 + state["gap"])[..., None, None]
+        known, caution = _spread(predicted, size, level, state)
         n_counts = float(per_day * values.shape[-1])
         limit = surprise.limits(release.noise, release.scale, n_counts, begun)
 
@@ -167,7 +169,7 @@ class Filter(Postprocess):
         calm = seen & (state["event_belief"] <= 0.5)
         for _ in range(PASSES):
             shared = noisy._replace(seen=calm)
-            shifted, spread, doubt, common = _in_common(predicted, sizes, shared, begun, state)
+            shifted, spread, doubt, common = _in_common(predicted, known, shared, begun, state)
             event, events = surprise.believed(shifted, spread + doubt, noisy.values, noisy.variance, seen, limit, state)
             calm = seen & (event.belief <= 0.5)
         shared = noisy._replace(seen=calm)
@@ -175,7 +177,7 @@ class Filter(Postprocess):
         alone = event.spread - doubt + _beyond(first + slot, size, seen, state)
         gain = np.where(seen, alone / (alone + noisy.variance), 0.0)
         filtered = np.where(gain == 1.0, noisy.values, np.maximum(shifted + gain * (noisy.values - shifted), 0.0))
-        left = np.where(seen, gain * noisy.variance, alone) + (1.0 - gain) ** 2 * doubt
+        left = np.where(seen, gain * noisy.variance, alone) + (1.0 - gain) ** 2 * (doubt + caution)
         usual = np.where(event.alarm, shifted, filtered)
         filtered, left = event.mixed(filtered, left)
         hidden = hidden_in_groups(release, seen, state["hidden"])
@@ -186,7 +188,7 @@ class Filter(Postprocess):
             standard_deviation=np.where(inactive, np.nan, millionths(np.sqrt(left + (filtered - median) ** 2))),
             alarm=event.alarm & ~inactive,
         )
-        learned = common | events | _learned(features, shifted, doubt, spread, sizes, shared, begun, state)
+        learned = common | events | _learned(features, shifted, doubt, spread, size, level, shared, begun, state)
         shared = noisy._replace(seen=seen & ~event.alarm)
         learned |= usual_days.learned(first + slot, shared, shifted, learned["variance"], per_day, state)
         return shown, state | learned | {
@@ -276,8 +278,10 @@ def _features(first: int, slot: int, state: State) -> Array:
     return np.stack([today * level, today, mean, last, before, smooth, np.ones_like(last)], -2)
 
 
-def _predicted(features: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State) -> Array:
-    """Prediction of each cell."""
+def _predicted(
+    features: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
+) -> tuple[Array, NDArray[np.int64]]:
+    """Prediction of each cell, less what those of its level are off by, and its level."""
     # A ridge towards the first weights, worth the information of one window with the cells' means.
     worth = np.maximum((features[..., MEAN, :] ** 2).sum(-1) / np.maximum(state["variance"], LEAST), LEAST)[..., None]
     information = state["information"] + worth[..., None] * np.eye(len(PRIOR_WEIGHTS))
@@ -285,7 +289,11 @@ def _predicted(features: Array, noisy: Noisy, begun: NDArray[np.bool_], state: S
     predicted: Array = np.maximum(np.einsum("...k,...kc->...c", weights, features), 0.0)
     # Before the first release there is nothing to predict from: its own mean over the cells stands for each of them.
     mean: Array = np.maximum(noisy.values.sum(-1) / np.maximum(np.count_nonzero(noisy.seen, -1), 1), 0.0)
-    return np.asarray(np.where(begun[..., None], predicted, mean[..., None]))
+    predicted = np.where(begun[..., None], predicted, mean[..., None])
+    level = np.clip(np.frexp(predicted)[1] + LOWEST, 0, LEVELS - 1)
+    error, weight = (np.take_along_axis(state["levels"][..., row, :], level, -1) for row in (0, 1))
+    bias = error / (weight + WORTH / np.maximum(state["variance"], LEAST)[..., None])
+    return np.maximum(predicted + bias, 0.0), level
 
 
 def _median(mean: Array, variance: Array) -> Array:
@@ -298,27 +306,23 @@ def _median(mean: Array, variance: Array) -> Array:
     )
 
 
-def _spread(predicted: Array, sizes: Array, state: State) -> Array:
-    """Variance of each prediction: κ₁·m + κ₂·m², neither below 0, and what is not known of it."""
-    products, moments = state["sizes"], state["errors"]
-    one, both, two = products[..., 0, 0] + LEAST, products[..., 0, 1], products[..., 1, 1] + PRIOR_SQUARES
-    determinant = one * two - both * both
-    first = (two * moments[..., 0] - both * moments[..., 1]) / determinant
-    second = (one * moments[..., 1] - both * moments[..., 0]) / determinant
-    # Where one of them would be below 0 the other explains the errors alone.
-    first, second = (
-        np.where(second < 0, moments[..., 0] / one, np.where(first < 0, 0.0, first)),
-        np.where(second < 0, 0.0, np.where(first < 0, moments[..., 1] / two, second)),
-    )
-    of_mean, of_square = sizes[..., 0, :], sizes[..., 1, :]
-    learned = np.maximum(first, LEAST)[..., None] * of_mean + np.maximum(second, 0.0)[..., None] * of_square
-    unknown = two[..., None] * of_mean**2 + one[..., None] * of_square**2 - 2 * both[..., None] * of_mean * of_square
-    learned = learned + CAUTION * np.sqrt(np.maximum(unknown, 0.0) / determinant[..., None])
+def _spread(predicted: Array, size: Array, level: NDArray[np.int64], state: State) -> tuple[Array, Array]:
+    """Variance of each prediction, κ·m with the κ of its level, and the standard error of that."""
+    errors, weights = state["levels"][..., 2, :], state["levels"][..., 3, :]
+    total = weights.sum(-1, keepdims=True)
+    some = np.maximum(total, LEAST**2)
+    common = np.maximum(errors.sum(-1, keepdims=True) / some, LEAST)
+    errors, weights = (np.take_along_axis(sums, level, -1) for sums in (errors, weights))
+    # Where few errors are known at all, the common κ is not known to be small.
+    worth = WORTH / (common + np.sqrt(2.0 / some)) ** 2
+    information = weights + worth
+    size = np.sqrt(1.0 + state["gap"])[..., None] * size
+    learned = np.maximum((errors + worth * common) / information, LEAST) * size
     # Before the first release the cells may be as far from their mean as from 0, or from the profile by a share of it.
-    first = np.maximum(predicted.max(-1), 1.0)[..., None] * of_mean
+    first = np.maximum(predicted.max(-1), 1.0)[..., None] * size
     if "profile" in state:
-        first = of_mean + PROFILE_ERROR**2 * of_square
-    return np.asarray(np.where(products[..., 0, :1] > 0, learned, first))
+        first = size + PROFILE_ERROR**2 * size**2
+    return np.where(total > 0, learned, first), np.where(total > 0, np.sqrt(2.0 / information) * size, 0.0)
 
 
 def _beyond(slot: int, size: Array, seen: NDArray[np.bool_], state: State) -> Array:
@@ -338,10 +342,9 @@ def _widened(spread: Array, shifted: Array, doubt: Array, noisy: Noisy) -> Array
 
 
 def _in_common(
-    predicted: Array, sizes: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
+    predicted: Array, spread: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
 ) -> tuple[Array, Array, Array, State]:
     """Prediction with the error that cells share, its variance, the variance that its doubt adds, the next state."""
-    spread = _spread(predicted, sizes, state)
     shift, doubt, _ = _common_error(predicted, spread, noisy, begun, state)
     spread = _widened(spread, predicted * (1.0 + shift), doubt, noisy)
     shift, doubt, common = _common_error(predicted, spread, noisy, begun, state)
@@ -376,28 +379,29 @@ def _learned(
     shifted: Array,
     doubt: Array,
     spread: Array,
-    sizes: Array,
+    size: Array,
+    level: NDArray[np.int64],
     noisy: Noisy,
     begun: NDArray[np.bool_],
     state: State,
 ) -> State:
-    """Both regressions after one window."""
+    """The regression, and the errors of each level, after one window."""
     published = noisy.seen.any(-1)
     weight = noisy.seen / (spread + noisy.variance)
-    error = np.where(begun[..., None], (noisy.values - shifted) ** 2 - noisy.variance + doubt, spread)
-    worth = np.where(begun, 1.0, FIRST_WEIGHT)
-    counted = sizes * (weight**2)[..., None, :]
-    errors = worth[..., None] * np.einsum("...kc,...c->...k", counted, error)
-    squares = worth[..., None, None] * np.einsum("...kc,...lc->...kl", counted, sizes)
+    error = noisy.values - shifted
+    square = np.where(begun[..., None], error**2 - noisy.variance + doubt, spread)
+    worth = np.where(begun, 1.0, FIRST_WEIGHT)[..., None] * weight**2 * size
+    weight = weight * begun[..., None]
+    sums = np.stack([weight * error, weight, worth * square, worth * size], -2)
+    by_level = np.einsum("...kc,...cl->...kl", sums, (level[..., None] == np.arange(LEVELS)).astype(np.float64))
     fading = np.where(published, FORGETTING, 1.0)[..., None]
-    fading_errors = np.where(published, VARIANCE_FORGETTING, 1.0)
-    weighted = features * (weight * begun[..., None])[..., None, :]
+    fading_errors = np.where(published, VARIANCE_FORGETTING, 1.0)[..., None, None]
+    weighted = features * weight[..., None, :]
     products = np.einsum("...kc,...lc->...kl", weighted, features)
     variance = (noisy.variance * noisy.seen).sum(-1) / np.maximum(np.count_nonzero(noisy.seen, -1), 1)
     return {
         "information": fading[..., None] * state["information"] + products,
         "moments": fading * state["moments"] + np.einsum("...kc,...c->...k", weighted, noisy.values),
         "variance": np.where(published, variance, state["variance"]),
-        "errors": fading_errors[..., None] * state["errors"] + errors,
-        "sizes": fading_errors[..., None, None] * state["sizes"] + squares,
+        "levels": fading_errors * state["levels"] + by_level,
     }
