@@ -16,7 +16,7 @@ from penstock.accountants.core.renyi import ORDERS, from_renyi, renyi
 from penstock.mechanisms.core.concentrated import epsilon_of, epsilon_of_gaussian
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.events import Block, Event
-from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.plugin import ParameterError, chance, stretch
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import PERIOD
 from penstock.mechanisms.temporal_generalization import TemporalGeneralization
@@ -63,8 +63,8 @@ class Composition(Accountant):
     version: ClassVar[int] = 5
     reads: ClassVar[tuple[str, ...]] = ("budget_period",)
 
-    delta: float = parameter(1e-6, doc="δ of the (ε, δ) figures", above=0, below=1)
-    w: int | None = parameter(None, doc="length of the protected stretch", at_least=1, unit="windows")
+    delta: float = chance(1e-6, doc="δ of the (ε, δ) figures")
+    w: int | None = stretch(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()

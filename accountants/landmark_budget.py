@@ -21,6 +21,7 @@ from penstock.mechanisms.core.guarantee import DELTA, EPSILON, GAUSSIAN, RHO
 from penstock.mechanisms.core.plugin import (
     BudgetExceeded,
     ParameterError,
+    chance,
     check_one_of,
     parameter,
 )
@@ -153,7 +154,7 @@ class LandmarkBudget(Accountant):
 
     budget: float | None = parameter(None, doc="ε available in one budget period", above=0, unit="nats")
     rho: float | None = parameter(None, doc="ρ available in one budget period, in place of budget", above=0)
-    delta: float | None = parameter(None, doc="δ at which ρ is said as (ε, δ); unset: 1e-6", above=0, below=1)
+    delta: float | None = chance(doc="δ at which ρ is said as (ε, δ); unset: 1e-6")
 
     stages: ClassVar[tuple[str, ...]] = ("counts", "points")
     bounds_periods: ClassVar[bool] = True

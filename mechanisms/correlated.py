@@ -13,7 +13,7 @@ from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
 from penstock.mechanisms.core.events import Event, Linked
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
-from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.plugin import ParameterError, chance, parameter, stretch
 from penstock.mechanisms.core.sensitivity import of_any_mixtures, of_mixtures
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import Unit
@@ -73,9 +73,9 @@ class Correlated(Mechanism):
     """
 
     epsilon: float | None = parameter(None, doc="budget of w successive windows, with delta", above=0, unit="nats")
-    delta: float | None = parameter(None, doc="δ of the budget, with epsilon", above=0, below=1)
+    delta: float | None = chance(doc="δ of the budget, with epsilon")
     rho: float | None = parameter(None, doc="zCDP budget of w successive windows, instead of epsilon", above=0)
-    w: int = parameter(1, doc="length of the protected stretch", at_least=1, unit="windows")
+    w: int = stretch(1)
     band: int = parameter(24, doc="windows that one noisy number mixes", at_least=1, at_most=1000, unit="windows")
     noise: str = parameter("discrete_gaussian", doc="noise family", choices=families("counts", "rho"))
 

@@ -35,7 +35,7 @@ class Fast(PeriodSchedule):
         ξ: the relative surprise at which the interval stays as it is. θ: windows by which it can grow at once.
 
     **Privacy.** User-level ε-differential privacy for a budget period: the noise is that of the memberships of at most
-    M publications, min(n, M·C) with ``bounding.max_per_period: n``, in whichever windows they are; the times of
+    M publications, min(n, M·C) with a bound n on those of a period, in whichever windows they are; the times of
     publications are functions of earlier ones. Unit: all of one user's bounded contributions in a budget period;
     neighbours add or remove it. Fan and Xiong 2014, theorem 3, by sequential composition. With Gaussian noise all of
     this holds of ρ in place of ε (Bun, Steinke 2016, lemma 2.3). The period is charged once, as in `period_uniform`.

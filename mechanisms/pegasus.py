@@ -12,7 +12,7 @@ from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
 from penstock.mechanisms.core.events import Event, Linked
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily, families
-from penstock.mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.plugin import parameter, stretch
 from penstock.mechanisms.core.sensitivity import Sensitivity, of_cells, of_deviations
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import Unit
@@ -70,7 +70,7 @@ class Pegasus(Mechanism):
     """
 
     epsilon: float = parameter(doc="budget of any w successive windows", above=0, unit="nats")
-    w: int = parameter(1, doc="length of the protected stretch", at_least=1, unit="windows")
+    w: int = stretch(1)
     grouping: float = parameter(0.2, doc="share of the budget spent on grouping", above=0, below=1)
     threshold: float = parameter(5.0, doc="deviation up to which windows are alike, in units of C/ε", at_least=0)
     longest: int = parameter(24, doc="most windows that can be alike", at_least=2, unit="windows")

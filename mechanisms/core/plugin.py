@@ -9,10 +9,11 @@ import importlib
 import importlib.util
 import inspect
 import math
+import operator
 import pkgutil
 import re
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass
 from functools import cache
 from pathlib import Path
@@ -112,6 +113,14 @@ class StateVersionError(PenstockError):
 
 # Parameters.
 
+#: Limits that a declaration can set; NaN keeps none of them.
+LIMITS: dict[str, Callable[[Any, Any], bool]] = {
+    "above": operator.gt,
+    "at_least": operator.ge,
+    "below": operator.lt,
+    "at_most": operator.le,
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
@@ -131,25 +140,27 @@ class Parameter:
         """Phrase that completes "must be …"."""
         if self.choices is not None:
             return "one of " + ", ".join(str(choice) for choice in self.choices)
-        limits = (("above", self.above), ("at least", self.at_least), ("below", self.below), ("at most", self.at_most))
-        phrase = " and ".join(f"{word} {limit:g}" for word, limit in limits if limit is not None)
+        phrase = self.limits_in_words(lambda limit: f"{limit:,}" if isinstance(limit, int) else f"{limit:g}")
         return f"a number {phrase}".strip() + (f" ({self.unit})" if self.unit else "")
+
+    def limits_in_words(self, show: Callable[[Any], str]) -> str:
+        """Return the limits as people read them, such as "at least 1 and at most 9"; none: nothing."""
+        return " and ".join(f"{name.replace('_', ' ')} {show(limit)}" for name, limit in self.limits.items())
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Limits that are declared, by their names in `LIMITS`."""
+        return {name: limit for name in LIMITS if (limit := getattr(self, name)) is not None}
 
     def allows(self, value: Any) -> bool:
         """Return whether a value is one of the choices and inside the bounds; NaN never is."""
         if self.choices is not None:
             return value in self.choices
-        if all(limit is None for limit in (self.above, self.at_least, self.below, self.at_most)):
+        if not self.limits:
             return not (isinstance(value, float) and math.isnan(value))
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
-        return (
-            not math.isnan(value)
-            and (self.above is None or value > self.above)
-            and (self.at_least is None or value >= self.at_least)
-            and (self.below is None or value < self.below)
-            and (self.at_most is None or value <= self.at_most)
-        )
+        return all(LIMITS[name](value, limit) for name, limit in self.limits.items())
 
 
 def parameter(default: Any = MISSING, *, factory: Any = MISSING, doc: str, **limits: Any) -> Any:
@@ -191,6 +202,24 @@ def duration(default: Any = MISSING, **declared: Any) -> Any:
     """
     limits = {} if "above" in declared else {"at_least": 0}
     return parameter(default, kind="duration", unit="ms", **limits | declared)
+
+
+def chance(default: Any = None, *, doc: str) -> Any:
+    """Declare a `parameter` δ: so small that it says something, and not so small that sums of logarithms lose it.
+
+    >>> chance(doc="δ of the whole").metadata["parameter"].expected()
+    'a number at least 1e-100 and below 1'
+    """
+    return parameter(default, doc=doc, at_least=1e-100, below=1)
+
+
+def stretch(default: Any = MISSING, *, doc: str = "length of the protected stretch") -> Any:
+    """Declare a `parameter` w, in windows: a schedule keeps what it spent in each of them.
+
+    >>> stretch().metadata["parameter"].expected()
+    'a number at least 1 and at most 1,000,000 (windows)'
+    """
+    return parameter(default, doc=doc, at_least=1, at_most=1_000_000, unit="windows")
 
 
 def parameters_of(cls: type) -> dict[str, Parameter]:

@@ -23,7 +23,7 @@ from penstock.mechanisms.core.events import Block, Covered, Event, Repeated
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.guarantee import EPSILON, GAUSSIAN, RHO, Guarantee
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily, families
-from penstock.mechanisms.core.plugin import ParameterError, parameter, parameters_of, typical
+from penstock.mechanisms.core.plugin import ParameterError, chance, parameter, parameters_of, stretch, typical
 from penstock.mechanisms.core.sensitivity import Bounds, Sensitivity, of_cells
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD, WINDOW, Unit
@@ -419,7 +419,7 @@ class BudgetSchedule(Scheduled):
 
     epsilon: float | None = parameter(None, doc="budget that the schedule divides", above=0, unit="nats")
     rho: float | None = parameter(None, doc="with Gaussian noise: the budget in zCDP, instead of epsilon", above=0)
-    delta: float | None = parameter(None, doc="with Gaussian noise and epsilon: δ of the whole", above=0, below=1)
+    delta: float | None = chance(doc="with Gaussian noise and epsilon: δ of the whole")
     noise: str = parameter(AUTO, doc="noise family; auto: the one with less noise", choices=(AUTO, *families("counts")))
     accounting: str | None = parameter(
         None,
@@ -632,7 +632,7 @@ class WEventSchedule(BudgetSchedule):
         As in `BudgetSchedule`.
     """
 
-    w: int = parameter(doc="length of the protected stretch", at_least=1, unit="windows")
+    w: int = stretch()
     theorem: ClassVar[str] = "Kellaris, Papadopoulos, Xiao, Papadias 2014, theorem 3"
 
     @property

@@ -17,6 +17,7 @@ import polars as pl
 
 from penstock.mechanisms.core.concentrated import rho_of
 from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.pipeline.config.build import fields_of
 from penstock.pipeline.config.columns import (
     CUT,
     FIXME,
@@ -30,13 +31,13 @@ from penstock.pipeline.config.columns import (
     share,
 )
 from penstock.pipeline.config.kinds import format_duration
-from penstock.pipeline.sources.base import SOURCES
+from penstock.pipeline.sources.base import SOURCES, Source
 from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.parquet import Parquet
 from penstock.pipeline.sources.reading.inputs import list_files
 from penstock.pipeline.sources.reading.text import join_date
 from penstock.pipeline.sources.reading.times import TimeFormat
-from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.spaces.base import SPACES, Space
 from penstock.pipeline.spaces.grid import Grid
 from penstock.pipeline.spaces.places import ELSEWHERE, Places
 from penstock.pipeline.spaces.stations import Stations
@@ -420,118 +421,100 @@ def _caveats(facts: _Facts) -> Iterator[str]:
 # The text.
 
 
-def _commented(text: str, comment: str) -> str:
-    """Line of YAML with a comment."""
-    return f"{text:<32} # {comment}"
-
-
-def _text(path: str, source: Csv | Parquet, columns: Columns, found: _Facts, doubts: list[str]) -> str:
+def _text(path: str, source: Csv | Parquet, columns: Columns, facts: _Facts, doubts: list[str]) -> str:
     name, zone = name_of(path), source.time_zone
-    looked = "LOOKED: " if found.is_known else f"{FIXME}: "
-    extra = []
-    if isinstance(source, Csv):
-        usual = {"separator": ",", "decimal": ".", "encoding": "utf-8"}
-        written = {key: getattr(source, key) for key, value in usual.items() if getattr(source, key) != value}
-        extra = [f"  {key}: {json.dumps(value)}" for key, value in written.items()]
-        extra += [] if source.header else ["  header: false"]
-    lines = [
+    looked = "LOOKED: " if facts.is_known else f"{FIXME}: "
+    typical = {"typical_count": (f"{facts.typical:.2g}", "LOOKED: people in a cell and window on average")}
+    keys = {
+        "name": json.dumps(name),
+        "mode": ("simulation", "deployment: secret noise key, no truth written"),
+        "looked_at_data": ("true", "keeps this draft from being deployed as it is"),
+        "seed": 1,
+        "source": {
+            **_keys(source),
+            "columns": (_columns(columns), "LOOKED: which column holds what"),
+            "time_format": json.dumps(source.time_format),
+            "time_zone": (zone, "DECIDE: of times without an offset"),
+            "from": (format_time(facts.begin), looked + "midnights around the events"),
+            "until": format_time(facts.end),
+        },
+        "space": _space(facts, looked),
+        "windows": {
+            "type": "fixed",
+            "size": (format_duration(facts.window), "DECIDE: shorter ones hold fewer people, and cost more"),
+            "time_zone": zone,
+        },
+        "bounding": {
+            "max_cells": (facts.max_cells, looked + "cells of one window that 95 % of people stay within"),
+            "max_per_period": (
+                facts.max_per_period,
+                f"{looked}cells, window by window, of a period of {facts.period}; what is more is not counted",
+            ),
+        },
+        "budget_period": (facts.period, "the budget below is for all that a person does in it"),
+        **(typical if facts.is_known else {}),
+        "mechanism": [
+            {
+                "type": "period_uniform",
+                "noise": ("auto", "of Laplace and Gaussian noise the one that is smaller here"),
+                "epsilon": (facts.epsilon, f"DECIDE: what {facts.period} may cost one person, in nats"),
+                "delta": (f"{_DELTA:.1e}", "but for this chance; spent by Gaussian noise only"),
+            },
+            {"type": ("filter", "the best guess from all releases so far; costs nothing")},
+        ],
+        "accountants": [{"type": "composition"}],
+        "output": {"path": json.dumps(f"runs/{name}")},
+    }
+    head = (
         f"# Draft made by `penstock init` from a look at {json.dumps(Path(path).name)}.",
         "#",
         "# LOOKED marks values that were taken from the data. That is fine for a simulation. In a deployment they",
         "# would tell of the data: decide each by what is publicly known, then remove looked_at_data.",
         "# DECIDE marks what is a matter of judgement.",
         *(f"# CHECK: {doubt}." for doubt in doubts),
-        f"name: {json.dumps(name)}",
-        _commented("mode: simulation", "deployment: secret noise key, no truth written"),
-        _commented("looked_at_data: true", "keeps this draft from being deployed as it is"),
-        "seed: 1",
-        "",
-        "source:",
-        f"  type: {SOURCES.name_of(type(source))}",
-        f"  path: {json.dumps(path, ensure_ascii=False)}",
-        *extra,
-        _commented("  columns:", "LOOKED: which column holds what"),
-        *(_column(part, name, part in columns.checks) for part, name in columns.names.items()),
-        f"  time_format: {json.dumps(source.time_format)}",
-        _commented(f"  time_zone: {zone}", "DECIDE: of times without an offset"),
-        _commented(f"  from: {format_time(found.begin)}", looked + "midnights around the events"),
-        f"  until: {format_time(found.end)}",
-        "",
-        *_space_lines(found),
-        "",
-        "windows:",
-        "  type: fixed",
-        _commented(
-            f"  size: {format_duration(found.window)}",
-            "DECIDE: shorter ones hold fewer people, and cost more",
-        ),
-        f"  time_zone: {zone}",
-        "",
-        "bounding:",
-        _commented(f"  max_cells: {found.max_cells}", looked + "cells of one window that 95 % of people stay within"),
-        _commented(
-            f"  max_per_period: {found.max_per_period}",
-            f"{looked}cells, window by window, of a period of {found.period}; what is more is not counted",
-        ),
-        _commented(f"budget_period: {found.period}", "the budget below is for all that a person does in it"),
-        "",
-        *_typical(found),
-        "mechanism:",
-        "  - type: period_uniform",
-        _commented("    noise: auto", "of Laplace and Gaussian noise the one that is smaller here"),
-        _commented(f"    epsilon: {found.epsilon}", f"DECIDE: what {found.period} may cost one person, in nats"),
-        _commented(f"    delta: {_DELTA:.1e}", "but for this chance; spent by Gaussian noise only"),
-        _commented("  - type: filter", "the best guess from all releases so far; costs nothing"),
-        "",
-        "accountants:",
-        "  - type: composition",
-        "",
-        "output:",
-        f"  path: {json.dumps(f'runs/{name}')}",
-    ]
-    return "\n".join(lines) + "\n"
+    )
+    return "\n".join((*head, *_lines(keys))) + "\n"
 
 
-def _column(part: str, name: str, is_doubtful: bool) -> str:
-    line = f"    {part}: {json.dumps(name, ensure_ascii=False)}"
-    return _commented(line, "CHECK: see above") if is_doubtful else line
+def _lines(keys: dict[str, Any], indent: str = "") -> Iterator[str]:
+    """Lines of YAML of a section: its values as they are written, sections or lists, or these and a comment."""
+    for key, given in keys.items():
+        value, comment = given if isinstance(given, tuple) else (given, "")
+        inside = isinstance(value, dict | list)
+        if inside and not indent:
+            yield ""
+        text = f"{indent}{key}:" if inside else f"{indent}{key}: {value}"
+        yield f"{text:<32} # {comment}" if comment else text
+        if isinstance(value, dict):
+            yield from _lines(value, indent + "  ")
+        for entry in value if isinstance(value, list) else ():
+            first, *others = _lines(entry, indent + "    ")
+            yield from (f"{indent}  - {first.lstrip()}", *others)
 
 
-def _typical(found: _Facts) -> list[str]:
-    if not found.is_known:
-        return []
-    return [_commented(f"typical_count: {found.typical:.2g}", "LOOKED: people in a cell and window on average"), ""]
+def _keys(section: Source | Space) -> dict[str, Any]:
+    """Keys of a section that are not at their defaults."""
+    registry = SOURCES if isinstance(section, Source) else SPACES
+    keys = {"type": registry.name_of(type(section))}
+    for one in fields_of(type(section)):
+        if (value := getattr(section, one.name)) != one.default:
+            keys[one.key] = json.dumps(value, ensure_ascii=False)
+    return keys
 
 
-def _space_lines(found: _Facts) -> list[str]:
-    space, looked = found.space, "LOOKED: " if found.is_known else f"{FIXME}: "
-    if isinstance(space, Grid):
-        return [
-            _commented("space:", f"{looked}a box with {100 * found.inside:.0f} % of the events; DECIDE: how fine"),
-            "  type: grid",
-            *(f"  {side}: {getattr(space, side)!r}" for side in ("south", "north", "west", "east")),
-            f"  rows: {space.rows}",
-            f"  columns: {space.columns}",
-        ]
-    if isinstance(space, Stations):
-        return [
-            "space:",
-            "  type: stations",
-            f"  file: {json.dumps(space.file, ensure_ascii=False)}",
-            _commented(f"  radius: {space.radius:g}", "DECIDE: metres from a stop that are at it"),
-        ]
-    assert isinstance(space, Places)
-    if space.file is not None:
-        column = [] if space.column is None else [f"  column: {json.dumps(space.column, ensure_ascii=False)}"]
-        listed = [f"  file: {json.dumps(space.file, ensure_ascii=False)}", *column]
-        return ["space:", "  type: places", *listed, "  elsewhere: true"]
-    names = ", ".join(json.dumps(name, ensure_ascii=False) for name in space.list_)
-    return [
-        _commented("space:", f"{looked}the most frequent places"),
-        "  type: places",
-        f"  list: [{names}]",
-        "  elsewhere: true",
-    ]
+def _columns(columns: Columns) -> dict[str, Any]:
+    written = {part: json.dumps(name, ensure_ascii=False) for part, name in columns.names.items()}
+    return {part: (name, "CHECK: see above" if part in columns.checks else "") for part, name in written.items()}
+
+
+def _space(facts: _Facts, looked: str) -> tuple[dict[str, Any], str]:
+    """Keys of the space, and what to say of it."""
+    keys = _keys(facts.space)
+    if isinstance(facts.space, Grid):
+        return keys, f"{looked}a box with {100 * facts.inside:.0f} % of the events; DECIDE: how fine"
+    if isinstance(facts.space, Stations):
+        return keys | {"radius": (keys["radius"], "DECIDE: metres from a stop that are at it")}, ""
+    return keys, "" if "file" in keys else f"{looked}the most frequent places"
 
 
 def name_of(path: str) -> str:

@@ -233,25 +233,22 @@ def show(value: Any, declared: Parameter) -> Any:
 
 def _limits(declared: Parameter, shown: Callable[[int], str]) -> str:
     """Bounds of a declaration, such as ``, above 1m``."""
-    words = {
-        "above": declared.above,
-        "at least": declared.at_least,
-        "below": declared.below,
-        "at most": declared.at_most,
-    }
-    phrase = " and ".join(f"{word} {shown(int(limit))}" for word, limit in words.items() if limit is not None)
+    phrase = declared.limits_in_words(lambda limit: shown(int(limit)))
     return f", {phrase}" if phrase else ""
+
+
+#: Limits of a declaration in the words of JSON Schema.
+_SCHEMA_WORDS = {
+    "above": "exclusiveMinimum",
+    "at_least": "minimum",
+    "below": "exclusiveMaximum",
+    "at_most": "maximum",
+}
 
 
 def _bounds(declared: Parameter) -> dict[str, float]:
     """Bounds of a declaration in the words of JSON Schema."""
-    bounds = {
-        "exclusiveMinimum": declared.above,
-        "minimum": declared.at_least,
-        "exclusiveMaximum": declared.below,
-        "maximum": declared.at_most,
-    }
-    return {word: limit for word, limit in bounds.items() if limit is not None}
+    return {_SCHEMA_WORDS[name]: limit for name, limit in declared.limits.items()}
 
 
 def _number_schema(declared: Parameter) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from penstock.pipeline.config.yaml import Mapping, Node, Path, Scalar
 
 #: What to use instead, by what was removed. In a section: ``section.key`` for a key, ``section.key=value`` for a value.
@@ -59,31 +57,22 @@ def replacement(section: Path, plugin: str | None, key: str, value: Node | None 
     value
         What is written under it; None asks about the key itself.
     """
-    if value is None:
-        return _sentence(section, plugin, key)
+    names = {key: ""}
     if isinstance(value, Scalar):
-        return _sentence(section, plugin, f"{key}={value.text}", repr(value.text))
-    names = value.items if plugin is not None and isinstance(value, Mapping) else ()
-    sentences = (_sentence(section, plugin, f"{key}.{name}", name) for name in names)
-    return next(filter(None, sentences), None)
+        names = {f"{key}={value.text}": f"{value.text!r} "}
+    elif value is not None:
+        names = {f"{key}.{name}": f"{name} " for name in value.items} if plugin and isinstance(value, Mapping) else {}
+    places = (
+        [plugin, plugin.partition(" ")[0]] if plugin else [".".join(step for step in section if isinstance(step, str))]
+    )
+    for name, what in names.items():
+        for place in places:
+            if sentence := REMOVED.get(f"{place}.{name}".removeprefix(".")):
+                return f"{what}was removed; {sentence}"
+    return None
 
 
 def replaced_plugin(kind: str, name: str) -> str | None:
     """Advice on a removed plug-in; None for other names."""
     sentence = REMOVED.get(f"{kind} {name}")
     return sentence and f"{name!r} was removed; {sentence}"
-
-
-def _sentence(section: Path, plugin: str | None, key: str, what: str = "") -> str | None:
-    sentences = (REMOVED.get(f"{place}{key}") for place in _places(section, plugin))
-    sentence = next(filter(None, sentences), None)
-    return sentence and f"{what} was removed; {sentence}".lstrip()
-
-
-def _places(section: Path, plugin: str | None) -> Iterator[str]:
-    """Prefixes under which a key of a section may be listed."""
-    if plugin is None:
-        yield "".join(f"{step}." for step in section if isinstance(step, str))
-    else:
-        yield f"{plugin}."
-        yield f"{plugin.partition(' ')[0]}."

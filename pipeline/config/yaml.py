@@ -352,24 +352,16 @@ def apply_override(root: Node, argument: str) -> list[Problem]:
     return problems
 
 
-def _remove(node: Node, steps: Path) -> bool:
+def _remove(root: Node, steps: Path) -> bool:
     """Remove the value at a key path; return False if there is none."""
-    step, rest = steps[0], steps[1:]
-    if isinstance(node, Sequence):
-        if not isinstance(step, int) or step >= len(node.items):
-            return False
-        if rest:
-            return _remove(node.items[step], rest)
-        del node.items[step]
-        return True
-    if not isinstance(node, Mapping):
+    _, parent = locate(root, steps[:-1])
+    step, name = steps[-1], str(steps[-1])
+    if isinstance(parent, Mapping) and name in parent.items:
+        del parent.items[name], parent.keys[name]
+    elif isinstance(parent, Sequence) and isinstance(step, int) and step < len(parent.items):
+        del parent.items[step]
+    else:
         return False
-    name = str(step)
-    if name not in node.items:
-        return step == 0 and bool(rest) and _remove(node, rest)  # a single section stands for a list of one
-    if rest:
-        return _remove(node.items[name], rest)
-    del node.items[name], node.keys[name]
     return True
 
 

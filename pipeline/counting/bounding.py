@@ -219,19 +219,20 @@ class CountingBounds(Bounds):
             block_length=block_length,
         )
 
-    def opened(self, elapsed: NDArray[np.float64]) -> Integers:
-        """Memberships of a period that a user may have had up to windows, of which so much of the period had elapsed.
+    def opened(self, windows: Integers, elapsed: Callable[[Integers], NDArray[np.float64]]) -> Integers:
+        """Memberships of a period that a user may have had up to windows; ``elapsed``: share of it before each.
 
         At most ``max_per_period`` whatever the pace, so that the sensitivity of a whole period stays.
 
-        >>> CountingBounds(max_per_period=10, pace=(2, 1, 1)).opened(np.array([0.0, 0.3, 0.34, 0.9]))
-        array([ 5,  5,  8, 10])
+        >>> CountingBounds(max_per_period=10, pace=(2, 1, 1)).opened(np.array([1, 9]), lambda windows: windows / 10)
+        array([ 5, 10])
         """
-        assert self.pace is not None
         assert self.max_per_period is not None
+        if self.pace is None:
+            return np.full(len(windows), self.max_per_period)
         shares = np.cumsum(self.pace) / np.sum(self.pace)
         opened = np.minimum(np.ceil(self.max_per_period * shares - 1e-9), self.max_per_period).astype(np.int64)
-        return np.asarray(opened[(elapsed * len(shares)).astype(np.int64)])
+        return np.asarray(opened[(elapsed(windows) * len(shares)).astype(np.int64)])
 
     @property
     def over_blocks(self) -> bool:

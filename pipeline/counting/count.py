@@ -221,7 +221,7 @@ def released_counts(
     memberships some of them almost surely, and nothing would be gained.
 
     ``memberships``: distinct, sorted by user, window and cell. ``first`` begins a block. ``quota``: what earlier
-    windows have left of ``max_per_period``; None: there are none. Returns an array of shape (n_windows, n_cells); a
+    windows have left of what a period may hold; None: there are none. Returns an array of shape (n_windows, n_cells); a
     coarse count stands in every cell and window that it covers.
     """
     memberships = released_memberships(memberships, plan, quota)
@@ -242,10 +242,10 @@ def released_memberships(
     kept = bound_block(memberships, bounding, plan.keys.bounding)
     if not kept.all():
         memberships = memberships.take(kept)
-    if (most := bounding.max_per_period) is not None and len(memberships):
+    if bounding.over_periods and len(memberships):
         period = plan.grid.periods_of(memberships.window)
         quota = quota or PeriodQuota()
-        opened = most if bounding.pace is None else bounding.opened(plan.grid.elapsed(memberships.window))
+        opened = bounding.opened(memberships.window, plan.grid.elapsed)
         memberships = memberships.take(quota.admit(memberships, period, opened, bounding.keep, plan.keys.bounding))
     for step in chain.keepers:
         memberships = memberships.take(_kept(step, memberships, plan))

@@ -236,7 +236,7 @@ BIASED, BUSY, CLEARLY = 0.05, 0.5, 3.0
 def bias_by_hour(truth: Array, released: Array, starts: NDArray[np.int64], time_zone: str) -> list[dict[str, Any]]:
     """Error of the sum over all cells by local hour, as a share of the true sum: one entry an hour, in their order.
 
-    A bound that keeps the first memberships of a day (``bounding.max_per_period``) leaves the evenings too small. The
+    A bound that keeps the first memberships of a day leaves the evenings too small. The
     ``standard_error`` is that of the mean over days, None for a single one. Empty for windows of a day or longer.
 
     ``truth``, ``released``: of shape (n_windows, n_cells). ``starts``: as in `quiet_by_day`.

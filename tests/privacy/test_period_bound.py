@@ -106,7 +106,7 @@ def test_a_paced_quota_moves_no_more_than_n_counts_whatever_one_person_does(pace
     """Every set of memberships of one person in three windows of two cells, beside another person, for every n."""
     everything = [tuple(p for p in range(6) if number >> p & 1) for number in range(64)]
     for n in range(1, 7):
-        opened = CountingBounds(max_per_period=n, pace=pace).opened(np.arange(3) / 3).tolist()
+        opened = CountingBounds(max_per_period=n, pace=pace).opened(np.arange(3), lambda windows: windows / 3).tolist()
         assert opened[-1] == n
         assert opened == sorted(opened)
         alone = {places: kept_of(rows_of({1: places}), opened) for places in everything if places}
@@ -128,14 +128,18 @@ def test_a_paced_quota_moves_no_more_than_n_counts_whatever_one_person_does(pace
 def test_a_paced_quota_goes_on_where_it_was_written_down(cuts):
     rows = some_rows(3)
     period = (rows.window - 1) // 4
-    opened = CountingBounds(max_per_period=3, pace=(1, 1, 1, 1)).opened((rows.window - 1) % 4 / 4)
+    opened = CountingBounds(max_per_period=3, pace=(1, 1, 1, 1)).opened(
+        rows.window, lambda windows: (windows - 1) % 4 / 4
+    )
     quota, found = PeriodQuota(), np.zeros(len(rows), bool)
     for first, last in zip([0, *cuts], [*cuts, 10**6]):
         piece = np.flatnonzero((rows.window > first) & (rows.window <= last))
         found[piece] = quota.admit(rows.take(piece), period[piece], opened[piece], "hash", b"k" * 16)
         quota = PeriodQuota({name: value.copy() for name, value in quota.state().items()})
     assert found.tolist() == PeriodQuota().admit(rows, period, opened, "hash", b"k" * 16).tolist()
-    everything = CountingBounds(max_per_period=3, pace=(1, 0, 0, 0)).opened((rows.window - 1) % 4 / 4)
+    everything = CountingBounds(max_per_period=3, pace=(1, 0, 0, 0)).opened(
+        rows.window, lambda windows: (windows - 1) % 4 / 4
+    )
     assert PeriodQuota().admit(rows, period, everything, "hash", b"k" * 16).tolist() == admitted_of(rows, period)
 
 

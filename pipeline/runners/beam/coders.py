@@ -21,7 +21,6 @@ from penstock.mechanisms.core.contract import Release
 from penstock.mechanisms.core.events import EVENTS
 from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.mechanisms.core.state import State, StateFormat
-from penstock.pipeline.counting.bounding import PeriodQuota
 from penstock.pipeline.counting.count import GroupCounts
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.counting.targets import PrivateFacts
@@ -34,21 +33,11 @@ if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
 
 
-#: A block of events.
-BLOCK_VERSION = 2
-_MAGIC, _CLOSED = b"penstock block", "closed"
+#: Everything that is encoded here, but for pieces of contributions.
+FORMAT = StateFormat("beam")
 #: Distinct contributions: layout, group of windows, and how many rows they stand for; then the contributions.
 _HEAD = np.dtype([("layout", "S8"), ("group", "<i8"), ("n_rows", "<i8")])
 _LAYOUT = b"PIECE001"
-#: Counts of a group of windows; how far a lane has been counted; row counts; releases.
-COUNTS, LANE = StateFormat("group_counts", 2), StateFormat("lane")
-ROWS, BATCH = StateFormat("books", 2), StateFormat("batch", 4)
-#: What the users of a shard have used of a bound on budget periods.
-_QUOTA = StateFormat("quota")
-#: Classes of what batches and counts hold, by name.
-_CLASSES: dict[str, type] = {
-    kind.__name__: kind for kind in (*EVENTS, Release, Charge, PrivateFacts, Batch, GroupCounts)
-}
 
 
 @dataclass(frozen=True)
@@ -73,38 +62,46 @@ class NamedBlock:
     closed: NDArray[np.int64] | None = None
 
 
-def encode_block(named: NamedBlock) -> bytes:
-    """Encode a block: a line with name, row count and rejects, then the rows as Arrow IPC.
+#: Classes of what travels, by name.
+_CLASSES: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *EVENTS,
+        Release,
+        Charge,
+        PrivateFacts,
+        Batch,
+        GroupCounts,
+        NamedBlock,
+        EventBlock,
+        Reject,
+        OffsetRange,
+    )
+}
 
+
+def encode(value: Any) -> bytes:
+    """Encode a block, a batch, counts or numbers bit-exactly: JSON, and the arrays and frames that it names.
+
+    >>> release = Release(window=3, values=np.array([1.0, 2.0]), noise="laplace", scale=2.0)
+    >>> decode(encode(Batch((release,), ()))).releases[0].scale
+    2.0
     >>> block = EventBlock(pl.DataFrame({"time": [1], "user": [7], "place": ["a"]}), n_rows=1)
-    >>> decode_block(encode_block(NamedBlock("file/0", block))).name
+    >>> decode(encode(NamedBlock("file/0", block))).name
     'file/0'
     """
-    block = named.block
-    rejects = [reject.as_dict() for reject in block.rejects]
-    head = {"version": BLOCK_VERSION, "name": named.name, "n_rows": block.n_rows, "rejects": rejects}
-    head["offsets"] = block.offsets
-    rows = io.BytesIO()
-    frame = block.frame if named.closed is None else block.frame.with_columns(pl.Series(_CLOSED, named.closed))
-    frame.write_ipc(rows, compression="uncompressed")
-    return _MAGIC + json.dumps(head).encode() + b"\n" + rows.getvalue()
+    arrays: State = {}
+    head = json.dumps(_as_json(value, arrays))
+    return FORMAT.encode(arrays | {"head": np.frombuffer(head.encode(), np.uint8)})
 
 
-def decode_block(data: bytes) -> NamedBlock:
-    """The inverse of `encode_block`; raises `StateVersionError` for bytes of another version or kind."""
-    end = data.find(b"\n")
-    if not data.startswith(_MAGIC) or end < 0:
-        raise StateVersionError("these bytes are no block of events")
-    head = json.loads(data[len(_MAGIC) : end])
-    if head["version"] != BLOCK_VERSION:
-        raise StateVersionError(f"a block of version {head['version']}; this penstock reads version {BLOCK_VERSION}")
-    frame = pl.read_ipc(io.BytesIO(data[end + 1 :]))
-    rejects = tuple(Reject(**reject) for reject in head["rejects"])
-    closed = None
-    if _CLOSED in frame.columns:
-        closed, frame = frame[_CLOSED].to_numpy(), frame.drop(_CLOSED)
-    offsets = tuple(map(OffsetRange._make, head["offsets"]))
-    return NamedBlock(head["name"], EventBlock(frame, head["n_rows"], rejects, offsets), closed)
+def decode(data: bytes) -> Any:
+    """The inverse of `encode`; raises `StateVersionError` for bytes that this code cannot read."""
+    state = FORMAT.decode(data)
+    try:
+        return _of_json(json.loads(state["head"].tobytes()), state)
+    except (LookupError, TypeError, ValueError) as error:  # an event, or a charge, that this code does not know
+        raise StateVersionError(f"what was encoded is damaged or later than this code: {error!r}") from error
 
 
 def pack(group: int, n_rows: int, contributions: bytes | memoryview) -> bytes:
@@ -129,43 +126,7 @@ def encode_counts(counts: GroupCounts, n_rows: int, plan: Plan) -> bytes:
     """Counts of one group of windows and one shard of users; true counts only where they are written."""
     if plan.config.mode != "simulation" or not plan.config.output.truth:
         counts = replace(counts, counts=counts.bounded)
-    return COUNTS.encode(_as_state((counts, n_rows)))
-
-
-def decode_counts(data: bytes) -> tuple[GroupCounts, int]:
-    """The inverse of `encode_counts`."""
-    counts, n_rows = _of_state(COUNTS.decode(data))
-    return counts, n_rows
-
-
-def encode_lane(lane: dict[str, int]) -> bytes:
-    """Return how far a lane has been counted, and how many pieces it holds.
-
-    >>> decode_lane(encode_lane({"counted": 3, "pieces": 1, "merged": 0}))["counted"]
-    3
-    """
-    return LANE.encode({name: np.asarray(value) for name, value in lane.items()})
-
-
-def decode_lane(data: bytes | None) -> dict[str, int]:
-    """Decode a lane; a new one if there is none."""
-    if data is None:
-        return {"counted": -1, "pieces": 0, "merged": 0}
-    return {name: int(value) for name, value in LANE.decode(data).items()}
-
-
-def encode_quota(quota: PeriodQuota) -> bytes:
-    """Encode the quotas used in the current budget period.
-
-    >>> decode_quota(encode_quota(PeriodQuota())).state()["period"].item()
-    -1
-    """
-    return _QUOTA.encode(quota.state())
-
-
-def decode_quota(data: bytes | None) -> PeriodQuota:
-    """Decode quotas; empty if there are none."""
-    return PeriodQuota(None if data is None else _QUOTA.decode(data))
+    return encode((counts, n_rows))
 
 
 def encode_rows(counts: RowCounts, memberships: int = 0) -> bytes:
@@ -174,13 +135,12 @@ def encode_rows(counts: RowCounts, memberships: int = 0) -> bytes:
     >>> decode_rows(encode_rows(RowCounts(rows=3, used=2, rejected={"no time": 1}), 2))[1]
     2
     """
-    return ROWS.encode(counts.as_state() | {"memberships": np.asarray(memberships)})
+    return encode((counts.as_state(), memberships))
 
 
 def decode_rows(data: bytes) -> tuple[RowCounts, int]:
     """The inverse of `encode_rows`."""
-    state = ROWS.decode(data)
-    memberships = int(state.pop("memberships"))
+    state, memberships = decode(data)
     return RowCounts.of_state(state), memberships
 
 
@@ -194,48 +154,24 @@ def late(n_rows: int, memberships: int = 0) -> tuple[int, bytes]:
     return row_counts(RowCounts(used=-n_rows, late=n_rows), -memberships)
 
 
-def encode_batch(batch: Batch) -> bytes:
-    """Encode a batch bit-exactly; values, scales and events keep their types.
-
-    >>> release = Release(window=3, values=np.array([1.0, 2.0]), noise="laplace", scale=2.0)
-    >>> decode_batch(encode_batch(Batch((release,), ()))).releases[0].scale
-    2.0
-    """
-    return BATCH.encode(_as_state(batch))
-
-
-def decode_batch(data: bytes) -> Batch:
-    """The inverse of `encode_batch`; raises `StateVersionError` for bytes that this code cannot read."""
-    state = BATCH.decode(data)
-    try:
-        batch: Batch = _of_state(state)
-        return batch
-    except (LookupError, TypeError, ValueError) as error:  # an event, or a charge, that this code does not know
-        raise StateVersionError(f"a batch of releases is damaged or later than this code: {error!r}") from error
-
-
-def _as_state(value: Any) -> State:
-    """A value as JSON and arrays."""
-    arrays: State = {}
-    head = json.dumps(_as_json(value, arrays))
-    return arrays | {"head": np.frombuffer(head.encode(), np.uint8)}
-
-
-def _of_state(state: State) -> Any:
-    """The inverse of `_as_state`."""
-    return _of_json(json.loads(state["head"].tobytes()), state)
-
-
 def _as_json(value: Any, arrays: State) -> Any:
     """JSON form of a value: scalars unchanged, objects by class and non-default fields.
 
-    Arrays and numbers of NumPy, which differ from Python's in a division by zero, are added to ``arrays`` and named.
+    Arrays, frames and numbers of NumPy, which differ from Python's in a division by zero, are added to ``arrays`` and
+    named.
     """
+    if (kind := type(value).__name__) in _CLASSES:
+        fields = value._asdict() if isinstance(value, OffsetRange) else vars(value)
+        stated = {name: part for name, part in fields.items() if part is not getattr(value.__class__, name, value)}
+        return {kind: {name: _as_json(part, arrays) for name, part in stated.items()}}
     if isinstance(value, tuple):
         return [_as_json(item, arrays) for item in value]
-    if (kind := type(value).__name__) in _CLASSES:
-        fields = {name: part for name, part in vars(value).items() if part is not getattr(value.__class__, name, value)}
-        return {kind: {name: _as_json(part, arrays) for name, part in fields.items()}}
+    if isinstance(value, dict):
+        return {"dict": {name: _as_json(item, arrays) for name, item in value.items()}}
+    if isinstance(value, pl.DataFrame):
+        rows = io.BytesIO()
+        value.write_ipc(rows, compression="uncompressed")
+        return {"frame": _as_json(np.frombuffer(rows.getbuffer(), np.uint8), arrays)}
     if isinstance(value, (np.ndarray, np.generic)):
         name = str(len(arrays))
         arrays[name] = np.asarray(value)
@@ -252,11 +188,14 @@ def _of_json(value: Any, arrays: State) -> Any:
     ((kind, content),) = value.items()
     if kind in ("array", "scalar"):
         return arrays[content] if kind == "array" else arrays[content][()]
-    return _CLASSES[kind](**{name: _of_json(part, arrays) for name, part in content.items()})
+    if kind == "frame":
+        return pl.read_ipc(io.BytesIO(_of_json(content, arrays).data))
+    parts = {name: _of_json(part, arrays) for name, part in content.items()}
+    return parts if kind == "dict" else _CLASSES[kind](**parts)
 
 
-class _Deterministic(Coder):  # type: ignore[misc]
-    """Base of coders by which equal values have equal bytes."""
+class _ValueCoder(Coder):  # type: ignore[misc]
+    """Values of one class as bytes, for Beam; equal values have equal bytes."""
 
     kind: type
 
@@ -268,37 +207,29 @@ class _Deterministic(Coder):  # type: ignore[misc]
         """Type that the coder encodes."""
         return self.kind
 
+    def encode(self, value: Any) -> bytes:
+        """Encode a value; see `encode`."""
+        return encode(value)
 
-class BlockCoder(_Deterministic):
+    def decode(self, encoded: bytes) -> Any:
+        """Decode a value; see `decode`."""
+        return decode(encoded)
+
+
+class BlockCoder(_ValueCoder):
     """Blocks of events as bytes, for Beam."""
 
     kind = NamedBlock
-
-    def encode(self, value: NamedBlock) -> bytes:
-        """Encode a block; see `encode_block`."""
-        return encode_block(value)
-
-    def decode(self, encoded: bytes) -> NamedBlock:
-        """Decode a block; see `decode_block`."""
-        return decode_block(encoded)
 
     def estimate_size(self, value: NamedBlock) -> int:
         """About how many bytes: Beam asks this of elements that fused steps hand on without encoding them."""
         return int(value.block.frame.estimated_size())
 
 
-class BatchCoder(_Deterministic):
+class BatchCoder(_ValueCoder):
     """Batches of releases as bytes, for Beam."""
 
     kind = Batch
-
-    def encode(self, value: Batch) -> bytes:
-        """Encode a batch; see `encode_batch`."""
-        return encode_batch(value)
-
-    def decode(self, encoded: bytes) -> Batch:
-        """Decode a batch; see `decode_batch`."""
-        return decode_batch(encoded)
 
     def estimate_size(self, value: Batch) -> int:
         """About how many bytes: Beam asks this of elements that fused steps hand on without encoding them."""

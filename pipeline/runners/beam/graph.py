@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
 
 #: Version of the steps, their names and their state. A checkpoint of an engine fits one version; 1 had no mark.
-GRAPH = 7
+GRAPH = 8
 #: Keys that the groups of windows are dealt out to, for each shard of users: their number stays bounded.
 LANES = 32
 #: Pieces of contributions that a lane may hold before they are merged.
@@ -184,7 +184,7 @@ class CountDistinctUsers(PlanTransform):
     Returns
     -------
     ``{"counts": PCollection[tuple[str, bytes]], "rows": PCollection[tuple[int, bytes]]}``: counts of a group of windows
-    and a shard of users under the name of the stream (`decode_counts`), and row counts (`decode_rows`).
+    and a shard of users under the name of the stream (`coders.decode`), and row counts (`decode_rows`).
     """
 
     def expand(self, blocks: Any) -> dict[str, Any]:
@@ -402,7 +402,7 @@ class CountWhenFinal(Step):
     ) -> Iterator[Any]:
         """Keep contributions until their group is final; rows that come after that are late."""
         group, n_rows, _ = coders.unpack(element[1])
-        own = coders.decode_lane(lane.read())
+        own = _lane(lane)
         if group <= own["counted"]:
             if n_rows:
                 yield beam.pvalue.TaggedOutput(ROWS, coders.late(n_rows))
@@ -412,7 +412,7 @@ class CountWhenFinal(Step):
         if own["pieces"] > own["merged"] + MAX_PIECES:
             # A contribution that is met again takes no room.
             own["pieces"] = own["merged"] = self._leave(pending, _by_group(pending.read()))
-        lane.write(coders.encode_lane(own))
+        lane.write(coders.encode(own))
         last = last_due(self.plan, group)
         # Before the release: a step that is called at an instant holds the watermark at it.
         due.set(timestamp(final_at(self.plan, last) - 2), dynamic_timer_tag=str(last))
@@ -428,13 +428,13 @@ class CountWhenFinal(Step):
         quota: Any = beam.DoFn.StateParam(QUOTA),
     ) -> Iterator[Any]:
         """Count every group that is final now."""
-        own, last = coders.decode_lane(lane.read()), int(tag)
+        own, last = _lane(lane), int(tag)
         if last <= own["counted"]:
             return
         waiting = _by_group(pending.read())
         # Contributions to a group are dropped as soon as it is counted.
         final = ((group, *waiting.pop(group)) for group in sorted(waiting) if group <= last)
-        used = coders.decode_quota(quota.read()) if self.plan.bounds.over_periods else None
+        used = _quota(quota) if self.plan.bounds.over_periods else None
         counted = (
             map_in_order(self._count, final)
             if used is None
@@ -446,9 +446,9 @@ class CountWhenFinal(Step):
             yield beam.pvalue.TaggedOutput(ROWS, coders.row_counts(memberships=counts.n_memberships))
             yield STREAM, coders.encode_counts(counts, n_rows, self.plan)
         if used is not None:
-            quota.write(coders.encode_quota(used))
+            quota.write(coders.encode(used.state()))
         n_left = self._leave(pending, waiting)
-        lane.write(coders.encode_lane({"counted": last, "pieces": n_left, "merged": n_left}))
+        lane.write(coders.encode({"counted": last, "pieces": n_left, "merged": n_left}))
 
     def _in_turn(
         self, final: Iterable[_Final], used: PeriodQuota, shard: int, after: int, last: int
@@ -533,7 +533,7 @@ class ReleaseWhenDue(WritingStep):
             for group in range(_AHEAD if self.plan.streaming else 1):
                 self._wake(due, group)
             return
-        counts, n_rows = coders.decode_counts(element[1])
+        counts, n_rows = coders.decode(element[1])
         released = self.loop.released(loop.read() or self.loop.start())
         if counts.first <= released:
             yield beam.pvalue.TaggedOutput(ROWS, coders.late(n_rows, counts.n_memberships))
@@ -585,14 +585,15 @@ class ReleaseWhenDue(WritingStep):
         """Counts of a group as they are released."""
         counts = nothing(group, self.plan)
         for data in pieces:
-            counts = counts + coders.decode_counts(bytes(data))[0]
+            counts = counts + coders.decode(bytes(data))[0]
         if not self.plan.streaming:
             return counts
         path = self._path(group)
         if not path.exists():
             files.write_first(path, coders.encode_counts(counts, 0, self.plan))
             self._path(group - _KEPT).unlink(missing_ok=True)
-        return coders.decode_counts(path.read_bytes())[0]
+        settled: GroupCounts = coders.decode(path.read_bytes())[0]
+        return settled
 
     def _path(self, group: int) -> Path:
         return parts_folder(self.plan, "counted") / f"{group:012d}"
@@ -727,6 +728,19 @@ def _position(batch: Batch) -> float:
     if batch.known is not None:
         return batch.known.first
     return batch.releases[0].window if batch.releases else np.inf
+
+
+def _lane(state: Any) -> dict[str, int]:
+    """How far a lane has been counted, and how many pieces it holds; of a new one, nothing."""
+    data = state.read()
+    lane: dict[str, int] = coders.decode(data) if data else {"counted": -1, "pieces": 0, "merged": 0}
+    return lane
+
+
+def _quota(state: Any) -> PeriodQuota:
+    """Quotas that the users of a shard have used in the current budget period."""
+    data = state.read()
+    return PeriodQuota(coders.decode(data) if data else None)
 
 
 def _by_group(entries: Iterable[bytes]) -> dict[int, tuple[int, list[memoryview]]]:

@@ -38,11 +38,11 @@ from apache_beam.utils.shared import Shared
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
 from penstock.mechanisms.core.plugin import StateVersionError
-from penstock.mechanisms.core.state import State, StateFormat
+from penstock.mechanisms.core.state import State
 from penstock.pipeline.atomic import write_json
 from penstock.pipeline.counting.ingest import closed_before
 from penstock.pipeline.output.files import READERS, parts_folder
-from penstock.pipeline.runners.beam.coders import NamedBlock
+from penstock.pipeline.runners.beam.coders import NamedBlock, decode, encode
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, end_of_input, redacted, timestamp, whole_second
 from penstock.pipeline.runners.shared import ReadAhead, live_input, live_source
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, MicroBatch, Span
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
 
 
-FORMAT = StateFormat("cursor")
-_NUMBERS, _POSITION = ("number", "latest", "ended", "reader"), "position."
 #: Seconds to wait at least where there is nothing to read at the moment, and after the end. Flink's runner counts whole
 #: seconds that are left, and passes a watermark on only while no turn goes on: readers that never wait hold it up.
 IDLE, REST = 1.5, 5.0
@@ -173,18 +171,14 @@ class CursorCoder(Coder):  # type: ignore[misc]
         """Encode its numbers and the position of the source."""
         if isinstance(value, UnreadableCursor):
             return value.data
-        own = {name: np.asarray(getattr(value, name)) for name in _NUMBERS}
-        return FORMAT.encode(own | {_POSITION + name: array for name, array in value.position.items()})
+        return encode((value.position, value.number, value.latest, value.ended, value.reader))
 
     def decode(self, encoded: bytes) -> Cursor:
         """The inverse of `encode`; an `UnreadableCursor` of a version that this code cannot read."""
         try:
-            state = FORMAT.decode(encoded)
+            return Cursor(*decode(encoded))
         except StateVersionError as error:
             return UnreadableCursor(data=encoded, reason=str(error))
-        number, latest, ended, reader = (state.pop(name).item() for name in _NUMBERS)
-        position = {name.removeprefix(_POSITION): array for name, array in state.items()}
-        return Cursor(position, number, latest, ended, reader)
 
     def is_deterministic(self) -> bool:
         """Equal cursors have equal bytes."""

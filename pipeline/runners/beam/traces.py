@@ -8,16 +8,12 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.typehints.decorators import with_input_types
 
-from penstock.mechanisms.core.state import StateFormat
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output.registration import open_ledger
 from penstock.pipeline.releasing.traces import TraceLoop, points_of
-from penstock.pipeline.runners.beam.coders import NamedBlock, row_counts
+from penstock.pipeline.runners.beam.coders import NamedBlock, decode, encode, row_counts
 from penstock.pipeline.runners.beam.step import ROWS, PlanTransform, WritingStep, redacted, typed
 from penstock.pipeline.runners.shared import release_shard
-
-#: Points of a block as they travel.
-_POINTS = StateFormat("points", 2)
 
 
 @with_input_types(NamedBlock)
@@ -55,7 +51,7 @@ class FindPoints(WritingStep):
     def process(self, named: NamedBlock) -> Iterator[Any]:
         """Emit (shard, points), and the row counts; keep rejects once, under the block's name."""
         counts, points = points_of(named.block, self.plan)
-        yield from ((shard, _POINTS.encode(piece)) for shard, piece in points)
+        yield from ((shard, encode(piece)) for shard, piece in points)
         self.writer.rejects(named.name.replace("/", "-"), named.block.rejects)
         metrics.read_rows(counts)
         yield beam.pvalue.TaggedOutput(ROWS, row_counts(counts))
@@ -74,6 +70,6 @@ class ReleaseShard(WritingStep):
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
         """Write the shard's parts, the first write of each, and emit its number."""
         shard, pieces = element
-        n_points = release_shard(self.loop, self.ledger, self.writer, shard, map(_POINTS.decode, pieces))
+        n_points = release_shard(self.loop, self.ledger, self.writer, shard, map(decode, pieces))
         yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=n_points))
         yield shard

@@ -131,39 +131,28 @@ def check_graph(plan: Plan) -> None:
         )
 
 
-#: Begins the mark of a runner whose version is unknown; what follows says where it is.
+#: Mark of a runner behind an endpoint, or in a jar that does not name its version.
 UNKNOWN = "of unknown version"
 
 
 def begun_with(plan: Plan) -> str | None:
-    """Read the runner that made the checkpoints of a run; None if not recorded."""
-    if latest_checkpoint(plan) is None:
-        return None
+    """Read the version of the runner that made the checkpoints of a run; None if not recorded."""
     mark = _runner_mark(plan)
-    return str(json.loads(mark.read_text(encoding="utf-8"))) if mark.exists() else next(iter(jars.TESTED))
+    return str(json.loads(mark.read_bytes())) if latest_checkpoint(plan) and mark.exists() else None
 
 
 def mark_runner(plan: Plan, runner: str) -> None:
-    """Note the version of the runner, or where one of an `UNKNOWN` version is.
+    """Note the version of the runner; raises `StateVersionError` where the checkpoints of the run are of another one.
 
-    Raises `StateVersionError` where it would, or may, drop what the readers of a job left.
+    Runners from 2.76 on drop the readers in checkpoints of those before.
     """
     before = begun_with(plan) if plan.resumed else None
-    if before is not None and before != runner:
-        sides = [None if mark.startswith(UNKNOWN) else jars.keeps_one_state(mark) for mark in (before, runner)]
-        # A run of an earlier version left no mark where its job went to an endpoint.
-        if sides[0] != sides[1] and (sides[1] is not None or _runner_mark(plan).exists()):
-            may = "may drop" if None in sides else "drops"
-            raise StateVersionError(
-                f"--resume: the checkpoints of {plan.folder} are of Beam's Flink runner {before}, and {runner} {may} "
-                f"the readers in them; go on with {before}, or begin another run on the same ledger, in another "
-                "folder, from the first window not released"
-            )
-        if sides[1] is None:
-            logs.caution(
-                f"the checkpoints of {plan.folder} are of Beam's Flink runner {before}; the runner is now one "
-                f"{runner}: unless both are older than 2.76, or both are not, stop it: it would drop what readers left"
-            )
+    if before not in (None, runner):
+        raise StateVersionError(
+            f"--resume: the checkpoints of {plan.folder} are of Beam's Flink runner {before}, and one {runner} may "
+            f"drop the readers in them; go on with {before}, or begin another run on the same ledger, in another "
+            "folder, from the first window not released"
+        )
     files.write_json(_runner_mark(plan), runner)
 
 

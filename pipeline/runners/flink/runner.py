@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -76,7 +74,7 @@ def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     can_renew = service is not None and not {"savepoint_path", "state_backend_storage_path"} & given.keys()
     if plan.streaming:
         mark_graph(plan)
-        mark_runner(plan, version or f"{UNKNOWN}, {given.get('job_endpoint') or jar}")
+        mark_runner(plan, version or UNKNOWN)
         if is_old and not can_renew:
             logs.caution(_end_in_sight(version))
     made: Path | None = None
@@ -171,18 +169,13 @@ def _restored(plan: Plan, given: Mapping[str, str]) -> str | None:
 
 
 def _version_of(jar: str) -> str | None:
-    """Version of a job server's jar, by its name or metadata; None if unknown.
+    """Version of a job server's jar by its name; None where that has none.
 
     >>> _version_of("/opt/beam-runners-flink-1.19-job-server-2.77.0.jar"), _version_of("server.jar")
     ('2.77.0', None)
     """
-    if match := re.search(r"-(\d+\.\d+\.\d+)\.jar$", jar):
-        return match[1]
-    with contextlib.suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(jar) as content:
-        properties = content.read("org/apache/beam/sdk/sdk.properties").decode()
-        if match := re.search(r"^version=(\d+\.\d+\.\d+)", properties, re.MULTILINE):
-            return match[1]
-    return None
+    match = re.search(r"-(\d+\.\d+\.\d+)\.jar$", jar)
+    return match and match[1]
 
 
 def _end_in_sight(version: str | None) -> str:

@@ -13,7 +13,7 @@ from penstock.pipeline.counting.targets import PrivateFacts
 from penstock.pipeline.releasing.ledger import Charge
 from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.runners.beam import coders
-from penstock.pipeline.runners.beam.coders import BatchCoder, decode_batch, encode_batch
+from penstock.pipeline.runners.beam.coders import BatchCoder, decode, encode
 from penstock.pipeline.runners.beam.graph import AccountInOrder
 
 CHARGE = Charge(3, 5, 0.1, float("inf"), 5, "data", True)
@@ -58,27 +58,27 @@ KNOWN = PrivateFacts(3, np.arange(12).reshape(4, 3), np.array([[3, 0, 1]]))
     ],
 )
 def test_every_bit_comes_back(batch):
-    assert same(decode_batch(encode_batch(batch)), batch)
-    assert BatchCoder().encode(BatchCoder().decode(encode_batch(batch))) == encode_batch(batch)
+    assert same(decode(encode(batch)), batch)
+    assert BatchCoder().encode(BatchCoder().decode(encode(batch))) == encode(batch)
 
 
 def test_other_layouts_are_refused(monkeypatch):
-    data = encode_batch(Batch(RELEASES, (CHARGE,)))
+    data = encode(Batch(RELEASES, (CHARGE,)))
     with monkeypatch.context() as later:
-        later.setattr(coders, "BATCH", StateFormat("batch", 5))
-        newer = encode_batch(Batch(RELEASES, (CHARGE,)))
-        with pytest.raises(StateVersionError, match="has version 4"):
-            decode_batch(data)
+        later.setattr(coders, "FORMAT", StateFormat("beam", 2))
+        newer = encode(Batch(RELEASES, (CHARGE,)))
+        with pytest.raises(StateVersionError, match="has version 1"):
+            decode(data)
     for refused in (newer, b"", b"\x80\x04N.", data[:-1]):
         with pytest.raises(StateVersionError):
-            decode_batch(refused)
+            decode(refused)
 
 
 def test_an_event_that_this_code_does_not_know_is_of_another_version(monkeypatch):
-    data = encode_batch(Batch(RELEASES, ()))
+    data = encode(Batch(RELEASES, ()))
     monkeypatch.delitem(coders._CLASSES, "Block")
     with pytest.raises(StateVersionError, match="Block"):
-        decode_batch(data)
+        decode(data)
 
 
 def test_what_waits_for_the_accountants_is_no_pickle():

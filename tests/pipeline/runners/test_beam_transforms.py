@@ -31,7 +31,7 @@ from penstock.pipeline.runners.beam.coders import (
     BatchCoder,
     BlockCoder,
     NamedBlock,
-    decode_counts,
+    decode,
     decode_rows,
     encode_counts,
     row_counts,
@@ -106,7 +106,7 @@ def counts_of(first: int, counts: list[list[int]], plan: Plan) -> tuple[str, byt
 
 def vectors(element: tuple[str, bytes], *, bounded: bool = False) -> dict[int, list[int]]:
     """Windows with anybody in them, and their counts, before or after bounding."""
-    found = decode_counts(element[1])[0]
+    found = decode(element[1])[0]
     counts = found.bounded if bounded else found.counts
     return {found.first + row: vector.tolist() for row, vector in enumerate(counts) if vector.any()}
 
@@ -277,7 +277,7 @@ def test_a_bound_on_a_period_holds_when_a_stream_goes_back_and_other_rows_are_in
                     list(release.process(one, waiting, further, loop, Due()))
             list(release.fire(str(hour), waiting, further, loop, Due()))
         paths = sorted(parts_folder(bounded, "counted").iterdir())
-        return [decode_counts(path.read_bytes())[0].bounded[0].tolist() for path in paths]
+        return [decode(path.read_bytes())[0].bounded[0].tolist() for path in paths]
 
     ann, bob = [("ann", 0, "a")], [("bob", 0, "b")]
     with listening(registry := RunMetrics()):

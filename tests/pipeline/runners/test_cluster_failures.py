@@ -27,7 +27,7 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.redaction import UnforeseenError, redact_errors
 from penstock.pipeline.output.sinks.messages import Publisher
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
-from penstock.pipeline.runners.beam import distributed, read
+from penstock.pipeline.runners.beam import coders, distributed
 from penstock.pipeline.runners.beam import jobs as beam_jobs
 from penstock.pipeline.runners.beam.graph import ReleaseWhenDue, WriteBatches
 from penstock.pipeline.runners.beam.read import Cursor, CursorCoder, FromTheStart, Replay
@@ -175,13 +175,13 @@ def test_a_position_of_a_later_version_ends_the_run(tmp_path, monkeypatch):
     """Coders work outside of steps: Flink would try for ever what none of them tells."""
     plan = plan_in(tmp_path)
     with monkeypatch.context() as later:
-        later.setattr(read, "FORMAT", StateFormat("cursor", 2))
+        later.setattr(coders, "FORMAT", StateFormat("beam", 2))
         data = CursorCoder().encode(Cursor(number=3))
     tracker = FromTheStart().create_tracker(CursorCoder().decode(data))
     for _ in range(2):
         with pytest.raises(StateVersionError, match="version 2"):
             list(Replay(plan).process(b"", tracker, None))
-    with pytest.raises(StateVersionError, match="state of 'cursor' has version 2; this code reads version 1"):
+    with pytest.raises(StateVersionError, match="state of 'beam' has version 2; this code reads version 1"):
         raise_failure(plan.folder)
     assert CursorCoder().encode(tracker.try_split(0)[1]) == data
 

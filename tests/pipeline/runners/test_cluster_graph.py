@@ -37,9 +37,9 @@ from penstock.pipeline.runners.beam import distributed, read
 from penstock.pipeline.runners.beam.coders import (
     BlockCoder,
     NamedBlock,
-    decode_block,
+    decode,
     decode_rows,
-    encode_block,
+    encode,
     unpack,
 )
 from penstock.pipeline.runners.beam.graph import GRAPH, CountWhenFinal, FindContributions, build, has_ended, settle
@@ -171,7 +171,7 @@ def test_a_graph_of_this_version_has_these_steps_with_this_state(tmp_path: Path)
     pipeline = beam.Pipeline()
     build(pipeline, plan_in(tmp_path))
     pipeline.visit(Steps())
-    assert (GRAPH, found) == (7, STEPS)
+    assert (GRAPH, found) == (8, STEPS)
 
 
 def test_a_cluster_releases_what_a_finite_run_releases(fed: Plan, local: Path) -> None:
@@ -294,17 +294,17 @@ def test_a_used_up_budget_ends_the_run(tmp_path: Path) -> None:
 def test_a_block_survives_the_way(tmp_path: Path) -> None:
     frame = pl.DataFrame({"time": [5, 6], "user": ["a", "b"], "place": ["x", "y"]})
     block = EventBlock(frame, 3, (Reject("topic", 7, "no time", "{}"),))
-    named = decode_block(encode_block(NamedBlock("topic/0/7", block, np.array([0, 4]))))
+    named = decode(encode(NamedBlock("topic/0/7", block, np.array([0, 4]))))
     assert (named.name, named.block.n_rows, named.block.rejects) == ("topic/0/7", 3, block.rejects)
     assert named.block.frame.equals(frame)
     assert named.closed.tolist() == [0, 4]
-    assert decode_block(encode_block(NamedBlock("n", block))).closed is None
+    assert decode(encode(NamedBlock("n", block))).closed is None
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"penstock block", b'penstock block{"version": 9}\n'])
 def test_other_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(StateVersionError):
-        decode_block(data)
+        decode(data)
 
 
 def test_a_reader_goes_on_from_any_cursor(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from penstock.pipeline.config.plan import ledger_path
 from penstock.pipeline.counting.count import nothing
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.output.files import parts_folder
-from penstock.pipeline.runners.beam.coders import decode_counts, encode_counts
+from penstock.pipeline.runners.beam.coders import decode, encode_counts
 from penstock.pipeline.runners.beam.graph import ReleaseWhenDue
 from tests.tools.engine_state import Bag, Cell, Due
 from tests.tools.ledgers import windows_in
@@ -32,7 +32,7 @@ def test_each_group_is_released_with_its_counts_however_far_ahead_they_came(
     assert (len(pending), len(further)) == (4, 8)
     for group in range(12):
         list(step.fire(str(group), pending, further, loop, due))
-        found = decode_counts((parts_folder(plan, "counted") / f"{group:012d}").read_bytes())[0]
+        found = decode((parts_folder(plan, "counted") / f"{group:012d}").read_bytes())[0]
         assert np.all(found.bounded == group)
     assert (len(pending), len(further)) == (0, 0)
     assert windows_in(ledger_path(plan)) == list(range(1, 13))

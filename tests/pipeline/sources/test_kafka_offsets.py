@@ -13,7 +13,7 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.run import run
-from penstock.pipeline.runners.beam.coders import NamedBlock, decode_block, decode_rows, encode_block, encode_rows
+from penstock.pipeline.runners.beam.coders import NamedBlock, decode, decode_rows, encode, encode_rows
 from penstock.pipeline.sources.base import EventBlock, MicroBatch
 from penstock.pipeline.sources.kafka import Kafka
 from penstock.pipeline.sources.reading import kafka
@@ -116,7 +116,7 @@ def test_ranges_join_in_any_order_and_show_what_is_counted_twice():
 def test_offsets_travel_with_a_block_and_count_once():
     frame = pl.DataFrame({"time": [1, 2, 3], "user": [1, 2, 3], "place": ["a", "b", "c"]})
     block = EventBlock(frame, 3, (), (OffsetRange(2, 7, 12, 3),))
-    assert decode_block(encode_block(NamedBlock("a", block))).block.offsets == block.offsets
+    assert decode(encode(NamedBlock("a", block))).block.offsets == block.offsets
     assert [piece.offsets for piece in block.pieces(2)] == [block.offsets, ()]
 
 
