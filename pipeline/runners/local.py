@@ -231,7 +231,7 @@ class StreamLoop:
         self.checkpointed = Checkpointed()
         if saved:
             self._restore(saved)
-            self.checkpointed.number = self.number
+            self.checkpointed.move(self.position, self.number)
         self.goes_on = True
         #: Whether there is no more to warn of; a recorded input was looked at before.
         self.warned = is_recorded(self.source)
@@ -368,7 +368,7 @@ class StreamLoop:
             **self.output.saved(),
         }
         metrics.checkpoint_written(checkpoint.write(self.plan, state))
-        self.checkpointed.number = self.number
+        self.checkpointed.move(self.position, self.number)
         self._saved = time.monotonic()
 
     def _restore(self, saved: State) -> None:

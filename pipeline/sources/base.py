@@ -136,12 +136,24 @@ class MicroBatch:
 
 @dataclass
 class Checkpointed:
-    """First micro-batch after the latest checkpoint of a live source; input before it is never read again.
+    """Latest durable position of a live source; earlier input is never read again.
 
     Each reader has its own, which its runner moves on while the source reads, maybe in another thread.
+
+    Parameters
+    ----------
+    position
+        In the terms of the source (`MicroBatch.end`); empty: none yet.
+    number
+        First micro-batch after the checkpoint; None where an engine may still go back to an earlier one.
     """
 
-    number: int | None = None  # None where an engine may still go back to an earlier one
+    position: State = field(default_factory=dict)
+    number: int | None = None
+
+    def move(self, position: State, number: int | None = None) -> None:
+        """Note that a later position is held now."""
+        self.position, self.number = position, number
 
 
 # Contract of sources.

@@ -68,7 +68,8 @@ class Kafka(KafkaSettings):
     @property
     def recorded(self) -> Kafka:
         """The topic alone, whatever the way it is read."""
-        return replace(self, disorder=0, checkpoint=0, options={}, patience=None)
+        plain = replace(self, disorder=0, checkpoint=0, options={}, group=None, patience=None)
+        return replace(plain, dead_letters=None, dead_letter_content=False)
 
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed

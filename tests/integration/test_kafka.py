@@ -53,7 +53,7 @@ def broker(tmp_path_factory):
 def topics(broker, request):
     """Names of topics that this test has for itself: events in three partitions, and one partition for the others."""
     stem = request.node.name.replace("[", "-").replace("]", "")
-    names = {kind: f"{stem}-{kind}" for kind in ("events", "releases", "accounts")}
+    names = {kind: f"{stem}-{kind}" for kind in ("events", "dead", "releases", "accounts")}
     make_topics(broker.address, {name: 3 if kind == "events" else 1 for kind, name in names.items()})
     return names
 
@@ -195,6 +195,28 @@ def test_what_was_counted_is_held_against_the_offsets_of_the_topic(broker, topic
     path.write_text(json.dumps(manifest))
     assert main(["verify", str(tmp_path / "out")]) == 1
     assert "of partition 0 were not read" in capsys.readouterr().out
+
+
+def test_malformed_messages_go_to_dead_letters(broker, topics, tmp_path, undisturbed):
+    sender = producer(broker)
+    for partition in range(3):
+        sender.send(topics["events"], "secret-key", b"{secret", partition)
+    play(events_of(), sender, topics["events"], 3, end=True)
+    for content in (False, True):
+        source = topic(broker, topics, dead_letters=topics["dead"], dead_letter_content=content)
+        run(configured(sections(tmp_path / f"out{content}", source)))
+        check_same(tmp_path / f"out{content}", undisturbed, out_of_time=3, rejected=3)
+    letters = read(broker, topics["dead"])
+    name = topics["events"]
+    assert sorted({key for key, _ in letters}) == [f"{name}/{partition}/0" for partition in range(3)]
+    assert letters[0][1] == {
+        "topic": name,
+        "partition": int(letters[0][0].split("/")[1]),
+        "offset": 0,
+        "reason": "not valid JSON",
+        "rows": 1,
+    }
+    assert {letter["value"] for _, letter in letters[3:]} == {"e3NlY3JldA=="}
 
 
 @pytest.mark.parametrize("n_kills", [3, pytest.param(30, marks=pytest.mark.slow)])

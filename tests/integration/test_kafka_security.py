@@ -76,6 +76,7 @@ def sections(folder, topics, brokers: str, options: dict | None = None) -> dict:
             "from": "2024-01-01T12:00:00Z",
             "until": "2024-01-01T15:00:00Z",
             "time_format": "unix_ms",
+            "dead_letters": topics["dead"],
             "checkpoint": "100ms",
             "watermark": "events",
             **client,
@@ -96,7 +97,7 @@ def sections(folder, topics, brokers: str, options: dict | None = None) -> dict:
 
 def make(broker: Broker, stem: str, tmp_path, end: bool = True) -> dict:
     """Topics and a key; events and what is none are sent, and the event that ends the run where it is wanted."""
-    topics = {kind: f"{stem}-{kind}" for kind in ("events", "releases", "accounts")}
+    topics = {kind: f"{stem}-{kind}" for kind in ("events", "dead", "releases", "accounts")}
     make_topics(broker.address, dict.fromkeys(topics.values(), 1))
     new_key_file(tmp_path / "key")
     producer = Producer(broker.address, {})
@@ -162,14 +163,15 @@ def test_a_deployment_leaves_no_trace_of_people_or_keys(broker, tmp_path, killed
     )
     if killed:
         parts = tmp_path / "out" / "operator" / "checkpoint" / "latest"
-        released = partial(content, server, topics["releases"])
-        kafka_broker.wait_for(lambda: parts.exists() and b'"cell"' in released())
+        told = partial(content, server, topics["dead"])
+        kafka_broker.wait_for(lambda: parts.exists() and told().count(b"latitude out of range") == 5)
         running.kill()
     printed = running.communicate(timeout=60)[0]
     assert killed or running.returncode == 0, printed
     places = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert len(places) > 5
     sent = {name: content(server, name) for kind, name in topics.items() if kind != "events"}
+    assert sent[topics["dead"]].count(b"latitude out of range") == 5
     assert killed or sent[topics["releases"]].count(b'"cell"') == 81
     for where, data in {**places, **sent, "printed": printed}.items():
         for secret in planted(tmp_path):
@@ -202,7 +204,7 @@ def test_who_cannot_be_trusted_gets_nothing(broker, tmp_path, monkeypatch, wrong
     if wrong == "certificate":
         del options["ssl.ca.location"]
     make_topics(server.address, {f"closed-{wrong}": 1})
-    topics = {"events": f"closed-{wrong}", "releases": "releases", "accounts": "accounts"}
+    topics = {"events": f"closed-{wrong}", "dead": "dead", "releases": "releases", "accounts": "accounts"}
     new_key_file(tmp_path / "key")
     value = sections(tmp_path, topics, f"localhost:{server.secure_port}", options)
     with pytest.raises(DataError, match="no broker answers") as caught:

@@ -273,8 +273,10 @@ class Reader:
         self.plan, self.source, self.cursor = plan, live_source(plan), start
         self._folder = tempfile.TemporaryDirectory(prefix="penstock-")
         spool = Path(self._folder.name) / "spool"
+        #: What the engine has taken: every turn begins with that.
+        self.checkpointed = Checkpointed(start.position)
         self._pieces = self.source.micro_batches(
-            live_input(plan), spool, start.position, start.number, start.latest, Checkpointed()
+            live_input(plan), spool, start.position, start.number, start.latest, self.checkpointed
         )
         self._begun, self._start = time.monotonic(), max(start.latest, plan.grid.calendar.from_ms)
         self.ended = False
@@ -349,6 +351,7 @@ class Replay(Step):
         reader = self.readers.pop(cursor.reader, None)
         if reader is None or reader.cursor != cursor:
             reader = Reader(self.plan, cursor)
+        reader.checkpointed.move(cursor.position)
         yield from self._turn(reader, tracker, watermark)
         self._note(reader)
         # Not where the turn failed or was given up: the rest of its reader would look like the end of the input.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
+import json
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from time import time as clock_time
 from typing import Any
@@ -17,10 +19,11 @@ import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.state import State
-from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, LiveInput, MicroBatch
+from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, LiveInput, MicroBatch, Reject
 from penstock.pipeline.sources.reading.kafka_client import (
     ANSWER,
     KafkaSettings,
+    Producer,
     library,
     resolved_options,
     silent,
@@ -78,7 +81,7 @@ class Consumer:
         self.more = True
         defaults = {"queued.max.messages.kbytes": 32 << 10, "fetch.message.max.bytes": 1 << 20}
         ours = {
-            "group.id": "penstock",  # the client wants one, and nothing is committed to it
+            "group.id": source.group or "penstock",  # the client wants one
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
@@ -87,6 +90,8 @@ class Consumer:
             "error_cb": self._note,
             "logger": silent(),
         }
+        #: What the client raises.
+        self.refused: type[Exception] = self._kafka.KafkaException
         self._client = self._kafka.Consumer(defaults | self._options | ours)
 
     def close(self) -> None:
@@ -147,6 +152,11 @@ class Consumer:
         self._assigned |= offsets
         self._waiting |= {partition: deque() for partition in offsets}
         self._client.incremental_assign(places)
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Commit the offsets to be read next; does not wait for an answer."""
+        places = [self._kafka.TopicPartition(self.topic, *place) for place in offsets.items()]
+        self._client.commit(offsets=places, asynchronous=True)
 
     def pause(self, partitions: set[int]) -> None:
         """Read these partitions no further for the moment."""
@@ -303,6 +313,36 @@ class Consumer:
         self._ended = dict.fromkeys(self._ended, time.monotonic())
 
 
+#: Seconds between two commits of a reader.
+EVERY = 1.0
+
+
+class Commits:
+    """Commits to a consumer group for monitoring of the lag: what a checkpoint holds, or what an engine has taken.
+
+    Offsets go to the ``group`` of the source; without one nowhere.
+    """
+
+    def __init__(self, source: KafkaSettings, consumer: Consumer, checkpointed: Checkpointed) -> None:
+        self.source, self.consumer, self.checkpointed = source, consumer, checkpointed
+        self._last: dict[int, int] = {}
+        self._since = float("-inf")
+
+    def go_on(self) -> None:
+        """Commit once a second where there is something new; a broker that refuses is not worth a run."""
+        if self.source.group is None or time.monotonic() - self._since < EVERY:
+            return
+        position = self.checkpointed.position
+        if "partition" not in position:
+            return  # none yet, or one without a partition
+        self._since = time.monotonic()
+        offsets = dict(zip(position["partition"].tolist(), position["offset"].tolist()))
+        if offsets != self._last:
+            with suppress(self.consumer.refused):
+                self.consumer.commit(offsets)
+                self._last = offsets
+
+
 #: Seconds between two questions whether a topic is there.
 _PROBE = 10.0
 
@@ -322,6 +362,47 @@ def check_reach(consumer: Consumer, outage: Outage) -> None:
             outage.over()
         else:
             outage.goes_on(reason)
+
+
+class DeadLetters:
+    """Sends a letter for every rejected message, before the message counts as read.
+
+    A letter's key is ``topic/partition/offset``, so that letters that are sent again after a kill replace themselves in
+    a compacted topic.
+    """
+
+    def __init__(self, source: KafkaSettings) -> None:
+        self.source = source
+        self._producer = Producer(source.brokers, source.options) if source.dead_letters else None
+
+    def close(self) -> None:
+        """Leave the broker; everything has been delivered."""
+        if self._producer is not None:
+            self._producer.close()
+
+    def send(self, rejects: Sequence[Reject], messages: Mapping[int, Sequence[Any]]) -> None:
+        """Send a letter for each of some rejects, and wait until all is delivered."""
+        if self._producer is None or not rejects:
+            return
+        sent = self._contents(messages) if self.source.dead_letter_content else {}
+        for (file, offset, reason), n_rows in Counter((r.file, r.line, r.reason) for r in rejects).items():
+            topic, _, partition = file.rpartition("/")
+            letter = {"topic": topic, "partition": int(partition), "offset": offset, "reason": reason, "rows": n_rows}
+            letter |= sent.get((int(partition), offset), {})
+            self._producer.send(self.source.dead_letters or "", f"{file}/{offset}", json.dumps(letter))
+        self._producer.flush()
+
+    @staticmethod
+    def _contents(messages: Mapping[int, Sequence[Any]]) -> dict[tuple[int, int], dict[str, str | None]]:
+        found = {}
+        for partition, own in messages.items():
+            for message in own:
+                found[partition, message.offset()] = {"key": _text(message.key()), "value": _text(message.value())}
+        return found
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
 
 
 #: Of a message's timestamp: made by the broker as it appended the message (LogAppendTime).
@@ -375,37 +456,42 @@ def micro_batches(
     Every micro-batch is written to a journal before it is counted: its offsets, and which partitions were idle. A run
     that is continued counts the same ones again from its checkpoint on, so that it releases the same.
     """
-    reader = _TopicReader(source, run, consumer, start, latest)
-    folder = run.spool / f"reader-{reader.assignment.reader:03d}" if reader.assignment.n_readers > 1 else run.spool
-    journal = Journal(folder, number, TopicEntry.decode)
-    outage = outage_of(source)
-    for entry in journal.entries:
-        reader.add({partition: first for partition, (first, _) in entry.ranges.items()})
-        yield reader.batch(entry, consumer.take(entry.ranges))
-        number = entry.number + 1
-    new = reader.begin()
-    while not reader.finished:
-        messages = consumer.poll()
-        idle, clock = reader.quiet(messages)
-        if messages or new or idle != reader.progress.idle or reader.passes(clock) or reader.passes(reader.heard):
-            ranges = {partition: (first, first) for partition, first in new.items()}
-            ranges |= {partition: (own[0].offset(), own[-1].offset() + 1) for partition, own in messages.items()}
-            entry = TopicEntry(number, ranges, idle, clock, reader.listed)
-            journal.append(entry, checkpointed)
-            yield replace(reader.batch(entry, messages), more=consumer.more)
-            number += 1
-        else:
-            yield None
-        check_reach(consumer, outage)
-        new = reader.look_around()
-    reader.board.publish(None)  # one that has finished keeps no other waiting
+    with closing(DeadLetters(source)) as letters:
+        reader = _TopicReader(source, run, consumer, letters, start, latest)
+        folder = run.spool / f"reader-{reader.assignment.reader:03d}" if reader.assignment.n_readers > 1 else run.spool
+        journal = Journal(folder, number, TopicEntry.decode)
+        commits = Commits(source, consumer, checkpointed)
+        outage = outage_of(source)
+        for entry in journal.entries:
+            reader.add({partition: first for partition, (first, _) in entry.ranges.items()})
+            yield reader.batch(entry, consumer.take(entry.ranges))
+            number = entry.number + 1
+        new = reader.begin()
+        while not reader.finished:
+            messages = consumer.poll()
+            idle, clock = reader.quiet(messages)
+            if messages or new or idle != reader.progress.idle or reader.passes(clock) or reader.passes(reader.heard):
+                ranges = {partition: (first, first) for partition, first in new.items()}
+                ranges |= {partition: (own[0].offset(), own[-1].offset() + 1) for partition, own in messages.items()}
+                entry = TopicEntry(number, ranges, idle, clock, reader.listed)
+                journal.append(entry, checkpointed)
+                yield replace(reader.batch(entry, messages), more=consumer.more)
+                number += 1
+            else:
+                yield None
+            commits.go_on()
+            check_reach(consumer, outage)
+            new = reader.look_around()
+        reader.board.publish(None)  # one that has finished keeps no other waiting
 
 
 class _TopicReader:
     """Turns messages into micro-batches."""
 
-    def __init__(self, source: KafkaSettings, run: LiveInput, consumer: Consumer, start: State, latest: int) -> None:
-        self.source, self.run, self.consumer = source, run, consumer
+    def __init__(
+        self, source: KafkaSettings, run: LiveInput, consumer: Consumer, letters: DeadLetters, start: State, latest: int
+    ) -> None:
+        self.source, self.run, self.consumer, self.letters = source, run, consumer, letters
         self.assignment = PartitionAssignment.of(start)
         self.board = ReaderProgress(run.spool, self.assignment)
         #: Middle of the times that each partition has shown last.
@@ -530,6 +616,7 @@ class _TopicReader:
             column = "arrival" if self.source.by_broker else "time"
             rows[partition] = (entry.ranges[partition][1], block.frame[column].to_numpy())
         self._adapt(rows)
+        self.letters.send([reject for block in blocks for reject in block.rejects], messages)
         before_rows = dict(self.progress.offsets)
         watermarks = self.progress.read(rows, entry.idle, entry.clock, entry.listed)
         offsets = tuple(

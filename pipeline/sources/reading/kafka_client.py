@@ -40,13 +40,18 @@ class KafkaSettings(MessageSettings):
         doc="time that the topic may be out of reach before the run ends with exit code 1, for --resume to "
         "go on; unset: 5m",
     )
+    group: str | None = parameter(None, doc="consumer group for committed offsets, to watch the lag; never read")
+    dead_letters: str | None = parameter(None, doc="topic to which every message with rejected rows is reported")
+    dead_letter_content: bool = parameter(
+        False, choices=(True, False), doc="dead letters hold the message itself, which tells of people"
+    )
     options: dict[str, str] = parameter(factory=dict, doc="options of the client, such as those of TLS and SASL")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_options(self.options)
-        if not self.topic:
-            raise ParameterError("topic", self.topic, "the name of a topic")
+        if not self.topic or self.topic == self.dead_letters:
+            raise ParameterError("topic", self.topic, "the name of a topic that is not the one of dead letters")
 
     @property
     def by_broker(self) -> bool:

@@ -19,7 +19,7 @@ from penstock.pipeline.sources.reading.kafka_progress import PartitionAssignment
 CONFIG = """
 name: shares
 seed: 1
-source: {type: kafka, brokers: "localhost:1", topic: events, from: 2024-01-01T00:00:00Z, MORE}
+source: {type: kafka, brokers: "localhost:1", topic: events, from: 2024-01-01T00:00:00Z, GROUP}
 space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 2, columns: 2}
 windows: {type: fixed, size: 10s}
 mechanism: {type: discrete_laplace, epsilon: 0.5}
@@ -30,8 +30,11 @@ output: {path: PATH, report: false}
 class Broker:
     """A consumer without a broker."""
 
+    refused = ConnectionError
+
     def __init__(self, n_partitions: int = 0) -> None:
         self.n_partitions = n_partitions
+        self.committed: list[dict[int, int]] = []
         self.held: set[int] = set()
         self.new: list[int] = []
 
@@ -59,17 +62,22 @@ class Broker:
     def pause(self, partitions: set[int]):
         self.held = partitions
 
+    def commit(self, offsets: dict[int, int]):
+        self.committed.append(offsets)
+
     def close(self):
         pass
 
 
 def plan_in(folder, more: str = ""):
-    text = CONFIG.replace("PATH", str(folder)).replace(", MORE", more and f", {more}")
+    text = CONFIG.replace("PATH", str(folder)).replace(", GROUP", more and f", {more}")
     return make_plan(loads(text), folder)
 
 
 def reader_of(plan, assignment: PartitionAssignment, consumer: Broker):
-    return kafka._TopicReader(plan.config.source, live_input(plan), consumer, assignment.as_state(), MIN_EVENT_TIME)
+    return kafka._TopicReader(
+        plan.config.source, live_input(plan), consumer, SimpleNamespace(), assignment.as_state(), MIN_EVENT_TIME
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -225,6 +233,41 @@ def test_a_group_that_is_refused_is_not_needed(tmp_path, client):
     client.code = 29
     with pytest.raises(DataError, match="refused"):
         reading.poll()
+
+
+def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(kafka, "EVERY", -1.0)
+    plan, consumer, checkpointed = plan_in(tmp_path, "group: watched"), Broker(), Checkpointed()
+    own = kafka.Commits(plan.config.source, consumer, checkpointed)
+    own.go_on()
+    assert consumer.committed == []
+    checkpointed.move(PartitionAssignment(1, 2).as_state())
+    own.go_on()
+    assert consumer.committed == []  # a reader that has no partition yet
+    for number in (4, 4, 9):
+        checkpointed.move(Progress({1: number}, {1: MIN_EVENT_TIME}).as_state() | PartitionAssignment(1, 2).as_state())
+        own.go_on()
+    assert consumer.committed == [{1: 4}, {1: 9}]
+
+
+def test_a_run_on_one_machine_commits_what_its_checkpoint_holds(tmp_path, monkeypatch):
+    monkeypatch.setattr(kafka, "EVERY", -1.0)
+    plan, consumer, checkpointed = plan_in(tmp_path, "group: watched"), Broker(), Checkpointed()
+    own = kafka.Commits(plan.config.source, consumer, checkpointed)
+    own.go_on()
+    assert consumer.committed == []
+    checkpointed.move(Progress({0: 4, 1: 7}, {0: MIN_EVENT_TIME, 1: 5}).as_state(), 1)
+    own.go_on()
+    own.go_on()
+    assert consumer.committed == [{0: 4, 1: 7}]
+
+
+def test_without_a_group_nothing_is_committed(tmp_path, monkeypatch):
+    monkeypatch.setattr(kafka, "EVERY", -1.0)
+    plan, consumer = plan_in(tmp_path), Broker()
+    checkpointed = Checkpointed(Progress({0: 4}, {0: MIN_EVENT_TIME}).as_state())
+    kafka.Commits(plan.config.source, consumer, checkpointed).go_on()
+    assert consumer.committed == []
 
 
 def test_a_producer_has_one_request_in_flight(monkeypatch):

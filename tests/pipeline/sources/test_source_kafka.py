@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.mechanisms.core.plugin import DataError, MissingLibrary, ParameterError
+from penstock.mechanisms.core.plugin import ConfigError, DataError, MissingLibrary, ParameterError
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.config.sections import KafkaOutput
@@ -375,6 +375,8 @@ def test_a_topic_is_a_source_without_an_end():
         "longitude",
         "p",
     ]
+    with pytest.raises(ConfigError, match="dead letters"):
+        configured(dead_letters="events")
 
 
 def test_no_messages_are_an_empty_block():
