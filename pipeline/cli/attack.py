@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline import DONE, FAILED
-from penstock.pipeline.cli.command import Command, add_configuration, print_json, progress_bar
+from penstock.pipeline.cli.command import Command, add_configuration, add_jobs, progress_bar, show
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.run import RunConfig
@@ -69,7 +69,7 @@ def _add_common(parser: argparse.ArgumentParser, of: str | None = None) -> None:
         until = "membership: attack no more targets after so long; run again to go on"
         add("--minutes", type=float, metavar="M", help=f"{until} ({MINUTES}; no end with --targets)")
     add("--out", metavar="DIR", help="write here instead of output.path")
-    add("--jobs", type=int, metavar="N", help="targets attacked at a time; memory grows with it (one a processor)")
+    add_jobs(parser, "targets attacked at a time; memory grows with it (one a processor)")
     add("-q", "--quiet", action="store_true", help="no progress and no table")
     if of is not None:  # what stands before the name of an attack may stand behind it, too
         add("--set", dest="set_later", action="append", metavar="KEY.PATH=VALUE", help="change a value")
@@ -81,27 +81,22 @@ def _execute(arguments: argparse.Namespace) -> int:
     from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.config.run import load
 
-    if arguments.jobs is not None and arguments.jobs < 1:
-        raise ParameterError("--jobs", arguments.jobs, "a number at least 1")
     if arguments.minutes is not None and not arguments.minutes > 0:
         raise ParameterError("--minutes", arguments.minutes, "a number above 0")
     config = load(arguments.config, [*arguments.set, *getattr(arguments, "set_later", [])])
     quiet = arguments.quiet or arguments.json
-    with progress_bar("attacks", enabled=not quiet, piped=not sys.stderr.isatty()) as show:
-        outcomes, left_out = _attack(config, arguments, lambda: _with_time_left(show), quiet)
-    if arguments.json:
-        print_json(_figures(outcomes, left_out))
-    elif not arguments.quiet:
-        texts = {"membership": as_text, "reconstruction": reconstruction_text, "recovery": recovery_text}
-        for name, outcome in outcomes.items():
-            print(texts[name](outcome.summary))
-            print("\n".join(f"  {path}" for path in outcome.files), end="\n\n" if len(outcomes) > 1 else "\n")
-        for name, reason in left_out.items():
-            print(f"{name} was left out. {reason}")
+    with progress_bar("attacks", enabled=not quiet, piped=not sys.stderr.isatty()) as progress:
+        outcomes, left_out = _attack(config, arguments, lambda: _with_time_left(progress), quiet)
+    texts = {"membership": as_text, "reconstruction": reconstruction_text, "recovery": recovery_text}
+    lines = []
+    for name, outcome in outcomes.items():
+        lines += [texts[name](outcome.summary), *(f"  {path}" for path in outcome.files), *([""] * (len(outcomes) > 1))]
+    lines += [f"{name} was left out. {reason}" for name, reason in left_out.items()]
+    show(arguments, _figures(outcomes, left_out), lines)
     return DONE
 
 
-def _with_time_left(show: Callable[[int, int | None, str], None]) -> Callable[[int, int], None]:
+def _with_time_left(progress: Callable[[int, int | None, str], None]) -> Callable[[int, int], None]:
     """Show attacks made, with the time that those left take at the pace so far."""
     first: list[tuple[int, float]] = []
 
@@ -110,7 +105,7 @@ def _with_time_left(show: Callable[[int, int | None, str], None]) -> Callable[[i
         first.append((done, time.monotonic())) if not first else None
         made, now = done - first[0][0], time.monotonic()
         left = (now - first[0][1]) / made * (total - done) if made else 0.0
-        show(done, total, f"about {in_words(left)} left" if left else "")
+        progress(done, total, f"about {in_words(left)} left" if left else "")
 
     return listener
 
@@ -124,13 +119,14 @@ def in_words(duration: float) -> str:
     return f"{duration:.0f} s" if duration < 100 else f"{duration / 60:.0f} min"
 
 
-def _begun(attack: str, done: str) -> Callable[[int, int], None]:
-    """Listener that prints the number of targets before an attack."""
+def _begun(attack: str, done: str, minutes: float | None = None) -> Callable[[int, int], None]:
+    """Listener that prints the number of targets and the time before an attack."""
 
     def begun(n_chosen: int, n_people: int) -> None:
         """Print how many people are attacked."""
         people = f"{n_chosen:,} of {n_people:,} people" if n_chosen < n_people else f"all {n_people:,} people"
-        print(f"penstock: {attack}: {people} {done}", file=sys.stderr)
+        within = f", in {minutes:g} min at most" if minutes else ""
+        print(f"penstock: {attack}: {people} {done}{within}", file=sys.stderr)
 
     return begun
 
@@ -163,7 +159,7 @@ def _attack(
             wanted.remove(name)
             left_out[name] = str(error)
     minutes = MINUTES if arguments.minutes is None and arguments.targets is None else arguments.minutes
-    begun = {"membership": _begun("membership", "attacked"), "recovery": _begun("recovery", "counted")}
+    begun = {"membership": _begun("membership", "attacked", minutes), "recovery": _begun("recovery", "counted")}
     play: dict[str, Callable[..., AttackOutcome]] = {
         "membership": partial(attack, n_jobs=arguments.jobs, minutes=minutes),
         "reconstruction": partial(reconstruct, n_jobs=arguments.jobs),
@@ -232,7 +228,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     out = Path(arguments.out) if arguments.out else None
     if out is not None and out.is_dir():
         raise ParameterError("--out", arguments.out, "a file, not a folder")
-    with progress_bar("runs", enabled=sys.stderr.isatty() and not arguments.json) as show:
+    with progress_bar("runs", enabled=sys.stderr.isatty() and not arguments.json) as progress:
         verdict = audit(
             load(arguments.config, arguments.set),
             windows=arguments.windows,
@@ -241,14 +237,11 @@ def _audit(arguments: argparse.Namespace) -> int:
             confidence=arguments.confidence,
             seed=arguments.seed,
             on_data=False if arguments.without_data else None,
-            listener=lambda done, total: show(done, total, ""),
+            listener=lambda done, total: progress(done, total, ""),
         )
     if out is not None:
         write_json(out, verdict.as_dict())
-    if arguments.json:
-        print_json(verdict.as_dict())
-    else:
-        print(verdict.as_text())
+    show(arguments, verdict.as_dict(), [verdict.as_text()])
     return FAILED if verdict.convicted else DONE
 
 

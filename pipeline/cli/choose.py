@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline import DONE, FAILED
-from penstock.pipeline.cli.command import Command, add_configuration, add_quiet, print_json, progress_bar
+from penstock.pipeline.cli.command import Command, add_configuration, add_jobs, add_quiet, progress_bar, show
 
 if TYPE_CHECKING:
     import polars as pl
@@ -64,17 +64,14 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add("--seeds", type=int, default=3, metavar="N", help="runs of every candidate (3)")
     add("--grids", type=int, default=3, metavar="N", help="grids at most, each half as fine; 1: as configured (3)")
     add("--out", metavar="DIR", help="write here instead of runs/choose/<name>")
-    add("--jobs", type=int, metavar="N", help="processes at a time (default: one a processor)")
+    add_jobs(parser)
     add_quiet(parser)
 
 
 def _execute(arguments: argparse.Namespace) -> int:
-    from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.experiments.choose import Asked, choose
 
-    n_jobs = os.cpu_count() or 1 if arguments.jobs is None else arguments.jobs
-    if n_jobs < 1:
-        raise ParameterError("--jobs", n_jobs, "a number at least 1")
+    n_jobs = arguments.jobs or os.cpu_count() or 1
     asked = Asked(
         protect=arguments.protect,
         epsilon=arguments.epsilon,
@@ -90,7 +87,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     )
     quiet = arguments.quiet or arguments.json
     total = 0
-    with progress_bar("trials", enabled=not quiet, piped=not sys.stderr.isatty()) as show:
+    with progress_bar("trials", enabled=not quiet, piped=not sys.stderr.isatty()) as progress:
 
         def begun(what: str, n_trials: int) -> None:
             """Print the beginning of a stage and its number of runs."""
@@ -103,14 +100,11 @@ def _execute(arguments: argparse.Namespace) -> int:
 
         def listener(done: int, failed: int, n_read: int) -> None:
             """Show progress, with the failures."""
-            show(done + failed, total, f"{failed} failed" if failed else "")
+            progress(done + failed, total, f"{failed} failed" if failed else "")
 
         choice = choose(arguments.config, asked, arguments.out, arguments.set, n_jobs, begun, listener)
-    if arguments.json:
-        facts = {"folder": str(choice.folder), "grids": choice.tried, "failed": choice.failed}
-        print_json(facts | {"attacked": choice.attacked} | choice.choice)
-    elif not arguments.quiet:
-        print("\n".join(summary(choice, asked)))
+    facts = {"folder": str(choice.folder), "grids": choice.tried, "failed": choice.failed}
+    show(arguments, facts | {"attacked": choice.attacked} | choice.choice, summary(choice, asked))
     return FAILED if choice.failed or not choice.choice else DONE
 
 

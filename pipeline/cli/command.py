@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +51,17 @@ def add_quiet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary")
 
 
+def add_jobs(parser: argparse.ArgumentParser, of: str = "processes at a time (default: one a processor)") -> None:
+    """Add ``--jobs``; None where it is not given."""
+    parser.add_argument("--jobs", type=_above_zero, metavar="N", help=of)
+
+
+def _above_zero(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not allowed; it must be a number at least 1")
+    return number
+
+
 def add_folder(parser: argparse.ArgumentParser) -> None:
     """Add the folder of a finished run or experiment."""
     parser.add_argument("folder", metavar="DIR")
@@ -74,12 +85,17 @@ def print_json(value: Any) -> None:
     print()
 
 
-def print_figures(figures: Mapping[str, Any], as_json: bool) -> None:
-    """Print named figures as JSON or one a line."""
-    if as_json:
-        print_json(figures)
-    else:
-        print("\n".join(f"{name}: {value}" for name, value in figures.items()))
+def show(arguments: argparse.Namespace, value: Any, lines: Iterable[str]) -> None:
+    """Print a value with ``--json``, else lines unless ``--quiet``."""
+    if arguments.json:
+        print_json(value)
+    elif not getattr(arguments, "quiet", False):
+        print_lines("\n".join(lines))
+
+
+def show_figures(arguments: argparse.Namespace, figures: Mapping[str, Any]) -> None:
+    """Print named figures, one a line, or as JSON."""
+    show(arguments, figures, (f"{name}: {figure}" for name, figure in figures.items()))
 
 
 @contextmanager
@@ -111,8 +127,8 @@ def progress_bar(unit: str, enabled: bool, piped: bool = False) -> Iterator[Call
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
 
-        def show(done: int, total: int | None, remark: str) -> None:
+        def move(done: int, total: int | None, remark: str) -> None:
             """Move the bar."""
             bar.update(task, completed=done, total=total, description=remark and f" · {remark}")
 
-        yield show
+        yield move

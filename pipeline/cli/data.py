@@ -6,21 +6,20 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline import DONE
-from penstock.pipeline.cli.command import Command, add_configuration, add_parameters, print_figures, print_json
+from penstock.pipeline.cli.command import Command, add_configuration, add_parameters, show, show_figures
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
     from penstock.pipeline.config.run import RunConfig
-    from penstock.pipeline.sources.base import EventBlock, Source
+    from penstock.pipeline.sources.base import Source
 
 LOOKED_AT = "a look at the data: a deployment takes it from public data, or from other people's"
 
@@ -64,38 +63,44 @@ def convert(source: Source, out: str | os.PathLike[str]) -> ConvertSummary:
     >>> summary.n_rows == summary.n_events, summary.n_users
     (True, 10)
     """
+    import polars as pl
     import pyarrow.parquet as pq
 
     from penstock.mechanisms.core.plugin import DataError
+    from penstock.pipeline.atomic import whole
 
-    path = os.fspath(out)
-    counts = _ReadTotals()
-    rejects_path = path + ".rejects.jsonl"
-    writer: pq.ParquetWriter | None = None
-    with _replacing(rejects_path, "w") as rejects, _replacing(path, "wb") as events, ExitStack() as stack:
+    path = Path(out)
+    rejects_path = path.with_name(f"{path.name}.rejects.jsonl")
+    n_rejected, writer = 0, None
+    with whole(rejects_path) as rejects, whole(path) as events, ExitStack() as stack:
+        lines = stack.enter_context(rejects.open("w", encoding="utf-8"))
         of = source.from_start()
-        for span in of.spans():
-            for block in of.read(span):
-                counts.add(block)
-                rejects.writelines(json.dumps(reject.as_dict(), ensure_ascii=False) + "\n" for reject in block.rejects)
-                table = _table(block.frame)
-                if writer is None:
-                    writer = stack.enter_context(pq.ParquetWriter(events, table.schema, compression="zstd"))
-                writer.write_table(table)
+        for block in (block for span in of.spans() for block in of.read(span)):
+            n_rejected += len(block.rejects)
+            lines.writelines(json.dumps(reject.as_dict(), ensure_ascii=False) + "\n" for reject in block.rejects)
+            table = _table(block.frame)
+            if writer is None:
+                writer = stack.enter_context(pq.ParquetWriter(events, table.schema, compression="zstd"))
+            writer.write_table(table)
         if writer is None:
             raise DataError(f"{type(source).__name__.lower()}: there is no row to convert")
-    if not counts.n_rejected:
-        os.remove(rejects_path)
+    if not n_rejected:
+        rejects_path.unlink()
+    times = pl.col("time").dt.epoch("ms")
+    written = pl.scan_parquet(path, glob=False).select(
+        pl.len(), pl.col("user").n_unique(), a=times.min(), b=times.max()
+    )
+    n_events, n_users, first, last = written.collect(engine="streaming").row(0)
     return ConvertSummary(
-        path=path,
-        rejects_path=rejects_path if counts.n_rejected else None,
-        n_rows=counts.n_rows,
-        n_events=counts.n_events,
-        n_rejected=counts.n_rejected,
-        n_users=len(counts.users),
-        first=counts.first,
-        last=counts.last,
-        n_bytes=os.path.getsize(path),
+        path=str(path),
+        rejects_path=str(rejects_path) if n_rejected else None,
+        n_rows=n_events + n_rejected,
+        n_events=n_events,
+        n_rejected=n_rejected,
+        n_users=n_users,
+        first=first,
+        last=last,
+        n_bytes=path.stat().st_size,
     )
 
 
@@ -107,29 +112,6 @@ def generate(out: str | os.PathLike[str], **parameters: Any) -> ConvertSummary:
     from penstock.pipeline.sources.synthetic import Synthetic
 
     return convert(Synthetic(**parameters), out)
-
-
-class _ReadTotals:
-    """Running totals over blocks."""
-
-    def __init__(self) -> None:
-        self.n_rows = self.n_events = self.n_rejected = 0
-        self.first: int | None = None
-        self.last: int | None = None
-        self.users: set[int | str] = set()
-
-    def add(self, block: EventBlock) -> None:
-        """Add one block of events and rejects."""
-        import polars as pl
-
-        self.n_rows += block.n_rows
-        self.n_events += block.frame.height
-        self.n_rejected += len(block.rejects)
-        if block.frame.height:
-            first, last = block.frame.select(a=pl.col("time").min(), b=pl.col("time").max()).row(0)
-            self.first = first if self.first is None else min(self.first, first)
-            self.last = last if self.last is None else max(self.last, last)
-            self.users.update(block.frame["user"].unique().to_list())
 
 
 def _table(frame: pl.DataFrame) -> pa.Table:
@@ -144,20 +126,6 @@ def _table(frame: pl.DataFrame) -> pa.Table:
     # Not every Parquet reader supports the newer string layouts.
     fields = [(field.name, pa.string() if is_text(field.type) else field.type) for field in table.schema]
     return table.cast(pa.schema(fields))
-
-
-@contextmanager
-def _replacing(path: str, mode: str) -> Iterator[IO[Any]]:
-    """Write to a temporary file that atomically replaces ``path`` on success."""
-    temporary = f"{path}.{os.getpid()}.part"
-    try:
-        with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as stream:
-            yield stream
-        os.replace(temporary, path)
-    except BaseException:
-        if os.path.exists(temporary):
-            os.remove(temporary)
-        raise
 
 
 def learn_to_file(
@@ -282,7 +250,7 @@ def _write_events(arguments: argparse.Namespace, source_type: str, settings: lis
     from penstock.pipeline.sources.base import Source
 
     source = load_plugin(Source, source_type, settings)
-    print_figures(convert(source, Path(arguments.target)).as_dict(), arguments.json)
+    show_figures(arguments, convert(source, Path(arguments.target)).as_dict())
     return DONE
 
 
@@ -303,7 +271,7 @@ def _learn(arguments: argparse.Namespace) -> int:
         learned = learn_profile(config, arguments.out or "profile.json")
     else:
         learned = learn_to_file(config, arguments.out or "", arguments.windows, arguments.smoothing, arguments.unseen)
-    print_figures(learned, arguments.json)
+    show_figures(arguments, learned)
     return DONE
 
 
@@ -363,13 +331,10 @@ def _init(arguments: argparse.Namespace) -> int:
         stated=Stated(given, arguments.time_format, arguments.decimal, arguments.encoding),
         stops=arguments.stops,
     )
-    if arguments.json:
-        print_json({"file": str(out), "notes": draft.notes})
-    else:
-        losses = expected_losses(rehearse(loads(draft.text))) if draft.is_whole else None
-        cost = [losses_in_words(losses)] if losses else []
-        then = f"now look at it, then: penstock run {out}" if draft.is_whole else "write what is marked FIXME in it"
-        print(*draft.notes, *cost, f"wrote {out}; {then}", sep="\n")
+    losses = expected_losses(rehearse(loads(draft.text))) if draft.is_whole else None
+    cost = [losses_in_words(losses)] if losses else []
+    then = f"now look at it, then: penstock run {out}" if draft.is_whole else "write what is marked FIXME in it"
+    show(arguments, {"file": str(out), "notes": draft.notes}, [*draft.notes, *cost, f"wrote {out}; {then}"])
     return DONE
 
 

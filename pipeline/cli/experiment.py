@@ -5,39 +5,37 @@ from __future__ import annotations
 import argparse
 import sys
 
-from penstock.pipeline.cli.command import Command, add_configuration, add_quiet, print_json, progress_bar
+from penstock.pipeline.cli.command import Command, add_configuration, add_jobs, add_quiet, progress_bar, show
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     parser.add_argument("--out", metavar="DIR", help="write here instead of output, or runs/experiments/<name>")
-    parser.add_argument("--jobs", type=int, metavar="N", help="processes at a time (default: one a processor)")
+    add_jobs(parser)
     parser.add_argument("--reduced", action="store_true", help="at the size that stands under reduced")
     add_quiet(parser)
 
 
 def _execute(arguments: argparse.Namespace) -> int:
-    from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.experiments.load import load_experiment
     from penstock.pipeline.experiments.runner import run_experiment, summary
 
-    if arguments.jobs is not None and arguments.jobs < 1:
-        raise ParameterError("--jobs", arguments.jobs, "a number at least 1")
     experiment = load_experiment(arguments.config, arguments.set, arguments.reduced)
     quiet = arguments.quiet or arguments.json
-    with progress_bar("trials", enabled=not quiet and sys.stderr.isatty()) as show:
+    with progress_bar("trials", enabled=not quiet and sys.stderr.isatty()) as progress:
 
         def listener(done: int, failed: int, n_read: int) -> None:
             """Show progress, with sources read and trials that failed."""
             numbers = ((n_read, "read"), (failed, "failed"))
             details = " · ".join(f"{number} {name}" for number, name in numbers if number)
-            show(done + failed, len(experiment.trials), details)
+            progress(done + failed, len(experiment.trials), details)
 
         outcome = run_experiment(experiment, arguments.out, arguments.jobs, listener)
-    if arguments.json:
-        print_json({"exit_code": outcome.exit_code, "folder": str(outcome.folder), **outcome.manifest})
-    elif not arguments.quiet:
-        print(summary(outcome))
+    show(
+        arguments,
+        {"exit_code": outcome.exit_code, "folder": str(outcome.folder), **outcome.manifest},
+        [summary(outcome)],
+    )
     return outcome.exit_code
 
 

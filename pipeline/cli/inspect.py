@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline import DONE, FAILED
-from penstock.pipeline.cli.command import Command, add_configuration, add_folder, no_arguments, print_json, print_lines
+from penstock.pipeline.cli.command import (
+    Command,
+    add_configuration,
+    add_folder,
+    no_arguments,
+    print_json,
+    print_lines,
+    show,
+)
 
 if TYPE_CHECKING:
     from penstock.mechanisms.core.plugin import Registry
@@ -76,11 +84,8 @@ def _configure_list(parser: argparse.ArgumentParser) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     kinds = (arguments.kind,) if arguments.kind else KINDS
-    if arguments.json:
-        print_json({kind: entries(kind) for kind in kinds})
-    else:
-        shown = markdown if arguments.markdown else text
-        print("\n\n".join(shown(kind) for kind in kinds))
+    shown = markdown if arguments.markdown else text
+    show(arguments, {kind: entries(kind) for kind in kinds}, ["\n\n".join(map(shown, kinds))])
     return DONE
 
 
@@ -132,10 +137,7 @@ def _report(arguments: argparse.Namespace) -> int:
         write_outlines(folder, arguments.outlines)
     made = {"data-protection": lambda: [write_statement(folder)], "paper": lambda: write_for_paper(folder)}
     pages = made.get(arguments.reader, lambda: write_report(folder))()
-    if arguments.json:
-        print_json({"report": str(pages[0]), "pages": list(map(str, pages))})
-    else:
-        print(*pages, sep="\n")
+    show(arguments, {"report": str(pages[0]), "pages": list(map(str, pages))}, map(str, pages))
     return DONE
 
 
@@ -145,11 +147,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.monitoring.verify import verify
 
     checks = verify(Path(arguments.folder))
-    if arguments.json:
-        print_json([asdict(check) for check in checks])
-    else:
-        for check in checks:
-            print(f"{'ok    ' if check.passed else 'WRONG '} {check.name}: {check.detail}")
+    lines = (f"{'ok    ' if check.passed else 'WRONG '} {check.name}: {check.detail}" for check in checks)
+    show(arguments, [asdict(check) for check in checks], lines)
     return DONE if all(check.passed for check in checks) else FAILED
 
 
@@ -163,10 +162,7 @@ def _export(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.output.maps import export
 
     path = export(arguments.folder, arguments.format, arguments.out)
-    if arguments.json:
-        print_json({"file": str(path)})
-    else:
-        print(path)
+    show(arguments, {"file": str(path)}, [str(path)])
     return DONE
 
 
@@ -176,10 +172,7 @@ def _status(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.monitoring.status import of_folder
 
     status = of_folder(Path(arguments.folder))
-    if arguments.json:
-        print_json(asdict(status))
-    else:
-        print("\n".join(status_lines(status, time.time())))
+    show(arguments, asdict(status), status_lines(status, time.time()))
     return status.exit_code
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from penstock.pipeline import DONE
-from penstock.pipeline.cli.command import Command, print_json
+from penstock.pipeline.cli.command import Command, show
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -52,12 +52,10 @@ def _show(arguments: argparse.Namespace) -> None:
     key = NoiseKey.from_file(arguments.path)
     starts = [None if start == BEGINNING else format_time(start) for start in key.epochs]
     epochs = [{"from": start, "fingerprint": digits} for start, digits in zip(starts, key.fingerprints)]
-    if arguments.json:
-        print_json({"key": key.fingerprint, "epochs": epochs})
-        return
-    print(f"key {key.fingerprint}")
-    for number, epoch in enumerate(epochs, 1):
-        print(f"epoch {number}: {epoch['fingerprint']} from {epoch['from'] or 'the beginning'}")
+    named = (
+        f"epoch {n}: {one['fingerprint']} from {one['from'] or 'the beginning'}" for n, one in enumerate(epochs, 1)
+    )
+    show(arguments, {"key": key.fingerprint, "epochs": epochs}, [f"key {key.fingerprint}", *named])
 
 
 _ACTIONS = {"new": _new, "rotate": _rotate, "show": _show}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from penstock.pipeline import DONE
-from penstock.pipeline.cli.command import Command, add_configuration, print_json
+from penstock.pipeline.cli.command import Command, add_configuration, show
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -62,10 +62,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         planned = plan_conditional(config, arguments.conditional)
     else:
         planned = plan_reconstruction(config, arguments.reconstruction)
-    if arguments.json:
-        print_json(asdict(planned))
-    else:
-        print(planned.line())
+    show(arguments, asdict(planned), [planned.line()])
     return DONE
 
 

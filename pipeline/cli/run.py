@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline import FAILED, INTERRUPTED, STOPPED
-from penstock.pipeline.cli.command import Command, add_configuration, add_quiet, print_json, print_lines
+from penstock.pipeline.cli.command import Command, add_configuration, add_quiet, print_lines, show
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.run import RunConfig
@@ -74,10 +74,11 @@ def _execute(arguments: argparse.Namespace) -> int:
         services.enter_context(show_progress(registry, enabled=not quiet and sys.stderr.isatty()))
         options = (arguments.runner, arguments.beam_options, arguments.shards, arguments.resume)
         result = run(config, arguments.out, *options, unverified_engine=arguments.unverified_engine)
-    if arguments.json:
-        print_json({"exit_code": result.exit_code, "folder": str(result.folder), **result.manifest})
-    elif not arguments.quiet:
-        print_lines(summary(result))
+    show(
+        arguments,
+        {"exit_code": result.exit_code, "folder": str(result.folder), **result.manifest},
+        summary(result).splitlines(),
+    )
     return result.exit_code
 
 
@@ -230,13 +231,12 @@ def _configure_demo(parser: argparse.ArgumentParser) -> None:
 
 def _demo(arguments: argparse.Namespace) -> int:
     """Run the quick start that is installed with the package; its report is the last line."""
+    from penstock.pipeline.cli.main import main
+
     with as_file(files("penstock") / "configs" / "quickstart.yaml") as path:
-        words = [str(path), "--runner", "local", *(["--out", arguments.out] if arguments.out else [])]
-        words += [f"--{name}" for name in ("json", "quiet") if getattr(arguments, name)]
-        parser = argparse.ArgumentParser()
-        parser.add_argument("--json", action="store_true")
-        _configure(parser)
-        code = _execute(parser.parse_args(words, argparse.Namespace(beam_options=[])))
+        out = ["--out", arguments.out] if arguments.out else []
+        quiet = [f"--{name}" for name in ("json", "quiet") if getattr(arguments, name)]
+        code = main(["run", str(path), "--runner", "local", *out, *quiet])
     if not arguments.json:
         print(f"report    {Path(arguments.out or 'runs/quickstart') / 'report.html'}")
     return code

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import polars as pl
+import yaml
 
 from penstock.evaluation.utility import METRICS
-from penstock.pipeline.reporting.markup import pack, plural
+from penstock.pipeline.reporting.markup import pack, package_text, plural
 
 #: Up to so many subjects each has its own line.
 MOST_LINES = 4
@@ -36,23 +37,23 @@ class Treatment:
     #: Prefixes of names, and the title of the chart that such names have to themselves.
     panels: Mapping[str, str] = field(default_factory=dict)
     #: Names that are shown on request only.
-    hidden: tuple[str, ...] = ()
+    hidden: Sequence[str] = ()
     #: Horizontal lines, each a label and a value.
-    rules: tuple[tuple[str, float], ...] = ()
+    rules: Sequence[tuple[str, float]] = ()
     #: Range of values that is always shown, in charts of its own unit.
     domain: tuple[float, float] | None = None
     #: Figures of the whole run on top of the page: of each entry the first name that is found; None: the first two.
-    headline: tuple[tuple[str, ...], ...] | None = None
+    headline: Sequence[Sequence[str]] | None = None
     #: What the adversary has without the release: the name of a figure, or the figure.
     baseline: str | float | None = None
     #: Names whose first rows are about fewer windows than the later ones: only rows about as many as the last compare.
-    growing: tuple[str, ...] = ()
+    growing: Sequence[str] = ()
     #: Adversary against whom the figures hold, in words.
     adversary: str = ""
     #: Names in words.
     labels: Mapping[str, str] = field(default_factory=dict)
     #: Names whose values add up, drawn as areas on top of one another.
-    stacked: tuple[str, ...] = ()
+    stacked: Sequence[str] = ()
 
     def label(self, name: str) -> str:
         """Describe a name in words."""
@@ -66,140 +67,10 @@ class Treatment:
         return next(titles, plain), self.unit if is_own else unit
 
 
-KNOWN = {
-    "landmark_budget": Treatment(
-        title="Budget",
-        note="Spent on the landmarks and the costliest other window of each budget period (ε or ρ), and what is left.",
-        order=10,
-        style="step",
-        hidden=("landmark_loss", "period_landmarks", "period_loss", "period_epsilon"),
-        headline=(("period_epsilon", "period_loss", "budget_spent"),),
-        labels={
-            "epsilon": "ε of the window",
-            "rho": "ρ of the window",
-            "period_epsilon": "budget of a period, (ε, δ)",
-            "budget_spent": "spent",
-            "budget_left": "left",
-            "period_loss": "loss of a budget period",
-            "period_landmarks": "loss of the landmarks of a period",
-        },
-        stacked=("budget_spent", "budget_left"),
-        adversary="someone who sees all releases and knows everything but one person's visits in the landmark windows "
-        "of a period and in any one other window",
-    ),
-    "composition": Treatment(
-        title="Loss",
-        note="What has been spent so far on a window of one person, on any w successive ones and on a whole person.",
-        order=20,
-        style="step",
-        panels={
-            "event_": "Loss of one window",
-            "w_event_": "Loss over w windows",
-            "user_rho": "Concentrated loss of a whole person",
-            "user_": "Loss of a whole person",
-        },
-        headline=(),  # the loss by a day leads the page, from the same charges
-        labels={
-            "event_epsilon": "one window, pure",
-            "event_epsilon_rdp": "one window, (ε, δ) by Rényi",
-            "w_event_epsilon": "any w windows, pure",
-            "w_event_epsilon_rdp": "any w windows, (ε, δ) by Rényi",
-            "user_epsilon": "a whole person, pure",
-            "user_epsilon_rdp": "a whole person, (ε, δ) by Rényi",
-            "user_epsilon_pld": "a whole person, (ε, δ) by loss distributions",
-            "user_rho": "a whole person, ρ",
-        },
-        adversary="someone who sees all releases and knows everything but one person's events",
-    ),
-    "temporal": Treatment(
-        title="Temporal privacy loss",
-        note="What the releases before (backward) and after (forward) a window add to its own ε, through the way "
-        "people move. Provisional figures end in the bound that later releases cannot pass.",
-        order=30,
-        hidden=("landmark_loss", "largest_landmark_loss"),
-        headline=(("largest_total_loss", "total_loss"), ("largest_landmark_loss",), ("supremum",)),
-        labels={
-            "backward_loss": "backward",
-            "forward_loss": "forward",
-            "total_loss": "total",
-            "largest_total_loss": "largest temporal loss of a window",
-            "largest_landmark_loss": "largest temporal loss of all landmarks and one window",
-            "supremum": "temporal loss if it went on for ever",
-        },
-        adversary="someone who also knows how people move from window to window",
-    ),
-    "reconstruction": Treatment(
-        title="Reconstruction risk",
-        note="How likely an adversary is to retrace a person's way, as a bound, and as realised where targets are "
-        "followed.",
-        order=40,
-        unit="probability",
-        panels={
-            "place_known": "Certainty about a place",
-            "information": "Information about a way",
-            "visit_frequency": "How often targets are in a count",
-        },
-        hidden=("loose_bound", "tight_bound", "leakage_bound", "success_prior"),
-        domain=(0, 1),
-        headline=(("best_bound",), ("realised_risk",)),
-        baseline="success_prior",
-        growing=("realised_risk",),
-        labels={
-            "best_bound": "bound on the success of any attack",
-            "realised_risk": "realised risk of reconstruction",
-            "place_known": "likeliest place",
-            "success_prior": "without any release",
-        },
-        adversary="someone who knows everyone else and how the target moves",
-    ),
-    "membership": Treatment(
-        title="Membership inference",
-        note="How well this attack tells whether a person is in the counts: 0.5 is guessing, 1 is certainty. It is no "
-        "bound: another attack may do better.",
-        order=60,
-        unit="area under the curve",
-        hidden=("window_auc",),
-        rules=(("guessing", 0.5),),
-        domain=(0.4, 1),
-        headline=(("membership_auc",),),
-        baseline=0.5,
-        labels={"membership_auc": "membership attack so far", "window_auc": "from one window alone"},
-        adversary="someone trained on counts with and without the target; another attack may do better",
-    ),
-    "crowd_blending": Treatment(
-        title="Crowd blending",
-        order=45,
-        headline=(("event_epsilon",), ("crowd_epsilon",)),
-        labels={"crowd_size": "size of the crowd", "crowd_epsilon": "loss within the crowd"},
-    ),
-    "conditional_inferential": Treatment(
-        title="Conditional inferential loss",
-        order=35,
-        adversary="someone who knows the locations outside the secret and how they vary together",
-    ),
-}
-
-
-#: Metrics whose names are short for something.
-METRIC_TITLES = {
-    "mre": "Relative error as in Pyrgelis et al. 2020",
-    "mre_top": "Relative error as in Pyrgelis et al. 2020, busiest cells",
-    "relative_mae": "Error as a share of the mean count",
-    "variance_explained": "Variance explained",
-    "skill": "Skill against zeros",
-    "skill_last": "Skill against the last release",
-    "skill_prior": "Skill against the prior",
-    "daily_mae": "Error of a day's total",
-    "daily_relative_mae": "Error of a day's total as a share of the mean one",
-    "daily_city_error": "Error of a day's total of all cells as a share of the mean one",
-    "js_distance": "Jensen–Shannon distance",
-    "js_divergence": "Jensen–Shannon divergence",
-    "kendall_tau": "Kendall's τ",
-    "hotspot_f1": "Hotspots found (F1)",
-    "hotspot_rank_tau": "Order of hotspots (τ)",
-    "pearson": "Pearson correlation",
-}
-
+_STATED = yaml.safe_load(package_text(("treatments.yaml",)))
+KNOWN = {name: Treatment(**stated) for name, stated in _STATED["accountants"].items()}
+#: Titles of the metrics whose names are short for something.
+METRIC_TITLES: dict[str, str] = _STATED["metrics"]
 
 #: Meaning of the one figure of utility that is no metric of two matrices: it needs a prior too.
 PRIOR = (

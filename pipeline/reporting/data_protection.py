@@ -54,12 +54,17 @@ def statement(run: Run) -> str:
         mode="deployment" if run.is_deployment else "simulation",
         is_deployment=run.is_deployment,
         is_over=run.is_over,
-        first_lines=_first_lines(run),
+        notice=public.get("notice", ""),
+        caution=caution(losses),
         released=released(run),
-        promised=[_promise(step, run.configuration) for step in steps if promises(step)],
+        promised=[
+            step | {"odds": _odds(step), "settings": _settings(step["mechanism"], run.configuration)}
+            for step in steps
+            if promises(step)
+        ],
         without_promise=", ".join(step["mechanism"] for step in steps if not promises(step)),
         because=_because(run),
-        bounds=[("To whom", _whom(run)), *_bounds(run)],
+        bounds=_bounds(run),
         loss=losses,
         lost=_lost(run, losses) if losses and is_bounded else [],
         at_delta="" if delta is None else f", at δ = {delta:g}: with that chance a loss may be larger",
@@ -68,7 +73,13 @@ def statement(run: Run) -> str:
         lateness=str(public.get("lateness", "not stated by the version that made this run")),
         ledger_head=public.get("ledger_head"),
         distinct_people=public.get("distinct_people", True),
-        facts=_cited(run),
+        facts={
+            "name": public["name"],
+            "mode": public["mode"],
+            "penstock": public["versions"].get("penstock", "unknown"),
+            "configuration (SHA-256)": public["configuration_digest"],
+            **({"ledger head": public["ledger_head"]} if "ledger_head" in public else {}),
+        },
         digests=Table(
             ["Published file", "SHA-256"],
             list(_digests(run.folder / "public").items()),
@@ -78,63 +89,20 @@ def statement(run: Run) -> str:
     )
 
 
-def _first_lines(run: Run) -> list[tuple[str, str]]:
-    """Title and text of the leading notice."""
-    public, lines = run.public, []
-    if not run.is_deployment:
-        text = f"{public['notice']} Below is what the same release would promise if it were deployed."
-        lines.append(("A simulation. ", text))
-    kept = [step for step in public["guarantee"] if promises(step)]
-    if not kept:
-        steps = ", ".join(step["mechanism"] for step in public["guarantee"])
-        text = (
-            f"What was released carries no promise of privacy ({steps}{_because(run)}): someone who sees it may "
-            "learn that a particular person was in a particular place. Do not publish it as protected."
-        )
-        lines.append(("No guarantee. ", text))
-    for step in kept:
-        text = f"Noise hides {step['unit']}, and nothing larger ({step['guarantee']})."
-        lines.append(("A limited promise. ", text))
-    if kept and (words := caution(run.losses)):
-        lines.append(("Caution. ", words))
-    return lines
-
-
 def _because(run: Run) -> str:
     lateness = str(run.public.get("lateness", ""))
     return f"; lateness is {lateness}" if lateness.startswith("shared") else ""
 
 
-def _promise(step: dict[str, Any], configuration: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
-    """Mechanism with a guarantee, and its promise."""
+def _odds(step: dict[str, Any]) -> str:
     epsilon = pure_epsilon(step)
-    rows = [
-        ("What is hidden (unit of privacy)", step["unit"]),
-        ("What is compared (neighbours)", f"{step['neighbours']}: the release is about as likely with it as without"),
-        ("How well (guarantee)", step["guarantee"]),
-    ]
-    if epsilon is not None:
-        rows.append(("In other words", odds(epsilon)))
-    rows += [
-        ("Why it holds (theorem)", step["theorem"]),
-        ("What does it (mechanism in force)", f"{step['mechanism']}{_settings(step['mechanism'], configuration)}"),
-    ]
-    return step["mechanism"], rows
+    return "" if epsilon is None else odds(epsilon)
 
 
 def _settings(mechanism: str, configuration: dict[str, Any]) -> str:
     section: dict[str, Any] = next((step for step in configuration["mechanism"] if step["type"] == mechanism), {})
     named = ", ".join(f"{key} {value}" for key, value in section.items() if key != "type" and value is not None)
     return f" ({named})" if named else ""
-
-
-def _whom(run: Run) -> str:
-    if run.public.get("distinct_people", True):
-        return "Every person whose events are counted, the same to each, against anybody who sees what is published."
-    return (
-        "Every row or trip, the same to each: the source does not know people, so that a person who is in two counts "
-        "twice, and each is protected by itself."
-    )
 
 
 def _bounds(run: Run) -> list[tuple[str, str]]:
@@ -201,22 +169,6 @@ def _books(run: Run) -> list[tuple[str, ...]]:
         )
         for figure in run.figures
     ]
-
-
-# 6. Cited.
-
-
-def _cited(run: Run) -> dict[str, str]:
-    public = run.public
-    facts = {
-        "name": public["name"],
-        "mode": public["mode"],
-        "penstock": str(public["versions"].get("penstock", "unknown")),
-        "configuration (SHA-256)": public["configuration_digest"],
-    }
-    if "ledger_head" in public:
-        facts["ledger head"] = public["ledger_head"]
-    return facts
 
 
 def _digests(folder: Path) -> dict[str, str]:
