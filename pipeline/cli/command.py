@@ -57,9 +57,9 @@ def add_jobs(parser: argparse.ArgumentParser, of: str = "processes at a time (de
 
 
 def _above_zero(text: str) -> int:
-    if (number := int(text)) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not allowed; it must be a number at least 1")
-    return number
+    return int(text)
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:

@@ -196,7 +196,9 @@ def test_the_command_line(experiment, tmp_path: Path, capsys):
     assert json.loads(capsys.readouterr().out)["resumed"] == 4
     assert main([*words, "--set", "measures=[mea]"]) == 2
     assert "measures" in capsys.readouterr().err
-    assert main([*words[:-3], "--jobs", "0"]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        main([*words[:-3], "--jobs", "0"])
+    assert "must be a number at least 1" in capsys.readouterr().err
     assert yaml.safe_load((tmp_path / "out" / "experiment.json").read_text())["name"] == "e"
 
 
