@@ -86,6 +86,14 @@ def read_cells(folder: Path) -> dict[str, dict[str, Any] | None] | None:
     return {feature["properties"]["cell"]: feature["geometry"] for feature in features}
 
 
+def cell_names(folder: Path) -> dict[str, str]:
+    """Names for people of cells that events know by an identifier, such as stops, from the published file of a run."""
+    path = folder / "public" / CELLS
+    features = json.loads(path.read_text(encoding="utf-8"))["features"] if path.is_file() else ()
+    facts = (feature["properties"] for feature in features)
+    return {one["cell"]: one["name"] for one in facts if one.get("name")}
+
+
 def rings_of(geometry: dict[str, Any]) -> list[list[list[float]]]:
     """Return all rings of a polygon or multipolygon, or the one point as a ring of its own.
 

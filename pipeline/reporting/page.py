@@ -15,7 +15,7 @@ from penstock.mechanisms.core.contract import ACTIONS
 from penstock.mechanisms.core.plugin import PenstockError
 from penstock.pipeline.config.build import input_paths, read_plugin
 from penstock.pipeline.output import files
-from penstock.pipeline.output.maps import geometries, read_cells, read_outlines, rings_of
+from penstock.pipeline.output.maps import cell_names, geometries, read_cells, read_outlines, rings_of
 from penstock.pipeline.reporting.accounts import charts, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import Run, ShownCounts
 from penstock.pipeline.reporting.experiment import ExperimentFolder, choice_section, frontier, is_experiment
@@ -107,7 +107,7 @@ def _run_json(run: Run) -> dict[str, Any]:
     if counts is None:
         return shared | {"traces": _traces_json(run)}
     return shared | {
-        "counts": _counts_json(counts) | {"counted": run.counted},
+        "counts": _counts_json(counts, cell_names(run.folder)) | {"counted": run.counted},
         "geometry": geometry(run, counts.cells),
         "outlines": _outlines(run),
         "accounts": charts(run.accounts, counts.windows["window"]),
@@ -116,9 +116,10 @@ def _run_json(run: Run) -> dict[str, Any]:
     }
 
 
-def _counts_json(counts: ShownCounts) -> dict[str, Any]:
+def _counts_json(counts: ShownCounts, names: dict[str, str]) -> dict[str, Any]:
     times = {name: pack(counts.windows[name], exact=True) for name in ("start", "end")}
     others = {name: pack(counts.windows[name]) for name in ("window", "landmark", "action", "epsilon")}
+    cells = [f"{names[cell]} ({cell})" if cell in names else cell for cell in counts.cells]
     margin = counts.margin
     is_same = (margin == margin[:, :1]).all()  # in all cells of each window
     matrices = {
@@ -127,7 +128,7 @@ def _counts_json(counts: ShownCounts) -> dict[str, Any]:
         "alarm": None if counts.alarm is None else pack(counts.alarm > 0),
         "margin": pack(margin[:, 0] if is_same else margin),
     }
-    return times | others | {"actions": ACTIONS, "cells": counts.cells} | matrices
+    return times | others | {"actions": ACTIONS, "cells": cells} | matrices
 
 
 def _utility_charts(run: Run, utility: pl.DataFrame, counts: ShownCounts) -> list[dict[str, Any]]:

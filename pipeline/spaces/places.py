@@ -170,7 +170,14 @@ class Places(Space):
         if self.file is None or "latitude" not in self._table.columns:
             return super().geometry()
         points = dict(zip(self._table["place"], self._table.select("longitude", "latitude").rows()))
-        return [{"cell": cell} | ({"point": list(points[cell])} if cell in points else {}) for cell in self.cells]
+        named = self._table.filter(pl.col("stop_name") != "") if "stop_name" in self._table.columns else pl.DataFrame()
+        names = dict(named.select("place", "stop_name").rows()) if len(named) else {}
+        return [
+            {"cell": cell}
+            | ({"point": list(points[cell])} if cell in points else {})
+            | ({"name": names[cell]} if cell in names else {})
+            for cell in self.cells
+        ]
 
 
 def _extent(frame: pl.DataFrame) -> list[pl.Expr]:
