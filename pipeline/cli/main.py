@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from penstock import __version__
 from penstock.pipeline import DONE, FAILED, INTERRUPTED, STOPPED, WRONG_USE
 from penstock.pipeline.cli.attack import ATTACK, AUDIT
 from penstock.pipeline.cli.choose import CHOOSE
@@ -135,7 +134,7 @@ def _parser(asked: Sequence[str]) -> argparse.ArgumentParser:
         prog="penstock",
         description="Release counts of people from a stream of location events, and keep the books on what it cost.",
     )
-    parser.add_argument("--version", action="version", version=f"penstock {__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     subparsers = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name, command in COMMANDS.items():
         sub = subparsers.add_parser(name, help=command.help, description=command.help)
@@ -152,6 +151,20 @@ def _fail(arguments: argparse.Namespace, error: BaseException, code: int) -> int
     for problem in problems:
         print(f"penstock: {problem}", file=sys.stderr)
     return code
+
+
+class _Version(argparse.Action):
+    """Print the version and exit; imported lazily."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *further: object) -> NoReturn:
+        from importlib import metadata
+
+        try:
+            version = metadata.version("penstock")
+        except metadata.PackageNotFoundError:
+            version = "(not installed)"
+        print("penstock", version)
+        parser.exit(DONE)
 
 
 if __name__ == "__main__":
