@@ -231,12 +231,10 @@ def _configure_demo(parser: argparse.ArgumentParser) -> None:
 
 def _demo(arguments: argparse.Namespace) -> int:
     """Run the quick start that is installed with the package; its report is the last line."""
-    from penstock.pipeline.cli.main import main
-
     with as_file(files("penstock") / "configs" / "quickstart.yaml") as path:
-        out = ["--out", arguments.out] if arguments.out else []
-        quiet = [f"--{name}" for name in ("json", "quiet") if getattr(arguments, name)]
-        code = main(["run", str(path), "--runner", "local", *out, *quiet])
+        parser = argparse.ArgumentParser()
+        _configure(parser)
+        code = _execute(parser.parse_args([str(path), "--runner", "local"], arguments))
     if not arguments.json:
         print(f"report    {Path(arguments.out or 'runs/quickstart') / 'report.html'}")
     return code
