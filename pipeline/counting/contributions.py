@@ -25,40 +25,26 @@ from penstock.pipeline.atomic import make_folder, private_opener
 Integers = NDArray[np.int64]
 
 
-#: A column wider than this is replaced by dense codes before packing; sorting it once is cheaper than a lexsort.
-WIDE_BITS = 34
 KEY_BITS = 63
 #: What is remembered of a contribution's events so that `keep` can choose among the user's cells, and how it merges.
 REMEMBERED: dict[str, np.ufunc] = {"first": np.minimum, "last": np.maximum, "most_frequent": np.add}
 
 
-def distinct_rows(columns: Sequence[Integers]) -> list[Integers]:
-    """Distinct rows in lexicographic order.
-
-    Exact for any values of int64: what does not fit one 64-bit key is sorted column by column.
-
-    >>> [c.tolist() for c in distinct_rows([np.array([2, 1, 2]), np.array([5, 7, 5])])]
-    [[1, 2], [7, 5]]
-    """
-    if len(columns[0]) == 0:
-        return [np.asarray(column, np.int64) for column in columns]
-    packing = _Packing.of(columns)
-    if packing is None:
-        order = np.lexsort(tuple(reversed(columns)))
-        first = starts_of([column[order] for column in columns])
-        return [np.asarray(column, np.int64)[order][first] for column in columns]
-    key = np.sort(packing.pack(columns))
-    return packing.unpack(key[starts_of([key])])
-
-
 def sorted_order(columns: Sequence[Integers]) -> Integers:
-    """Stable order that sorts rows lexicographically, for columns that carry others with them."""
-    if len(columns) == 1:
-        return np.argsort(columns[0], kind="stable")
-    packing = _Packing.of(columns) if len(columns[0]) else None
-    if packing is None:
-        return np.lexsort(tuple(reversed(columns)))
-    return np.argsort(packing.pack(columns), kind="stable")
+    """Stable order that sorts rows lexicographically, for any values of int64.
+
+    >>> sorted_order([np.array([2, 1, 2]), np.array([5, 7, 4])]).tolist()
+    [1, 2, 0]
+    """
+    key, n_bits = np.zeros(len(columns[0]), np.int64), 0
+    for column in columns if len(key) else []:
+        low = int(column.min())
+        width = (int(column.max()) - low).bit_length()
+        n_bits += width
+        if n_bits > KEY_BITS:  # what does not fit one key is sorted column by column
+            return np.lexsort(tuple(reversed(columns)))
+        key = key << width | (column - low)
+    return np.argsort(key, kind="stable")
 
 
 def starts_of(columns: Sequence[Integers]) -> NDArray[np.bool_]:
@@ -76,57 +62,17 @@ def starts_of(columns: Sequence[Integers]) -> NDArray[np.bool_]:
 
 
 def distinct_marked(columns: Sequence[Integers], marks: Integers | None, keep: str) -> tuple[list[Integers], Any]:
-    """Distinct rows in lexicographic order, and the merged mark of each where there are marks."""
-    if marks is None:
-        return distinct_rows(columns), None
+    """Distinct rows in lexicographic order, and the merged mark of each where there are marks.
+
+    >>> [column.tolist() for column in distinct_marked([np.array([2, 1, 2]), np.array([5, 7, 5])], None, "hash")[0]]
+    [[1, 2], [7, 5]]
+    """
     order = sorted_order(columns)
-    columns = [column[order] for column in columns]
+    columns = [np.asarray(column, np.int64)[order] for column in columns]
     start = np.flatnonzero(starts_of(columns))
-    merged = REMEMBERED[keep].reduceat(marks[order], start) if len(start) else marks
-    return [column[start] for column in columns], merged
-
-
-class _Packing:
-    """Division of the bits of one key among columns; wide columns go through a table of their distinct values."""
-
-    def __init__(self, lows: list[int], bits: list[int], tables: list[Integers | None], codes: list[Integers]) -> None:
-        self.lows, self.bits, self.tables, self.codes = lows, bits, tables, codes
-
-    @classmethod
-    def of(cls, columns: Sequence[Integers]) -> _Packing | None:
-        """Find a packing for columns; None where they need more than 63 bits."""
-        lows: list[int] = []
-        bits: list[int] = []
-        tables: list[Integers | None] = []
-        codes: list[Integers] = []
-        for given in columns:
-            column, table = given, None
-            low, high = int(column.min()), int(column.max())
-            if (high - low).bit_length() > WIDE_BITS:
-                table, column = np.unique(column, return_inverse=True)
-                low, high = 0, len(table) - 1
-            lows.append(low)
-            bits.append((high - low).bit_length())
-            tables.append(table)
-            codes.append(column)
-        return cls(lows, bits, tables, codes) if sum(bits) <= KEY_BITS else None
-
-    def pack(self, columns: Sequence[Integers]) -> Integers:
-        """Pack columns into one key a row, in the order of the rows."""
-        key = np.zeros(len(columns[0]), np.int64)
-        for low, width, column in zip(self.lows, self.bits, self.codes):
-            key <<= width
-            key |= column.astype(np.int64, copy=False) - low
-        return key
-
-    def unpack(self, key: Integers) -> list[Integers]:
-        """Unpack keys into columns."""
-        columns: list[Integers] = []
-        for low, width, table in zip(reversed(self.lows), reversed(self.bits), reversed(self.tables)):
-            column = (key & ((1 << width) - 1)) + low
-            columns.append(column if table is None else table[column])
-            key = key >> width
-        return columns[::-1]
+    if marks is not None and len(start):
+        marks = REMEMBERED[keep].reduceat(marks[order], start)
+    return [column[start] for column in columns], marks
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from penstock.mechanisms.core.samplers.siphash import keyed_hash
 from penstock.mechanisms.sampling import Sampling
 from penstock.pipeline.counting.bounding import PeriodQuota, bound, bound_block, identity
 from penstock.pipeline.counting.contributions import (
-    CHUNK,
     ContributionRows,
     Contributions,
     IdentityTable,
@@ -25,12 +23,11 @@ from penstock.pipeline.counting.contributions import (
     crowded,
     distinct_keys,
     distinct_marked,
-    factorize,
     merge,
+    merged,
     split_groups,
     starts_of,
     union,
-    widened,
 )
 from penstock.pipeline.counting.ingest import RowCounts, located
 from penstock.pipeline.counting.spec import CoreSpec
@@ -41,84 +38,35 @@ from penstock.pipeline.sources.base import EventBlock
 Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class Visits:
-    """Activity of users in one group of windows; integers as narrow as can be: those of all groups are in memory."""
-
-    users: UserTable | None  # as in `Contributions`
-    user: Integers  # shape (n,): ids, or codes of the table
-    # Shape (n,): windows and distinct cells in which each was
-    n_windows: NDArray[Any]
-    n_cells: NDArray[Any]
-    cells: NDArray[Any]  # these cells, user by user
-
-    def identities(self) -> Integers:
-        """Identities of users, shape (n, 2)."""
-        return widened(self.user[:, None] if self.users is None else self.users.of(self.user), 2)
+def visits(found: Contributions, layout: KeyLayout) -> Contributions:
+    """Return the cells of every user in a group of windows, as one window; marks add up to each one's windows."""
+    user, bits = found.keys >> layout.place_bits, layout.cell_bits
+    first = np.flatnonzero(starts_of([user]))
+    n_windows = np.add.reduceat(starts_of([found.keys >> bits]), first, dtype=np.int64) if len(first) else first
+    pairs = user << bits | found.keys & ((1 << bits) - 1)
+    pairs = distinct_keys(pairs[starts_of([pairs])])  # who stays in a cell is there for windows in a row
+    marks = np.zeros(len(pairs), np.min_scalar_type(layout.n_windows))
+    marks[starts_of([pairs >> bits])] = n_windows
+    return Contributions(pairs, found.users, marks)
 
 
-def visits(found: Contributions, layout: KeyLayout) -> Visits:
-    """Activity in one group of windows."""
-    keys = found.keys
-    users, active, lengths, cells = [keys[:0]], [keys[:0]], [keys[:0]], [keys[:0]]
-    # No user is cut in two.
-    ends = np.searchsorted(keys, ((keys[CHUNK - 1 :: CHUNK] >> layout.place_bits) + 1) << layout.place_bits)
-    for begin, end in pairwise([0, *ends.tolist(), len(keys)]):
-        if begin == end:
-            continue
-        user = keys[begin:end] >> layout.place_bits
-        first = np.flatnonzero(starts_of([user]))
-        users.append(user[first])
-        active.append(np.add.reduceat(starts_of([keys[begin:end] >> layout.cell_bits]), first, dtype=np.int64))
-        pairs = user << layout.cell_bits | keys[begin:end] & ((1 << layout.cell_bits) - 1)
-        pairs = distinct_keys(pairs[starts_of([pairs])])  # who stays in a cell is there for windows in a row
-        lengths.append(run_lengths([pairs >> layout.cell_bits]))
-        cells.append(pairs & ((1 << layout.cell_bits) - 1))
-    user = np.concatenate(users)
-    few_windows, few_cells = np.min_scalar_type(layout.n_windows), np.min_scalar_type(layout.n_cells)
-    n_cells, own = (np.concatenate(parts).astype(few_cells) for parts in (lengths, cells))
-    return Visits(found.users, user, np.concatenate(active).astype(few_windows), n_cells, own)
+def join_visits(parts: Sequence[Contributions], n_cells: int) -> Contributions:
+    """Join the visits of several groups of windows."""
+    return merged(parts, KeyLayout(1, n_cells), "most_frequent")
 
 
-def join_visits(parts: Sequence[Visits]) -> Visits:
-    """The visits of several groups of windows as those of one; users in order of their identity or code."""
-    users = parts[0].users
-    over_one_table = all(part.users is users for part in parts)
-    own = [part.user[:, None] if over_one_table else part.identities() for part in parts]
-    table, code = factorize(np.concatenate(own))
-    windows = np.bincount(code, weights=np.concatenate([part.n_windows for part in parts])).astype(np.int64)
-    every_cell = np.concatenate([part.cells for part in parts])
-    bits = int(every_cell.max(initial=0)).bit_length()
-    pairs = np.repeat(code << bits, np.concatenate([part.n_cells for part in parts]))
-    pairs |= every_cell
-    pairs = distinct_keys(pairs)
-    # Codes may leave out numbers; every user was somewhere.
-    table = table[: len(windows)][windows > 0]
-    user = table[:, 0] if over_one_table else np.arange(len(table))
-    cells = (pairs & ((1 << bits) - 1)).astype(every_cell.dtype)
-    users = users if over_one_table else IdentityTable(table)
-    return Visits(users, user, windows[windows > 0], run_lengths([pairs >> bits]), cells)
-
-
-def summarise_users(parts: Iterable[Visits]) -> dict[str, list[int]]:
+def summarise_users(parts: Iterable[Contributions], n_cells: int) -> dict[str, list[int]]:
     """Per user: distinct cells and active windows over the whole run, from the visits of every group.
 
-    >>> week = Visits(None, np.array([3, 8]), np.array([5, 2]), np.array([2, 1]), np.array([6, 7, 6]))
-    >>> summarise_users([week, week])
-    {'cells': [2, 1], 'windows': [10, 4]}
+    >>> week = visits(Contributions(np.array([0b00010, 0b00111, 0b01000])), KeyLayout(n_windows=2, n_cells=4))
+    >>> summarise_users([week, week], 4)
+    {'cells': [2, 1], 'windows': [4, 2]}
     """
-    whole = join_visits(list(parts))
-    return {"cells": whole.n_cells.tolist(), "windows": whole.n_windows.tolist()}
-
-
-def run_lengths(columns: list[Integers]) -> Integers:
-    """Return how many rows in a row are equal.
-
-    >>> run_lengths([np.array([5, 5, 7])])
-    array([2, 1])
-    """
-    start = np.flatnonzero(starts_of(columns))
-    return np.diff(np.append(start, len(columns[0])))
+    whole = join_visits(list(parts), n_cells)
+    assert whole.marks is not None
+    first = np.flatnonzero(starts_of([whole.keys >> KeyLayout(1, n_cells).cell_bits]))
+    windows = np.add.reduceat(whole.marks, first, dtype=np.int64) if len(first) else first
+    return {"cells": np.diff(first, append=len(whole)).tolist(), "windows": windows.tolist()}
 
 
 def contributions_of(
@@ -329,7 +277,7 @@ def nothing(group: int, plan: CoreSpec) -> GroupCounts:
 
 def count_group(
     group: int, pieces: Sequence[Contributions], plan: CoreSpec, quota: PeriodQuota | None = None
-) -> tuple[GroupCounts, Visits | None]:
+) -> tuple[GroupCounts, Contributions | None]:
     """Exact distinct users of one group of windows and one shard of users, bounded; visits where a summary is asked.
 
     ``quota``: what earlier groups have left of a bound on budget periods, and what this one leaves; None: there are

@@ -95,14 +95,14 @@ def releases_table(
     release is available that long after its window ends, unless it says when. Releases that are judged have a column
     ``alarm``.
     """
-    n_cells = len(cells)
-    rows = _RowsOfWindows.of([r.active for r in releases], n_cells)
+    rows = _Rows(len(releases), len(cells))
     names, codes = np.unique([r.noise for r in releases], return_inverse=True)
     actions, action_codes = np.unique([str(r.action) for r in releases], return_inverse=True)
     repeats = rows.spread([-1 if r.repeats is None else int(r.repeats) for r in releases])
     available = [w.end + lateness if r.available_at is None else r.available_at for r, w in zip(releases, windows)]
     charges = _charges(releases)
-    columns = _window_columns(windows, cells, stream, rows) | {
+    deviations = rows.each([np.nan if r.standard_deviation is None else r.standard_deviation for r in releases])
+    columns = rows.of(windows, cells, stream) | {
         "value": rows.each([r.values for r in releases]),
         "epsilon": rows.spread([pure_epsilon(charge) for charge in charges]),
         "rho": rows.spread([concentrated_rho(charge) for charge in charges]),
@@ -112,12 +112,16 @@ def releases_table(
         "action": _dictionary(rows.spread(action_codes, np.int32), actions),
         "repeats": pa.array(repeats, mask=repeats < 0),
         "available_at": _times(rows.spread(available)),
-        "standard_deviation": _optional(rows, [r.standard_deviation for r in releases]),
+        "standard_deviation": pa.array(deviations, mask=np.isnan(deviations)),
     }
-    if not any(r.alarm is not None for r in releases):
-        return pa.table([columns[name] for name in RELEASES.names], schema=RELEASES)
-    columns["alarm"] = rows.each([np.bool_(False) if r.alarm is None else r.alarm for r in releases]).astype(bool)
-    return pa.table([columns[name] for name in JUDGED_RELEASES.names], schema=JUDGED_RELEASES)
+    schema = RELEASES
+    if any(r.alarm is not None for r in releases):
+        columns["alarm"] = rows.each([False if r.alarm is None else r.alarm for r in releases]).astype(bool)
+        schema = JUDGED_RELEASES
+    table = pa.table([columns[name] for name in schema.names], schema=schema)
+    if all(r.active is None for r in releases):
+        return table
+    return table.filter(pa.array(rows.each([True if r.active is None else r.active for r in releases]).astype(bool)))
 
 
 def releases_schema(steps: Sequence[ChainStep]) -> pa.Schema:
@@ -128,14 +132,6 @@ def releases_schema(steps: Sequence[ChainStep]) -> pa.Schema:
     'alarm'
     """
     return JUDGED_RELEASES if any(isinstance(step, Postprocess) and step.raises_alarms for step in steps) else RELEASES
-
-
-def _optional(rows: _RowsOfWindows, values: Sequence[NDArray[np.float64] | None]) -> pa.Array:
-    """Column of one vector per window, with nulls for missing ones."""
-    if all(value is None for value in values):
-        return pa.nulls(len(rows.cells()), pa.float64())
-    joined = rows.each([np.nan if value is None else value for value in values])
-    return pa.array(joined, mask=np.isnan(joined))
 
 
 def _charges(releases: Sequence[Release]) -> list[tuple[Event, ...]]:
@@ -155,8 +151,7 @@ def truth_table(
     counts: NDArray[Any], bounded: NDArray[Any], windows: Sequence[Window], cells: Sequence[str], stream: str
 ) -> pa.Table:
     """Table of distinct users per cell and window before and after bounding, from arrays (n_windows, n_cells)."""
-    rows = _RowsOfWindows.of([None] * len(windows), len(cells))
-    columns = _window_columns(windows, cells, stream, rows)
+    columns = _Rows(len(windows), len(cells)).of(windows, cells, stream)
     columns |= {"count": counts.ravel(), "bounded": bounded.ravel()}
     return pa.table([pa.array(columns[f.name]).cast(f.type) for f in TRUTH], schema=TRUTH)
 
@@ -194,52 +189,31 @@ def accounts_table(rows: Sequence[AccountRow], accountant: str, stream: str) -> 
     return pa.table(whose | dict(zip(names, columns)), schema=ACCOUNTS)
 
 
-class _RowsOfWindows(NamedTuple):
-    """Rows of some windows: the cells of each that have one, shape (n_windows, n_cells); None: all of them."""
+class _Rows(NamedTuple):
+    """Columns of some windows: the cells of one window after those of another."""
 
     n_windows: int
     n_cells: int
-    active: NDArray[np.bool_] | None
-
-    @classmethod
-    def of(cls, masks: Sequence[NDArray[np.bool_] | None], n_cells: int) -> _RowsOfWindows:
-        """Rows of windows with these active cells each, None for all."""
-        if all(mask is None or mask.all() for mask in masks):
-            return cls(len(masks), n_cells, None)
-        every = np.ones(n_cells, bool)
-        return cls(len(masks), n_cells, np.array([every if mask is None else mask for mask in masks]))
 
     def spread(self, values: ArrayLike, kind: DTypeLike | None = None) -> NDArray[Any]:
-        """Repeat one value per window over its rows."""
-        return self._chosen(np.asarray(values, kind)[:, None])
+        """Repeat one value per window over its cells."""
+        return np.repeat(np.asarray(values, kind), self.n_cells)
 
     def each(self, values: Sequence[ArrayLike]) -> NDArray[np.float64]:
         """Join one vector per window, or one value for all its cells."""
-        vectors = [np.asarray(value, np.float64) for value in values]
-        if all(vector.ndim == 0 for vector in vectors):
-            return self.spread(np.array(vectors))
-        return self._chosen(np.array([np.broadcast_to(vector, self.n_cells) for vector in vectors]))
+        rows = [np.broadcast_to(np.asarray(value, np.float64), self.n_cells) for value in values]
+        return np.concatenate([np.zeros(0), *rows])
 
-    def cells(self) -> NDArray[np.int32]:
-        """Index of the cell of each row."""
-        return self._chosen(np.arange(self.n_cells, dtype=np.int32)[None])
-
-    def _chosen(self, values: NDArray[Any]) -> NDArray[Any]:
-        whole = np.broadcast_to(values, (self.n_windows, self.n_cells))
-        return whole.ravel() if self.active is None else whole[self.active]
-
-
-def _window_columns(
-    windows: Sequence[Window], cells: Sequence[str], stream: str, rows: _RowsOfWindows
-) -> dict[str, Any]:
-    cell = rows.cells()
-    return {
-        "stream": _dictionary(np.zeros(len(cell), np.int32), [stream]),
-        "window": rows.spread([w.index for w in windows], np.int64),
-        "window_start": _times(rows.spread([w.start for w in windows])),
-        "window_end": _times(rows.spread([w.end for w in windows])),
-        "cell": _dictionary(cell, cells),
-    }
+    def of(self, windows: Sequence[Window], cells: Sequence[str], stream: str) -> dict[str, Any]:
+        """Columns that say which window and cell a row is about."""
+        codes = np.tile(np.arange(self.n_cells, dtype=np.int32), self.n_windows)
+        return {
+            "stream": _dictionary(np.zeros(len(codes), np.int32), [stream]),
+            "window": self.spread([w.index for w in windows], np.int64),
+            "window_start": _times(self.spread([w.start for w in windows])),
+            "window_end": _times(self.spread([w.end for w in windows])),
+            "cell": _dictionary(codes, cells),
+        }
 
 
 def _dictionary(codes: NDArray[Any], values: Iterable[Any]) -> pa.DictionaryArray:

@@ -19,7 +19,6 @@ from penstock.pipeline.counting.bounding import PeriodQuota
 from penstock.pipeline.counting.contributions import Contributions, HeldContributions, decoded, merged
 from penstock.pipeline.counting.count import (
     GroupCounts,
-    Visits,
     contributions_of,
     count_group,
     join_visits,
@@ -90,7 +89,7 @@ def _run_counts(plan: Plan, spans: Iterable[Span]) -> None:
     output = ReleaseAndAccount(plan)
     writer = output.writer
     source = plan.source.reading(plan.space.reads).from_start()
-    users: dict[int, list[Visits]] = defaultdict(list)
+    users: dict[int, list[Contributions]] = defaultdict(list)
     counted: Iterable[GroupCounts] = _counted(plan, _groups(plan, source, spans, writer), users)
     if source.disorder is not None:
         # A row further on may be wrong: nothing is charged and released before the last one was read.
@@ -103,7 +102,7 @@ def _run_counts(plan: Plan, spans: Iterable[Span]) -> None:
         goes_on = goes_on and output.release(counts)
     writer.memberships("all", n_memberships)
     for shard, seen in users.items():
-        writer.users(shard, summarise_users(seen))
+        writer.users(shard, summarise_users(seen, plan.grid.n_cells))
     output.summarise()
 
 
@@ -410,7 +409,7 @@ def _read(
 _Work = tuple[int, dict[int, list[Contributions]]]
 
 
-def _counted(plan: Plan, groups: Iterable[_Work], users: dict[int, list[Visits]]) -> Iterator[GroupCounts]:
+def _counted(plan: Plan, groups: Iterable[_Work], users: dict[int, list[Contributions]]) -> Iterator[GroupCounts]:
     """Count every group, in parallel unless quotas pass from one to the next.
 
     ``users`` is filled with what users visited, by shard, where a summary is asked for.
@@ -423,12 +422,14 @@ def _counted(plan: Plan, groups: Iterable[_Work], users: dict[int, list[Visits]]
     for counts, visits in counted:
         for shard, seen in visits.items():
             users[shard].append(seen)
-            if sum(len(own.cells) for own in users[shard][1:]) > _MAX_VISITS + len(users[shard][0].cells):
-                users[shard] = [join_visits(users[shard])]
+            if sum(map(len, users[shard][1:])) > _MAX_VISITS + len(users[shard][0]):
+                users[shard] = [join_visits(users[shard], plan.grid.n_cells)]
         yield counts
 
 
-def _count_shards(plan: Plan, quotas: Mapping[int, PeriodQuota], work: _Work) -> tuple[GroupCounts, dict[int, Visits]]:
+def _count_shards(
+    plan: Plan, quotas: Mapping[int, PeriodQuota], work: _Work
+) -> tuple[GroupCounts, dict[int, Contributions]]:
     """Counts of a group of windows, with users' visits by shard for the summary."""
     group, shards = work
     total, visits = nothing(group, plan), {}

@@ -30,10 +30,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from penstock.accountants.core.accountant import Rows
 from penstock.pipeline.counting.bounding import PeriodQuota
-from penstock.pipeline.counting.contributions import decoded, merged
+from penstock.pipeline.counting.contributions import Contributions, decoded, merged
 from penstock.pipeline.counting.count import (
     GroupCounts,
-    Visits,
     contributions_of,
     count_group,
     nothing,
@@ -99,7 +98,7 @@ USERS = "users"
 _CONTRIBUTIONS = Tuple[Tuple[int, int], bytes]  # ((lane, shard), packed contributions)
 _COUNTS = Tuple[str, bytes]  # (stream, counts of a group and a shard)
 _ROWS = Tuple[int, bytes]  # (0, row counts)
-_USERS = Tuple[int, AnyType]  # (shard, Visits)
+_USERS = Tuple[int, AnyType]  # (shard, Contributions)
 #: Row counts of a block, and what `_CONTRIBUTIONS` holds of it.
 _Reduced = tuple[RowCounts, list[tuple[tuple[int, int], bytes]]]
 #: A group whose windows are final, its rows and its pieces.
@@ -198,7 +197,7 @@ class CountDistinctUsers(PlanTransform):
         )
         if plan.summarises_users:
             visits = typed(counted[USERS], _USERS)
-            # (shard, Visits)
+            # (shard, Contributions)
             _ = visits | "ByShard" >> beam.GroupByKey() | "WriteUsers" >> beam.ParDo(WriteUsers(plan))
         late = (typed(found[ROWS], _ROWS), typed(counted[ROWS], _ROWS)) | "Rows" >> beam.Flatten()
         return {"counts": typed(counted["main"], _COUNTS), ROWS: typed(late, _ROWS)}
@@ -452,7 +451,7 @@ class CountWhenFinal(Step):
 
     def _in_turn(
         self, final: Iterable[_Final], used: PeriodQuota, shard: int, after: int, last: int
-    ) -> Iterator[tuple[int, tuple[GroupCounts, Visits | None]]]:
+    ) -> Iterator[tuple[int, tuple[GroupCounts, Contributions | None]]]:
         """Counts of every group in turn, each with the quotas left by the one before."""
         works = {work[0]: work for work in final}
         before = self._counted_before(shard, last) if self.plan.streaming else set[int]()
@@ -481,7 +480,9 @@ class CountWhenFinal(Step):
     def _marks(self, shard: int) -> Path:
         return parts_folder(self.plan, "used") / f"{shard:06d}"
 
-    def _count(self, work: _Final, quota: PeriodQuota | None = None) -> tuple[int, tuple[GroupCounts, Visits | None]]:
+    def _count(
+        self, work: _Final, quota: PeriodQuota | None = None
+    ) -> tuple[int, tuple[GroupCounts, Contributions | None]]:
         group, n_rows, pieces = work
         return n_rows, count_group(group, [decoded(piece) for piece in pieces], self.plan, quota)
 
@@ -670,10 +671,10 @@ class WriteUsers(WritingStep):
     """Summarise the users of one shard for the operator's manifest."""
 
     @redacted
-    def process(self, element: tuple[int, Iterable[Visits]]) -> None:
+    def process(self, element: tuple[int, Iterable[Contributions]]) -> None:
         """Write per-user numbers of cells and windows; no identity."""
         shard, visits = element
-        self.writer.users(shard, summarise_users(visits))
+        self.writer.users(shard, summarise_users(visits, self.plan.grid.n_cells))
 
 
 class Tally(WritingStep):

@@ -70,15 +70,17 @@ def test_counts_are_the_same_after_encoding(tmp_path, users, keep):
             assert np.array_equal(whole.counts, other.counts)
             assert np.array_equal(whole.bounded, other.bounded)
             assert whole.n_memberships == other.n_memberships
-            assert of_everybody(seen) == of_everybody(seen_too)
+            assert of_everybody(seen, plan) == of_everybody(seen_too, plan)
         assert whole.counts.sum() > whole.bounded.sum() > 0
 
 
-def of_everybody(seen):
+def of_everybody(seen, plan):
     """Windows and cells by identity."""
-    cells = np.split(seen.cells, np.cumsum(seen.n_cells)[:-1])
-    everybody = zip(map(tuple, seen.identities().tolist()), seen.n_windows.tolist(), map(np.ndarray.tolist, cells))
-    return {who: (n_windows, where) for who, n_windows, where in everybody}
+    rows, everybody = seen.rows(KeyLayout(1, plan.grid.n_cells), 1), {}
+    for who, cell, n_windows in zip(map(tuple, rows.widened().user.tolist()), rows.cell.tolist(), rows.mark.tolist()):
+        windows, cells = everybody.get(who, (0, []))
+        everybody[who] = windows + n_windows, [*cells, cell]
+    return everybody
 
 
 @pytest.mark.parametrize("most", [10**6, 20], ids=["one table", "full after some blocks"])
@@ -99,8 +101,8 @@ def test_texts_by_one_code_are_counted_as_by_their_digests(tmp_path, monkeypatch
     for pieces in ways:
         counted = [count_group(group, pieces[group], plan) for group in sorted(pieces)]
         figures = [(counts.counts.tolist(), counts.bounded.tolist(), counts.n_memberships) for counts, _ in counted]
-        summary = summarise_users([seen for _, seen in counted])
-        everybody = [of_everybody(seen) for _, seen in counted]
+        summary = summarise_users([seen for _, seen in counted], plan.grid.n_cells)
+        everybody = [of_everybody(seen, plan) for _, seen in counted]
         summaries.append((figures, everybody, {name: sorted(numbers) for name, numbers in summary.items()}))
     assert summaries[0] == summaries[1]
     assert np.sum(summaries[0][0][0][0]) > np.sum(summaries[0][0][0][1]) > 0
