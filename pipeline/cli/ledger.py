@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from penstock.pipeline.releasing.ledger import Posting
 
 DAY = 86_400_000
-#: Length of what is called a month, in milliseconds.
-MONTH = 30 * DAY
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +56,7 @@ def overview(path: Path) -> dict[str, Any]:
     """
     from penstock.mechanisms.core.plugin import DataError
     from penstock.pipeline.releasing.charge_table import Terms
-    from penstock.pipeline.releasing.ledger import Ledger, Posting
+    from penstock.pipeline.releasing.ledger import Ledger, Posting, series
     from penstock.pipeline.windows.calendar import format_time
 
     if not path.is_file():
@@ -86,26 +84,9 @@ def overview(path: Path) -> dict[str, Any]:
         "head": entries[-1].head,
         "runs": runs,
         "periods": list(_by_period(terms, postings)),
-        "series": _series(terms, postings),
+        "series": series(terms, postings),
         "faults": faults,
     }
-
-
-def _series(terms: Terms, postings: Sequence[Posting]) -> dict[str, Any] | None:
-    """Return the sum of all charges, and of those of the last 30 days; None before the first charge.
-
-    It is the most that someone loses who is in every window. A charge for some windows of the 30 days counts in full.
-    """
-    from penstock.pipeline.windows.calendar import format_time
-
-    if not postings:
-        return None
-    begin, end = min(one.slot for one in postings), terms.start(max(one.last_slot for one in postings) + 1)
-    amounts = [(one.charge.amounts(terms.measure)[0], terms.start(one.last_slot + 1)) for one in postings]
-    month = sum(amount for amount, until in amounts if until > end - MONTH)
-    total = sum(amount for amount, _ in amounts)
-    ends = {"from": format_time(terms.start(begin)), "until": format_time(end)}
-    return {**ends, "charges": len(postings), "sum": total, "sum_of_30_days": month}
 
 
 def _by_period(terms: Terms, postings: Sequence[Posting]) -> Iterator[dict[str, Any]]:
@@ -178,7 +159,7 @@ def _lines(ledger: dict[str, Any]) -> list[str]:
         left = "" if math.isinf(terms["budget"]) else f", {max(terms['budget'] - row['spent'], 0.0):g} left"
         odds = _odds(row["spent"], terms["measure"])
         lines.append(f"period    from {row['from']}: {row['charges']:,} charges, {row['spent']:g} spent{odds}{left}")
-    if (series := ledger["series"]) and terms["measure"] != "runs":
+    if series := ledger["series"]:
         costs = [f"{series[name]:g}{_odds(series[name], terms['measure'])}" for name in ("sum", "sum_of_30_days")]
         lines.append(f"series    {series['from']} to {series['until']}: whoever was there throughout has lost at most")
         lines.append(f"          {costs[0]} in all, and {costs[1]} in the last 30 days")

@@ -31,7 +31,9 @@ from penstock.pipeline.output.files import keeps_truth, merge, parts_folder
 from penstock.pipeline.output.loss import losses
 from penstock.pipeline.output.registration import promise
 from penstock.pipeline.output.utility_summary import shared_rows
-from penstock.pipeline.releasing.ledger import Ledger
+from penstock.pipeline.releasing.account import writable
+from penstock.pipeline.releasing.charge_table import Terms
+from penstock.pipeline.releasing.ledger import Ledger, Posting, series
 from penstock.pipeline.releasing.traces import area_of
 from penstock.pipeline.sources.base import LiveInput, LiveSource, Source
 from penstock.pipeline.sources.reading.offsets import OffsetsRead
@@ -113,9 +115,11 @@ def _guarantees(plan: Plan) -> list[dict[str, Any]]:
 def ledger_head(plan: Plan) -> dict[str, Any]:
     """Head of the ledger's chain and the number of the run in it.
 
-    With ``others``: whether other ledgers over the same event source are known.
+    With ``others``: whether other ledgers over the same event source are known; and ``series``: what all runs on the
+    ledger have cost together (`penstock.pipeline.releasing.ledger.series`).
     """
     entries = list(Ledger(ledger_path(plan)).entries())
+    postings = [Posting.of(entry.values) for entry in entries if entry.kind == "charge"]
     runs = (e.values for e in entries if e.kind == "run" and e.values["run"] == plan.keys.run_id)
     return {
         "path": os.path.abspath(ledger_path(plan)),
@@ -123,6 +127,7 @@ def ledger_head(plan: Plan) -> dict[str, Any]:
         "entries": len(entries),
         "run": plan.keys.run_id,
         "others": any(values["others"] for values in runs),
+        "series": writable(series(Terms.of(entries[0].values["terms"]), postings)) if entries else None,
     }
 
 
@@ -162,8 +167,8 @@ def public_manifest(
     """Manifest to publish with the releases: no secret, and nothing that depends on the data except through them.
 
     ``accounts``: every accountant's figures (`account_summaries`); those that are not public are left out. ``ledger``:
-    head of the ledger at the end of the run. It is the digest of keyed digests under the nonce of the run, so that it
-    shows nothing of the data. A simulation's is left out.
+    head of the ledger at the end of the run, and what all runs on it have cost (`ledger_head`). The head is the digest
+    of keyed digests under the nonce of the run, so that it shows nothing of the data. A simulation's is left out.
     """
     # Files without their folders, which say where and for whom the operator keeps things.
     config = resolved(plan.config, files=lambda path: Path(path).name)
@@ -188,7 +193,7 @@ def public_manifest(
         **_engine(plan),
     }
     if ledger and plan.keys.run_id:
-        manifest["ledger_head"] = ledger["head"]
+        manifest |= {"ledger_head": ledger["head"], "ledger_series": ledger["series"]}
         if ledger["others"]:
             manifest["total"] = (
                 "unknown: there are other ledgers over the same event source, whose charges count as well"

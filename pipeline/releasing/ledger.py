@@ -18,6 +18,7 @@ from penstock.mechanisms.core.plugin import BudgetExceeded, DataError, StateVers
 from penstock.mechanisms.core.profile import Profile, UsualCounts
 from penstock.pipeline.atomic import make_folder, private_opener, write_first
 from penstock.pipeline.releasing.charge_table import ChargeTable, SlotCharge, Terms
+from penstock.pipeline.windows.calendar import DAY, format_time
 
 #: Version of the file; every later version of penstock reads this one.
 VERSION = 1
@@ -25,6 +26,8 @@ VERSION = 1
 ROUNDING = 1e-9
 #: Slots whose charges a run remembers behind the one at hand: a bundle is retried soon or never.
 RECENT = 10_000
+#: Length of what is called a month, in milliseconds.
+MONTH = 30 * DAY
 
 
 class LedgerExhausted(BudgetExceeded):
@@ -265,8 +268,8 @@ class Ledger:
         file.seek(start)
         end = start
         for line in file:
-            if not _is_whole(line):
-                return
+            if not line.endswith(b"\n"):
+                return  # torn: the release it belongs to never left
             try:
                 values = json.loads(line)
                 stated = values.pop("chain")
@@ -299,9 +302,12 @@ class Ledger:
 
         While the block runs, `check` before a step and `charge` after it.
         """
-        with self._locked() as self._file:
+        make_folder(self.path.parent)
+        with open(self.path, "ab+", opener=private_opener) as self._file:
             try:
+                fcntl.flock(self._file, fcntl.LOCK_EX)  # a torn line might be one that another run is writing
                 learned, self.new = self._learn(self._file), []
+                self._file.truncate(self._known.read_to)  # what is torn
                 if self._known.terms is None:
                     if self._first_terms is None:
                         raise DataError(f"{self.path}: no ledger here")
@@ -390,24 +396,6 @@ class Ledger:
             raise LedgerExhausted(posting.charge.window, max(0.0, total - amount), amount, terms.budget)
 
     # What a run knows of its ledger.
-
-    @contextmanager
-    def _locked(self) -> Iterator[BinaryIO]:
-        """Open the file under an exclusive lock; truncate a torn last record."""
-        make_folder(self.path.parent)
-        with open(self.path, "ab+", opener=private_opener) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # without it a torn line might be one that another run is writing
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(size - 1, 0))
-            if file.read(1) not in (b"", b"\n"):
-                file.seek(0)
-                torn = file.read().rpartition(b"\n")[2]
-                if _is_whole(torn):
-                    file.write(b"\n")
-                    file.flush()
-                else:
-                    file.truncate(size - len(torn))
-            yield file
 
     def _learn(self, file: BinaryIO) -> bool:
         """Read entries appended since the last read; return whether there were any."""
@@ -508,6 +496,27 @@ class Ledger:
                 )
 
 
+def series(terms: Terms, postings: Sequence[Posting]) -> dict[str, Any] | None:
+    """Return the sum of all charges, and of those of the last 30 days; None before the first charge.
+
+    It is the most that someone loses who is in every window, in the measure of the ledger. A charge for some windows of
+    the 30 days counts in full. None for traces, too: a run of them is charged for a unit, and not for a whole trace.
+
+    **Privacy**: charges follow public facts and earlier noisy outputs alone, whose cost is among them; the sums may be
+    published.
+    """
+    if not postings or terms.traces:
+        return None
+    begin, end = min(one.slot for one in postings), terms.start(max(one.last_slot for one in postings) + 1)
+    amounts = [(one.charge.amounts(terms.measure)[0], terms.start(one.last_slot + 1)) for one in postings]
+    sums = {
+        "sum": sum(amount for amount, _ in amounts),
+        "sum_of_30_days": sum(amount for amount, until in amounts if until > end - MONTH),
+    }
+    ends = {"from": format_time(terms.start(begin)), "until": format_time(end)}
+    return {**ends, "charges": len(postings), "measure": terms.measure, **sums}
+
+
 def is_paid_for(profile: Profile) -> bool:
     """Return whether a profile is declared public, or charges of the run that it is learned from are in its ledger."""
     if profile.ledger is None:
@@ -516,16 +525,6 @@ def is_paid_for(profile: Profile) -> bool:
     learned_from = UsualCounts.read(profile.file).facts.get("configuration")
     runs = {one.values["run"] for one in entries if one.kind == "run" and one.values["configuration"] == learned_from}
     return any(one.kind == "charge" and one.values["run"] in runs for one in entries)
-
-
-def _is_whole(line: bytes) -> bool:
-    """Return whether a line was written whole; an editor may have left out its end of line."""
-    if line.endswith(b"\n"):
-        return True
-    try:
-        return isinstance(json.loads(line), dict)
-    except ValueError:
-        return False
 
 
 def _short(nonce: str) -> str:

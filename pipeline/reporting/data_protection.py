@@ -7,9 +7,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+from penstock.mechanisms.core.concentrated import epsilon_at
+from penstock.mechanisms.core.guarantee import EPSILON
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.output import files
-from penstock.pipeline.output.loss import HOPELESS, caution, even_odds
+from penstock.pipeline.output.loss import DELTA, HOPELESS, caution, even_odds
 from penstock.pipeline.output.maps import CELLS, OUTLINES
 from penstock.pipeline.output.utility_summary import unbounded
 from penstock.pipeline.reporting.accounts import treatment
@@ -68,6 +70,7 @@ def statement(run: Run) -> str:
         loss=losses,
         lost=_lost(run, losses) if losses and is_bounded else [],
         at_delta="" if delta is None else f", at δ = {delta:g}: with that chance a loss may be larger",
+        series=_series(public.get("ledger_series")),
         books=_books(run),
         allow_empty=bool(run.configuration.get("allow_empty")),
         lateness=str(public.get("lateness", "not stated by the version that made this run")),
@@ -151,6 +154,21 @@ def _lost(run: Run, losses: dict[str, float]) -> list[tuple[str, str, str, str]]
         (label, number(losses[name]), _factor(losses[name]), even_odds(losses[name]))
         for name, label in (("release", f"By {what}"), ("day", "By a day"), ("run", "By the whole run"))
     ]
+
+
+def _series(series: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What all runs on the ledger have cost together, as ε and as odds; None where no sum is published."""
+    if series is None:
+        return None
+    measure, ends = series["measure"], f"{series['from']} to {series['until']}"
+    named = {"sum": f"By all releases, {ends}", "sum_of_30_days": "By those of the last 30 days of these"}
+    amounts = {label: float(series[name]) for name, label in named.items()}
+    if measure != EPSILON:
+        amounts = {label: epsilon_at(measure, amount, DELTA) for label, amount in amounts.items()}
+    return {
+        "at_delta": "" if measure == EPSILON else f", at δ = {DELTA:g}: with that chance a loss may be larger",
+        "rows": [(label, number(most), _factor(most), even_odds(most)) for label, most in amounts.items()],
+    }
 
 
 def _factor(epsilon: float) -> str:

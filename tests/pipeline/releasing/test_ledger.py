@@ -25,6 +25,7 @@ from penstock.pipeline.output import checkpoint, registration
 from penstock.pipeline.output.registration import terms_of
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.release import ReleaseLoop
+from penstock.pipeline.reporting.data_protection import write_statement
 from penstock.pipeline.reporting.result import Result
 from tests.tools.deployments import LATITUDE, LONGITUDE, configured, sections
 from tests.tools.ledgers import charges_in, ledger_of
@@ -268,7 +269,13 @@ def test_show_sums_by_period_and_unit(tmp_path, value, capsys):
     assert "period    from 2024-01-01T00:00:00Z: 18 charges, 2 spent (even odds become 88 %), 0 left" in text
     # Each of nine windows costs 0.5 in both runs; no unit has more than four of them.
     ends = {"from": "2024-01-01T00:00:00Z", "until": "2024-01-01T09:00:00Z", "charges": 18}
-    assert shown["series"] == ends | {"sum": 9.0, "sum_of_30_days": 9.0}
+    assert shown["series"] == ends | {"measure": "epsilon", "sum": 9.0, "sum_of_30_days": 9.0}
+    # The manifest of the second run and the statement made of it have the same figures.
+    public = json.loads((tmp_path / "other" / "public" / "manifest.json").read_text())
+    assert public["ledger_series"] == shown["series"]
+    page = write_statement(tmp_path / "other").read_text()
+    assert "By all releases, 2024-01-01T00:00:00Z to 2024-01-01T09:00:00Z</th><td>9</td>" in page
+    assert "By those of the last 30 days of these</th><td>9</td>" in page
     said = "9 (even odds become over 99.9 %)"
     assert text.endswith(f"throughout has lost at most\n          {said} in all, and {said} in the last 30 days\n")
     (tmp_path / "ledger").write_text((tmp_path / "ledger").read_text().replace("0.5", "0.1", 1))
