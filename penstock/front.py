@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 
 # NumPy, polars and the pipeline are imported where they are used: every command imports this module.
 if TYPE_CHECKING:
@@ -120,7 +121,14 @@ def run(
     if isinstance(config, Mapping) and out is not None:
         config = {"output": {"path": str(out)}} | dict(config)
     overrides = [] if source is None else _stored(source, out, config, resume)
-    checked = config if isinstance(config, RunConfig) else load(config, overrides)
+    try:
+        checked = config if isinstance(config, RunConfig) else load(config, overrides)
+    except ConfigError as error:
+        if source is None:
+            raise
+        # Without the file that it was written to.
+        written = re.compile(r"^--set source\.path=.*?\.events\.parquet: ")
+        raise ConfigError(tuple(written.sub("source: the data frame: ", line) for line in error.problems)) from None
     return run_configuration(checked, out, runner, beam_options, n_shards, resume)
 
 

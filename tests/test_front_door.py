@@ -168,7 +168,10 @@ class Mixed:
     [
         (Mixed(), "Conversion failed for column user"),
         (pa.table([[1], [2], ["a"], [3]], ["user", "time", "place", "time"]), "named once.*time"),
-        (pa.table({"user": [1], "time": [2], "geometry": [[{"x": 3}]]}), "no column is named as"),
+        (
+            pa.table({"user": [1], "time": [2], "geometry": [[{"x": 3}]]}),
+            "^source: the data frame: no column",
+        ),
     ],
     ids=["mixed", "a name twice", "nested"],
 )

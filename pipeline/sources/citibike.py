@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
 import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError, parameter
@@ -21,11 +20,11 @@ from penstock.pipeline.sources.reading.text import (
     to_blocks,
     without_position,
 )
-from penstock.pipeline.sources.reading.times import TimeFormat
+from penstock.pipeline.sources.reading.times import TimeFormat, first_that_fits
 
 ZONE = "America/New_York"
 
-_OLD_FORMATS = ("%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M")
+_FORMATS = ("iso", "%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M")
 
 #: What is needed of both ends of a trip, under the names it has had, without regard to case, spaces and underscores.
 _NAMES = {
@@ -38,8 +37,8 @@ _NAMES = {
     "start_longitude": ("startstationlongitude", "startlng"),
     "end_longitude": ("endstationlongitude", "endlng"),
 }
-#: Durations were dropped in 2021, when identifiers of rides were added.
-_OPTIONAL = {"duration": ("tripduration",), "ride": ("rideid",)}
+#: Since 2021 rides have an identifier.
+_OPTIONAL = {"ride": ("rideid",)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +47,7 @@ class Citibike(TextSource):
 
     There is no rider, so the user is the trip: what is counted is trips at stations, not distinct people
     (``has_people`` is False). Times are local in New York. A trip that starts or ends in the hour that exists twice is
-    placed by its duration where there is one, else as early as possible without ending before it starts. Trips of any
-    length are kept.
+    placed as early as possible without ending before it starts. Trips of any length are kept.
 
     Parameters
     ----------
@@ -93,8 +91,7 @@ class Citibike(TextSource):
         if missing:
             raise DataError(f"{file}: no column is known as the {missing[0]} of trips (columns: {', '.join(columns)})")
         present = [name for name in columns if name in _NAMES or name in _OPTIONAL]
-        is_number = {name: name == "duration" or name.endswith("itude") for name in present}
-        return {name: pl.Float64 if is_number[name] else pl.String for name in present}
+        return {name: pl.Float64 if name.endswith("itude") else pl.String for name in present}
 
     def blocks(self, batch: TextBatch) -> Iterator[EventBlock]:
         """First the starts of a batch's trips, then their ends."""
@@ -104,7 +101,7 @@ class Citibike(TextSource):
         for end in ends:
             events = both.select("user", pl.col(f"^{end}_.*$").name.map(lambda name: name.split("_")[1]))
             events = events.with_columns(without_position().alias("problem"))
-            yield from to_blocks(batch, rows, events, self.explain, self.block_rows)
+            yield from to_blocks(batch, rows, events, self.block_rows)
             # A row that is no trip at all is rejected once.
             rows = replace(rows, problems={})
 
@@ -126,37 +123,16 @@ def trip_times(raw: pl.DataFrame) -> pl.DataFrame:
 
     Examples
     --------
-    The clocks went back at 2:00: the trip took ten minutes, not seventy.
+    The clocks went back at 2:00: the trip took ten minutes.
 
-    >>> trip = {"start_time": ["2020-11-01 01:55:00"], "end_time": ["2020-11-01 01:05:00"], "duration": [600.0]}
+    >>> trip = {"start_time": ["2020-11-01 01:55:00"], "end_time": ["2020-11-01 01:05:00"]}
     >>> trip_times(pl.DataFrame(trip)).cast(pl.Datetime("ms")).row(0)
     (datetime.datetime(2020, 11, 1, 5, 55), datetime.datetime(2020, 11, 1, 6, 5))
     """
-    early = {end: _milliseconds(raw[f"{end}_time"], "earliest") for end in ("start", "end")}
-    late = {end: _milliseconds(raw[f"{end}_time"], "latest") for end in ("start", "end")}
-    times = pl.DataFrame(early)
-    rows = ((early["start"] != late["start"]) | (early["end"] != late["end"])).arg_true()
-    if not len(rows):
-        return times
-    n = len(rows)
-    starts = np.array([column["start"][rows].to_numpy() for column in (early, early, late, late)], dtype=float)
-    ends = np.array([column["end"][rows].to_numpy() for column in (early, late, early, late)], dtype=float)
-    took = ends - starts
-    seconds = raw["duration"][rows].to_numpy() if "duration" in raw.columns else np.full(n, np.nan)
-    error = np.where(np.isnan(seconds), np.maximum(-took, 0.0), np.abs(took - 1000.0 * seconds))
-    best = np.argmin(np.where(np.isnan(error), np.inf, error), axis=0)
-    chosen = {"start": starts[best, np.arange(n)], "end": ends[best, np.arange(n)]}
-    columns = {
-        end: times[end].scatter(rows, pl.Series(values, nan_to_null=True).cast(pl.Int64))
-        for end, values in chosen.items()
-    }
-    return pl.DataFrame(columns)
+    start, early = (_milliseconds(raw[f"{end}_time"], "earliest") for end in ("start", "end"))
+    late = _milliseconds(raw["end_time"], "latest")
+    return pl.DataFrame({"start": start, "end": early.zip_with((early >= start).fill_null(True), late)})
 
 
 def _milliseconds(text: pl.Series, ambiguous: Literal["earliest", "latest"]) -> pl.Series:
-    times = TimeFormat("iso", ZONE, ambiguous).milliseconds(text)
-    for format in _OLD_FORMATS:
-        if times.null_count():
-            others = TimeFormat(format, ZONE, ambiguous).milliseconds(text)
-            times = pl.select(pl.coalesce(times, others)).to_series()
-    return times
+    return first_that_fits(text, (TimeFormat(format, ZONE, ambiguous) for format in _FORMATS))

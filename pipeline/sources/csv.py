@@ -113,14 +113,11 @@ class Csv(MappedColumns, TextSource):
             degrees = pl.col(name for name in ("latitude", "longitude") if name in columns)
             frame = frame.with_columns(degrees.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False))
         instants = [name for name in ("time", "arrival") if name in columns]
-        return frame.with_columns(self._time.milliseconds(frame[name]) for name in instants)
-
-    def explain(self, raw: pl.DataFrame) -> list[str | None]:
-        """Return what is wrong with times."""
-        parts = {"time": self.columns.get("time", "time"), "date": self.columns.get("date", "")}
-        time = join_date(raw.select(pl.col(name).alias(part) for part, name in parts.items() if name))["time"]
-        is_wrong = self._time.milliseconds(time).is_null()
-        return [why if wrong else None for why, wrong in zip(self._time.explain(time), is_wrong)]
+        events = frame.with_columns(self._time.milliseconds(frame[name]) for name in instants)
+        if not len(wrong := events["time"].is_null().arg_true()):
+            return events
+        problem = pl.Series("problem", [None], pl.String).new_from_index(0, events.height)
+        return events.with_columns(problem.scatter(wrong, self._time.explain(frame["time"][wrong])))
 
     @property
     def _has_quoted_decimals(self) -> bool:

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -70,12 +69,12 @@ class Folder(LiveSource):
     that ``idle_after`` or ``disorder`` is too short, and is counted as late.
 
     **Cost**: a look at the whole folder every second (``every``), so remove or move files that were read; a checkpoint
-    holds the names of those that are still there, and each further file copies them (6 ms for 100,000). A look at a
+    holds the names of those that are still there, and each micro-batch copies them. A look at a
     bucket is a request for every thousand objects, and a file there is copied to a temporary folder while it is read.
     A file that changes after it was read ends the run.
 
-    A folder below ``of.path`` that is a mount of its own looks empty while it is not mounted, like one whose files were
-    removed; when it is back its files are read again. Mount what is watched, not a part of it.
+    A folder below ``of.path`` that is a mount of its own, or one that is not mounted when a run goes on, looks empty,
+    like one whose files were removed; when it is back its files are read again. Mount what is watched, not a part.
 
     What the clock decided is written down, so that a run that is continued decides the same; it needs the files that
     were read since its latest checkpoint.
@@ -261,8 +260,6 @@ class _FileReader:
     _waiting: deque[File] = field(default_factory=deque)
     _looked: float = float("-inf")
     _has_answered: bool = False
-    #: Whether a run that goes on has found an empty folder until now, where it had read files.
-    _in_doubt: bool = False
     _now: int = MIN_EVENT_TIME
 
     def __post_init__(self) -> None:
@@ -270,12 +267,9 @@ class _FileReader:
         on_disk = not is_url(str(of.path))  # type: ignore[attr-defined]
         self._outage = Outage(str(of.path))  # type: ignore[attr-defined]
         self._files: Files = LocalFiles(of) if on_disk else RemoteFiles(of, self.source.options or {})
-        columns = ("names", "written", "sizes")
         if "names" in self.start:
-            for name, written, size in zip(*(self.start[column].tolist() for column in columns)):
-                self.done[name] = File(written, name, size)
-        # The same for checkpoints. Micro-batches share it instead of building one each.
-        self._columns = _columns_of(self.done.values())
+            files = zip(*(self.start[column].tolist() for column in ("written", "names", "sizes")))
+            self.done = {file.name: file for file in map(File._make, files)}
         if "open" in self.start and str(self.start["open"]):
             file = File(int(self.start["open_written"]), str(self.start["open"]), int(self.start["open_size"]))
             self._open(file, int(self.start["block"]))
@@ -332,25 +326,14 @@ class _FileReader:
                 raise
             self._outage.goes_on(str(error))
             return  # the clock stands still
-        in_doubt, self._in_doubt = self._in_doubt, self._in_doubt or not self._has_answered
-        self._in_doubt &= bool(self.done) and not found
-        if self._in_doubt and not in_doubt:
-            path = self.source.of.path  # type: ignore[attr-defined]
-            text = f"{path}: is empty, and none of the {len(self.done)} files is there that were read; is it mounted?"
-            logging.getLogger("penstock").warning(text)
         self._has_answered = True
         self._outage.over()
-        changed = {name for name, file in found.items() if name in self.done and file != self.done[name]}
-        if changed and not in_doubt:  # after doubt, others that have the names of files which had been removed
+        if changed := [name for name, file in found.items() if name in self.done and file != self.done[name]]:
             raise DataError(
                 f"{min(changed)}: has changed after it was read; files have to be complete when they appear, so write "
                 "them elsewhere and rename them"
             )
-        # Names stay while a run that goes on finds nothing: its files may come back, and are not to be read twice.
-        gone = set() if self._in_doubt else (self.done.keys() - found) | changed
-        if gone:
-            self.done = {name: file for name, file in self.done.items() if name not in gone}
-            self._columns = _columns_of(self.done.values())
+        self.done = {name: file for name, file in self.done.items() if name in found}
         self._waiting = deque(sorted(file for name, file in found.items() if name not in self.done))
         self._now = now
 
@@ -390,8 +373,6 @@ class _FileReader:
         assert self.opened is not None
         self.opened.close()
         self.done[file.name], self.opened = file, None
-        last = _columns_of([file])
-        self._columns = {name: np.concatenate([column, last[name]]) for name, column in self._columns.items()}
 
     def _take(self) -> tuple[EventBlock, Integers]:
         """The next block of the open file, and when its rows arrived."""
@@ -403,18 +384,14 @@ class _FileReader:
         return block, np.full(block.frame.height, self.opened.file.arrival, np.int64)
 
     def _as_state(self) -> State:
-        state = dict(self._columns)
+        files = sorted(self.done.values())
+        state = {
+            "names": np.asarray([file.name for file in files], np.str_ if files else "U1"),
+            "written": np.asarray([file.written for file in files], np.int64),
+            "sizes": np.asarray([file.size for file in files], np.int64),
+        }
         if self.opened is not None:
             file = self.opened.file
             state |= {"open": np.asarray(file.name), "block": np.asarray(self.opened.number)}
             state |= {"open_written": np.asarray(file.written), "open_size": np.asarray(file.size)}
         return state
-
-
-def _columns_of(files: Iterable[File]) -> State:
-    files = sorted(files)
-    return {
-        "names": np.asarray([file.name for file in files], np.str_ if files else "U1"),
-        "written": np.asarray([file.written for file in files], np.int64),
-        "sizes": np.asarray([file.size for file in files], np.int64),
-    }

@@ -10,7 +10,7 @@ import polars as pl
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.sources.base import EventBlock, Span
 from penstock.pipeline.sources.reading.text import Dialect, ParsedRows, TextBatch, TextSource, to_blocks
-from penstock.pipeline.sources.reading.times import TimeFormat
+from penstock.pipeline.sources.reading.times import TimeFormat, first_that_fits
 
 #: Columns of the publisher's files, which have no header; the later ones name theirs likewise.
 _PUBLISHED = ("user_id", "POI_id", "POI_catid", "POI_catname", "latitude", "longitude", "timezone", "UTC_time")
@@ -74,11 +74,7 @@ class Foursquare(TextSource):
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
         """Rows under their common names, times parsed."""
-        text = rows.raw["UTC_time"]
-        time = TimeFormat("iso").milliseconds(text)
-        if time.null_count():
-            weekday_first = TimeFormat("%a %b %d %H:%M:%S %z %Y").milliseconds(text)
-            time = pl.select(pl.coalesce(time, weekday_first).alias("time")).to_series()
+        time = first_that_fits(rows.raw["UTC_time"], map(TimeFormat, ("iso", "%a %b %d %H:%M:%S %z %Y")))
         return rows.raw.select("latitude", "longitude", user="user_id", time=time, place="POI_id")
 
     def read(self, span: Span) -> Iterator[EventBlock]:
@@ -95,4 +91,4 @@ class Foursquare(TextSource):
             first = keys.join(seen, on=_CHECK_IN, how="left", maintain_order="left")
             repeats = pl.when(first["file"] > first["file_right"]).then(pl.lit("same check-in as in an earlier file"))
             events = events.with_columns(repeats.alias("problem"))
-            yield from to_blocks(batch, rows, events, self.explain, self.block_rows)
+            yield from to_blocks(batch, rows, events, self.block_rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -90,7 +91,8 @@ class Parquet(MappedColumns, FileSource):
                 stop = span.stop if span.stop is not None else parquet.metadata.num_rows
                 groups = np.flatnonzero((ends > span.start) & (ends <= stop)).tolist()
                 row = span.start
-                for batch in _batches(parquet, file, n_rows, groups, sorted(set(columns.values()))):
+                batches = parquet.iter_batches(n_rows, groups, sorted(set(columns.values())), use_threads=True)
+                while (batch := _next(batches, file)) is not None:
                     yield from self._blocks(batch, columns, file, row, order)
                     row += batch.num_rows
 
@@ -101,7 +103,6 @@ class Parquet(MappedColumns, FileSource):
     def _blocks(
         self, batch: pa.RecordBatch, found: dict[str, str], file: str, first_row: int, order: RowOrder
     ) -> Iterator[EventBlock]:
-        _validate(batch, file)
         raw = pl.DataFrame(plain_times(pa.table(batch.columns, batch.schema.names)))
         time = TimeFormat(self.time_format, self.time_zone)
         events = join_date(raw.select(pl.col(name).alias(part) for part, name in found.items()))
@@ -179,32 +180,26 @@ def _times(column: pl.Series, time: TimeFormat, file: str) -> pl.Series:
 
 
 def _open(file: str) -> pq.ParquetFile:
-    try:
+    with _read_from(file):
         # As it is needed: what is fetched beforehand, all row groups at once, is most of a run's memory.
         # Old timestamps (INT96) as milliseconds: nanoseconds wrap before 1677 and after 2262.
         return pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER, coerce_int96_timestamp_unit="ms")
-    except _DAMAGE as error:
-        raise _damaged(file, error) from error
 
 
-def _batches(
-    parquet: pq.ParquetFile, file: str, n_rows: int, groups: list[int], names: list[str]
-) -> Iterator[pa.RecordBatch]:
-    """Batches of some row groups, their contents not validated yet."""
+@contextmanager
+def _read_from(file: str) -> Iterator[None]:
+    """Raise `DataError` for what the library raises for a file that is damaged or none."""
     try:
-        yield from parquet.iter_batches(n_rows, groups, names, use_threads=True)
+        yield
     except _DAMAGE as error:
-        raise _damaged(file, error) from error
+        words = " ".join(str(error).split()).encode("ascii", "backslashreplace").decode()
+        raise DataError(f"{file}: cannot be read as Parquet: {words or type(error).__name__}") from error
 
 
-def _validate(batch: pa.RecordBatch, file: str) -> None:
-    """Raise `DataError` unless the contents are what they claim to be: text must be UTF-8 for what trusts it."""
-    try:
-        batch.validate(full=True)
-    except _DAMAGE as error:
-        raise _damaged(file, error) from error
-
-
-def _damaged(file: str, error: BaseException) -> DataError:
-    words = " ".join(str(error).split()).encode("ascii", "backslashreplace").decode()
-    return DataError(f"{file}: cannot be read as Parquet: {words or type(error).__name__}")
+def _next(batches: Iterator[pa.RecordBatch], file: str) -> pa.RecordBatch | None:
+    """Return the next batch, None at the end; text in it is UTF-8, as what trusts it needs."""
+    with _read_from(file):
+        batch = next(batches, None)
+        if batch is not None:
+            batch.validate(full=True)
+        return batch

@@ -128,24 +128,25 @@ class Places(Space):
     def resolve(self, source: Source) -> Places:
         """Find the busiest places by counting the events of each in the time range of the source.
 
-        Where events have positions, a place is in the middle of the extent of its own.
+        Where events have positions, a place is in the middle of their extent.
         """
         if self.top is None:
             return self
-        seen: list[pl.DataFrame] = []
+        seen = pl.DataFrame(schema={"place": pl.String, "n": pl.UInt64})
+        position, one = pl.col("^l(ong|at)itude$"), pl.lit(1, pl.UInt64).alias("n")
         for block in source.all_blocks():
             in_time = block.frame.filter(_in_time(source))
-            counted = in_time.group_by("place").agg(pl.len().cast(pl.UInt64).alias("n"), *_extent(in_time))
-            seen = [_merged([*seen, counted])]
-        places = _merged(seen) if seen else pl.DataFrame(schema={"place": pl.String, "n": pl.UInt64})
+            events = in_time.select("place", one, position.name.prefix("least_"), position.name.prefix("most_"))
+            together = pl.concat([seen, events], how="diagonal").group_by("place")
+            seen = together.agg(pl.col("n").sum(), pl.col("^least_.*$").min(), pl.col("^most_.*$").max())
         if self.elsewhere:
-            places = places.filter(pl.col("place") != ELSEWHERE)
-        busiest = places.sort(["n", "place"], descending=[True, False]).head(self.top)
-        found_at: tuple[tuple[float, float], ...] = ()
-        if "west" in busiest.columns and busiest["west"].null_count() == 0:
-            middle = busiest.select((pl.col("west") + pl.col("east")) / 2, (pl.col("south") + pl.col("north")) / 2)
-            found_at = tuple(middle.rows())
-        return replace(self, found=tuple(busiest["place"]), found_at=found_at)
+            seen = seen.filter(pl.col("place") != ELSEWHERE)
+        busiest = seen.sort(["n", "place"], descending=[True, False]).head(self.top)
+        found_at: list[tuple[float, float]] = []
+        if "most_longitude" in busiest.columns:
+            sides = ((pl.col(f"least_{name}") + pl.col(f"most_{name}")) / 2 for name in ("longitude", "latitude"))
+            found_at = busiest.select(sides).rows()
+        return replace(self, found=tuple(busiest["place"]), found_at=tuple(found_at))
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
         """Cell index of every row, shape (n_rows,); −1 for an unknown place, unless there is ``elsewhere``."""
@@ -178,26 +179,6 @@ class Places(Space):
             | ({"name": names[cell]} if cell in names else {})
             for cell in self.cells
         ]
-
-
-def _extent(frame: pl.DataFrame) -> list[pl.Expr]:
-    """The box around the events of each place, where they have positions."""
-    if not {"latitude", "longitude"} <= set(frame.columns):
-        return []
-    longitude, latitude = pl.col("longitude"), pl.col("latitude")
-    lowest = [longitude.min().alias("west"), latitude.min().alias("south")]
-    return [*lowest, longitude.max().alias("east"), latitude.max().alias("north")]
-
-
-def _merged(counted: list[pl.DataFrame]) -> pl.DataFrame:
-    """Events and extents of places of several blocks together."""
-    together = pl.concat(counted, how="diagonal")
-    extent = [
-        pl.col(side).min() if side in ("west", "south") else pl.col(side).max()
-        for side in ("west", "south", "east", "north")
-        if side in together.columns
-    ]
-    return together.group_by("place").agg(pl.col("n").sum(), *extent)
 
 
 def _in_time(source: Source) -> pl.Expr:

@@ -129,22 +129,18 @@ def _of_gbfs(path: str, text: str) -> pl.DataFrame:
     kind = root.get("type") if isinstance(root, dict) else None
     if kind in ("FeatureCollection", "Feature"):
         raise DataError(f"{path}: is GeoJSON; areas make a space of type: zones, with path and name")
-    data = root.get("data") if isinstance(root, dict) else None
-    stations = data.get("stations") if isinstance(data, dict) else None
-    if not (isinstance(stations, list) and stations and all(isinstance(one, dict) for one in stations)):
-        raise DataError(f"{path}: is JSON, but not station_information.json of a GBFS feed (data.stations)")
-    if not all("lat" in one and "lon" in one and "station_id" in one for one in stations):
+    try:
+        rows = [
+            [str(one["station_id"]), _text_of(one.get("name")), str(one["lat"]), str(one["lon"])]
+            for one in root["data"]["stations"]
+        ]
+    except (LookupError, TypeError, AttributeError) as error:
         raise DataError(
-            f"{path}: stations lack station_id, lat or lon; station_information.json has them, station_status.json not"
-        )
-    return pl.DataFrame(
-        {
-            "stop_id": [str(one["station_id"]) for one in stations],
-            "stop_name": [_text_of(one.get("name")) for one in stations],
-            "stop_lat": [str(one["lat"]) for one in stations],
-            "stop_lon": [str(one["lon"]) for one in stations],
-        }
-    )
+            f"{path}: is JSON, but not station_information.json of a GBFS feed, with station_id, lat and lon of all "
+            f"data.stations ({error!r})"
+        ) from error
+    columns = ("stop_id", "stop_name", "stop_lat", "stop_lon")
+    return pl.DataFrame(rows, dict.fromkeys(columns, pl.String), orient="row")
 
 
 def _text_of(name: Any) -> str:

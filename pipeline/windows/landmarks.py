@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from functools import cached_property
 
 import numpy as np
@@ -270,19 +270,8 @@ def _point(text: str, time_zone: str) -> tuple[int, int]:
         instant = (moment - datetime.fromisoformat("1970-01-01T00:00:00Z")).total_seconds()
         return round(instant * 1000), round(instant * 1000) + 1
     wall = round((moment - _EPOCH).total_seconds() * 1000)
-    if _is_date(text):
-        begin, end = instants(time_zone, np.array([wall, wall + DAY])).tolist()
-        return begin, end
-    begin = int(instants(time_zone, np.array([wall]))[0])
-    return begin, begin + 1
-
-
-def _is_date(text: str) -> bool:
-    try:
-        date.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
+    begin, next_day = instants(time_zone, np.array([wall, wall + DAY])).tolist()
+    return begin, begin + 1 if len(text) > len("2024-01-01") else next_day
 
 
 def _daily_range(entry: str) -> DailyRange:

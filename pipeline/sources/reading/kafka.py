@@ -32,15 +32,14 @@ from penstock.pipeline.sources.reading.kafka_progress import (
     Journal,
     PartitionAssignment,
     Progress,
-    ReaderProgress,
     TopicEntry,
 )
 from penstock.pipeline.sources.reading.messages import events_of
 from penstock.pipeline.sources.reading.offsets import OffsetRange
 from penstock.pipeline.sources.reading.services import PATIENCE, Outage
 
-#: Bytes that are taken together at most, and seconds that they are waited for.
-_BYTES, _WAIT = 16 << 20, 0.1
+#: Seconds that messages are waited for.
+_WAIT = 0.1
 #: Messages that are taken together at first, and at most.
 _FEW, _MANY = 64, 50_000
 #: Seconds after which it is looked whether the topic has more partitions.
@@ -74,7 +73,6 @@ class Consumer:
         self._waiting: dict[int, deque[Any]] = {}
         self._assigned: dict[int, int] = {}
         self._paused: set[int] = set()
-        self._size = 1000.0
         #: Messages that are taken together at most.
         self.at_once = _FEW
         #: Whether there may be more messages than were read last.
@@ -273,16 +271,13 @@ class Consumer:
         return importlib.import_module("confluent_kafka.admin")
 
     def _fill(self) -> None:
-        n_messages = max(1, min(self.at_once, int(_BYTES / self._size)))
-        n_bytes, n_read = 0, 0
-        messages = self._client.consume(n_messages, timeout=_WAIT)
-        self.more = len(messages) == n_messages
+        messages = self._client.consume(self.at_once, timeout=_WAIT)
+        self.more = len(messages) == self.at_once
         for message in messages:
             error = message.error()
             if error is None:
                 self._waiting[message.partition()].append(message)
                 self._ended.pop(message.partition(), None)
-                n_bytes, n_read = n_bytes + len(message), n_read + 1
             elif error.code() == self._kafka.KafkaError._PARTITION_EOF:
                 self._ended.setdefault(message.partition(), time.monotonic())
                 self._ends[message.partition()] = message.offset()
@@ -292,8 +287,6 @@ class Consumer:
                 raise self.gone(message.partition(), message.offset(), self.bounds(message.partition())[0])
             elif not error.retriable():
                 raise DataError(f"topic {self.topic}, partition {message.partition()}: {error.str()}")
-        if n_read:
-            self._size += 0.2 * (n_bytes / n_read - self._size)
 
     def gone(self, partition: int, first: int, end: int) -> DataError:
         """Make the error for offsets that are to be read, and are no longer there."""
@@ -482,7 +475,6 @@ def micro_batches(
             commits.go_on()
             check_reach(consumer, outage)
             new = reader.look_around()
-        reader.board.publish(None)  # one that has finished keeps no other waiting
 
 
 class _TopicReader:
@@ -493,7 +485,6 @@ class _TopicReader:
     ) -> None:
         self.source, self.run, self.consumer, self.letters = source, run, consumer, letters
         self.assignment = PartitionAssignment.of(start)
-        self.board = ReaderProgress(run.spool, self.assignment)
         #: Middle of the times that each partition has shown last.
         self.typical: dict[int, float] = {}
         #: Time from before which no partition is unknown; None where that decides nothing.
@@ -567,8 +558,6 @@ class _TopicReader:
             for partition in partitions
             if not self.consumer.at_end(partition)
         ]
-        self.board.publish(min(behind, default=None))
-        behind += self.board.others()
         longest = _WINDOWS_AHEAD * self.run.grid.calendar.step
         self.consumer.pause({p for p, time in self.typical.items() if behind and time > min(behind) + longest})
         return self._look_for_more()

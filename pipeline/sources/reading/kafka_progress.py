@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.state import State
-from penstock.pipeline.atomic import make_folder, opener, write_json
+from penstock.pipeline.atomic import make_folder, opener
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 
 #: Bytes that a file grows by before entries that are no longer needed are dropped.
@@ -242,49 +241,3 @@ class PartitionAssignment:
     def owns(self, partition: int) -> bool:
         """Return whether a partition is read here, also one that the topic is given later."""
         return partition % self.n_readers == self.reader
-
-
-class ReaderProgress:
-    """Progress of each reader of a run, for the others to wait: a small file each, in a folder they share.
-
-    It limits how much stays open while a backlog is read, and decides neither time nor what is late.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     one, other = (ReaderProgress(Path(folder), PartitionAssignment(i, 2)) for i in range(2))
-    ...     one.publish(7.0)
-    ...     other.others(), one.others() == [MIN_EVENT_TIME]
-    ([7.0], True)
-    """
-
-    def __init__(self, folder: Path, assignment: PartitionAssignment) -> None:
-        self.folder, self.assignment = folder, assignment
-        self._published: tuple[float | None, ...] = ()
-        self._found: list[float] = []
-        self._since = float("-inf")
-
-    def publish(self, behind: float | None) -> None:
-        """Write the time of the partition that is furthest back among those with more to be read; None: there is none.
-
-        Nothing is written where there is no other reader, or nothing new.
-        """
-        if self.assignment.n_readers > 1 and self._published != (behind,):
-            write_json(self._path(self.assignment.reader), behind)
-            self._published = (behind,)
-
-    def others(self) -> list[float]:
-        """Latest times of the others with more to be read; one without a file may have everything before it."""
-        if self.assignment.n_readers > 1 and time.monotonic() - self._since > _FRESH:
-            numbers = [number for number in range(self.assignment.n_readers) if number != self.assignment.reader]
-            found = [self._read(number) for number in numbers]
-            self._found = [behind for behind in found if behind is not None]
-            self._since = time.monotonic()
-        return self._found
-
-    def _read(self, reader: int) -> float | None:
-        path = self._path(reader)
-        behind: float | None = json.loads(path.read_bytes()) if path.exists() else MIN_EVENT_TIME
-        return behind
-
-    def _path(self, reader: int) -> Path:
-        return self.folder / f"behind-{reader:03d}.json"

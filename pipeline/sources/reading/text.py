@@ -305,37 +305,30 @@ class MappedColumns(Checked):
     def find_columns(self, names: Sequence[str], file: str) -> dict[str, str]:
         """Name in the table of every part of an event that is there.
 
-        A column that is named in ``columns`` must exist; the others are taken under their own name if they exist.
+        A column that is named in ``columns`` must exist, one with an empty name is left out, and the others are taken
+        under their own name if they exist.
 
         Raises `DataError`, with the columns there are, if user, time, or both coordinates and place are missing, or a
         named column is missing or there twice.
         """
-        return find_columns(self.columns, names, file)
-
-
-def find_columns(mapping: Mapping[str, str], names: Sequence[str], file: str) -> dict[str, str]:
-    """See `MappedColumns.find_columns`; a part whose name is empty is left out.
-
-    >>> find_columns({"user": "cab"}, ["cab", "time", "place"], "a.csv")
-    {'user': 'cab', 'time': 'time', 'place': 'place'}
-    """
-    there = f"(columns: {', '.join(names) or 'none'})"
-    taken = {*mapping, *(set(names) - {"arrival", "date"})}
-    named = {part: mapping.get(part, part) for part in (*EVENT_COLUMNS, "date") if part in taken}
-    columns = {part: name for part, name in named.items() if name}
-    for part, name in columns.items():
-        if name not in names:
-            raise DataError(f"{file}: there is no column {name!r} for {part} {there}")
-        if list(names).count(name) > 1:
-            raise DataError(f"{file}: column {name!r} for {part} is there more than once {there}")
-    missing = [part for part in ("user", "time") if part not in columns and (part, mapping.get(part)) != ("user", "")]
-    if ("latitude" in columns) != ("longitude" in columns):
-        missing.append("longitude" if "latitude" in columns else "latitude")
-    elif "latitude" not in columns and "place" not in columns:
-        missing.append("latitude and longitude, or place")
-    if missing:
-        raise DataError(f"{file}: no column is named as {', nor '.join(missing)}; map them in columns: {there}")
-    return columns
+        there = f"(columns: {', '.join(names) or 'none'})"
+        taken = {*self.columns, *(set(names) - {"arrival", "date"})}
+        named = {part: self.columns.get(part, part) for part in (*EVENT_COLUMNS, "date") if part in taken}
+        columns = {part: name for part, name in named.items() if name}
+        for part, name in columns.items():
+            if name not in names:
+                raise DataError(f"{file}: there is no column {name!r} for {part} {there}")
+            if list(names).count(name) > 1:
+                raise DataError(f"{file}: column {name!r} for {part} is there more than once {there}")
+        needed = ("user", "time") if self.has_people else ("time",)
+        missing = [part for part in needed if part not in columns]
+        if ("latitude" in columns) != ("longitude" in columns):
+            missing.append("longitude" if "latitude" in columns else "latitude")
+        elif "latitude" not in columns and "place" not in columns:
+            missing.append("latitude and longitude, or place")
+        if missing:
+            raise DataError(f"{file}: no column is named as {', nor '.join(missing)}; map them in columns: {there}")
+        return columns
 
 
 # Parsing: all columns at once; every row that cannot be parsed becomes a reject.
@@ -422,22 +415,18 @@ def to_blocks(
     batch: TextBatch,
     rows: ParsedRows,
     events: pl.DataFrame,
-    explain: Callable[[pl.DataFrame], list[str | None]],
     block_rows: int,
 ) -> Iterator[EventBlock]:
     """Turn a parsed batch into blocks of up to ``block_rows`` sound rows; rejects come with the first.
 
     ``events``: columns of an `EventBlock`, one row for each of ``rows.raw``, null where a value is wrong; perhaps a
-    column ``problem`` with what else is wrong with a row. ``explain``: given the raw rows that are wrong, what the
-    source knows about them (None: what `reasons` says).
+    column ``problem`` with what the source knows is wrong with a row.
     """
     events, _, unsound = sifted(events)
     rejects: list[Reject] = []
     if rows.problems or unsound:
-        bad = list(unsound)
-        given = explain(rows.raw[bad])
-        texts = [own or general for own, general in zip(given, unsound.values(), strict=True)]
-        problems = dict(sorted({**rows.problems, **dict(zip(rows.lines()[bad].tolist(), texts))}.items()))
+        lines = rows.lines()[list(unsound)].tolist()
+        problems = dict(sorted({**rows.problems, **dict(zip(lines, unsound.values()))}.items()))
         rejects = _rejects(batch, rows.records or split(batch.data, "\n", "")[0], problems)
     events = events.select(column for column in EVENT_COLUMNS if column in events.columns)
     if events.height + len(rejects):
@@ -559,10 +548,6 @@ class TextSource(FileSource):
         A further column ``problem`` may say what else is wrong with a row (null: nothing).
         """
 
-    def explain(self, raw: pl.DataFrame) -> list[str | None]:
-        """Say what is wrong with rows that are, as far as the source knows better than the general checks."""
-        return [None] * raw.height
-
     def files(self) -> list[str]:
         """Input files, in reading order."""
         return list_files(self.path, self.patterns)
@@ -595,7 +580,7 @@ class TextSource(FileSource):
     def blocks(self, batch: TextBatch) -> Iterator[EventBlock]:
         """Parse a batch; overridden where a row is more than one event."""
         rows = self.parse(batch)
-        return to_blocks(batch, rows, self.events(rows, batch), self.explain, self.block_rows)
+        return to_blocks(batch, rows, self.events(rows, batch), self.block_rows)
 
     def parse(self, batch: TextBatch) -> ParsedRows:
         """Parse the wanted columns of a batch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -162,6 +163,19 @@ class TimeFormat:
         if not aware and self.zone != "UTC":
             times = times.dt.replace_time_zone(self.zone, ambiguous=self.ambiguous, non_existent="null")
         return times.dt.epoch("ms")
+
+
+def first_that_fits(column: pl.Series, formats: Iterable[TimeFormat]) -> pl.Series:
+    """Milliseconds since 1970 UTC by the first of some formats that a value has; null where it has none.
+
+    >>> first_that_fits(pl.Series(["1970-01-01", "2/1/1970"]), map(TimeFormat, ("iso", "%d/%m/%Y"))).to_list()
+    [0, 86400000]
+    """
+    times = pl.Series(column.name, [None], pl.Int64).new_from_index(0, len(column))
+    for format in formats:
+        if times.null_count():
+            times = times.zip_with(times.is_not_null(), format.milliseconds(column))
+    return times
 
 
 def plain_times(table: pa.Table) -> pa.Table:

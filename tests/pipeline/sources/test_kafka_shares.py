@@ -12,9 +12,9 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.runners.shared import live_input
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
-from penstock.pipeline.sources.reading import kafka, kafka_client, kafka_progress, services
+from penstock.pipeline.sources.reading import kafka, kafka_client, services
 from penstock.pipeline.sources.reading.kafka import Consumer
-from penstock.pipeline.sources.reading.kafka_progress import PartitionAssignment, Progress, ReaderProgress
+from penstock.pipeline.sources.reading.kafka_progress import PartitionAssignment, Progress
 
 CONFIG = """
 name: shares
@@ -80,11 +80,6 @@ def reader_of(plan, assignment: PartitionAssignment, consumer: Broker):
     )
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch):
-    monkeypatch.setattr(kafka_progress, "_FRESH", -1.0)
-
-
 def test_every_partition_has_one_reader_whenever_a_run_goes_on(tmp_path, monkeypatch):
     plan = plan_in(tmp_path)
     for n_partitions in (5, 9):  # the topic has grown before the run goes on
@@ -124,38 +119,22 @@ def test_a_reader_whose_partitions_are_all_idle_goes_by_its_own_and_never_back(t
     assert reader.quiet({}) == (frozenset({0}), None)
 
 
-def test_a_reader_that_is_far_ahead_of_another_waits_for_it(tmp_path, monkeypatch):
+def test_a_partition_that_is_far_ahead_of_another_is_held(tmp_path, monkeypatch):
     consumer = Broker()
     reader = reader_of(plan_in(tmp_path), PartitionAssignment(0, 2), consumer)
-    reader.progress = Progress({0: 5}, {0: 2_000_000})
-    reader.typical = {0: 2_000_000}
-    other = ReaderProgress(reader.board.folder, PartitionAssignment(1, 2))
-    for behind, held in (
-        ("nothing yet", {0}),
-        (1_000_000, {0}),
-        (1_900_000, set()),
-        (None, set()),
+    reader.progress = Progress({0: 5, 2: 5}, {0: 2_000_000, 2: MIN_EVENT_TIME})
+    for typical, held in (
+        ({0: 2_000_000}, {0}),  # the other may have everything before it
+        ({0: 2_000_000, 2: 1_000_000}, {0}),
+        ({0: 2_000_000, 2: 1_900_000}, set()),
     ):
-        if behind != "nothing yet":
-            other.publish(behind)
+        reader.typical = typical
         assert reader.look_around() == {}
         assert consumer.held == held
     consumer.new = [6, 7]
     assert reader.look_around() == {}  # a list a minute will do while no window waits for one
     monkeypatch.setattr(kafka, "_REFRESH", -1.0)
     assert reader.look_around() == {6: 0}
-
-
-def test_a_reader_that_has_finished_keeps_none_waiting(tmp_path, monkeypatch):
-    monkeypatch.setattr(kafka, "Consumer", Broker(2))
-    plan = plan_in(tmp_path, "until: 2024-01-01T01:00:00Z")
-    late = plan.grid.calendar.end(plan.grid.calendar.n_windows) + 10**9
-    position = Progress({0: 9}, {0: late}).as_state() | PartitionAssignment(0, 2).as_state()
-    other = reader_of(plan, PartitionAssignment(1, 2), Broker())
-    ReaderProgress(other.board.folder, PartitionAssignment(0, 2)).publish(5)  # of an attempt before
-    assert other.board.others() == [5]
-    assert list(plan.config.source.micro_batches(live_input(plan), tmp_path, position, 4, late, Checkpointed())) == []
-    assert other.board.others() == []
 
 
 class Client:

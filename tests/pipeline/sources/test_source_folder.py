@@ -319,29 +319,6 @@ def test_a_folder_that_is_unmounted_is_no_empty_folder(incoming, tmp_path, monke
                 pass
 
 
-def test_a_run_that_goes_on_with_an_empty_folder_says_so(incoming, tmp_path, caplog):
-    value = sections(tmp_path)
-    value["source"]["until"] = "2200-01-01T00:00:00Z"
-    value["windows"]["size"] = "365d"
-    plan = make_plan(configured(value), tmp_path / "plan")
-    batches = plan.config.source.micro_batches
-    pieces = batches(live_input(plan), plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
-    last = [piece for _, piece in zip(range(6), pieces) if piece is not None][-1]
-    incoming.rename(tmp_path / "away")
-    incoming.mkdir()
-    with caplog.at_level(logging.WARNING, "penstock"):
-        pieces = batches(live_input(plan), tmp_path / "spool", last.end, last.number + 1, last.after, Checkpointed())
-        assert [next(pieces), next(pieces)] == [None, None]
-    (record,) = caplog.records
-    assert "is empty, and none of the 3 files is there that were read; is it mounted?" in record.getMessage()
-    # What has been read is not read again when it is back; what has taken the place of a file that was removed, is.
-    for name in "ab":
-        (tmp_path / "away" / f"{name}.csv").rename(incoming / f"{name}.csv")
-    put(incoming, "c", 38, [(37, "annegret", "y")])
-    piece = next(piece for piece in pieces if piece is not None and piece.block.n_rows)
-    assert (piece.block.n_rows, [Path(name).stem for name in piece.end["names"]]) == (1, ["a", "b", "c"])
-
-
 def zipped(rows: str) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:

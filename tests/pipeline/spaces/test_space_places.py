@@ -181,7 +181,7 @@ def test_stations_of_a_gbfs_feed(tmp_path):
     assert Places(file=str(file)).cells == ("7", "b")
     assert Stations(file=str(file), radius=9.0).cells == ("Quai (7)", "Quai (b)")
     file.write_text(json.dumps({"data": {"stations": [{"station_id": "7", "num_bikes_available": 3}]}}))
-    with pytest.raises(DataError, match=r"station_information\.json has them, station_status\.json not"):
+    with pytest.raises(DataError, match=r"is JSON, but not station_information\.json .*'lat'"):
         _ = Places(file=str(file)).cells
 
 
