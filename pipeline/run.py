@@ -98,9 +98,9 @@ def _run(
         plan = beam.distributed(plan, n_shards, one_reader=runner == PRISM)
     if resume and not plan.folder.exists():
         checkpoint.check_same(plan)  # says that there is no run, and makes no folder
+    engine = None
     if runner != LOCAL and (beam_options or runner != DIRECT):
-        beam.check_options(plan, runner, beam_options)
-    engine = beam.unverified_engine(runner, beam_options, unverified_engine) if _on_engine(plan, runner) else None
+        engine = beam.check_options(plan, runner, beam_options, unverified_engine)
     with alone_in(plan.folder):
         return _run_alone(plan, runner, beam_options, engine, clock)
 

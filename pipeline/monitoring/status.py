@@ -96,13 +96,12 @@ def _of_checkpoint(path: Path, released: int | None) -> dict[str, Any]:
         "rows": int(saved["rows.rows"]),
         "late": int(saved["rows.late"]),
         "checkpoint": path.stat().st_mtime,
+        "due": max(0, int(saved["final"]) - (released or 0)),
     }
     if "budget_left" in saved:
         known["budget_left"] = float(saved["budget_left"])
-    if "watermark" in saved:
-        known["due"] = max(0, int(saved["final"]) - (released or 0))
-        if (watermark := int(saved["watermark"])) > 0:
-            known["watermark"] = watermark / 1000
+    if (watermark := int(saved["watermark"])) > 0:
+        known["watermark"] = watermark / 1000
     return known
 
 

@@ -70,8 +70,11 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
     return manifest
 
 
-def check_options(plan: Plan, runner: str, beam_options: Sequence[str]) -> None:
-    """Raise `ConfigError` for options that Beam or its runner refuses or lacks, before the folder is touched."""
+def check_options(plan: Plan, runner: str, beam_options: Sequence[str], unverified_engine: bool = False) -> str | None:
+    """Raise `ConfigError` for options that Beam or its runner refuses or lacks, before the folder is touched.
+
+    Returns the engine that a stream goes to, if it is not verified; see `engine.unverified_engine`.
+    """
     _import_quietly()
     from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -91,14 +94,11 @@ def check_options(plan: Plan, runner: str, beam_options: Sequence[str]) -> None:
         prism.check_ready(plan, beam_options)
     if runner not in ("direct", FLINK, PRISM):  # theirs are complete by default
         shutil.rmtree(_pipeline(plan, runner, beam_options).local_tempdir)
-
-
-def unverified_engine(runner: str, beam_options: Sequence[str], is_allowed: bool) -> str | None:
-    """Name the engine behind an endpoint if it is not verified; see `engine.unverified_engine`."""
-    _import_quietly()
+    if not plan.streaming or runner == "direct":
+        return None
     from penstock.pipeline.runners.beam import engine
 
-    return engine.unverified_engine(runner, beam_options, is_allowed)
+    return engine.unverified_engine(runner, beam_options, unverified_engine)
 
 
 def _pipeline(plan: Plan, runner: str, beam_options: Sequence[str]) -> Pipeline:

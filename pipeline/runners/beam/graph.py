@@ -152,13 +152,11 @@ def settle(plan: Plan) -> None:
     cancelled on the way, has left figures of the way.
     """
     writer, ended = RunWriter(plan), parts_folder(plan, "ended")
-    figures = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in ended.glob("*.json")}
-    # Notes of earlier versions hold no figures.
-    own = {name: found for name, found in figures.items() if isinstance(found, dict)}
     for number in range(len(plan.shards)):
-        if (summary := own.get(f"{_account_name((number, 0))}.json")) is not None:
-            writer.summary(number, summary)
-    if (total := own.get(_INPUT)) is not None:
+        if (path := ended / f"{_account_name((number, 0))}.json").exists():
+            writer.summary(number, json.loads(path.read_bytes()))
+    if (path := ended / _INPUT).exists():
+        total = json.loads(path.read_bytes())
         writer.row_counts(_TALLY, RowCounts(**total["row_counts"]))
         writer.memberships(_TALLY, total["memberships"])
 

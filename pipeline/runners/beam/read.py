@@ -37,7 +37,6 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.shared import Shared
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
-from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.atomic import write_json
 from penstock.pipeline.counting.ingest import closed_before
@@ -147,38 +146,20 @@ class Cursor:
         return hash((self.number, self.latest, self.ended))
 
 
-@dataclass(frozen=True, eq=False)
-class UnreadableCursor(Cursor):
-    """A cursor that this code cannot read.
-
-    A coder works outside of steps, where no error is reported to the driver: the step that gets the cursor refuses it.
-    """
-
-    data: bytes = b""  # its bytes, which stay what they are
-    reason: str = ""  # why they cannot be read
-
-
 class CursorCoder(Coder):  # type: ignore[misc]
     """Cursors as bytes.
 
     >>> CursorCoder().decode(CursorCoder().encode(Cursor(number=3))).number
     3
-    >>> CursorCoder().decode(b"of another time").reason
-    'these bytes are not an encoded penstock state'
     """
 
     def encode(self, value: Cursor) -> bytes:
         """Encode its numbers and the position of the source."""
-        if isinstance(value, UnreadableCursor):
-            return value.data
         return encode((value.position, value.number, value.latest, value.ended, value.reader))
 
     def decode(self, encoded: bytes) -> Cursor:
-        """The inverse of `encode`; an `UnreadableCursor` of a version that this code cannot read."""
-        try:
-            return Cursor(*decode(encoded))
-        except StateVersionError as error:
-            return UnreadableCursor(data=encoded, reason=str(error))
+        """The inverse of `encode`."""
+        return Cursor(*decode(encoded))
 
     def is_deterministic(self) -> bool:
         """Equal cursors have equal bytes."""
@@ -345,8 +326,6 @@ class Replay(Step):
     ) -> Iterator[Any]:
         """Emit due rows; leave the rest for the next turn."""
         cursor = tracker.current_restriction()
-        if isinstance(cursor, UnreadableCursor):
-            raise StateVersionError(cursor.reason)
         # Removed from the open ones: an abandoned turn that still runs in another thread must not share its reader.
         reader = self.readers.pop(cursor.reader, None)
         if reader is None or reader.cursor != cursor:

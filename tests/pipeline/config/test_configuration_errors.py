@@ -9,8 +9,7 @@ import pytest
 
 from penstock.evaluation.utility import METRICS as KNOWN_METRICS
 from penstock.mechanisms.core.plugin import ConfigError
-from penstock.pipeline.config.build import fields_of
-from penstock.pipeline.config.removed import REMOVED
+from penstock.pipeline.config.build import REMOVED, fields_of
 from penstock.pipeline.config.run import RunConfig, load, loads
 from penstock.pipeline.config.sections import Output
 from penstock.pipeline.counting.bounding import Bounding

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from penstock.pipeline.cli.main import main
-from penstock.pipeline.config.removed import REMOVED
+from penstock.pipeline.config.build import REMOVED
 
 RUN = """\
 name: example

@@ -21,16 +21,14 @@ from apache_beam.runners.runner import PipelineState
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError, PenstockError, StateVersionError
-from penstock.mechanisms.core.state import StateFormat
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.redaction import UnforeseenError, redact_errors
 from penstock.pipeline.output.sinks.messages import Publisher
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
-from penstock.pipeline.runners.beam import coders, distributed
+from penstock.pipeline.runners.beam import distributed
 from penstock.pipeline.runners.beam import jobs as beam_jobs
 from penstock.pipeline.runners.beam.graph import ReleaseWhenDue, WriteBatches
-from penstock.pipeline.runners.beam.read import Cursor, CursorCoder, FromTheStart, Replay
 from penstock.pipeline.runners.beam.step import Step, redacted
 from penstock.pipeline.runners.failure import note_failure, raise_failure
 from penstock.pipeline.runners.flink import jobs, runner
@@ -169,21 +167,6 @@ def test_what_an_old_job_failed_with_is_forgotten_once_it_is_gone(tmp_path, monk
         "penstock.pipeline.runners.beam.jobs.beam.Pipeline", lambda **_: SimpleNamespace(run=lambda: None)
     )
     runner._submit(plan, "localhost:1", [])
-
-
-def test_a_position_of_a_later_version_ends_the_run(tmp_path, monkeypatch):
-    """Coders work outside of steps: Flink would try for ever what none of them tells."""
-    plan = plan_in(tmp_path)
-    with monkeypatch.context() as later:
-        later.setattr(coders, "FORMAT", StateFormat("beam", 2))
-        data = CursorCoder().encode(Cursor(number=3))
-    tracker = FromTheStart().create_tracker(CursorCoder().decode(data))
-    for _ in range(2):
-        with pytest.raises(StateVersionError, match="version 2"):
-            list(Replay(plan).process(b"", tracker, None))
-    with pytest.raises(StateVersionError, match="state of 'beam' has version 2; this code reads version 1"):
-        raise_failure(plan.folder)
-    assert CursorCoder().encode(tracker.try_split(0)[1]) == data
 
 
 def test_a_savepoint_in_the_folder_is_gone_on_from(tmp_path):

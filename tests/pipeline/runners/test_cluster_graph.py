@@ -30,7 +30,6 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.monitoring.redaction import UnforeseenError
 from penstock.pipeline.output import files, manifest
-from penstock.pipeline.output.files import parts_folder
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import distributed, read
@@ -264,15 +263,6 @@ def test_what_a_job_that_went_back_has_left_gives_way_to_the_figures_of_the_end(
     assert manifest.row_equation(fed) != rows
     settle(fed)
     assert (manifest.row_equation(fed), manifest.account_summaries(fed)) == (rows, accounts)
-
-
-def test_notes_of_an_earlier_version_say_only_that_the_run_has_ended(fed: Plan) -> None:
-    rows = manifest.row_equation(fed)
-    for name in ("input", "account-000-000000"):
-        files.write_json(parts_folder(fed, "ended") / f"{name}.json", True)
-    assert has_ended(fed)
-    settle(fed)
-    assert manifest.row_equation(fed) == rows
 
 
 def test_windows_without_events_are_released_too(tmp_path: Path) -> None:
