@@ -17,6 +17,10 @@ from penstock.mechanisms.filter import hidden_in_groups, noise_variance
 Array = NDArray[np.float64]
 
 
+#: Factor by which the largest surprise of a cell fades with each further window.
+FADING = 0.998
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kalman(Postprocess):
     """Release the mean and the standard deviation of each count, taken for a random walk seen through noise.
@@ -33,7 +37,8 @@ class Kalman(Postprocess):
     -----
     Time and state O(n_cells). After `fast` it is the estimator of FAST (Fan, Xiong 2014, algorithm 2); laplace noise
     counts by its variance. A count that neither the walk nor noise explains has an ``alarm`` and is believed, as in
-    `filter`, which learns the rhythm of the day as well and needs no parameter.
+    `filter`, which learns the rhythm of the day as well and needs no parameter. A walk is surprised by every rush hour:
+    what is no larger than a surprise of the cell's last days, or is of the first day, is no alarm.
 
     Examples
     --------
@@ -50,7 +55,7 @@ class Kalman(Postprocess):
     )
     reads_noise: ClassVar[bool] = True
     raises_alarms: ClassVar[bool] = True
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     def start(self, facts: Facts) -> State:
         """Return the state without an estimate: infinite variance."""
@@ -60,6 +65,9 @@ class Kalman(Postprocess):
             "variance": np.full(shape, np.inf),
             "hidden": np.zeros(shape),
             "windows_per_day": facts.constant(facts.windows_per_day, np.int64),
+            "windows": facts.constant(0, np.int64),
+            # The largest surprise of each cell, which fades.
+            "largest": np.zeros(shape),
             **surprise.start(facts),
         }
 
@@ -74,8 +82,11 @@ class Kalman(Postprocess):
         known = seen & np.isfinite(spread)
         expected, added = np.where(np.isfinite(spread), spread, 0.0), np.where(seen, noise, 1.0)
         n_counts = float(np.max(state["windows_per_day"]) * values.shape[-1])
-        limit = surprise.limits(release.noise, release.scale, n_counts)
+        begun = np.asarray(state["windows"] >= state["windows_per_day"])
+        usual = np.sqrt(state["largest"])
+        limit = tuple(np.maximum(one, usual) for one in surprise.limits(release.noise, release.scale, n_counts, begun))
         event, events = surprise.believed(predicted, expected, noisy, added, known, limit, state)
+        surprises = np.where(known, (noisy - predicted) ** 2 / np.maximum(expected + added, surprise.LEAST), 0.0)
         estimate, variance = correct(predicted, spread, noisy, noise)
         # What the walk is off by is what the cell's surprises show, and the estimate's error is no smaller.
         beyond = np.where(known, (added / (expected + added)) ** 2, np.isfinite(spread)) * (event.spread - expected)
@@ -94,6 +105,8 @@ class Kalman(Postprocess):
             "estimate": np.where(event.alarm, predicted, estimate),
             "variance": np.where(event.alarm, spread, variance),
             "hidden": hidden,
+            "windows": state["windows"] + seen.any(-1),
+            "largest": np.maximum(FADING * state["largest"], surprises),
         }
 
 
