@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.pipeline.config.run import read_text
 from penstock.pipeline.config.yaml import Mapping, parse
-from penstock.pipeline.experiments.__main__ import READ_FROM, Request, add_arguments, run_all, run_sweep
+from penstock.pipeline.experiments.__main__ import READ_FROM, add_arguments, run_all, run_sweep
 from reproductions.page import experiments_page
 from reproductions.run import StudyResult, StudyRun
 from reproductions.saved import HERE, RESULTS, save
@@ -36,17 +36,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_all(paths, given, run, (*READ_FROM, ("study.path", (STUDY,))))
 
 
-def run(request: Request) -> int:
+def run(path: Path, overrides: list[str], given: argparse.Namespace) -> int:
     """Run one experiment or study, print its outcome and return the exit code."""
-    root, _ = parse(read_text(request.path), str(request.path))
+    root, _ = parse(read_text(path), str(path))
     if isinstance(root, Mapping) and STUDY in root.items:
-        study = StudyRun.load(request.path, request.overrides, request.reduced)
-        outcome = study.run(request.out / study.config.name, request.n_jobs)
+        study = StudyRun.load(path, overrides, given.reduced)
+        outcome = study.run(given.out / study.config.name, given.jobs)
         print(summary(outcome))
         code, folder = outcome.exit_code, outcome.folder
     else:
-        code, folder = run_sweep(request)
-    if request.save and code == 0:
+        code, folder = run_sweep(path, overrides, given)
+    if given.save and code == 0:
         save(folder, RESULTS)
     return code
 

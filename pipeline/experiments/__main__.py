@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.mechanisms.core.plugin import PenstockError
@@ -20,25 +19,13 @@ from penstock.pipeline.experiments.runner import run_experiment, summary
 DATA = "PENSTOCK_DATA"
 
 
-@dataclass(frozen=True)
-class Request:
-    """Request to run one experiment file."""
-
-    path: Path
-    overrides: tuple[str, ...]
-    reduced: bool
-    out: Path
-    n_jobs: int | None
-    save: bool = False
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run all experiments; one that fails, or whose data set is missing, does not stop the others."""
     parser = argparse.ArgumentParser(prog="python -m penstock.pipeline.experiments", description=__doc__)
     parser.add_argument("folder", type=Path, help="folder of experiment files")
     add_arguments(parser)
     given = parser.parse_args(arguments)
-    return run_all(sorted(given.folder.glob("*.yaml")), given, lambda request: run_sweep(request)[0])
+    return run_all(sorted(given.folder.glob("*.yaml")), given, lambda *request: run_sweep(*request)[0])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_all(
     paths: Iterable[Path],
     given: argparse.Namespace,
-    run: Callable[[Request], int],
+    run: Callable[[Path, list[str], argparse.Namespace], int],
     read_from: Places = READ_FROM,
 ) -> int:
     """Run experiments in turn and print their outcomes; return 1 if any failed."""
@@ -64,14 +51,11 @@ def run_all(
         print(f"== {path.stem}", flush=True)
         try:
             data = input_of(path, given.reduced, read_from)
-            overrides = _elsewhere(data.key, data.path) if data and not data.there else ()
+            overrides = _elsewhere(data.key, data.path) if data and not data.there else []
             if overrides is None:
                 ending = "skipped"
             else:
-                request = Request(
-                    path, (*overrides, *given.set), given.reduced, given.out, given.jobs, getattr(given, "save", False)
-                )
-                ending = "FAILED" if run(request) else "done"
+                ending = "FAILED" if run(path, overrides + given.set, given) else "done"
         except PenstockError as error:
             print(error)
             ending = "FAILED"
@@ -81,7 +65,7 @@ def run_all(
     return 1 if ended["FAILED"] else 0
 
 
-def _elsewhere(key: str, path: str) -> tuple[str, ...] | None:
+def _elsewhere(key: str, path: str) -> list[str] | None:
     """The change that names a data set where it is found in the other folder; None where it is not."""
     # Written as data/cabspotting/new_e*.txt: what follows data/ is looked up there.
     parts = Path(path).parts
@@ -90,13 +74,13 @@ def _elsewhere(key: str, path: str) -> tuple[str, ...] | None:
     if find(str(elsewhere), None) is None:
         print(f"its data set is not here: {path}; unpack it there, or name the folder above it in {DATA}")
         return None
-    return (f"{key}={elsewhere}",)
+    return [f"{key}={elsewhere}"]
 
 
-def run_sweep(request: Request) -> tuple[int, Path]:
+def run_sweep(path: Path, overrides: list[str], given: argparse.Namespace) -> tuple[int, Path]:
     """Run one sweep and print its outcome; return the exit code and the folder."""
-    experiment = load_experiment(request.path, request.overrides, request.reduced)
-    outcome = run_experiment(experiment, request.out / experiment.config.name, request.n_jobs)
+    experiment = load_experiment(path, overrides, given.reduced)
+    outcome = run_experiment(experiment, given.out / experiment.config.name, given.jobs)
     print(summary(outcome))
     return outcome.exit_code, outcome.folder
 

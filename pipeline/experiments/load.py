@@ -72,18 +72,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Setting:
-    """Point of a grid or axis: a value for each column of the tables, and the changes in order."""
+    """Point of a grid, or of one of its axes: a value for each column of the tables, and the changes in order."""
 
     values: dict[str, Any]
     changes: tuple[Change, ...]
-
-
-@dataclass(frozen=True)
-class Axis:
-    """Axis of a grid: its columns in the tables, and its points."""
-
-    columns: tuple[str, ...]
-    settings: tuple[Setting, ...]
 
 
 class ParameterGrid:
@@ -99,21 +91,20 @@ class ParameterGrid:
     def __init__(self, root: Mapping) -> None:
         self.problems: list[Problem] = []
         self.fixed: tuple[Change, ...] = ()
-        axes: list[Axis] = []
+        axes: list[tuple[str, list[Setting]]] = []
         if (node := self._section(root, "set")) is not None:
             self.fixed = tuple(self._changes(node, ("set",)))
         if (node := self._section(root, "variants")) is not None:
-            axes.append(self._variants(node))
+            axes.append((VARIANT, self._variants(node)))
         if (node := self._section(root, "grid")) is not None:
-            for change in self._changes(node, ("grid",)):
-                axes += self._axis(change)
-        self.axes = tuple(axes)
-        self.columns = tuple(column for axis in self.axes for column in axis.columns)
+            axes += [(change.key, self._values(change)) for change in self._changes(node, ("grid",))]
+        self.axes = tuple(settings for _, settings in axes)
+        self.columns = tuple(column for column, _ in axes)
         self._check_columns(root)
 
     def settings(self) -> Iterator[Setting]:
         """Every combination, the last axis fastest."""
-        for point in itertools.product(*(axis.settings for axis in self.axes)):
+        for point in itertools.product(*self.axes):
             values = {column: value for one in point for column, value in one.values.items()}
             yield Setting(values, self.fixed + tuple(change for one in point for change in one.changes))
 
@@ -137,7 +128,7 @@ class ParameterGrid:
                 changes.append(Change(key, steps, item, (*path, key)))
         return changes
 
-    def _variants(self, node: Mapping) -> Axis:
+    def _variants(self, node: Mapping) -> list[Setting]:
         settings = []
         for name, changes in node.items.items():
             if isinstance(changes, Mapping):
@@ -146,16 +137,15 @@ class ParameterGrid:
                 settings.append(Setting({VARIANT: name}, ()))  # the base as it is
             else:
                 self._refuse(changes, ("variants", name), "a section of key paths and values")
-        return Axis((VARIANT,), tuple(settings))
+        return settings
 
-    def _axis(self, change: Change) -> list[Axis]:
-        """The axis along which one key varies; none where its values are no list."""
+    def _values(self, change: Change) -> list[Setting]:
+        """The settings of a key that varies; none where its values are no list."""
         node = change.node
         if not isinstance(node, Sequence) or not node.items:
             self._refuse(node, change.path, "a list of values")
             return []
-        points = [Setting({change.key: _shown(value)}, (replace(change, node=value),)) for value in node.items]
-        return [Axis((change.key,), tuple(points))]
+        return [Setting({change.key: _shown(value)}, (replace(change, node=value),)) for value in node.items]
 
     def _refuse(self, node: Node, path: yaml.Path, right: str) -> None:
         self.problems.append(Problem(node.place, path, f"{shown(node)} is not allowed; it must be {right}"))
@@ -166,7 +156,7 @@ class ParameterGrid:
                 self.problems.append(Problem(root.place, (), f"{column} varies twice; it must be in one place"))
             if column in RESERVED:
                 self.problems.append(Problem(root.place, (), f"{column} is a column of the results and cannot vary"))
-        n_settings = math.prod(len(axis.settings) for axis in self.axes)
+        n_settings = math.prod(map(len, self.axes))
         if n_settings > MAX_SETTINGS:
             text = f"{n_settings:,} settings; there must be at most {MAX_SETTINGS:,}"
             self.problems.append(Problem(root.place, (), text))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,13 +84,9 @@ def run_pieces(
         if (record := kept.read(piece.decides)) is not None:
             made.records[number] = record
     made.n_resumed = len(made.records)
-    waiting = [number for number in range(len(pieces)) if number not in made.records]
-    workers = Workers(min(n_jobs, max(1, len(waiting))), plugins)
-    for number in waiting:
-        workers.submit(str(number), (_make, (pieces[number], kept)))
+    waiting = {number: (_make, (piece, kept)) for number, piece in enumerate(pieces) if number not in made.records}
     listener(len(made.records), 0)
-    for name, problem in workers.results():
-        number = int(name)
+    for number, problem in run_tasks(waiting, min(n_jobs, max(1, len(waiting))), plugins):
         if problem is None:
             made.records[number] = kept.read(pieces[number].decides) or {}
         else:
@@ -106,66 +101,38 @@ def _make(piece: Piece, kept: RecordFolder) -> None:
     kept.write(piece.decides, record)
 
 
-class Workers:
-    """A pool of worker processes in which a failing task, or one that kills its process, affects no other.
+def run_tasks(tasks: Mapping[int, Task], n_jobs: int, plugins: Sequence[str] = ()) -> Iterator[tuple[int, str | None]]:
+    """Yield the number of each finished task, and the reason where it failed.
 
-    With one job tasks run in this process; a process registers ``plugins`` before it unpickles a task.
+    Tasks are module-level functions with their arguments. With one job they run in this process; else in worker
+    processes, which register ``plugins`` before they unpickle a task. Where a process dies, the tasks that were not
+    done run each in a process of its own, so that the one that kills it affects no other.
 
-    >>> workers = Workers(1)
-    >>> workers.submit("six", (int, ("6",)))
-    >>> workers.submit("six in words", (int, ("six",)))
-    >>> list(workers.results())
-    [('six', None), ('six in words', "ValueError: invalid literal for int() with base 10: 'six'")]
+    >>> list(run_tasks({6: (int, ("6",)), 7: (int, ("seven",))}, 1))
+    [(6, None), (7, "ValueError: invalid literal for int() with base 10: 'seven'")]
     """
-
-    def __init__(self, n_jobs: int, plugins: Sequence[str] = ()) -> None:
-        self.n_jobs, self.plugins = n_jobs, tuple(plugins)
-        self.waiting: deque[tuple[str, Task]] = deque()
-        self.alone: deque[tuple[str, Task]] = deque()
-
-    def submit(self, name: str, task: Task) -> None:
-        """Add a task: a module-level function and its arguments; allowed between two results."""
-        self.waiting.append((name, task))
-
-    def results(self) -> Iterator[tuple[str, str | None]]:
-        """Name of each finished task, and the reason where it failed."""
-        if self.n_jobs == 1:
-            while self.waiting:
-                name, task = self.waiting.popleft()
-                yield name, attempt(task)
-            return
-        while self.waiting or self.alone:
-            yield from self._together()
-            while self.alone:
-                yield from self._by_itself(*self.alone.popleft())
-
-    def _together(self) -> Iterator[tuple[str, str | None]]:
-        """Run waiting tasks in parallel; when a process dies, its tasks are queued to run alone."""
-        running: dict[Future[str | None], tuple[str, Task]] = {}
-        with self._pool(self.n_jobs) as pool:
-            while self.waiting or running:
-                while self.waiting and len(running) < self.n_jobs:
-                    name, task = self.waiting.popleft()
-                    running[pool.submit(attempt, task)] = (name, task)
-                ended, _ = wait(running, return_when=FIRST_COMPLETED)
-                if any(isinstance(future.exception(), BrokenProcessPool) for future in ended):
-                    self.alone.extend(running.values())
-                    return
-                for future in ended:
-                    name, _ = running.pop(future)
-                    yield name, future.result()
-
-    def _by_itself(self, name: str, task: Task) -> Iterator[tuple[str, str | None]]:
-        with self._pool(1) as pool:
+    if n_jobs == 1:
+        yield from ((number, attempt(task)) for number, task in tasks.items())
+        return
+    left = dict(tasks)
+    with _pool(n_jobs, plugins) as pool:
+        running = {pool.submit(attempt, task): number for number, task in tasks.items()}
+        for future in as_completed(running):
+            if not isinstance(future.exception(), BrokenProcessPool):
+                del left[running[future]]
+                yield running[future], future.result()
+    for number, task in left.items():
+        with _pool(1, plugins) as pool:
             try:
-                yield name, pool.submit(attempt, task).result()
+                yield number, pool.submit(attempt, task).result()
             except BrokenProcessPool:
-                yield name, DIED
+                yield number, DIED
 
-    def _pool(self, n_jobs: int) -> ProcessPoolExecutor:
-        # Forking a process that runs threads (Arrow's, Polars') can hang it.
-        context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(n_jobs, context, initializer=prepare, initargs=(self.plugins,))
+
+def _pool(n_jobs: int, plugins: Sequence[str]) -> ProcessPoolExecutor:
+    # Forking a process that runs threads (Arrow's, Polars') can hang it.
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(n_jobs, context, initializer=prepare, initargs=(plugins,))
 
 
 def prepare(plugins: Sequence[str]) -> None:

@@ -48,24 +48,20 @@ def write_tables(
 
 
 def _results(experiment: Sweep, records: Mapping[int, Mapping[str, Any]]) -> pl.DataFrame:
-    columns: dict[str, list[Any]] = {name: [] for name in experiment.columns}
+    rows = [
+        [trial.values[name] for name in experiment.columns]
+        # JSON has no infinity: "inf" is text there.
+        + [trial.seed, row["measure"], float(row["value"]), row["unit"]]
+        + [record[name] for name in ("configuration", "inputs", "people")]
+        + [", ".join(f"{name} {version}" for name, version in record["versions"].items())]
+        for trial in experiment.trials
+        if (record := records.get(trial.number))
+        for row in record["measures"]
+    ]
     fixed = ("seed", "measure", "value", "unit", "configuration", "inputs", "people", "versions")
-    columns |= {name: [] for name in fixed}
-    for trial in experiment.trials:
-        record = records.get(trial.number)
-        for row in record["measures"] if record else ():
-            for name in experiment.columns:
-                columns[name].append(trial.values[name])
-            columns["seed"].append(trial.seed)
-            columns["measure"].append(row["measure"])
-            columns["value"].append(float(row["value"]))  # JSON has no infinity: "inf" is text there
-            columns["unit"].append(row["unit"])
-            for name in ("configuration", "inputs", "people"):
-                columns[name].append(record[name])  # type: ignore[index]
-            versions = record["versions"].items()  # type: ignore[index]
-            columns["versions"].append(", ".join(f"{name} {version}" for name, version in versions))
-    types = {"seed": pl.Int64, "value": pl.Float64}
-    return pl.DataFrame({name: _column(name, values, types.get(name)) for name, values in columns.items()})
+    names, types = (*experiment.columns, *fixed), {"seed": pl.Int64, "value": pl.Float64}
+    columns = zip(*rows) if rows else ([] for _ in names)
+    return pl.DataFrame([_column(name, list(values), types.get(name)) for name, values in zip(names, columns)])
 
 
 def _summary(results: pl.DataFrame, varied: Sequence[str], confidence: float) -> pl.DataFrame:
@@ -155,19 +151,12 @@ def wide_summary(summary: pl.DataFrame, measures: tuple[str, ...]) -> pl.DataFra
     """Pivot the summary to one row per setting, with columns such as ``mean mae``."""
     statistics = {"measure", "unit", "n", "mean", "low", "high", "standard_deviation", "minimum", "maximum"}
     varied = [name for name in summary.columns if name not in statistics | {"configuration", "inputs", "versions"}]
-    wide: pl.DataFrame | None = None
-    for name in dict.fromkeys(measures):
-        one = summary.filter(pl.col("measure") == name).select(
-            *varied, *(pl.col(side).alias(f"{side} {name}") for side in ("mean", "low", "high"))
-        )
-        if wide is None:
-            wide = one
-        elif varied:
-            wide = wide.join(one, on=varied, maintain_order="left")
-        else:
-            wide = pl.concat([wide, one], how="horizontal")
-    assert wide is not None
-    return wide
+    rows = summary.filter(pl.col("measure").is_in(measures)).with_columns(pl.lit(0).alias("of"))
+    sides = ("mean", "low", "high")
+    wide = rows.pivot(on="measure", index=["of", *varied], values=sides, separator=" ", maintain_order=True)
+    names = [f"{side} {name}" for name in dict.fromkeys(measures) for side in sides]
+    missing = [pl.lit(None, pl.Float64).alias(name) for name in names if name not in wide.columns]
+    return wide.with_columns(missing).select(*varied, *names)
 
 
 def _column(name: str, values: list[Any], dtype: Any) -> pl.Series:

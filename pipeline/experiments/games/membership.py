@@ -8,11 +8,11 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -31,6 +31,7 @@ from penstock.pipeline.experiments.pieces import Record, RecordFolder
 from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import made_by, versions
 
+Key = TypeVar("Key", bound=Hashable)
 Listener = Callable[[int, int], None]
 #: Told before the first attack: people attacked, and people seen.
 Begun = Callable[[int, int], None]
@@ -128,28 +129,25 @@ def attack(
     turn = {target: next(nth[mobility[target]]) for target in targets}
     targets.sort(key=lambda target: (turn[target], mobility[target]))
     pieces = [(target, released) for target in targets for released in (False, True)]
-    rows = {piece: row for piece in pieces if (row := kept.read([name, *piece])) is not None}
-    n_resumed = len(rows)
     games = {released: membership_game(plan, presence, game, released) for released in (False, True)}
     begun(len(targets), len(presence.users))
-    listener(n_resumed, len(pieces))
 
-    def play(piece: tuple[int, bool]) -> tuple[tuple[int, bool], Record]:
+    def play(piece: tuple[int, bool]) -> Record:
         """Attack one target, through the release or the raw counts."""
         target, released = piece
         membership, defense = games[released]
         user = " ".join(str(word) for word in presence.users[target])
         row = {"user": user, "mobility": MOBILITY_GROUPS[mobility[target]], "released": released}
-        return piece, row | asdict(membership.attack(target, defense=defense, attack=game.attack))
+        return row | asdict(membership.attack(target, defense=defense, attack=game.attack))
 
     end = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    waiting = [piece for piece in pieces if piece not in rows]
-    for piece, row in in_threads(play, waiting, n_jobs or jobs_with_room(game, games[True][0].space.shape)):
-        kept.write([name, *piece], row)
-        rows[piece] = row
-        listener(len(rows), len(pieces))
-        if time.monotonic() > end and len(_complete(rows)) >= len(MOBILITY_GROUPS):
-            break
+
+    def is_over(rows: Collection[tuple[int, bool]]) -> bool:
+        """Return whether the time is over and there are enough targets."""
+        return time.monotonic() > end and len(_complete(rows)) >= len(MOBILITY_GROUPS)
+
+    n_jobs = n_jobs or jobs_with_room(game, games[True][0].space.shape)
+    rows, n_resumed = play_all(kept, name, {piece: piece for piece in pieces}, play, n_jobs, listener, is_over)
     table = write_table(folder / "operator" / TABLE, name, list(rows.values()), SCHEMA, ("released", "target"))
     table = table.filter(pl.col("target").is_in(_complete(rows)))
     n_attacked = table["target"].n_unique()
@@ -158,6 +156,29 @@ def attack(
     played |= {"n_windows": n_windows, "group_size": game.people_in_a_group(n_people), "n_attacked": n_attacked}
     played["n_left"] = len(targets) - n_attacked
     return finish_attack(config, folder, table, {"game": played} | summarize(table), n_resumed, (SUMMARY, TABLE))
+
+
+def play_all(
+    kept: RecordFolder,
+    game: str,
+    pieces: Mapping[Key, tuple[Any, ...]],
+    play: Callable[[Key], Record],
+    n_jobs: int,
+    listener: Listener,
+    is_over: Callable[[Collection[Key]], bool] = lambda made: False,
+) -> tuple[dict[Key, Record], int]:
+    """Return the record of every piece of a game, and how many an earlier call made; pieces have names for the disk."""
+    records = {key: row for key, name in pieces.items() if (row := kept.read([game, *name])) is not None}
+    n_resumed = len(records)
+    listener(n_resumed, len(pieces))
+    waiting = [key for key in pieces if key not in records]
+    for key, row in in_threads(lambda key: (key, play(key)), waiting, n_jobs):
+        kept.write([game, *pieces[key]], row)
+        records[key] = row
+        listener(len(records), len(pieces))
+        if is_over(records):
+            break
+    return records, n_resumed
 
 
 def write_table(

@@ -19,7 +19,6 @@ from penstock.accountants.correlation.adversary import Learned
 from penstock.accountants.inference.places import PlannedWindows, PriorPlaces, ReleaseForecast, Releasing
 from penstock.accountants.inference.targets import KnownPrior, KnownTargets, knowing_a_share, known_targets
 from penstock.accountants.reconstruction import Reconstruction
-from penstock.evaluation.attacks.game import in_threads
 from penstock.evaluation.attacks.parameters import ReconstructionGame
 from penstock.evaluation.attacks.retracing import (
     NotKnown,
@@ -49,31 +48,19 @@ from penstock.pipeline.experiments.games.membership import (
     counts_plan,
     finish_attack,
     game_name,
+    play_all,
     write_table,
 )
-from penstock.pipeline.experiments.pieces import RecordFolder
+from penstock.pipeline.experiments.pieces import Record, RecordFolder
+from penstock.pipeline.output.tables import ACCOUNTS
 
 ACCOUNTANT = "attack_reconstruction"
 
 #: Columns of ``operator/accounts.parquet``, then the target, the trials behind a value, and the game.
 SCHEMA: dict[str, Any] = {
-    "stream": pl.String,
-    "accountant": pl.String,
-    "subject": pl.String,
-    "window": pl.Int64,
-    "name": pl.String,
-    "value": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "unit": pl.String,
-    "adjacency": pl.String,
-    "status": pl.String,
-    "target": pl.Int64,
-    "user": pl.String,
-    "mobility": pl.String,
-    "trials": pl.Int64,
-    "stretches": pl.Int64,
-    "game": pl.String,
+    **pl.DataFrame(ACCOUNTS.empty_table()).schema,
+    **dict.fromkeys(("target", "trials", "stretches"), pl.Int64),
+    **dict.fromkeys(("user", "mobility", "game"), pl.String),
 }
 
 TABLE, SUMMARY = "attack_reconstruction.parquet", "attack_reconstruction.json"
@@ -274,21 +261,17 @@ def reconstruct(
     )
     folder = Path(folder or config.output.path)
     name, kept = _name(config, game, settings, presence), RecordFolder(folder / "operator" / "attack")
-    records = {
-        number: row for number, target in enumerate(targets) if (row := kept.read([name, int(target)])) is not None
-    }
-    n_resumed = len(records)
-    waiting = [number for number in range(len(targets)) if number not in records]
-    listener(n_resumed, len(targets))
     crowds = partial(_not_known, known, presence, trajectories)
     attack = partial(_attack, known, observed, trajectories[targets], settings, bounds, crowds)
-    for number, result in in_threads(attack, waiting, n_jobs or os.cpu_count() or 1):
-        target = int(targets[number])
-        user = " ".join(str(word) for word in presence.users[target])
-        identity = {"target": target, "user": user, "mobility": MOBILITY_GROUPS[mobility[number]]}
-        records[number] = {"rows": rows_of(identity, result, known.assumption, settings)}
-        kept.write([name, target], records[number])
-        listener(len(records), len(targets))
+
+    def play(number: int) -> Record:
+        """Rows of one target."""
+        user = " ".join(str(word) for word in presence.users[targets[number]])
+        identity = {"target": int(targets[number]), "user": user, "mobility": MOBILITY_GROUPS[mobility[number]]}
+        return {"rows": rows_of(identity, attack(number), known.assumption, settings)}
+
+    pieces = {number: (int(target),) for number, target in enumerate(targets)}
+    records, n_resumed = play_all(kept, name, pieces, play, n_jobs or os.cpu_count() or 1, listener)
     rows = [row for number in sorted(records) for row in records[number]["rows"]]
     table = write_table(folder / "operator" / TABLE, name, rows, SCHEMA, ("target",))
     played = {**asdict(game), "horizon": settings.horizon, "tolerance": settings.tolerance}
@@ -388,14 +371,14 @@ def _attack(
     bounds: SuccessBounds,
     crowds: Callable[[int], NotKnown | None],
     number: int,
-) -> tuple[int, TargetResult]:
+) -> TargetResult:
     """Attack one target; the result depends on no other target."""
     trajectory, prior = trajectories[number : number + 1], known.priors[min(number, len(known.priors) - 1)]
     horizon, training = settings.horizon, settings.training
     guesses = decode_trajectories(KINDS, prior, observed, trajectory, known.places, horizon, training, crowds(number))
     guessed = trajectory[:, training:]
     hits = {str(kind): count_correct(guess, guessed, known.places)[0] for kind, guess in guesses.items()}
-    return number, TargetResult(hits, *bounds.of(prior, trajectory[0], number))
+    return TargetResult(hits, *bounds.of(prior, trajectory[0], number))
 
 
 def tuned(known: KnownPrior, training: Training) -> KnownPrior:

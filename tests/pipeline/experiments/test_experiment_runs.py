@@ -17,7 +17,7 @@ from penstock.pipeline.counting.contributions import ContributionRows
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.experiments import runner, trial
 from penstock.pipeline.experiments.measures import measure, trial_record
-from penstock.pipeline.experiments.pieces import DIED, Workers
+from penstock.pipeline.experiments.pieces import DIED, run_tasks
 from penstock.pipeline.experiments.runner import run_experiment
 from penstock.pipeline.experiments.trial import (
     counts_of,
@@ -186,14 +186,10 @@ def test_a_source_that_cannot_be_read_fails_its_own_trials_only(experiment, tmp_
 
 
 def test_a_task_that_kills_its_process_takes_no_other_with_it():
-    workers = Workers(2)
-    for name in "abc":
-        workers.submit(name, (int, ("1",)))
-    workers.submit("killer", (os._exit, (9,)))
-    workers.submit("d", (int, ("x",)))
-    found = dict(workers.results())
-    assert found == dict.fromkeys("abc") | {"killer": DIED, "d": found["d"]}
-    assert found["d"].startswith("ValueError")
+    tasks = dict.fromkeys(range(3), (int, ("1",))) | {3: (os._exit, (9,)), 4: (int, ("x",))}
+    ended = dict(run_tasks(tasks, 2))
+    assert ended == dict.fromkeys(range(3)) | {3: DIED, 4: ended[4]}
+    assert ended[4].startswith("ValueError")
 
 
 def test_a_folder_with_other_files_is_left_alone(experiment, tmp_path: Path):
