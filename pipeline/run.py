@@ -94,7 +94,7 @@ def _run(
     folder = Path(folder or config.output.path)
     nonce = checkpoint.nonce_of_run(config, folder, resume)
     plan = make_plan(config, folder, nonce, n_shards=n_shards, resumed=resume)
-    if _on_engine(plan, runner) or runner in (FLINK, PRISM):
+    if _on_engine(plan, runner) or runner in beam.SERVED:
         plan = beam.distributed(plan, n_shards, one_reader=runner == PRISM)
     if resume and not plan.folder.exists():
         checkpoint.check_same(plan)  # says that there is no run, and makes no folder

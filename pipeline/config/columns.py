@@ -393,21 +393,15 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
     """Choose the column of times, or of days and hours, and return their format."""
     left = [names["time"]] if "time" in names else _left(frame, names)
 
-    def formats(columns: list[str], of: Sequence[str]) -> dict[str, str]:
-        """Return the format of each column that has one."""
-        forms = {name: time_format(frame[name], zone, of) for name in columns}
+    def formats(columns: list[str], of: Sequence[str], before: str = "") -> dict[str, str]:
+        """Return the format of each column that has one; ``before``: a text that its values are put behind."""
+        forms = {name: time_format(before + frame[name], zone, of) for name in columns}
         return {name: form for name, form in forms.items() if form}
 
     whole = formats(left, _WHOLE)
     days = formats([names["date"]] if "date" in names else _left(frame, names), _DAYS)
-    dated = frame.select(pl.format("2024-05-01 {}", pl.col(name)).alias(name) for name in left)
-    clocks = {
-        name: clock
-        for name in left
-        if name not in days
-        for clock in [time_format(dated[name], zone, tuple(f"%Y-%m-%d {clock}" for clock in _CLOCKS))]
-        if clock and name not in whole
-    }
+    others = [name for name in left if name not in days and name not in whole]
+    clocks = formats(others, [f"%Y-%m-%d {clock}" for clock in _CLOCKS], before="2024-05-01 ")
     by_name = named("time", whole) if "time" not in names else list(whole)
     if by_name and "date" not in names:
         names["time"] = by_name[0]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
 
 
-def run_prism(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
+def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     """Run a plan on a Prism that is started for it; parts of the output files are left to be merged.
 
     A resumed stream is read from its beginning, and what was released and charged stays. Returns whether the run came

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError, PenstockError
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 FLINK = "flink"
 PRISM = "prism"
+#: Runners with a job server of their own, and the modules that check that they are ready and run a plan on them.
+SERVED = {FLINK: "penstock.pipeline.runners.flink.runner", PRISM: "penstock.pipeline.runners.prism"}
 #: Beam's in-process runner by its full name, as ``--runner`` of Beam takes one. The name "DirectRunner" picks another
 #: engine from one pipeline and one release of Beam to the next.
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
@@ -84,15 +87,9 @@ def check_options(plan: Plan, runner: str, beam_options: Sequence[str], unverifi
     except SystemExit:
         *_, last = errors.getvalue().splitlines() or ["Beam refuses them"]
         raise ConfigError((f"options of Beam: {last.partition('error: ')[2] or last}",)) from None
-    if runner == FLINK and not (plan.resumed and finished(plan)):
-        from penstock.pipeline.runners.flink.runner import check_ready
-
-        check_ready(plan, beam_options)
-    if runner == PRISM:
-        from penstock.pipeline.runners import prism
-
-        prism.check_ready(plan, beam_options)
-    if runner not in ("direct", FLINK, PRISM):  # theirs are complete by default
+    if runner in SERVED and not (plan.resumed and finished(plan)):
+        import_module(SERVED[runner]).check_ready(plan, beam_options)
+    if runner not in ("direct", *SERVED):  # theirs are complete by default
         shutil.rmtree(_pipeline(plan, runner, beam_options).local_tempdir)
     if not plan.streaming or runner == "direct":
         return None
@@ -126,14 +123,8 @@ def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) ->
     """
     _import_quietly()
     try:
-        if runner == FLINK:
-            from penstock.pipeline.runners.flink.runner import run_flink
-
-            return None if run_flink(plan, beam_options) else INTERRUPTED
-        if runner == PRISM:
-            from penstock.pipeline.runners.prism import run_prism
-
-            return None if run_prism(plan, beam_options) else INTERRUPTED
+        if runner in SERVED:
+            return None if import_module(SERVED[runner]).run(plan, beam_options) else INTERRUPTED
         if plan.streaming:
             from penstock.pipeline.runners.beam.service import run_service
 

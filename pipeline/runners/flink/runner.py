@@ -54,7 +54,7 @@ STREAMING = {
 }
 
 
-def run_flink(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
+def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     """Run a plan on Flink; parts of the output files are left to be merged.
 
     ``plan`` is as `pipeline.runners.beam.distributed` makes it; a resumed stream goes on from the latest checkpoint.

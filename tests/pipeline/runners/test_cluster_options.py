@@ -126,7 +126,7 @@ def test_an_embedded_flink_that_would_begin_anew_is_refused(tmp_path: Path, plan
     (made / "_metadata").write_bytes(b"")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ConfigError, match=f"embedded Flink with {option.partition('=')[0]} restores no checkpoint"):
-        flink_runner.run_flink(resumed, [option])
+        flink_runner.run(resumed, [option])
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -138,10 +138,10 @@ def test_an_embedded_flink_is_told_its_checkpoint(tmp_path: Path, plan: Plan, mo
     resumed = distributed(make_plan(plan.config, tmp_path, resumed=True))
     made = checkpoints_folder(plan) / ("a" * 32) / "chk-1"
     made.mkdir(parents=True)
-    flink_runner.run_flink(resumed)
+    flink_runner.run(resumed)
     (made / "_metadata").write_bytes(b"")
-    flink_runner.run_flink(resumed)
-    flink_runner.run_flink(resumed, ["--flink_master=localhost:8081"])
+    flink_runner.run(resumed)
+    flink_runner.run(resumed, ["--flink_master=localhost:8081"])
     assert given == [None, made.as_uri(), None]
 
 
@@ -163,15 +163,15 @@ def test_a_runner_of_unknown_version_is_noted_and_not_taken_for_a_known_one(
 ) -> None:
     monkeypatch.setattr(flink_runner, "job_server", lambda *_: nullcontext("localhost:1"))
     monkeypatch.setattr(flink_runner, "_submit", lambda *_: "ended")
-    flink_runner.run_flink(plan, ["--job_endpoint=one:8099", "--flink_master=one:8081"])
+    flink_runner.run(plan, ["--job_endpoint=one:8099", "--flink_master=one:8081"])
     made = checkpoints_folder(plan) / ("a" * 32) / "chk-1"
     made.mkdir(parents=True)
     (made / "_metadata").write_bytes(b"")
     resumed = distributed(make_plan(plan.config, tmp_path, resumed=True))
-    flink_runner.run_flink(resumed, ["--job_endpoint=two:8099", "--flink_master=two:8081"])
+    flink_runner.run(resumed, ["--job_endpoint=two:8099", "--flink_master=two:8081"])
     assert begun_with(resumed) == "of unknown version"
     with pytest.raises(StateVersionError, match=r"runner of unknown version, and one 2\.77\.0 may drop the readers"):
-        flink_runner.run_flink(resumed, ["--flink_job_server_jar=/opt/job-server-2.77.0.jar"])
+        flink_runner.run(resumed, ["--flink_job_server_jar=/opt/job-server-2.77.0.jar"])
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_the_end_of_a_stream_that_cannot_be_renewed_is_announced_and_explained(
     monkeypatch.setattr(flink_runner, "_submit", fails)
     jar = f"--flink_job_server_jar=/opt/beam-runners-flink-1.19-job-server-{version}.jar"
     with pytest.raises(DataError, match="begin another run on the same ledger"):
-        flink_runner.run_flink(plan, [jar, *options])
+        flink_runner.run(plan, [jar, *options])
     assert caplog.text.count("32,767 of them in one slot") == cautions
 
 
