@@ -132,7 +132,7 @@ class Composition(Accountant):
         return self._rows(window.index, model, state), state
 
     def finish(self, model: Mapping[str, Any], state: State) -> Rows:
-        """The final figures of the run, those of privacy loss distributions among them."""
+        """Return the final figures of the run, privacy loss distributions included."""
         rows = self._rows(None, model, state)
         if model["adaptive"]:
             return rows
@@ -208,7 +208,7 @@ def _has_periods(facts: AccountingFacts) -> bool:
 
 
 def _with_newest(index: int, last: int, figures: NDArray[np.float64], state: State) -> tuple[Any, Any]:
-    """Ends and figures of the latest charges; the one that ended first makes room."""
+    """Add the newest charge's end and figures, and drop the one that ended first."""
     ends, recent = state["ends"].copy(), state["recent"].copy()
     if not figures.any():
         return ends, recent

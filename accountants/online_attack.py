@@ -40,7 +40,7 @@ class Groups:
 
     @property
     def n_windows(self) -> int:
-        """Windows in which it is known who was where."""
+        """Number of windows with known trajectories."""
         return int(self.trajectories.shape[1])
 
     def counts(self, window: int, n_cells: int) -> NDArray[np.int64]:

@@ -170,7 +170,7 @@ class Job:
             self._process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
 
     def watch(self, seconds: float = _SECONDS, enough: Callable[[Glance], bool] = lambda glance: False) -> None:
-        """Look for so many seconds, until it is enough, or to the end of the command."""
+        """Poll for a number of seconds, until a condition holds or the command ends."""
         deadline = time.time() + seconds
         while self._process.poll() is None and time.time() < deadline and not any(map(enough, self.glances[-1:])):
             pids = [self._process.pid, *children(self._process.pid)]
@@ -502,7 +502,7 @@ def topic_runs(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def main() -> int:
-    """Measure what is asked for, print it as it comes, and write the figures."""
+    """Run the selected measurements, print the figures and write them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runner", choices=("local", "flink"), default="local")
     parser.add_argument("--brokers", help="host:port; a broker is started where it is left out")

@@ -44,14 +44,14 @@ class Scale:
     quick: bool = False
 
     def data_set(self, name: str) -> Path | None:
-        """Folder of one real data set, if it is there."""
+        """Return the folder of a real data set, if present."""
         folder = None if self.data is None else self.data / name
         return folder if folder is not None and folder.is_dir() else None
 
 
 @dataclass(frozen=True)
 class Program:
-    """A process, measured net of another one that only starts.
+    """Process measured net of another that only starts up.
 
     Parameters
     ----------
@@ -288,7 +288,7 @@ def penstock(*words: str) -> list[str]:
 
 
 def python(code: str, interpreter: str = sys.executable) -> list[str]:
-    """A program of a few lines in a process of its own."""
+    """Run a few lines of Python in a separate process."""
     return [interpreter, "-c", code]
 
 

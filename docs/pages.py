@@ -34,7 +34,7 @@ def current(page: str) -> str:
     names: dict[str, Any] = {"__name__": "page"}
 
     def shown(match: re.Match[str]) -> str:
-        """Run a block, and put what it printed behind it."""
+        """Run a block and append its output."""
         language, code, has_output = match[1], match[2], match[3]
         out = _python(code, names) if language == "python" else _shell(code)
         block = f"```{language}\n{code}```\n"

@@ -371,7 +371,7 @@ def anomaly_agreement(truth: Array, released: Array, fraction: float = UNUSUAL, 
     first = _first_scored(len(truth), period)
 
     def most_unusual(side: Array) -> Indices:
-        """Return the windows furthest from their forecast, of those that are scored."""
+        """Return the scored windows furthest from their forecast."""
         distances: Array = np.abs(side - seasonal_forecasts(side, period))[first:].T
         # Distances that are equal but for rounding are equal, so that sums in another order name the same windows.
         return busiest(distances.round(9), fraction)

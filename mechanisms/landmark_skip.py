@@ -45,7 +45,7 @@ class LandmarkSkip(LandmarkSchedule):
     """
 
     def refused(self, window: Window, state: State) -> Any:
-        """Never: however many landmarks there are, they cost nothing."""
+        """Return False: landmarks cost nothing."""
         return False
 
     def amount(self, window: Window, state: State) -> Any:

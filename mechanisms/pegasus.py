@@ -105,7 +105,7 @@ class Pegasus(Mechanism):
         return self.epsilon
 
     def start(self, facts: Facts) -> State:
-        """No group is open."""
+        """Start without an open group."""
         shape = (*facts.shape, facts.n_cells)
         state: State = {
             "max_cells": facts.constant(facts.sensitivity, np.int64),

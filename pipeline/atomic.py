@@ -15,7 +15,7 @@ PRIVATE, PUBLIC = "operator", "public"
 
 
 def is_private(folder: Path) -> bool:
-    """Return whether a folder is that of the operator, or in it.
+    """Return whether a path is in the operator's folder.
 
     >>> is_private(Path("runs/a/operator/parts")), is_private(Path("/home/operator/a/public"))
     (True, False)

@@ -326,7 +326,7 @@ def _clear(plan: Plan) -> None:
 
 
 def _is_bare(path: Path) -> bool:
-    """Return whether a folder is that of a run that was killed before its mark: nothing is charged or released."""
+    """Return whether a run was killed before its mark: nothing was charged or released."""
     if path.is_symlink() or not path.is_dir():
         return False
     return all(inner.match(f".{checkpoint.MARK}.*.tmp") for inner in path.iterdir())

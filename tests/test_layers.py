@@ -89,7 +89,7 @@ def upward(imports: list[Import], order: tuple[str, ...], depth: int) -> list[st
 
 
 def circle(imports: list[Import]) -> list[str]:
-    """Modules that import each other in a circle, the first one again at the end; none where there is no circle."""
+    """Return an import cycle, if any."""
     graph: dict[str, set[str]] = {}
     for module, _, imported in imports:
         graph.setdefault(module, set()).add(imported)

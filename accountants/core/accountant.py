@@ -150,7 +150,7 @@ class Accountant(Checked, ABC):
 
     @property
     def named_users(self) -> tuple[int | str, ...]:
-        """Ids of people whom the configuration names; `prepare` finds their rows in `Training.named`."""
+        """User ids named in the configuration; `prepare` finds their rows in `Training.named`."""
         return ()
 
     def prepare(self, training: Training | None) -> Mapping[str, Any] | None:
@@ -168,7 +168,7 @@ class Accountant(Checked, ABC):
         return None
 
     def shards(self, prepared: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, ...]:
-        """Split what was prepared into parts that are accounted independently and in parallel; the base: one part."""
+        """Split the prepared model into independent shards; the base: one."""
         return (prepared,)
 
     @classmethod

@@ -166,7 +166,7 @@ def is_linked(charge: Iterable[events.Event]) -> bool:
 
 
 def links(charge: Iterable[events.Event]) -> float:
-    """The largest ``times`` of linked events in a charge; 0: none is linked."""
+    """Largest ``times`` of the linked events in a charge, 0 without any."""
     largest = 0.0
     for event in charge:
         if isinstance(event, events.Linked):

@@ -116,7 +116,7 @@ def _step(parts: Sequence[tuple[_Loss, float, int]]) -> float:
 
 
 def _on_dots(loss: _Loss, rate: float, step: float, removed: bool) -> tuple[int, NDArray[np.float64], float]:
-    """Number of the first dot, mass of each from it on, and what is left for an infinite loss.
+    """Index of the first grid point, mass on each grid point, and mass of an infinite loss.
 
     A person is in a sample with probability ``rate``; ``removed``: from the data with them, or else added to those
     without.

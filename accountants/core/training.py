@@ -43,5 +43,5 @@ class Training:
         return replace(self, trajectories=self.trajectories[:, :n_windows])
 
     def with_unseen(self) -> NDArray[np.integer[Any]]:
-        """Trajectories in which not being seen is a place of its own, with index ``n_cells``."""
+        """Trajectories with an extra place, ``n_cells``, for windows without a sighting."""
         return np.where(self.trajectories < 0, self.n_cells, self.trajectories)

@@ -242,7 +242,7 @@ class Unbridged:
     n_ends = 1
 
     def step(self, remaining: int, loss: Array) -> Array:
-        """No figure of its own; see `Steps`."""
+        """Return no rows; see `Steps`."""
         return np.zeros_like(loss)
 
     def exchangeable(self, n_steps: int) -> bool:

@@ -155,7 +155,7 @@ class RunningTemporalLoss:
         return np.array(values)
 
     def _n_closed(self, low: Array, high: Array) -> int:
-        """Count the oldest rows that close: none can change any more, or there are more than `lag`."""
+        """Count the oldest rows that close: they are final, or older than `lag`."""
         settled = low + self.tolerance >= high
         n_settled = len(settled) if settled.all() else int(settled.argmin())
         return max(n_settled, len(low) - self.lag)
@@ -177,7 +177,7 @@ def _rows(first: int, n_closed: int, charges: Array, leaked_in: Array, low: Arra
 
 
 def _largest_row(state: State, rows: LossRows, n_rows: int) -> tuple[float, int]:
-    """Largest total among the closed rows of a state and the first of these rows, and where it is."""
+    """Largest total among the closed rows of a state, with its window."""
     largest, at = float(state["largest_closed"][0]), int(state["largest_closed_at"][0])
     if n_rows and (best := float(rows.total[:n_rows].max())) > largest:
         return best, rows.first + int(rows.total[:n_rows].argmax())

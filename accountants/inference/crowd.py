@@ -114,7 +114,7 @@ class UnknownCrowd:
             return np.log(mass)
 
     def not_known(self, cells: IntArray, unknown: IntArray, n_cells: int) -> IntArray:
-        """People in each cell whom each target's adversary does not know, the target included, (n_targets, n_cells).
+        """Unknown people in each cell for each target's adversary, the target included, (n_targets, n_cells).
 
         `cells`, `unknown`: cells of the targets and of the crowd, ``n_cells`` where not seen.
         """

@@ -136,7 +136,7 @@ def _log_balls(targets: TargetPriors, marginals: FloatArray, tolerance: int, ahe
 
 
 def _places(targets: TargetPriors, window: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
-    """Index of each active sensor among each target's places, (n_targets, n_sensors), and whether it is there."""
+    """Index of each active sensor among each target's places, (n_targets, n_sensors), with a mask of valid entries."""
     index = np.zeros((targets.n_targets, targets.n_locations + 1), dtype=np.intp)
     known = np.zeros(index.shape, dtype=bool)
     rows = np.arange(targets.n_targets)[:, None]

@@ -147,7 +147,7 @@ def sample_noise(noise: str, scale: FloatArray, rng: np.random.Generator) -> Flo
 
 @lru_cache(maxsize=64)
 def _discrete_gaussian(sigma: float) -> tuple[FloatArray, FloatArray]:
-    """Support and probabilities; what is cut off beyond 40 σ has a probability below 1e-300."""
+    """Support and probabilities, truncated at 40 σ (mass below 1e-300)."""
     reach = int(np.ceil(40 * sigma)) + 1
     support = np.arange(-reach, reach + 1, dtype=float)
     weight = np.exp(-((support / sigma) ** 2) / 2)

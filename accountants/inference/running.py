@@ -177,7 +177,7 @@ def _success_of_guess(
 
 
 def _one_wrong(after: FloatArray) -> FloatArray:
-    """Values after a wrong guess: one fewer left, none at all if none was left; the total stays."""
+    """Values after a wrong guess: one tolerated error fewer; the total stays."""
     return np.concatenate([np.zeros_like(after[:, :1]), after[:, :-2], after[:, -1:]], axis=1)
 
 

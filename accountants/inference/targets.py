@@ -233,7 +233,7 @@ def _own_share(path: IntArray, places: PriorPlaces, smoothing: float) -> FloatAr
 
 
 def _drawn(is_seen: NDArray[np.bool_], min_windows: int, n_targets: int, seed: int) -> IntArray:
-    """Rows of people seen in enough windows; all of them if there are no more than asked for."""
+    """Draw rows of people seen in enough windows, or take all of them."""
     enough = np.flatnonzero(is_seen.sum(axis=1) >= min_windows)
     if enough.size == 0:
         raise ParameterError("min_windows", min_windows, f"at most {int(is_seen.sum(axis=1).max(initial=0))} here")

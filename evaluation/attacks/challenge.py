@@ -214,7 +214,7 @@ class Rate:
 def true_positive_rate(
     labels: NDArray[np.bool_], scores: NDArray[np.float64], at: float, confidence: float = 0.95
 ) -> Rate | None:
-    """True-positive rate at a false-positive rate of ``at``; None where there are too few challenges to tell.
+    """True-positive rate at a false-positive rate of ``at``; None with too few challenges.
 
     Parameters
     ----------

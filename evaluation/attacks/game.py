@@ -201,7 +201,7 @@ class MembershipGame:
         return len(self.space.blocks) * samples.users.size <= samples.n_train or n_values > MAX_VALUES
 
     def _scores(self, target: int, samples: Samples, defense: Defense | None, attack: str) -> tuple[Array, int]:
-        """Score of every challenge, and how many features it is made from."""
+        """Score of every challenge, and number of features."""
         if attack not in ATTACKS:
             raise ParameterError("attack", attack, "one of " + ", ".join(ATTACKS))
         n_components = self.n_components if attack == "pca" else None

@@ -63,7 +63,7 @@ class Guesses:
 
     @property
     def right(self) -> Array:
-        """1 where the guess is right, 0 where it is wrong, 1/2 where there is none."""
+        """Return 1 for right guesses, 0 for wrong ones, 1/2 for abstentions."""
         return np.where(self.scores == 0, 0.5, (self.scores > 0) == self.present)
 
 
@@ -199,7 +199,7 @@ def _of_rounds(right: Array, claims: Array, rounds: NDArray[np.int64], level: fl
 
 
 def _largest(is_refuted: Any) -> float:
-    """Largest factor that is refuted, where all smaller ones are; 0 where none is."""
+    """Largest refuted factor below which all factors are refuted; 0 without any."""
     low, high = 0.0, LARGEST
     if not is_refuted(low):
         return 0.0

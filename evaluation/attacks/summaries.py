@@ -68,7 +68,7 @@ def _found(results: pl.DataFrame) -> dict[str, float | None]:
 
 
 def widened(figure: Mapping[str, float | None], limits: tuple[float, float]) -> dict[str, float | None]:
-    """A mean with the wider of its own interval, over targets, and the limits over trials."""
+    """Return a mean with the wider of two intervals: over targets, and over trials."""
     low, high = limits
     return {
         "mean": figure["mean"],
@@ -129,7 +129,7 @@ def in_a_sentence(does: str, tries: str, released: float, without: float, raw: f
 
 
 def found_rarely_wrong(groups: Mapping[str, Any]) -> list[str]:
-    """A line on how many are found with few false alarms, where there are enough challenges to tell.
+    """Line on true positives at few false alarms, given enough challenges.
 
     >>> one = {"mean": 0.25, "low": 0.2, "high": 0.3}
     >>> found_rarely_wrong({"everybody": {"found": {"raw": one, "released": one}}})
@@ -170,7 +170,7 @@ def counted_people(game: Mapping[str, Any]) -> list[str]:
 
 
 def attacked_part(game: Mapping[str, Any]) -> list[str]:
-    """Lines on whom and which windows a sample leaves out, and on aggregates that are no crowd."""
+    """Lines on the people and windows left out of a sample, and on aggregates too small for a crowd."""
     lines, n_people, last = [], game["n_people"], max(game["observation"][1], game["inference"][1])
     if game["n_attacked"] < n_people:
         lines.append(

@@ -88,7 +88,7 @@ class Chain(Mechanism):
 
     @property
     def version(self) -> int:  # type: ignore[override]
-        """Rises with that of every step: a state that one of them cannot read is refused."""
+        """Version of the state, increased with that of any step."""
         return (2 if self.after else 1) + sum(step.version - 1 for step in (self.reader, *self.after))
 
     @property
@@ -98,12 +98,12 @@ class Chain(Mechanism):
 
     @property
     def unit_windows(self) -> int:
-        """Windows over which users are bounded together: those of a block, or of a longer window."""
+        """Number of windows bounded together: the block's, or those of a longer window."""
         return max(self.together, self.reader.unit.n_bounded)
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return that of the reading step, about windows before they are counted as longer ones."""
+        """Guarantee of the reading step, before windows are merged."""
         promised, length = self.reader.guarantee, self.reader.unit.length
         if self.together == 1 or promised.unit.kind not in ("window", "stretch"):
             return promised
@@ -180,7 +180,7 @@ class Chain(Mechanism):
         return releases
 
     def noise_state(self, state: State) -> State:
-        """Without what post-processing has learned: the noise is that of the reading step alone.
+        """State without post-processing: noise depends on the reading step alone.
 
         Post-processing reads nothing but releases. Its floating-point state may differ in the last bit from one kind of
         processor to another, and a step that is retried there must draw the same noise.
@@ -188,7 +188,7 @@ class Chain(Mechanism):
         return {name: array for name, array in state.items() if not name.startswith("after")}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return that of the reading step; a longer window announces it when it begins."""
+        """Worst charge of the reading step; a longer window announces it at its beginning."""
         if self.temporal and int(np.max(state["block_first"])):
             return ()
         worst = self.reader.worst_charge(self._coarse(window, state), part("reader", state))
@@ -231,7 +231,7 @@ class Chain(Mechanism):
         return replace(release, charge=charge), state
 
     def _sampled(self, charge: tuple[Event, ...]) -> tuple[Event, ...]:
-        """A charge amplified by sampling; not that of a period, whose windows draw users apart from each other."""
+        """Amplify a charge by sampling, except for whole periods, whose windows sample users independently."""
         is_drawn_apart = self.reader.unit.kind == "period"
         return charge if self.sampling is None or is_drawn_apart else self.sampling.sampled(charge)
 
@@ -257,7 +257,7 @@ class Chain(Mechanism):
 
 
 def _divided(release: Release, parts: Any) -> Release:
-    """A release of equal parts: values and their noise are divided, what was drawn and charged stays in the charge."""
+    """Divide a release evenly: values and noise are divided, the charge stays."""
     stated = release.standard_deviation
     return replace(
         release,

@@ -376,7 +376,7 @@ MECHANISMS: Registry[ChainStep] = Registry("penstock.mechanisms", "mechanism", C
 
 @dataclass(frozen=True, kw_only=True)
 class EventStep(ChainStep):
-    """Base of steps on what people do, before it is counted."""
+    """Base of steps on events, before counting."""
 
     @abstractmethod
     def keep(
@@ -390,7 +390,7 @@ SPREADS = ("copy", "even")
 
 @dataclass(frozen=True, kw_only=True)
 class Generalization(EventStep):
-    """Base of the two steps that coarsen memberships before they are counted; none is dropped."""
+    """Base of the two steps that coarsen memberships before counting, without dropping any."""
 
     spread: str = parameter(
         "copy", doc="value of each fine cell or window: the coarse count, or an even share of it", choices=SPREADS
@@ -422,7 +422,7 @@ class Postprocess(ChainStep):
         return {}
 
     def process(self, release: Release, state: State) -> tuple[Release, State]:
-        """A release of the step before as it is shown, and the next state; the base transforms its values."""
+        """Transform a release of the previous step and return the next state."""
         return replace(release, values=self.transform(np.asarray(release.values, np.float64))), state
 
     def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:

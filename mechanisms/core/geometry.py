@@ -221,7 +221,7 @@ def stay_points(
 
 
 def _leaves(points: Points, ends: NDArray[np.int64], max_distance: float) -> NDArray[np.int64]:
-    """The first point after each one that is further than ``max_distance`` from it, or the end of its trace."""
+    """First later point further than ``max_distance`` from each point, or the end of its trace."""
     leaves = ends.copy()
     looking = np.arange(len(points))
     ahead = 1

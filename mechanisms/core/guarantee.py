@@ -94,7 +94,7 @@ class Guarantee:
 
     @property
     def exists(self) -> bool:
-        """Return whether any privacy is promised whatever an adversary knows: an infinite amount is no promise."""
+        """Return whether the guarantee is finite."""
         return self.goal is not None or (self.measure is not None and self.amount != np.inf)
 
     @property
@@ -104,11 +104,11 @@ class Guarantee:
 
     @property
     def on_points(self) -> bool:
-        """Return whether it is about positions of traces; otherwise about counts."""
+        """Return whether the guarantee is about positions of traces rather than counts."""
         return self.radius is not None
 
     def amount_of(self, unit: Unit) -> float | None:
-        """Return the amount if it is that of a given unit, else None."""
+        """Return the amount for a given unit, or None for another unit."""
         return self.amount if self.unit == unit and self.measure is not None else None
 
     @property
@@ -120,7 +120,7 @@ class Guarantee:
 
     @property
     def in_general(self) -> UnitPhrases:
-        """The guarantee whatever the parameters: letters in place of figures."""
+        """Guarantee with symbols in place of parameter values."""
         return self._said("w" if self.unit.kind == "stretch" else "", "`radius`", "")
 
     def _figure(self) -> str:

@@ -118,7 +118,7 @@ class NoiseKey:
         return hmac.digest(subkey, b"penstock run " + self.nonce, "sha256") if self.nonce else subkey
 
     def for_run(self, nonce: bytes) -> NoiseKey:
-        """Return the same key for one run: all its subkeys are independent of those of any other nonce.
+        """Derive the key of one run from its nonce; subkeys of different nonces are independent.
 
         Parameters
         ----------
@@ -147,7 +147,7 @@ class NoiseKey:
         return tuple(digest.hex()[:16] for digest in derived)
 
     def continues(self, fingerprints: Sequence[str]) -> bool:
-        """Return whether this is the key with these fingerprints, or one that only has later epochs in addition."""
+        """Return whether this key has the given fingerprints, with later epochs allowed."""
         return list(self.fingerprints[: len(fingerprints)]) == list(fingerprints)
 
     def limited_to(self, fingerprints: Sequence[str]) -> NoiseKey:
@@ -206,7 +206,7 @@ def _render(epochs: list[tuple[int, bytes]]) -> str:
 
 
 def _parse(text: str) -> list[tuple[int, bytes]]:
-    """Epochs of a key's text; any of ValueError, KeyError, TypeError if it is not one."""
+    """Parse the epochs of a key file; raises ValueError, KeyError or TypeError for other text."""
     if not text.lstrip().startswith("{"):
         return [(BEGINNING, _secret(text.strip()))]
     content: dict[str, Any] = json.loads(text)

@@ -469,7 +469,7 @@ def refresh() -> None:
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:
-    """Most similar of some names, None if none is similar; ties go to the one with the same letters.
+    """Closest match among some names, or None.
 
     Examples
     --------

@@ -68,7 +68,7 @@ def log(x: Any) -> Array:
 
 
 def in_order(matrix: Array, columns: Array) -> Array:
-    """Product of a matrix (n, k) with columns (..., k, m), summed in the order of k; BLAS has an order of its own.
+    """Multiply a matrix (n, k) by columns (..., k, m), summed in the order of k for reproducibility.
 
     >>> in_order(np.array([[1.0, 2.0], [0.0, 1.0]]), np.array([[3.0], [4.0]])).tolist()
     [[11.0], [4.0]]

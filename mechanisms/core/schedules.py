@@ -132,7 +132,7 @@ class Scheduled(Mechanism):
 
     @property
     def unit(self) -> Unit:
-        """Return what is protected together; the base: one window."""
+        """Unit of privacy; the base: one window."""
         return WINDOW
 
     @property
@@ -315,7 +315,7 @@ class Scheduled(Mechanism):
         return self._charged(window, offer, np.asarray(offer.amount > 0), offer.state)[0]
 
     def _charged(self, window: Window, offer: Offer, publish: Mask, after: State) -> tuple[tuple[Event, ...], State]:
-        """Charge of a step, and the state that knows what is charged."""
+        """Charge of a step, and the updated state."""
         if self.unit == PERIOD:
             return self._charged_once(window, offer, publish, after)
         if self.on_points:

@@ -201,6 +201,6 @@ def believed(
 
 
 def _usual(state: State) -> Array:
-    """Mean square of a cell's surprises where it is clearly above 1, else 1."""
+    """Mean square of a cell's surprises if clearly above 1, else 1."""
     weight = state["usual_weight"]
     return np.asarray(np.maximum(state["usual_squares"] / weight - CLEARLY * np.sqrt(2.0 / weight), 1.0))

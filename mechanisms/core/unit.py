@@ -71,7 +71,7 @@ class Unit:
 
     @property
     def n_bounded(self) -> int:
-        """Windows over which contribution bounding must bound a person: those of a block, else 1."""
+        """Number of windows over which contributions are bounded: the block's, else 1."""
         return self.length if self.kind == "block" else 1
 
     @property

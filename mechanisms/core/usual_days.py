@@ -22,7 +22,7 @@ LEAST = 1e-6
 
 
 class Noisy(NamedTuple):
-    """Published counts: values and variances of their noise, 0 and 1 where none is ``seen``."""
+    """Published counts with the variance of their noise; 0 and 1 where not ``seen``."""
 
     values: Array
     variance: Array

@@ -72,7 +72,7 @@ _COLOURS = {"CAUTION": "33", "WARNING": "31", "STOPPED": "31"}
 
 
 def print_lines(lines: str) -> None:
-    """Print lines; on a terminal those that warn begin in colour, unless NO_COLOR is set."""
+    """Print lines, with coloured warnings on a terminal unless NO_COLOR is set."""
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
         for word, colour in _COLOURS.items():
             lines = re.sub(rf"^{word}\b", f"\033[{colour}m{word}\033[0m", lines, flags=re.MULTILINE)

@@ -339,7 +339,7 @@ def _init(arguments: argparse.Namespace) -> int:
 
 
 def _epsilon_per_day(arguments: argparse.Namespace) -> float:
-    """Return the budget of a day: as given, or answered on a terminal, or that of a draft."""
+    """Return the budget of a day from the option, the prompt or the default."""
     from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.config.draft import EPSILON_PER_DAY
     from penstock.pipeline.output.loss import even_odds

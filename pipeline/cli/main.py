@@ -129,7 +129,7 @@ def _split_beam(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _parser(asked: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser; of the subcommands only those that are asked for have their arguments."""
+    """Return the parser, with arguments only for the selected subcommands."""
     parser = argparse.ArgumentParser(
         prog="penstock",
         description="Release counts of people from a stream of location events, and keep the books on what it cost.",

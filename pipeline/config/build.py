@@ -270,7 +270,7 @@ class Builder:
         return values
 
     def construct(self, node: Mapping, cls: type, values: dict[str, Any], path: yaml.Path) -> Any:
-        """Call the dataclass; report what it refuses on the line of the field that the error names."""
+        """Construct a dataclass; report a refusal on the line of the offending field."""
         if FAILED in values.values():
             return FAILED
         try:

@@ -127,7 +127,7 @@ class Table:
 
     @classmethod
     def read(cls, path: str, stated: Stated) -> Table:
-        """Read the head of the first file; raises `DataError` where it is no table."""
+        """Read the head of the first file; raises `DataError` for other formats."""
         if is_parquet(path):
             return cls._of_parquet(list_files(path, Parquet.patterns)[0])
         inputs = open_inputs(list_files(path, Csv.patterns), Csv.patterns)

@@ -157,14 +157,14 @@ def _unreadable(rejects: Counter[str], is_whole: bool) -> Iterator[str]:
 
 
 def _nowhere(has_positions: bool) -> Grid | Places:
-    """Return a space in the place of one that could not be guessed."""
+    """Return a placeholder for a space that could not be guessed."""
     if has_positions:
         return Grid(south=0.0, north=1.0, west=0.0, east=1.0, rows=1, columns=1)
     return Places(list_=(FIXME,), elsewhere=True)
 
 
 def _stops(file: str, events: pl.DataFrame, has_positions: bool) -> Places | Stations:
-    """Return the space of a file of stops: the nearest ones to positions, or those that events name."""
+    """Return the space of a file of stops: by nearest position, or by name."""
     if has_positions:
         return Stations(file=file, radius=_RADIUS)
     places = Places(file=file, elsewhere=True)

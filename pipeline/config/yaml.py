@@ -366,7 +366,7 @@ def _remove(root: Node, steps: Path) -> bool:
 
 
 def key_path(text: str) -> Path | None:
-    """Steps of a key path, or None where it is none.
+    """Split a key path into steps, or return None.
 
     >>> key_path("mechanism[0].epsilon"), key_path("mechanism..epsilon")
     (('mechanism', 0, 'epsilon'), None)

@@ -236,7 +236,7 @@ class CountingBounds(Bounds):
 
     @property
     def over_blocks(self) -> bool:
-        """Return whether there is a bound on whole blocks."""
+        """Return whether contributions are bounded over blocks."""
         return self.max_windows is not None or self.max_block_cells is not None
 
     @property

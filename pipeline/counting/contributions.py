@@ -257,7 +257,7 @@ def crowded(keys: Integers, layout: KeyLayout, max_cells: int) -> Integers:
 
 
 class UserTable(Protocol):
-    """Users by code, from 0 on. More may be added: a code stays that of its user."""
+    """Append-only table of users by code."""
 
     def __len__(self) -> int: ...
 
@@ -452,13 +452,13 @@ class HeldContributions:
 
 
 def _size(piece: Contributions) -> int:
-    """Bytes of keys and marks, and of a table that is not that of the whole run."""
+    """Size in bytes of keys, marks and a table of users."""
     users = piece.users.identities.nbytes if isinstance(piece.users, IdentityTable) else 0
     return piece.keys.nbytes + (0 if piece.marks is None else piece.marks.nbytes) + min(users, 2 * piece.keys.nbytes)
 
 
 def _read(path: Path) -> Iterator[Contributions]:
-    """Read what was appended to a file, piece after piece."""
+    """Read the chunks appended to a file."""
     with open(path, "rb") as file:
         while head := file.read(_LENGTH.size):
             yield decoded(file.read(*_LENGTH.unpack(head)))

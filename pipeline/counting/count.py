@@ -126,7 +126,7 @@ def _split(
 
 
 def _of_one_block(users: pl.Series, plan: CoreSpec) -> tuple[Integers, IdentityTable]:
-    """Codes of the users of one block, and a table of no more users than there are rows."""
+    """Codes and table of the users of one block."""
     user, identities = user_codes(users, plan.keys.users)
     if len(identities) > len(user):
         # The table is kept for as long as its contributions; codes may be those of a range of ids, with gaps.

@@ -103,7 +103,7 @@ def kept_reject(reject: Reject, plan: CoreSpec) -> Reject:
 
 
 def _hidden(file: str, key: bytes) -> str:
-    """A file's name as a digest; one that is hidden already stays."""
+    """Replace a file name by a digest, once."""
     if file.startswith(_HIDDEN):
         return file
     return _HIDDEN + hashlib.blake2b(file.encode(), digest_size=8, key=key).hexdigest()

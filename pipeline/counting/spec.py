@@ -191,7 +191,7 @@ class CoreSpec:
 
     @property
     def mechanism(self) -> Mechanism:
-        """The chain of steps, or its one step if there is only one."""
+        """Chain of steps, or its only step."""
         return self.chain.reader if self.chain.simple else self.chain
 
     @property

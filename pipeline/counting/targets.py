@@ -101,7 +101,7 @@ def _ranges(low: Integers, high: Integers) -> Integers:
 
 
 def no_target_cells() -> Integers:
-    """No rows."""
+    """Return an empty table of target cells."""
     return np.zeros((0, 3), np.int64)
 
 

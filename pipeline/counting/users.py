@@ -126,7 +126,7 @@ def text_digest(text: str, digest_key: bytes | None = None) -> tuple[int, int]:
 
 
 def _digests(key: bytes | None, words: NDArray[np.uint64], last: NDArray[np.uint64]) -> Integers:
-    """Digest of every message, shape (n, 2), under a key of its own that is made of the given one."""
+    """Digest of every message, shape (n, 2), under a derived key."""
     secret = hashlib.blake2b(b"user identity", digest_size=16, key=key or b"").digest()
     return np.ascontiguousarray(keyed_digest(secret, words, last).T).view(np.int64)
 

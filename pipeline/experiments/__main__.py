@@ -20,7 +20,7 @@ DATA = "PENSTOCK_DATA"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run all experiments; one that fails, or whose data set is missing, does not stop the others."""
+    """Run all experiments, skipping failures and missing data sets."""
     parser = argparse.ArgumentParser(prog="python -m penstock.pipeline.experiments", description=__doc__)
     parser.add_argument("folder", type=Path, help="folder of experiment files")
     add_arguments(parser)

@@ -173,7 +173,7 @@ class Asked:
 
     @property
     def limits(self) -> dict[str, dict[str, float]]:
-        """``at_least`` and ``at_most``; without any, those of the purpose."""
+        """Limits from ``at_least`` and ``at_most``, or the defaults of the purpose."""
         limits = self if self.at_least or self.at_most else PURPOSES[self.purpose]
         return {"at_least": limits.at_least, "at_most": limits.at_most}
 

@@ -178,7 +178,7 @@ class ExperimentConfig(ExperimentHeader):
 
     @property
     def played(self) -> Game | None:
-        """Game of the measured attacks; None if there are none."""
+        """Game of the measured attacks, if any."""
         attacked = any(map(plays_membership, self.measures))
         return (self.attack or Game()) if attacked else None
 

@@ -181,7 +181,7 @@ class Planned:
 
 
 def raise_all(problems: list[Problem]) -> None:
-    """Raise `ConfigError` with all problems, in the order of their lines, if there are any."""
+    """Raise `ConfigError` with all problems in line order, if any."""
     if problems:
         in_order = sorted(problems, key=lambda p: float("inf") if p.place.line is None else p.place.line)
         raise ConfigError(tuple(dict.fromkeys(map(str, in_order))))

@@ -64,7 +64,7 @@ class TrialMeasure:
 
     @property
     def is_function(self) -> bool:
-        """Return whether it is ``module:function``, which may read everything of a trial."""
+        """Return whether a measure names a function (``module:function``) of a trial."""
         return ":" in self.name
 
 
@@ -101,7 +101,7 @@ def _score(metric: Metric, trial: Trial, values: NDArray[np.float64]) -> float:
 
 
 def _of_intervals(name: str, trial: Trial) -> float:
-    """A figure of the stated 95 % intervals; NaN where none is stated."""
+    """Score the stated 95 % intervals; NaN without any."""
     figures = interval_coverage(_counted(trial).truth, trial.released, trial.deviations)
     return figures.get(name, math.nan)
 

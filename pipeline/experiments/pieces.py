@@ -42,7 +42,7 @@ class RecordFolder:
         return self.folder / f"{digest_of(decides)}.json"
 
     def read(self, decides: Any) -> Record | None:
-        """A record; None if it is missing or truncated."""
+        """Read a record; None if missing or truncated."""
         try:
             record = json.loads(self.path(decides).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -78,7 +78,7 @@ class Made:
 def run_pieces(
     pieces: Sequence[Piece], folder: Path, n_jobs: int, listener: Listener, plugins: Sequence[str] = ()
 ) -> Made:
-    """Make every piece without a record; one that fails affects no other, and another call resumes."""
+    """Run every piece without a record; failures are isolated, and another call resumes."""
     kept, made = RecordFolder(folder), Made()
     for number, piece in enumerate(pieces):
         if (record := kept.read(piece.decides)) is not None:

@@ -97,7 +97,7 @@ def run_one(
 
 @lru_cache(maxsize=1)
 def _people(path: Path, on_points: bool) -> People:
-    """The people of the last trial, whom the next one often shares."""
+    """People of the last trial, cached for the next."""
     return read_people(path, on_points)
 
 

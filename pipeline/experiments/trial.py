@@ -300,7 +300,7 @@ def _accounts(
 
 
 def _of_traces(plan: Plan, events: pl.DataFrame) -> Trial:
-    """Release and account traces as one shard: the releases are those of a run."""
+    """Release and account traces in one shard."""
     pieces = [piece for _, piece in points_of(EventBlock(events, len(events), ()), plan)[1]]
     if not pieces:
         raise DataError("nothing was released")

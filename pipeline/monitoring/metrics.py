@@ -235,7 +235,7 @@ class Health(Listener):
         self._beat: float | None = None
 
     def enter(self, state: str) -> None:
-        """Take the state of the run; no heartbeat is expected of one that has ended."""
+        """Record the state of the run; ended runs need no heartbeat."""
         self.state = state
         if state == "ended":
             self._beat = None

@@ -106,7 +106,7 @@ def _of_checkpoint(path: Path, released: int | None) -> dict[str, Any]:
 
 
 def _of_cluster(folder: Path) -> dict[str, Any]:
-    """Read the figures that workers of an engine have left in the folder of a stream; none where there are none."""
+    """Read the figures written by workers of a cluster, if any."""
     parts, known = folder / "operator" / "parts", dict[str, Any]()
     if counted := _read(parts / "row_counts" / "cluster.json"):
         known |= {name: counted[name] for name in ("rows", "late")}

@@ -120,7 +120,7 @@ def _releases(folder: Path, manifest: dict[str, Any]) -> list[Check]:
 
 
 def _flaw(folder: Path, manifest: dict[str, Any], released: pl.DataFrame) -> str | None:
-    """Describe the first gap in the windows of a run; None where those that are missing had no active sensor."""
+    """Describe the first gap in the windows of a run, apart from windows without active sensors."""
     try:
         plan = outline(_config(manifest), NoiseKey.from_seed(0), folder)
         check_windows(plan, released, complete=manifest["exit"]["complete"])
@@ -181,7 +181,7 @@ def _ledger(
 
 
 def _ledger_path(folder: Path, manifest: dict[str, Any]) -> Path:
-    """Return the ledger of a run: in its folder, wherever that is now, or where it was in a deployment."""
+    """Return the path of a run's ledger, local or shared."""
     beside = folder / "operator" / "ledger"
     return beside if beside.exists() else Path(manifest["ledger"]["path"])
 

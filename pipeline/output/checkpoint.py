@@ -57,7 +57,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def read(plan: Plan) -> State | None:
-    """Read the checkpoint of a stream; None if there is none.
+    """Read the checkpoint of a stream, if any.
 
     Raises `StateVersionError` if another version of penstock has written it.
     """
@@ -118,7 +118,7 @@ def differing_keys(begun: Any, now: Any, path: str = "") -> list[str]:
 
 
 def nonce_of_run(config: RunConfig, folder: Path, resume: bool) -> bytes:
-    """Nonce of a deployment: fresh for a new run, that of the mark for a resumed one.
+    """Nonce of a deployment: fresh for a new run, stored for a resumed one.
 
     The noise of what a continued run has not charged yet takes others (`registration.resume_run`). Empty in a
     simulation, whose seed decides everything, and where there is no run to go on with (`check_same`).
@@ -183,7 +183,7 @@ def begin(plan: Plan) -> str | None:
         mark["traces"] = traces.VERSION
 
     def write_mark() -> None:
-        """Make the folder that of the run, before the ledger names it."""
+        """Mark the folder as the run's, before its registration in the ledger."""
         if not files.write_first(_mark(plan), _encoded(mark)):
             raise holds_a_run(plan)
 

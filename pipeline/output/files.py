@@ -53,7 +53,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def holder_of(folder: Path) -> str | None:
-    """Process that holds the lock of a folder; None if there is none, or it is dead.
+    """Return the process that holds a folder's lock, if alive.
 
     Takes no lock, so that a run which begins just now is not kept out.
     """
@@ -73,7 +73,7 @@ def holder_of(folder: Path) -> str | None:
 
 
 def _locked(path: Path) -> TextIO:
-    """Return the file at a path, locked, and still the one that others find there."""
+    """Lock the file at a path, and check that it was not replaced meanwhile."""
     while True:
         file = path.open("a+", encoding="utf-8")
         try:

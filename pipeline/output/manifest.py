@@ -156,7 +156,7 @@ def _unverified(plan: Plan) -> Path:
 
 
 def _engine(plan: Plan) -> dict[str, str]:
-    """Engine of a run in words, where it is unverified."""
+    """Name of an unverified engine."""
     path = _unverified(plan)
     return {"engine": unverified_in_words(json.loads(path.read_text(encoding="utf-8")))} if path.exists() else {}
 
@@ -428,7 +428,7 @@ def key_mismatch(plan: Plan, begun_with: Sequence[str]) -> str | None:
 
 
 def _last_charged(plan: Plan) -> int | None:
-    """Last instant that a run has been charged for; the noise of a block is that of its last window."""
+    """End of the last charged window; a block's noise is that of its last window."""
     postings = [one for one in Ledger(ledger_path(plan)).postings() if one.run == plan.keys.run_id]
     if not postings:
         return None

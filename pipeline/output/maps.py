@@ -95,7 +95,7 @@ def cell_names(folder: Path) -> dict[str, str]:
 
 
 def rings_of(geometry: dict[str, Any]) -> list[list[list[float]]]:
-    """Return all rings of a polygon or multipolygon, or the one point as a ring of its own.
+    """Return all rings of a polygon or multipolygon; a point is a ring.
 
     >>> rings_of({"type": "Point", "coordinates": [8.5, 47.4]})
     [[[8.5, 47.4]]]

@@ -419,7 +419,7 @@ class KnownLedgers:
             )
 
     def caution(self) -> str | None:
-        """Caution that a key has charged before although there is no ledger."""
+        """Warn that a key was used before although there is no ledger."""
         if not self.files or self.beside_key is None or self.ledger.exists():
             return None
         n_runs = sum(one["runs"] for ledgers in self._read(self.beside_key).values() for one in ledgers.values())

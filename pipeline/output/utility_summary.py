@@ -261,7 +261,7 @@ def bias_by_hour(truth: Array, released: Array, starts: NDArray[np.int64], time_
 
 
 def _bias_in_words(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Name the hour of day with the largest clear bias; nothing where there is none."""
+    """Name the hour of day with the largest significant bias, if any."""
     usual = sum(row["count"] for row in rows) / max(len(rows), 1)
     clear = [
         row
@@ -491,7 +491,7 @@ def _is_smoothed(config: RunConfig) -> bool:
 
 
 def expected_in_words(config: RunConfig, noise: tuple[float, float] | None) -> str | None:
-    """Describe `expected_noise` in a sentence; None where it is unknown beforehand."""
+    """Describe `expected_noise` in a sentence; None if unknown beforehand."""
     if noise is None:
         return None
     mean, most = noise

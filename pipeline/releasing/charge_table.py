@@ -158,17 +158,17 @@ class SlotArray:
         self._first = -(2**62)
 
     def add(self, first: int, last: int, amount: float) -> None:
-        """Add an amount to the slots ``first`` to ``last``; those that were forgotten stay so."""
+        """Add an amount to the slots ``first`` to ``last``, except forgotten ones."""
         for part in self._parts(first, last):
             part += amount
 
     def raise_to(self, first: int, last: int, amount: float) -> None:
-        """Set the slots ``first`` to ``last`` to an amount wherever they are below it."""
+        """Raise the slots ``first`` to ``last`` to at least an amount."""
         for part in self._parts(first, last):
             np.maximum(part, amount, out=part)
 
     def highest(self, first: int, last: int) -> float:
-        """Return the largest number of the slots ``first`` to ``last``, of which none is negative."""
+        """Return the maximum over the slots ``first`` to ``last``."""
         numbers = range(first // CHUNK, last // CHUNK + 1)
         if len(numbers) > len(self._chunks):
             touched = [number for number in self._chunks if number in numbers]
@@ -284,7 +284,7 @@ class ChargeTable:
         return self._together.highest(part.first, part.last) + others
 
     def _parts(self, charge: SlotCharge) -> list[_Part]:
-        """Return the units that a charge counts in, and what it counts for in each."""
+        """Return the units affected by a charge, with its amount in each."""
         return self._in_stretches(charge) if self.terms.kind == "stretch" else list(self._in_periods(charge))
 
     def _in_stretches(self, charge: SlotCharge) -> list[_Part]:

@@ -91,7 +91,7 @@ class Posting(NamedTuple):
 
     @property
     def last_slot(self) -> int:
-        """The last slot that it is about."""
+        """Last slot of the charge."""
         return self.slot + self.charge.last - self.charge.window
 
     def on_slots(self, measure: str) -> SlotCharge:
@@ -260,7 +260,7 @@ class Ledger:
         return entries
 
     def heads(self) -> list[str]:
-        """Return the head of the chain after every entry; one that was written down elsewhere must be among them."""
+        """Return the head of the chain after every entry."""
         return [entry.head for entry in self.entries()]
 
     def _lines(self, file: BinaryIO, start: int, head: str) -> Iterator[tuple[LedgerEntry, int]]:
@@ -349,7 +349,7 @@ class Ledger:
         self._take(values)
 
     def nonce(self, window: int) -> str:
-        """Return the nonce under which a window is stepped: that of its charge, or else the newest one of the run."""
+        """Return the nonce of a window: its charge's, or else the newest of the run."""
         slot = window + self._offset
         known = self._known_from(slot)
         newest = next(reversed(known.nonces), "")

@@ -158,7 +158,7 @@ class Run:
         return self.read(name, lambda rows: rows.with_columns(cs.categorical().cast(pl.String)).collect())
 
     def read(self, name: str, query: Callable[[pl.LazyFrame], T]) -> T | None:
-        """Result of a query on a table or on its parts so far; None if there are none."""
+        """Query a table or its parts so far; None without either."""
         path = self.folder / f"{name}.parquet"
         if self.public_only and not name.startswith("public/"):
             return None

@@ -280,7 +280,7 @@ class StreamLoop:
         return self._begun + (piece.after - self._start) / 1000 / self.source.factor - time.monotonic()
 
     def _idle(self, piece: MicroBatch) -> None:
-        """Advance the watermark towards the next row while nothing happens, where the clock at it is known."""
+        """Advance the watermark between rows, if the clock is known."""
         if piece.starts is not None and self.source.factor is not None:
             now = self._start + int((time.monotonic() - self._begun) * 1000 * self.source.factor)
             self._release_until(min(now, piece.starts) - self.source.disorder)
@@ -312,7 +312,7 @@ class StreamLoop:
         self._release(self.plan.grid.last_final(watermark))
 
     def _release(self, window: int) -> None:
-        """Count and release all windows up to one that is final, empty ones included."""
+        """Count and release all final windows, empty ones included."""
         final_at, size = time.time(), self.plan.batching.group
         n_groups = -(-window // size) if window == self.plan.grid.calendar.n_windows else window // size
         # Windows that become final together are released and written together.
@@ -337,7 +337,7 @@ class StreamLoop:
         self.writer.memberships("stream", self.n_memberships + still_open)
 
     def _save_what_is_due(self) -> None:
-        """Take a checkpoint if there is something new, and the latest is old enough."""
+        """Take a checkpoint after new input, once per interval."""
         is_new = self.number != (self.checkpointed.number or 0)
         if is_new and time.monotonic() - self._saved >= self.source.checkpoint / 1000:
             self._save()
@@ -443,7 +443,7 @@ def _count_shards(
 
 
 def _joined(groups: list[GroupCounts]) -> GroupCounts:
-    """Counts of consecutive groups of windows as those of one."""
+    """Concatenate the counts of consecutive groups of windows."""
     return GroupCounts(
         groups[0].first,
         np.concatenate([group.counts for group in groups]),

@@ -55,7 +55,7 @@ class FlinkCluster:
 
     @property
     def options(self) -> list[str]:
-        """How a run gets here, with Python workers of the pool."""
+        """Return the options that submit a run to this cluster."""
         return [
             f"--flink_master=localhost:{self.rest_port}",
             "--environment_type=EXTERNAL",
@@ -88,7 +88,7 @@ class FlinkCluster:
         return children(self._processes["pool"].pid)
 
     def kill_worker(self) -> bool:
-        """Kill a Python worker of the pool; False where there is none."""
+        """Kill a Python worker of the pool, if any."""
         workers = self.workers()
         if workers:
             os.kill(workers[-1], signal.SIGKILL)
@@ -114,7 +114,7 @@ class FlinkCluster:
         raise TimeoutError(f"no cluster after {seconds} seconds; see {self.folder}/*.log")
 
     def rest(self, path: str) -> Any:
-        """What the job manager says about itself."""
+        """Query the REST service of the job manager."""
         with urllib.request.urlopen(f"http://localhost:{self.rest_port}{path}", timeout=60) as answer:
             return json.load(answer)
 

@@ -28,7 +28,7 @@ SAME = ("public/releases.parquet", "public/accounts.parquet", "operator/truth.pa
 
 
 def start(config: Path, folder: Path, *words: str) -> subprocess.Popen[bytes]:
-    """Start ``penstock run`` on Flink; what it says goes to a log beside its folder.
+    """Start ``penstock run`` on Flink, logging beside its folder.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def running(*given: object, **options: object) -> Iterator[subprocess.Popen[byte
 
 
 def words_of(folder: Path) -> str:
-    """What a run has said last."""
+    """Return the tail of a run's log."""
     return _log(folder).read_text()[-3000:]
 
 
@@ -68,7 +68,7 @@ def n_releases(folder: Path) -> int:
 
 
 def wait_until(happened: Callable[[], bool], seconds: float) -> bool:
-    """Whether something happens in time; who does not answer, as on a busy machine, is asked again."""
+    """Poll a condition until a deadline, ignoring time-outs of a busy machine."""
     deadline = time.monotonic() + seconds
     while True:
         is_last = time.monotonic() >= deadline
@@ -97,7 +97,7 @@ def check(folder: Path, local: Path, same: Sequence[str] = SAME) -> dict[str, in
 
 
 def goes_on(folder: Path, driver: subprocess.Popen[bytes], n_more: int = 1) -> bool:
-    """Whether the run releases something more."""
+    """Return whether the run releases another window."""
     enough = n_releases(folder) + n_more
     return wait_until(lambda: n_releases(folder) >= enough or driver.poll() is not None, 240) and driver.poll() is None
 
@@ -146,7 +146,7 @@ def _post(cluster: FlinkCluster, path: str, body: dict[str, object]) -> dict[str
 
 
 def contents(path: Path) -> dict[Path, bytes]:
-    """All files of a folder, but jars; those that go away meanwhile are left out."""
+    """Read all files of a folder except jars and deleted ones."""
     found = {}
     files = [path] if path.is_file() else [Path(where) / name for where, _, names in os.walk(path) for name in names]
     for file in files:
@@ -157,7 +157,7 @@ def contents(path: Path) -> dict[Path, bytes]:
 
 
 def _is_jar(file: Path) -> bool:
-    """Whether a file is a jar, which Flink keeps under other names: all of its own, once more for every job."""
+    """Return whether a file is a jar under one of Flink's names."""
     if "blobStorage" not in file.parts:
         return file.suffix == ".jar"
     with file.open("rb") as opened:

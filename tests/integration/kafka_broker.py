@@ -50,12 +50,12 @@ auto.create.topics.enable=false
 
 
 def cache() -> Path:
-    """Where fetched files are kept."""
+    """Return the cache folder."""
     return Path(os.environ.get("PENSTOCK_CACHE", Path.home() / ".cache" / "penstock"))
 
 
 def missing() -> str | None:
-    """What is not there to run a broker with; None where it can run."""
+    """Return the missing prerequisites of a broker, if any."""
     for command in ("java", "mvn"):
         if shutil.which(command) is None:
             return f"{command} is not installed"
@@ -63,7 +63,7 @@ def missing() -> str | None:
 
 
 def fetch() -> Path:
-    """Folder of the broker's jars; fetched with Maven unless it is there."""
+    """Fetch the broker's jars with Maven unless cached."""
     folder = cache() / f"kafka-{VERSION}"
     if folder.exists():
         return folder
@@ -110,12 +110,12 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """Where clients reach it."""
+        """Bootstrap address of the broker."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def log(self) -> Path:
-        """What the broker printed."""
+        """Log of the broker."""
         return self.folder / "broker.log"
 
     def start(self) -> None:
@@ -131,7 +131,7 @@ class Broker:
             time.sleep(0.1)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Stop it; what it holds stays in its folder."""
+        """Stop the broker and keep its data."""
         if self._process is not None:
             self._process.send_signal(number)
             try:

@@ -16,7 +16,7 @@ _ANY = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(n_ports: int) -> list[int]:
-    """Ports of this machine that nobody listens on, and that none is given by chance before they are listened on."""
+    """Return unused ports outside the ephemeral range."""
     first = int(_ANY.read_text().split()[0]) if _ANY.exists() else DEFAULT
     highest = first if first >= 2 * LOWEST else DEFAULT  # where nearly all are given to anybody, there are no others
     drawn, ports = random.SystemRandom(), list[int]()  # tests that run side by side draw others, whatever their seed

@@ -49,7 +49,7 @@ cp -a "$1/disk/out" "$1/out"
 
 
 def may_mount() -> bool:
-    """Whether this user may mount a file system of its own."""
+    """Return whether this user may mount a file system."""
     try:
         words = ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"]
         return subprocess.run(words, capture_output=True, timeout=30).returncode == 0

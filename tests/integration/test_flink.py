@@ -60,7 +60,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def local(config: Path) -> Path:
-    """What a local run of the same events gives."""
+    """Run the same events locally."""
     folder = config.parent / "local"
     run(load(config, ["source.speed=max"]), folder)
     return folder
@@ -71,7 +71,7 @@ _started: list[subprocess.Popen[bytes]] = []
 
 @pytest.fixture(autouse=True)
 def ended() -> Iterator[None]:
-    """No run outlives its test."""
+    """Kill runs left over by a test."""
     yield
     while _started:
         end(_started.pop())

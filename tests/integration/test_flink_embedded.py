@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.integration, needs_flink]
 
 
 def is_rest(port: int) -> bool:
-    """Whether the REST service of a Flink answers at a port of this machine."""
+    """Return whether a Flink REST service answers at a local port."""
     address = f"http://127.0.0.1:{port}/overview"
     with suppress(OSError, ValueError, HTTPException), urllib.request.urlopen(address, timeout=10) as page:
         return "flink-version" in json.load(page)

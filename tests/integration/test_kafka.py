@@ -106,7 +106,7 @@ def outputs(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """What a finite run over the same events writes."""
+    """Run the same events from files."""
     folder = tmp_path_factory.mktemp("finite") / "out"
     result = run(configured(sections(folder, SYNTHETIC)))
     return outputs(folder), result.manifest["rows"]
@@ -358,7 +358,7 @@ def test_a_topic_that_is_deleted_ends_the_run_and_one_made_anew_is_not_taken_for
 
 
 def live_topic(broker, topics: dict) -> dict:
-    """The names of the topics, that of events a new one in which the broker stamps messages."""
+    """Create a topic with broker timestamps."""
     name = f"{topics['events']}-live"
     make_topics(broker.address, {name: 3}, by_broker=True)
     return topics | {"events": name}

@@ -40,7 +40,7 @@ def broker(tmp_path: Path):
 
 
 def encodings(secret: bytes) -> set[bytes]:
-    """A secret as it is, in hexadecimal, in both alphabets of base64 wherever it begins, and as wide characters."""
+    """Encodings of a secret: plain, hexadecimal, base64 at every offset, and wide characters."""
     found = {secret, secret.hex().encode(), secret.hex().upper().encode()}
     for shift in range(3):
         text = base64.b64encode(bytes(shift) + secret)
@@ -52,13 +52,13 @@ def encodings(secret: bytes) -> set[bytes]:
 
 
 def secrets(folder: Path) -> set[bytes]:
-    """Every encoding of what is planted; coordinates as binary numbers, too."""
+    """Encodings of all planted values, coordinates as binary numbers included."""
     numbers = [struct.pack(order + "d", place) for order in "<>" for place in (LATITUDE, LONGITUDE)]
     return set().union(*map(encodings, [*planted(folder), *numbers]))
 
 
 def readable(path: Path, data: bytes) -> bytes:
-    """A file, and what is in it where it is compressed."""
+    """Contents of a file, decompressed where necessary."""
     if path.suffix != ".parquet" or not data.endswith(b"PAR1"):
         return data
     return data + pl.read_parquet(io.BytesIO(data)).write_csv().encode()

@@ -137,7 +137,7 @@ def content(broker: Broker, topic: str) -> bytes:
 
 
 def planted(tmp_path) -> list[bytes]:
-    """What must be nowhere: ids, coordinates, the key as text and as bytes, and the password."""
+    """Planted ids, coordinates, key and password."""
     key = (tmp_path / "key").read_text().strip()
     texts = [*USERS, "planted", str(LATITUDE), str(LONGITUDE), "37.7612", "122.4198", key, PASSWORD]
     found = [text.encode() for text in texts]

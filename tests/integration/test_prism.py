@@ -28,7 +28,7 @@ LOCATION = ("--", f"--prism_location={PRISM}")
 
 
 def descendants(pid: int) -> list[int]:
-    """Processes that a process has started, and those that these have."""
+    """Child processes of a process, recursively."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
     return [*children, *(one for child in children for one in descendants(child))]

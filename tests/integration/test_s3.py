@@ -37,7 +37,7 @@ def client(monkeypatch):
 
 
 def options_of(client) -> dict[str, str]:
-    """As Beam calls them."""
+    """Options in Beam's names."""
     return {
         "s3_endpoint_url": client.meta.endpoint_url,
         "s3_access_key_id": "x",

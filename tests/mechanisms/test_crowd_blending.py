@@ -25,7 +25,7 @@ def test_published_figures(k, p, delta):
 
 
 def suppressed(n, p, k):
-    """Distribution of what is shown of the sample of n people."""
+    """Distribution of the released count of a sample of n people."""
     mass = binom.pmf(np.arange(n + 1), n, p)
     return np.append([mass[:k].sum()], mass[k:]), k
 

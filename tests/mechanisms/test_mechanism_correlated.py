@@ -145,7 +145,7 @@ def test_nobody_finds_more_than_the_promise_and_more_than_half_is_found(noise):
 
 
 class OneWindowAtATime(Correlated):
-    """As if amounts of ρ added up."""
+    """Mutant that adds ρ over windows."""
 
     __doc__ = Correlated.__doc__
 

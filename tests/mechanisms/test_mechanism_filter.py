@@ -220,7 +220,7 @@ def test_a_chain_refuses_the_state_of_an_earlier_filter():
 
 
 def weeks(n_weeks, seed=3):
-    """Counts of a city that is another one at the weekend, by the hour from a Monday on, and its windows."""
+    """Hourly counts of a city with different weekends, from a Monday on, with its windows."""
     rng = np.random.default_rng(seed)
     hours = np.arange(168 * n_weeks)
     size, phase = rng.gamma(1.0, 40.0, (2, N_CELLS)), rng.choice([8, 13, 18], (2, N_CELLS))

@@ -180,7 +180,7 @@ def test_smoothing_takes_the_windows_that_are_alike(by):
     parameters = {"epsilon": 2.0, "threshold": 30.0, "longest": 5}
 
     def values(pegasus):
-        """Every release; the same noise is drawn whatever the state holds."""
+        """Released values under fixed noise."""
         GROUPED.clear()
         return np.array([r.values for r in run_mechanism(pegasus, counts, facts, windows=windows, source=SameNoise())])
 

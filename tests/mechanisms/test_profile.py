@@ -23,7 +23,7 @@ N_CELLS, SIGMA = 40, 20.0
 
 
 def usual_counts(seed=3):
-    """What is usual in each hour and cell, shape (24, N_CELLS)."""
+    """Usual counts by hour and cell, shape (24, N_CELLS)."""
     rng = np.random.default_rng(seed)
     size, phase = rng.gamma(1.0, 40.0, N_CELLS), rng.choice([8, 13, 18], N_CELLS)
     return size * np.exp(np.cos((np.arange(24)[:, None] - phase) * np.pi / 12)) / 1.3

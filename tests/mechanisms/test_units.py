@@ -96,7 +96,7 @@ def histories():
 
 
 def largest_change(unit, max_cells, most, landmark):
-    """Largest change of a person's counts in L1, which is that of the square in L2, when one unit goes."""
+    """Largest L1 change of a person's counts when one unit is removed."""
     n = len(PERIODS)
     windows = [set(range(s, min(s + unit.length, n))) for s in range(n)]
     if unit.kind in ("period", "landmarks"):

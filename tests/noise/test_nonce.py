@@ -136,7 +136,7 @@ def test_trace_pseudonyms_are_another_runs_own(tmp_path):
 
 
 def parts_of(folder: Path) -> dict[Path, bytes]:
-    """What a run has written of its releases so far."""
+    """Released parts of a run so far."""
     return {p: p.read_bytes() for p in folder.rglob("*.parquet") if p.parent.name in ("releases", "traces")}
 
 

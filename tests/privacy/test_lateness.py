@@ -169,7 +169,7 @@ output: {path: PATH, report: false, ledger_source: events}
 
 
 class Message:
-    """What a client gives, without a client."""
+    """Fake Kafka message."""
 
     def __init__(self, row: Row, offset: int, kind: int = 2) -> None:
         self.row, self._offset, self.kind = row, offset, kind

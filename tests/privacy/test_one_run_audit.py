@@ -101,7 +101,7 @@ def test_a_mean_of_different_claims_has_the_largest_tail():
 
 
 def gaussian_guesses(rho, n_rounds, n_people, seed, shared=0.0):
-    """Guesses from Gaussian noise of a ρ; those of a round share a part of it, which ρ allows."""
+    """Guesses under Gaussian noise of a given ρ, correlated within a round."""
     random = np.random.default_rng(seed)
     shape = n_rounds, n_people
     common = np.sqrt(shared) * random.standard_normal((n_rounds, 1))
@@ -241,7 +241,7 @@ def test_what_is_claimed_is_what_is_charged(tmp_path, mechanism, changes, claime
 
 
 class ChargesTooMuch(Laplace):
-    """Promise half of what is charged."""
+    """Mutant that promises half of its charges."""
 
     __doc__ = Laplace.__doc__
 

@@ -31,7 +31,7 @@ def some_rows(seed: int, n_users: int = 6, n_windows: int = 8, n_cells: int = 4)
 
 
 def admitted(rows: ContributionRows, period: Any, cuts: list[int], keep: str, most: int = 3) -> list[bool]:
-    """What stays where windows come in pieces, each with a quota that was written down in between."""
+    """Contributions admitted piecewise, with the quota serialised in between."""
     quota, found = PeriodQuota(), np.zeros(len(rows), bool)
     for first, last in zip([0, *cuts], [*cuts, 10**6]):
         piece = np.flatnonzero((rows.window > first) & (rows.window <= last))
@@ -96,7 +96,7 @@ def rows_of(people: dict[int, tuple[int, ...]]) -> ContributionRows:
 
 
 def kept_of(rows: ContributionRows, opened: list[int]) -> set[tuple[int, int, int]]:
-    """What stays of three windows that are one period, of which so much is open in each."""
+    """Contributions kept in three windows of one period under a pace."""
     stay = PeriodQuota().admit(rows, 0 * rows.window, np.array(opened)[rows.window - 1], "hash", b"k" * 16)
     return {(int(u), int(w), int(c)) for u, w, c in zip(rows.user[stay, 0], rows.window[stay], rows.cell[stay])}
 
@@ -144,7 +144,7 @@ def test_a_paced_quota_goes_on_where_it_was_written_down(cuts):
 
 
 def admitted_of(rows: ContributionRows, period: Any) -> list[bool]:
-    """What stays of a quota of 3 that is open from the beginning."""
+    """Contributions admitted by a quota of 3."""
     return PeriodQuota().admit(rows, period, 3, "hash", b"k" * 16).tolist()
 
 

@@ -159,7 +159,7 @@ class OneCellQuestion(WEventBa):
 
 
 def observed(case, folder, present):
-    """What one run shows: its plan, the counts that its mechanism received, its releases and its accounts."""
+    """Run once and return plan, true counts, releases and accounts."""
     config = loads(json.dumps(case.sections(folder, present)))
     out = run(config, runner="local").folder
     counts = pl.read_parquet(out / "operator" / "truth.parquet")["bounded"].to_numpy()
@@ -182,12 +182,12 @@ def replicas(plan, counts, mechanism=None, source=None):
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
-    """What a run of a case shows, by name and presence: run once for all tests that ask."""
+    """Releases of a case by name and presence, cached."""
     return cache(lambda name, present: observed(CASES[name], tmp_path_factory.mktemp("audited"), present))
 
 
 def measured(name, shown, mechanism=None, source=None):
-    """Lower confidence bound on the ε of telling the two inputs apart, and what is claimed."""
+    """Lower confidence bound on the distinguishing ε, and the claim."""
     case, runs, inputs, figures = CASES[name], [], [], {}
     for present in (False, True):
         plan, counts, released, figures = shown(name, present)
@@ -250,7 +250,7 @@ SAMPLED = Case(
 
 
 def sampled_counts(plan, n_keys):
-    """Counts of as many runs as there are keys, shape (n_keys, n_windows, n_cells)."""
+    """Counts for each key, shape (n_keys, n_windows, n_cells)."""
     counts = np.zeros((n_keys, plan.grid.n_windows, plan.grid.n_cells), np.int64)
     blocks = [block for span in plan.source.spans() for block in plan.source.read(span)]
     for number in range(n_keys):
@@ -320,7 +320,7 @@ GAUSSIAN = ("landmark_uniform", "landmark_adaptive", "w_event_bd")
 
 
 def traces_of(name, folder, metres, n_users, rho=None):
-    """Releases of every user of a run: values (n_users, n_points, 2), ε or ρ, and decisions; and what is claimed."""
+    """Released traces by user (n_users, n_points, 2), with charges, decisions and the claim."""
     steps, n_points, changes = TRACES[name]
     family = {"radius": RADIUS} | ({"w": n_points} if name.startswith("w_") else {})
     family |= {"noise": "planar_laplace"} if rho is None else {"noise": "planar_gaussian", "rho": rho}

@@ -74,7 +74,7 @@ def unit_of(mechanism):
 
 
 def per_window(name, statement):
-    """Whether a mechanism promises this about counts of single windows."""
+    """Return whether the guarantee is for single windows of counts."""
     plugin = mechanisms.get(name)
     single, promised = "block" not in parameters_of(plugin), examples_of(plugin)[0].guarantee
     is_stated = statement in promised.in_general.statement

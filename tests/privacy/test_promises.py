@@ -93,14 +93,14 @@ def planned(values):
 
 
 def windows_and_releases(plan):
-    """The windows of a run of made-up counts, and what it releases."""
+    """Windows and releases of a run on synthetic counts."""
     windows = plan.grid.windows(1, plan.grid.calendar.n_windows)
     counts = np.random.default_rng(1).poisson(9, (len(windows), plan.grid.n_cells))
     return windows, run_mechanism(plan.mechanism, counts, plan.facts(), windows=windows)
 
 
 def cost_of_counts(plan, promised, windows, releases):
-    """What the releases of a run charge its dearest unit."""
+    """Cost of the releases for the most expensive unit."""
     price = PRICES[promised.measure]
     charged = []  # price, first and last window, 0-based
     for release in releases:
@@ -166,7 +166,7 @@ def test_what_is_promised_in_words_is_what_is_charged(name):
 
 
 def check_accountants(plan, promised, windows, releases):
-    """Figures of the accountants for the same unit are no larger than what is promised."""
+    """Check that accounts of the unit stay within the guarantee."""
     facts, length = plan.accounting_facts(), promised.unit.length
     if promised.unit.kind == "landmarks":
         accountant, name, most = LandmarkBudget(), "period_loss", promised.amount

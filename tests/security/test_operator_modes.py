@@ -23,7 +23,7 @@ def usual_umask() -> Iterator[None]:
 
 
 def open_to_others(operator: Path) -> list[str]:
-    """What others than the owner could open, with its mode."""
+    """Paths accessible to other users, with their modes."""
     found = []
     for path in [operator, *operator.rglob("*")]:
         try:

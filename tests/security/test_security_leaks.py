@@ -29,7 +29,7 @@ def stream_of(value: dict, **changes) -> dict:
 
 @pytest.fixture
 def everything(tmp_path, caplog, capfd):
-    """Checks the run's folder, the log at its noisiest, and what was printed."""
+    """Search the run's folder, its debug log and its output."""
     caplog.set_level(logging.DEBUG)
 
     def check(folder: Path) -> None:

@@ -19,7 +19,7 @@ AREA = {"south": 37.7, "north": 37.8, "west": -122.5, "east": -122.4}
 
 
 def events(user: object, n_hours: int = 6) -> str:
-    """One event an hour, then a row without a time and one that is nowhere."""
+    """Hourly events, one row without a time and one outside the area."""
     rows = [f"{user},2024-01-01T{hour:02d}:10:00Z,{LATITUDE},{LONGITUDE}" for hour in range(n_hours)]
     rows += [f"{user},not a time,{LATITUDE},{LONGITUDE}", f"{user},2024-01-01T01:00:00Z,95.5,{LONGITUDE}"]
     return "\n".join(["user,time,latitude,longitude", *rows]) + "\n"

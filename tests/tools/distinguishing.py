@@ -41,7 +41,7 @@ def _evidence(release, absent, present):
 
 
 def correlated_evidence(band, run, without, present):
-    """What correlated noise leaves of presence: the release mixed again, along what presence adds to it."""
+    """Evidence of presence under correlated noise: the release remixed along the difference."""
     mixed = dense(band, without.shape[1])
     released = np.stack([release.values for release in run], 1)
     return np.einsum("ts,rsc,tu,ruc->r", mixed, released, mixed, present - without, optimize=True)
@@ -54,7 +54,7 @@ def dense(band, n_windows):
 
 
 def decisions(run, n_replicas):
-    """What was done in each window, one word for each replica."""
+    """Decision in each window, one word per replica."""
     actions = [np.broadcast_to(np.asarray(release.action), n_replicas) for release in run]
     return [" ".join(word) for word in zip(*actions)]
 

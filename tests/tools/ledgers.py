@@ -16,7 +16,7 @@ from penstock.pipeline.releasing.ledger import Charge, Ledger
 
 
 def ledger_of(folder: Path) -> Path:
-    """The ledger of a run in a folder: there, where its manifest says, or that of the source ``events``."""
+    """Ledger of a run: local, named by its manifest, or of the source ``events``."""
     own, manifest = folder / "operator" / "ledger", folder / "operator" / "manifest.json"
     if own.exists():
         return own
@@ -26,7 +26,7 @@ def ledger_of(folder: Path) -> Path:
 
 
 def charges_in(path: Path) -> list[Charge]:
-    """All charges for counts in a ledger; of a folder those of its run, or of the one that began last."""
+    """Charges for counts in a ledger, by default of the latest run."""
     if not path.is_dir():
         return [posting.charge for posting in Ledger(path).postings() if not posting.charge.part]
     ledger, manifest = Ledger(ledger_of(path)), path / "operator" / "manifest.json"
@@ -49,13 +49,13 @@ def charged_until(path: Path) -> int:
 
 
 def apart(value: dict[str, Any], name: str) -> dict[str, Any]:
-    """A deployment with an event source, hence a ledger, of its own."""
+    """Deployment with a unique event source, hence a new ledger."""
     return value | {"output": value["output"] | {"ledger_source": name}}
 
 
 @contextmanager
 def under_nonces_of(folder: Path) -> Iterator[None]:
-    """Step every window under the nonce that the run in a folder has stepped it under, however often it was resumed."""
+    """Step every window under the nonce recorded for it by a resumed run."""
     entries, run = list(Ledger(ledger_of(folder)).entries()), json.loads((folder / "operator" / "run.json").read_text())
     own = [entry.values for entry in entries if entry.values.get("nonce") == run["nonce"]]
     name = own[0]["run"] if own else ""

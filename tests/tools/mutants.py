@@ -77,7 +77,7 @@ class GrowingState(DiscreteLaplace):
 
 
 class Undercharging(DiscreteLaplace):
-    """Claim half of what is spent."""
+    """Mutant that reports half of its charges."""
 
     __doc__ = DiscreteLaplace.__doc__
 
@@ -146,7 +146,7 @@ class KeyedByNames(NoiseSource):
 
 
 class SharedGenerator(NoiseSource):
-    """Other noise whenever it is asked."""
+    """Mutant with fresh noise at every call."""
 
     def at(self, window_start, window_end, step, counts, state, n_replicas=None):
         return Noise([secrets.token_bytes(32) for _ in range(n_replicas or 1)], n_replicas, False)

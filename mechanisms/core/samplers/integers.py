@@ -139,7 +139,7 @@ def accept(
 
 
 def gaussian_exponent(candidate: int, sigma: float, proposal: float) -> Fraction:
-    """The exponent of the acceptance probability as the rational number it is."""
+    """Exponent of the acceptance probability as an exact rational."""
     variance = Fraction(sigma) ** 2
     return (abs(candidate) - variance / int(proposal)) ** 2 / (2 * variance)
 
@@ -204,7 +204,7 @@ def gaussian_magnitude(sigma: float) -> GaussianTable:
 
 
 def _groups_of(sigmas: NDArray[np.float64]) -> list[tuple[float, Any]]:
-    """Distinct sigmas with the flat positions of each; everything at once where there is one."""
+    """Distinct sigmas with the flat positions of each."""
     if sigmas.size == 1 or (sigmas == sigmas[0]).all():
         return [(float(sigmas[0]), slice(None))]
     distinct, which = np.unique(sigmas, return_inverse=True)

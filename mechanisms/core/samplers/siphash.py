@@ -113,7 +113,7 @@ def _hash(key: bytes, columns: list[NDArray[np.uint64]], last: NDArray[np.uint64
 def _split_runs(
     lanes: list[NDArray[np.uint64]], first: NDArray[np.intp], start: NDArray[np.bool_], column: NDArray[np.uint64]
 ) -> NDArray[np.intp]:
-    """First rows of the runs of one more column; each run takes over the lanes of the one that it was part of."""
+    """Start rows of runs after one more column; runs inherit the lanes of their parent."""
     start[1:] |= column[1:] != column[:-1]
     n_runs = np.count_nonzero(start)
     if n_runs == first.size:

@@ -191,7 +191,7 @@ def audit(
     runs: list[_Run] = []
 
     def play(n: int) -> _Run:
-        """Make runs until there are n of them, or the time is over, and return the first."""
+        """Run until n runs or the time limit, and return the first."""
         while not runs or (len(runs) < n and (n_runs is not None or time.monotonic() < until)):
             listener(len(runs), n)
             runs.append(_play(config, counts, windows, seed, len(runs)))

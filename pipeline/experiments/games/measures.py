@@ -141,7 +141,7 @@ class Attacked:
         return {}
 
     def figure(self, attack: str, figure: str) -> float:
-        """Return a figure of `FIGURES`; NaN if there are too few challenges for a rate.
+        """Return a figure of `FIGURES`; NaN with too few challenges for a rate.
 
         The area and the gain are means over targets; a rate, and the advantage, is one threshold's for the challenges
         of all targets together.

@@ -135,7 +135,7 @@ class Objects:
             raise DataError(f"{place}: cannot be published ({type(error).__name__}: {error})") from error
 
     def _create(self, place: str, data: bytes) -> None:
-        """Write an object under another name first: not every file system shows it only when it is whole."""
+        """Write an object under a temporary name and rename it."""
         folder, name = self.system.split(place)
         temporary = self.system.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
         with opened(self.system.create, temporary) as file:

@@ -130,7 +130,7 @@ def encode_counts(counts: GroupCounts, n_rows: int, plan: Plan) -> bytes:
 
 
 def encode_rows(counts: RowCounts, memberships: int = 0) -> bytes:
-    """Row counts, and how many distinct contributions there are.
+    """Encode row counts and the number of distinct contributions.
 
     >>> decode_rows(encode_rows(RowCounts(rows=3, used=2, rejected={"no time": 1}), 2))[1]
     2

@@ -53,7 +53,7 @@ class Renews(Protocol):
     was_asked: bool
 
     def is_due(self) -> bool:
-        """Return whether it is time."""
+        """Return whether the interval has passed."""
 
     def stop(self) -> bool:
         """Stop the job; return whether it has made a savepoint."""

@@ -236,7 +236,7 @@ class WatermarkByHand(WatermarkEstimatorProvider):  # type: ignore[misc]
     """A watermark that the reader sets, and that checkpoints keep in a standard coder."""
 
     def initial_estimator_state(self, element: bytes, restriction: Cursor) -> None:
-        """No time yet."""
+        """Return None: no watermark yet."""
 
     def create_watermark_estimator(self, estimator_state: Timestamp | None) -> ManualWatermarkEstimator:
         """Return where it was left."""

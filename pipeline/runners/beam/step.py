@@ -121,7 +121,7 @@ def redacted(method: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _reporting(plan: Plan) -> Iterator[None]:
-    """Redact an error of a deployment, and note one that a retry cannot mend."""
+    """Redact an error of a deployment, and record permanent ones."""
     try:
         yield
     except Exception as error:

@@ -58,7 +58,7 @@ class FindPoints(WritingStep):
 
 
 class ReleaseShard(WritingStep):
-    """Release all traces of one shard, account them and write them; nothing is written before it is charged."""
+    """Release, charge, account and write all traces of one shard."""
 
     def prepare(self) -> None:
         """Open the ledger."""

@@ -68,7 +68,7 @@ def java() -> str:
 
 
 def fetch() -> Path:
-    """Fetch the jars with Maven, unless they are there; they appear together or not at all.
+    """Fetch the jars with Maven unless cached; all or none.
 
     The runner of the installed Beam is taken where Maven has all of it, otherwise the newest of `TESTED`.
 

@@ -108,7 +108,7 @@ def checkpoints_folder(plan: Plan) -> Path:
 
 
 def latest_checkpoint(plan: Plan) -> Path | None:
-    """The latest whole checkpoint or savepoint in the folder of the run, whichever attempt it is from."""
+    """Return the latest complete checkpoint or savepoint in the run's folder."""
     folder = checkpoints_folder(plan)
     candidates = [*folder.glob("*/chk-*/_metadata"), *folder.glob("savepoint-*/_metadata")]
     latest = max(candidates, key=lambda path: path.stat().st_mtime_ns, default=None)

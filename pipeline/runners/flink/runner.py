@@ -107,7 +107,7 @@ def _run_job(
     rest_port: int | None,
     renewal: Renewal | None,
 ) -> Outcome:
-    """Run one job of a plan, in a job server of its own unless there is an endpoint."""
+    """Run one job of a plan, with a job server unless there is an endpoint."""
     given = _given(beam_options)
     master = given.get("flink_master", DEFAULTS["flink_master"])
     restored = _restored(plan, given) if service_of(master) is None else None

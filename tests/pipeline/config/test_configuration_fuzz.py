@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def loads_well(text: str, overrides: tuple[str, ...] = ()) -> bool:
-    """Whether a text loads; if not, there are problems, each in one line, and no other exception."""
+    """Load a text; check that problems are one line each."""
     try:
         loads(text, overrides=overrides)
     except ConfigError as error:

@@ -65,7 +65,7 @@ def test_the_planned_epsilon_keeps_the_share_whatever_is_guessed(share, after):
     assert (planned.section, planned.key) == ("mechanism[0]", "epsilon")
 
     def truth(epsilon: float) -> float:
-        """Success of the best guess at all."""
+        """Success of the best guess."""
         return best_success(
             chain_prior(3, 0.4),
             lambda paths, last: paths.discrete_laplace_channel([range(3)] * last, 1 / epsilon),
@@ -116,7 +116,7 @@ CITY = {
 
 @pytest.fixture
 def planned(tmp_path, capsys):
-    """The line that the command prints for the made-up city, and what it remarks."""
+    """Planned line and remarks for the synthetic city."""
     (tmp_path / "run.yaml").write_text(json.dumps(sections(**CITY, mechanism={"type": "gaussian", "sigma": 1.0})))
     assert main(["plan", str(tmp_path / "run.yaml"), "--reconstruction", "0.85"]) == 0
     line, remark, _ = capsys.readouterr().out.split("\n")

@@ -36,7 +36,7 @@ PLANTED = "planted-user-4711"
 
 
 def samples(text: str) -> dict[tuple[str, str], float]:
-    """Samples of an exposition; fails on a line that is none, on one without HELP and TYPE, and on repetitions."""
+    """Parse an exposition strictly: HELP, TYPE and unique samples."""
     found: dict[tuple[str, str], float] = {}
     declared: dict[str, set[str]] = {}
     assert text.endswith("\n")
@@ -339,7 +339,7 @@ def test_a_deployment_tells_no_identity(tmp_path, capsys):
 
 
 def quote() -> None:
-    """What a library may do with a row that it cannot read."""
+    """Raise an error that quotes the row."""
     logging.getLogger("some.library").warning("cannot read %s", PLANTED)
     logging.getLogger("some.library").info("not shown")
     raise ValueError(PLANTED)

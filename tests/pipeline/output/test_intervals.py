@@ -21,12 +21,12 @@ VALUES = np.array([0.0, 0.2, 1.0, 1.7, 1.95, 2.0, 3.0, 50.0])
 
 
 def truncated(value, deviation=1.0):
-    """The normal, given that it is not negative."""
+    """Normal distribution truncated at 0."""
     return stats.truncnorm(-value / deviation, np.inf, value, deviation)
 
 
 def stated(deviation):
-    """What a release says of a whole number, whose normal is wider by a variance of 1/12."""
+    """Stated interval of an integer, widened by a variance of 1/12."""
     return np.sqrt(deviation**2 - 1 / 12)
 
 

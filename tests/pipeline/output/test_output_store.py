@@ -23,7 +23,7 @@ from tests.tools.stored_runs import FINITE, WINDOWS, configured
 
 
 class Closing(io.BytesIO):
-    """A file of `Memory`: there when it is closed."""
+    """File of `Memory` that appears on close."""
 
     def __init__(self, objects: dict[str, bytes], path: str) -> None:
         super().__init__()

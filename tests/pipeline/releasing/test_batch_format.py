@@ -33,7 +33,7 @@ RELEASES = (
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two values are of one type and have the same bits."""
+    """Return whether two values have the same type and bits."""
     if dataclasses.is_dataclass(one):
         names = [field.name for field in dataclasses.fields(one)]
         return type(one) is type(other) and all(same(getattr(one, name), getattr(other, name)) for name in names)

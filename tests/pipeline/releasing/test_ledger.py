@@ -37,7 +37,7 @@ DAY = "2024-01-01T00:00:00Z"
 
 @pytest.fixture
 def value(tmp_path: Path) -> dict[str, Any]:
-    """A deployment over six hours at ε = 1, on a ledger of its own source."""
+    """Deployment over six hours at ε = 1, with a new ledger."""
     found = sections(tmp_path)
     found["output"].pop("ledger_budget")
     found["output"] |= {"ledger": str(tmp_path / "ledger"), "ledger_source": "events", "report": False}
@@ -296,7 +296,7 @@ LANDMARK_RUN = {"mechanism": UNIFORM, "on_exhausted": "repeat"}
 
 
 def begun_and_released(tmp_path: Path, value: dict[str, Any], order: list[str]) -> dict[str, list[str]]:
-    """What a run with landmarks at hours 1 and 4 and one without any release, in an order; the first has begun."""
+    """Run two deployments in either order, with landmarks at hours 1 and 4 in the first."""
 
     value["output"]["ledger_budget"] = 1.0
     runs = {

@@ -171,7 +171,7 @@ def test_uniform_never_overspends_for_any_landmarks(landmarks, epsilon, period):
 
 
 class LateLedger(Ledger):
-    """Makes charges durable with those of the next batch: after their releases have left."""
+    """Mutant that syncs charges after their releases."""
 
     def _append(self, file, learned):
         before, self.held = getattr(self, "held", []), self.new

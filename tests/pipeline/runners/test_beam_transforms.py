@@ -257,7 +257,7 @@ def test_a_bound_on_a_period_holds_when_a_stream_goes_back_and_other_rows_are_in
     bounded = distributed(make_plan(replace(stream.config, bounding=bounding, budget_period=24 * HOUR), stream.folder))
 
     def released(*hours: list[tuple[str, int, str]]) -> list[list[list[int]]]:
-        """What is settled after a start from no state, with these rows in time for each hour."""
+        """Outcome of a start from empty state, with timely rows for each hour."""
         found, count, release = (
             graph.FindContributions(bounded),
             graph.CountWhenFinal(bounded),

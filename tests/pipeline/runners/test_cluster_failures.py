@@ -145,7 +145,7 @@ class Job:
         self.state = state
 
     def cancel(self) -> None:
-        """Nothing goes on."""
+        """Cancel the job."""
 
 
 def test_the_driver_says_why_and_a_job_that_was_stopped_in_flink_can_go_on(tmp_path):

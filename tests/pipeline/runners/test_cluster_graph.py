@@ -121,7 +121,7 @@ def feed(plan: Plan, blocks: list[tuple[str, EventBlock | None, int | None]]) ->
 
 
 def released(plan: Plan) -> bytes:
-    """What would leave."""
+    """Collect the outputs of the graph."""
     manifest.merge_outputs(plan)
     return (plan.folder / "public" / "releases.parquet").read_bytes()
 
@@ -144,7 +144,7 @@ def in_time(plan: Plan) -> list[tuple[str, EventBlock, int | None]]:
 
 @pytest.fixture(scope="module")
 def fed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the graph leaves of every hour's block in time, over two shards; to be read only."""
+    """Run the graph on every hour's block, in time, over two shards; read only."""
     folder = tmp_path_factory.mktemp("fed") / "run"
     plan = plan_in(folder)
     feed(plan, in_time(plan))

@@ -36,7 +36,7 @@ IMAGE = "apache/beam_python3.11_sdk:2.77.0"
 
 
 def copy_of_the_project(folder: Path) -> Path:
-    """What a source distribution is made of, away from anything that an earlier build has left."""
+    """Copy the sources without build artefacts."""
     left_out = shutil.ignore_patterns("__pycache__", ".*")
     for package in PACKAGES:
         shutil.copytree(ROOT / package, folder / package, ignore=left_out)
@@ -58,7 +58,7 @@ def sdist(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def clean(sdist, tmp_path_factory) -> Path:
-    """Python of a new environment with nothing but the distribution; its dependencies are those of this process."""
+    """Create an environment with the distribution alone."""
     folder = tmp_path_factory.mktemp("clean") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"
@@ -78,7 +78,7 @@ def say(python: Path, code: str, folder: Path) -> str:
 
 
 def talk(command: list[str], folder: Path) -> str:
-    """What a command says that finds its modules in its own environment alone."""
+    """Run a command in an isolated environment and return its output."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -97,12 +97,12 @@ FIRST_RELEASE = {"fatal": "/parts/releases/", "after": True}
 
 
 def start(value: dict, folder: Path, *, resume: bool, out: str = "out", **kill: Any) -> int:
-    """Exit code of a run in a process of its own, which is killed if ``kill`` says when."""
+    """Run in a subprocess, optionally killed, and return the exit code."""
     return process_of(value, folder, resume, out, **kill)[0]
 
 
 def process_of(value: dict, folder: Path, resume: bool, out: str, **kill: Any) -> tuple[int, str]:
-    """Exit code of a run in a process of its own, and what it says: at last its durable writes and its seconds."""
+    """Run in a subprocess and return exit code and output."""
     config = folder / "run.yaml"
     config.write_text(json.dumps(value))
     said = folder / "said.txt"
@@ -112,7 +112,7 @@ def process_of(value: dict, folder: Path, resume: bool, out: str, **kill: Any) -
 
 
 def check_killed_often(folder: Path, value: dict, n_kills: int, seed: int) -> None:
-    """Kill a run and those that continue it, at random writes and moments; then let one finish, again and again.
+    """Kill and resume a run at random writes and moments, then compare with an undisturbed one.
 
     ``PENSTOCK_MINUTES`` says when enough has been killed, if not as often as wished.
     """
@@ -219,7 +219,7 @@ def wait_for_a_checkpoint(process: subprocess.Popen, current: Path) -> None:
 
 
 def check_killed_by_the_clock(folder: Path, n_kills: int, seed: int) -> None:
-    """Kill a stream under load and those that continue it at random moments; what is kept stays small."""
+    """Kill and resume a loaded stream at random moments; check the size of its state."""
     write_events(folder / "events.csv", n=30_000)
     value = sections(folder, stream=True, deployment=True)
     value["source"] |= {"speed": "2400x", "checkpoint": "100ms"}  # nine seconds

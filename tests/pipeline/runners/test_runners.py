@@ -200,7 +200,7 @@ def config(request: pytest.FixtureRequest, events: Path) -> RunConfig:
 
 @pytest.fixture(scope="module")
 def left_locally() -> dict[bytes, dict[str, Any]]:
-    """What the plain loop leaves, by the digest of a configuration."""
+    """Run a configuration in the plain loop, once per digest."""
     return {}
 
 
@@ -208,7 +208,7 @@ def left_locally() -> dict[bytes, dict[str, Any]]:
 def expected(
     config: RunConfig, left_locally: dict[bytes, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
-    """What the plain loop leaves of a case: it is run once."""
+    """Run a case in the plain loop, once."""
     if (key := digest(config)) not in left_locally:
         left_locally[key] = left_by(local(config, tmp_path_factory.mktemp("expected") / "out", False))
     return left_locally[key]
@@ -290,7 +290,7 @@ ON_FLINK = (
 
 @pytest.fixture(scope="module")
 def flink_options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """How a run gets to a Flink inside the one job server of all of them, with its Python workers in this process."""
+    """Options of a run on the shared job server, with in-process Python workers."""
     with job_server("[local]", tmp_path_factory.mktemp("job_server")) as endpoint:
         yield [f"--job_endpoint={endpoint}"]
 
@@ -332,7 +332,7 @@ def test_flink_leaves_what_the_plain_loop_leaves(
 
 
 def fatally_on_flink(write: Callable[..., None], behind_a_checkpoint: bool) -> Callable[..., None]:
-    """Write, then fail for good, which ends the job: once there is a checkpoint, or at the last window."""
+    """Fail permanently after a checkpoint, or at the last window."""
 
     def write_and_die(writer: RunWriter, written: Any, *rest: Any) -> None:
         write(writer, written, *rest)

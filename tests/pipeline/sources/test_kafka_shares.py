@@ -138,7 +138,7 @@ def test_a_partition_that_is_far_ahead_of_another_is_held(tmp_path, monkeypatch)
 
 
 class Client:
-    """A client that is told one thing without a message."""
+    """Client that receives one event other than a message."""
 
     code, partition = 0, 0
 

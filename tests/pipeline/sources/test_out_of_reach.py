@@ -28,7 +28,7 @@ output: {path: PATH, report: false}
 
 
 class Refused(Exception):
-    """What the client raises."""
+    """Error of the client."""
 
 
 class Said:
@@ -51,7 +51,7 @@ GONE = 7
 
 
 class Client:
-    """A client of one topic with two partitions, which says what it is told to say."""
+    """Scripted client of one topic with two partitions."""
 
     KafkaException = Refused
     KafkaError = SimpleNamespace(

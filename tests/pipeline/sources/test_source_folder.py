@@ -387,7 +387,7 @@ class Bucket(FileSystem):  # type: ignore[misc]
 
 @pytest.fixture
 def bucket(incoming):
-    """The same files, and what is not to be read."""
+    """Bucket with the same files and ignored ones."""
     Bucket.OBJECTS.clear()
     for path in incoming.glob("*.csv"):
         Bucket.OBJECTS[f"bucket://city/in/deep/{path.name}"] = (path.read_bytes(), path.stat().st_mtime)

@@ -36,7 +36,7 @@ AVRO = {
 
 
 class Message:
-    """What a client gives, without a client."""
+    """Fake Kafka message."""
 
     kind = 2  # LogAppendTime
 

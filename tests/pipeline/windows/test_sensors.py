@@ -132,5 +132,5 @@ def test_a_run_is_whole_without_the_windows_in_which_no_sensor_is_active(tmp_pat
 
 
 def windows_check(folder):
-    """Whether `penstock verify` finds all windows of a run, and what it says of them."""
+    """Run `penstock verify` and return its result for windows."""
     return next((check.passed, check.detail) for check in verify(folder) if check.name == "windows")

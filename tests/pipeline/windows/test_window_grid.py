@@ -26,7 +26,7 @@ def local(zone: str, *parts: int) -> int:
 
 
 def clock(calendar: Calendar, index: int) -> datetime:
-    """What the local clock shows when a window starts."""
+    """Local wall time at the start of a window."""
     return datetime.fromtimestamp(calendar.start(index) / 1000, ZoneInfo(calendar.time_zone))
 
 
