@@ -85,7 +85,7 @@ def test_groups_end_as_often_as_the_exact_distribution_says():
 
 def test_every_group_has_a_threshold_of_its_own():
     """One threshold for all groups would be learned from their lengths, and tell more with every group."""
-    n = 40_000
+    n = 10_000
     alike = grouped_by(np.full((n, 6, 1), 10), 3, epsilon=10 * EPSILON, grouping=0.1, threshold=0.0)[..., 0]
     [alone, _] = group_lengths([10, 10], threshold=0.0)
     broken = alike[1] == 1  # the group of window 1 ended with window 2, so that window 3 begins the next

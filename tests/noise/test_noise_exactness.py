@@ -73,7 +73,7 @@ def test_inversion_counts_every_word_and_leaves_few_undecided() -> None:
 @pytest.mark.parametrize("bits", [1, 3])
 def test_lazy_bits_complete_a_coarse_table(bits: int) -> None:
     """With a table of so few bits nearly every draw needs more, and the distribution stays."""
-    words = BITS.words(0, 10_000, "<u4")
+    words = BITS.words(0, 3_000, "<u4")
     signs = 1 - 2 * (words.values & 1).astype(np.int64)
     drawn = signs * GaussianTable(Fraction(4), bits).invert(words, slice(None))
     assert noise_matches(drawn, "discrete_gaussian", 2.0) > LEAST_P

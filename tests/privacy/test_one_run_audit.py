@@ -116,10 +116,11 @@ def gaussian_guesses(rho, n_rounds, n_people, seed, shared=0.0):
 def test_the_bound_in_rho_holds_as_often_as_it_says(shared):
     found = [
         lower_bound(gaussian_guesses(0.5, 60, 10, seed, shared), concentrated=True, confidence=0.9).factor
-        for seed in range(100)
+        for seed in range(40)
     ]
-    assert np.sum(np.array(found) > 1) <= 16
-    broken = [lower_bound(gaussian_guesses(2.0, 400, 10, seed, shared), concentrated=True).factor for seed in range(5)]
+    # Of 40 seeds, more than 8 failures of a bound that fails in 10 % have a probability of 2 %.
+    assert np.sum(np.array(found) > 1) <= 8
+    broken = [lower_bound(gaussian_guesses(2.0, 400, 10, seed, shared), concentrated=True).factor for seed in range(2)]
     assert min(broken) > 1
 
 
@@ -231,7 +232,7 @@ ONE = "one person in one cell of one window"
     ],
 )
 def test_what_is_claimed_is_what_is_charged(tmp_path, mechanism, changes, claimed, unit):
-    found = audit(configured(tmp_path, mechanism, **changes), n_runs=3)
+    found = audit(configured(tmp_path, mechanism, **changes), n_runs=1)
     assert found.bound.claim == pytest.approx(claimed)
     assert found.unit == unit
     assert not found.convicted
