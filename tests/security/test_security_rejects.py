@@ -23,8 +23,7 @@ def rejects(folder):
         ({"rejects_key": "reader.pub"}, r"output\.rejects_key: was removed; file and line"),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_is_read(tmp_path, output, message, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_what_cannot_be_is_told_before_anything_is_read(tmp_path, output, message, working_folder):
     value = sections(tmp_path)
     with pytest.raises(ConfigError, match=message):
         configured(value | {"output": value["output"] | output})

@@ -21,8 +21,7 @@ def test_the_reference_is_current() -> None:
     assert page == with_reference(page), hint
 
 
-def test_the_example_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_example_loads(tmp_path: Path, working_folder: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "rides-1.csv").write_text("rider,at,lat,lon\n")
     (example,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

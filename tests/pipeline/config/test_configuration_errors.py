@@ -629,12 +629,11 @@ WRONG_DEPLOYMENT = {
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, working_folder: Path) -> Path:
     (tmp_path / "events.csv").write_text("cab,time,latitude,longitude\nx,2008-05-19T01:00:00Z,37.75,-122.4\n")
     (tmp_path / "notes.txt").write_text("nothing\n")
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "key").write_text("00" * 32)
-    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 

@@ -20,10 +20,9 @@ VALIDATOR = jsonschema.Draft202012Validator(json_schema())
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def folder(tmp_path: Path, working_folder: Path) -> None:
     name, text = EVENTS
     (tmp_path / name).write_text(text)
-    monkeypatch.chdir(tmp_path)
 
 
 def loads_well(text: str, overrides: tuple[str, ...] = ()) -> bool:

@@ -42,9 +42,8 @@ output: {path: runs/example, ledger_source: events}
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, working_folder: Path) -> Path:
     (tmp_path / "events.csv").write_text("user,time,latitude,longitude\n")
-    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 

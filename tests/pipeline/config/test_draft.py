@@ -157,8 +157,7 @@ def test_what_is_no_table_is_said(tmp_path, lines, expected):
         (["user,time,lat,lon", "ann,08:10:00,47.1,8.1"], "time holds times of day, and no column holds the day"),
     ],
 )
-def test_what_cannot_be_guessed_is_to_be_written(tmp_path, monkeypatch, capsys, lines, expected):
-    monkeypatch.chdir(tmp_path)
+def test_what_cannot_be_guessed_is_to_be_written(tmp_path, working_folder, capsys, lines, expected):
     assert main(["init", written(tmp_path, lines)]) == DONE
     said = capsys.readouterr().out
     assert expected in said
@@ -281,8 +280,7 @@ def test_parquet_is_drafted(tmp_path):
     assert penstock.run(config, tmp_path / "run", runner="local").manifest["rows"]["used"] == 60
 
 
-def test_what_is_stated_is_not_guessed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_what_is_stated_is_not_guessed(tmp_path, working_folder):
     rows = [f"{i % 7},{i % 5},01/05/2024 08:{i % 60:02d},B{i % 2},{i}" for i in range(60)]
     path = written(tmp_path, ["rider,conductor,started,stop,n", *rows])
     options = ["--user", "conductor", "--time", "started", "--time-format", "%m/%d/%Y %H:%M", "--place", "stop"]
@@ -345,8 +343,7 @@ def test_the_mark_changes_no_release(tmp_path):
     assert digest(loads(text)) == digest(loads(text, overrides=["looked_at_data="]))
 
 
-def test_the_command_writes_a_new_file_only(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_the_command_writes_a_new_file_only(tmp_path, working_folder, capsys):
     path = written(tmp_path, NAMED, "2024.csv")
     assert main(["init", path]) == DONE
     assert "wrote 2024.yaml" in capsys.readouterr().out

@@ -84,9 +84,8 @@ def command_for(removed: str) -> list[str]:
 
 @pytest.mark.parametrize("removed", REMOVED)
 def test_the_command_says_what_to_use_instead(
-    removed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    removed: str, tmp_path: Path, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     Path("events.csv").write_text("cab,time,latitude,longitude\nx,2008-05-19T01:00:00Z,37.75,-122.4\n")
     Path("run.yaml").write_text(RUN)
     Path("experiment.yaml").write_text(EXPERIMENT)

@@ -26,10 +26,9 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, working_folder: Path) -> Path:
     name, text = EVENTS
     (tmp_path / name).write_text(text)
-    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 

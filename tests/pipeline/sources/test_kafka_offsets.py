@@ -57,6 +57,18 @@ def source(**changes) -> Kafka:
     return Kafka(**{"brokers": "localhost:1", "topic": "events", "columns": {"place": "place"}} | changes)
 
 
+@pytest.fixture
+def connect(monkeypatch):
+    """Return a function that connects the source to a topic, and optionally feeds it micro-batches."""
+
+    def connect(topic, fed=None):
+        monkeypatch.setattr(kafka, "Consumer", topic)
+        if fed is not None:
+            monkeypatch.setattr(Kafka, "micro_batches", lambda *_: fed)
+
+    return connect
+
+
 @pytest.mark.parametrize(
     ("topic", "ranges", "changes", "words"),
     [
@@ -79,8 +91,8 @@ def source(**changes) -> Kafka:
         (Topic([OVER], [OVER]), [(0, 0, 1, 1)], EVENTS, ["offsets 0 to 1 of partition 1 were not read"]),
     ],
 )
-def test_brokers_say_what_was_not_read(monkeypatch, topic, ranges, changes, words):
-    monkeypatch.setattr(kafka, "Consumer", topic)
+def test_brokers_say_what_was_not_read(connect, topic, ranges, changes, words):
+    connect(topic)
     read = OffsetsRead(tuple(joined_ranges(ranges)), "first", OVER)
     assert source(**changes).unread(read) == words
     # An interrupted run has yet to read the rest.
@@ -88,8 +100,8 @@ def test_brokers_say_what_was_not_read(monkeypatch, topic, ranges, changes, word
     assert source(**changes).unread(interrupted) == [one for one in words if "offsets 0 to 1 of partition 0" in one]
 
 
-def test_a_topic_that_was_created_again_says_nothing_of_the_first(monkeypatch):
-    monkeypatch.setattr(kafka, "Consumer", Topic([NOON], topic_id="second"))
+def test_a_topic_that_was_created_again_says_nothing_of_the_first(connect):
+    connect(Topic([NOON], topic_id="second"))
     with pytest.raises(DataError, match=r"created again \(its id was first and is second"):
         source().unread(OffsetsRead((), "first", OVER))
 
@@ -146,9 +158,8 @@ def config(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kept", [range(7), (0, 1, 3, 4, 5, 6), range(6)])
-def test_a_run_that_has_lost_offsets_fails_and_says_so(tmp_path, monkeypatch, config, kept):
-    monkeypatch.setattr(kafka, "Consumer", Topic([NOON] * 7))
-    monkeypatch.setattr(Kafka, "micro_batches", lambda *_: batches(*kept))
+def test_a_run_that_has_lost_offsets_fails_and_says_so(tmp_path, connect, config, kept):
+    connect(Topic([NOON] * 7), batches(*kept))
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
     is_whole, folder = len(kept) == 7, tmp_path / "out"
@@ -166,13 +177,12 @@ def test_a_run_that_has_lost_offsets_fails_and_says_so(tmp_path, monkeypatch, co
     assert main(["run", str(path), "--resume", "--quiet"]) == result.exit_code
 
 
-def test_brokers_that_do_not_answer_leave_a_caution(tmp_path, monkeypatch, config):
+def test_brokers_that_do_not_answer_leave_a_caution(tmp_path, connect, config):
     class Silent(Topic):
         def partitions(self):
             raise DataError("topic events: no broker answers")
 
-    monkeypatch.setattr(kafka, "Consumer", Silent())
-    monkeypatch.setattr(Kafka, "micro_batches", lambda *_: batches(*range(7)))
+    connect(Silent(), batches(*range(7)))
     result = run(loads(json.dumps(config)))
     assert (result.exit_code, result.manifest["offsets"]["unchecked"]) == (0, "topic events: no broker answers")
     assert "the brokers were not asked" in (tmp_path / "out" / "report.html").read_text()
