@@ -125,7 +125,7 @@ class ConditionalInferential(TracePrior, Accountant):
         return self._rows("everybody", window.index, model, state), state
 
     def account_traces(self, view: TraceView) -> Rows:
-        """Account every user's trace by itself."""
+        """Account every trace separately."""
         sigma = np.where(view.action == "published", view.scale, np.inf)
         # Where earlier releases decide what follows, or a look at the points does, releases are not jointly Gaussian.
         if view.noise != "planar_gaussian" or view.mechanism.guarantee.adaptive:
@@ -166,7 +166,7 @@ class ConditionalInferential(TracePrior, Accountant):
         return TraceLossState(GaussianProcess.of(self), spacing, self.block, is_class, is_bounded)
 
     def finish(self, model: TraceLossState, state: State) -> Rows:
-        """The figures that nothing later can raise."""
+        """Return the final figures."""
         return self._rows("everybody", None, model, state, ended=True)
 
     def _rows(self, subject: str, index: int | None, model: TraceLossState, state: State, ended: bool = False) -> Rows:

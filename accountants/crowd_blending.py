@@ -128,7 +128,7 @@ class CrowdBlending(Accountant):
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: Mapping[str, Any], state: State
     ) -> tuple[Rows, State]:
-        """One window."""
+        """Account one window."""
         pure = pure_epsilon(release.charge)
         epsilon, delta = (pure, 0.0) if pure < np.inf or model["amplified"] is None else model["amplified"]
         state = {

@@ -165,7 +165,7 @@ class LandmarkBudget(Accountant):
         check_one_of({"budget": self.budget, "rho": self.rho}, required=False)
 
     def start(self, facts: AccountingFacts) -> tuple[Budget, State]:
-        """The budget as model; nothing spent yet."""
+        """Budget as the model, with an empty state."""
         state = {"period": np.asarray(-1), "window": np.asarray(0), "block_last": np.asarray(0)}
         amounts = {name: np.asarray(0.0) for name in ("landmarks", "other", "block_epsilon", "largest")}
         return replace(self._budget(facts.mechanism), replaces_in_blocks=facts.replaces_in_blocks), state | amounts

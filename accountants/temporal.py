@@ -133,7 +133,7 @@ class Temporal(Accountant):
         return {"adversaries": tuple(made)}
 
     def start(self, facts: AccountingFacts) -> tuple[tuple[TemporalLossTracker, ...], State]:
-        """A tracker of every subject, and nothing released yet."""
+        """Create a tracker for every subject."""
         prepared = self.prepare(None) if facts.training is None else facts.training
         settings = TrackerSettings(
             largest_epsilon=self._largest_epsilon(facts),

@@ -49,7 +49,7 @@ events. For files on one machine take `--runner local`: the same bytes for less 
 
 
 def main() -> None:
-    """Measure, print as it goes, and write the table."""
+    """Run the benchmarks, print figures and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("areas", nargs="*", help=f"what to measure: {', '.join(AREAS)}; default: everything")
     parser.add_argument("--quick", action="store_true", help="a tenth of the size; writes no table")

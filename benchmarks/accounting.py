@@ -191,7 +191,7 @@ def many_targets() -> Iterator[Benchmark]:
 
 
 def dense_inverses(times: Array, secret: NDArray[np.intp], sigma: float, length_scale: float) -> float:
-    """The formula as it is written: inverses and all eigenvalues."""
+    """Textbook formula with dense inverses and all eigenvalues."""
     prior = np.exp(-0.5 * np.subtract.outer(times, times) ** 2 / length_scale**2) + 1e-3 * np.eye(len(times))
     rest = np.setdiff1d(np.arange(len(times)), secret)
     inverse = np.linalg.inv(prior[np.ix_(secret, secret)])

@@ -164,7 +164,7 @@ def draw_step(counts: NDArray[np.int64], n_replicas: int | None) -> None:
 
 
 def gaussian_table(sigma: float) -> None:
-    """Make the table of discrete Gaussian noise of a scale anew."""
+    """Rebuild the table of discrete Gaussian noise for a scale."""
     _ = gaussian_magnitude.__wrapped__(sigma).ascending
 
 

@@ -71,7 +71,7 @@ class Fast(PeriodSchedule):
         return min(self.publications, super().windows_together(window))
 
     def start(self, facts: Facts) -> State:
-        """Due at once, nothing estimated."""
+        """Initial state: due at once, without an estimate."""
         shape = (*facts.shape, facts.n_cells)
         return super().start(facts) | {"estimate": np.zeros(shape), "variance": np.full(shape, np.inf)}
 

@@ -98,7 +98,7 @@ class LandmarkAdaptive(LandmarkSchedule):
                 object.__setattr__(self, name, usual)
 
     def start(self, facts: Facts) -> State:
-        """Sampling rate 1, nothing published."""
+        """Initial state: sampling rate 1, no publication."""
         history = {"history": np.full((*facts.shape, HISTORY), np.nan)} if self.sampler == "drift" else {}
         return super().start(facts) | history
 

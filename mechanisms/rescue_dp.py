@@ -86,7 +86,7 @@ class RescueDp(WEventSchedule):
         return self.group_below == 0
 
     def start(self, facts: Facts) -> State:
-        """Due at once, nothing spent, nothing known of any cell."""
+        """Initial state: due at once, full budget, no estimates."""
         return super().start(facts) | {
             "spent": np.zeros((*facts.shape, self.w)),
             "recent": np.full((*facts.shape, MEMORY, facts.n_cells), np.nan),

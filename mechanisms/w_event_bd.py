@@ -42,7 +42,7 @@ class WEventBd(DissimilaritySchedule):
     """
 
     def start(self, facts: Facts) -> State:
-        """Return the state with nothing spent."""
+        """Initial state with the full budget."""
         return super().start(facts) | {"spent": np.zeros((*facts.shape, self.w))}
 
     def amount(self, window: Window, state: State) -> Any:

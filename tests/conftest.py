@@ -23,7 +23,7 @@ MEMORY, ROOM = Path("/dev/shm"), 8 << 30
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the folders of tests in memory where there is room: runs write through to the disk, again and again.
+    """Keep the folders of tests in memory if there is room, since runs sync every write.
 
     No test writes to the ledgers of whoever runs it, fixtures that several tests share included.
     """
@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where ledgers are that no configuration of a test names: a folder of each test."""
+    """Separate ledger folder for each test."""
     folder = tmp_path_factory.mktemp("state")
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     return folder / "penstock"
@@ -53,7 +53,7 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One process more than processors, since some tests wait."""
+    """Use one worker more than processors, since some tests wait."""
     return (os.cpu_count() or 1) + 1
 
 

@@ -16,7 +16,7 @@ START, N_WINDOWS, HOUR = 1211155200, 504, 3600
 
 
 def plain_count(folder: Path) -> pl.DataFrame:
-    """Distinct cabs per (window, row, column), with nothing of the project."""
+    """Distinct cabs per (window, row, column), computed independently."""
     frames = [
         pl.read_csv(path, separator=" ", has_header=False, new_columns=["lat", "lon", "occupied", "time"]).with_columns(
             pl.lit(path.stem).alias("cab")

@@ -175,7 +175,7 @@ class LandmarkModel:
         return terms
 
     def capped_gap(self, term: float, charges: Array, ahead: Steps) -> float:
-        """A gap's term, never above the sum of its charges, and equal to it where nothing smaller is sound."""
+        """Bound of a gap, at most the sum of its charges."""
         if self.method == "paper":
             return term
         whole = float(charges.sum())

@@ -63,7 +63,7 @@ class Kernel:
         return result
 
     def _blocks(self, n_rows: int) -> list[slice]:
-        """Rows to work on together, so that a product of them with a dense matrix stays in the processor's cache."""
+        """Split rows into blocks whose products with a dense matrix fit the cache."""
         size = max(1, BLOCK_ENTRIES // max(1, self.n_from * self.n_to))
         return [slice(first, first + size) for first in range(0, n_rows, size)]
 

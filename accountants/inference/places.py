@@ -147,7 +147,7 @@ class Releasing:
 
     @property
     def adds_noise_only(self) -> bool:
-        """Return whether releases are counts plus noise and nothing else."""
+        """Return whether releases are counts plus noise."""
         if self.mechanism is None or len(self.steps) > 1:
             return False
         return adds_noise_only(self.mechanism)

@@ -182,7 +182,7 @@ def _one_wrong(after: FloatArray) -> FloatArray:
 
 
 def _rescaled(values: FloatArray) -> FloatArray:
-    """Largest total 1 per target, and nothing exactly 0."""
+    """Rescale to a largest total of 1 per target, without exact zeros."""
     values += _LEAK
     return np.asarray(values / values[:, -1].max(axis=1)[:, None, None])
 

@@ -138,7 +138,7 @@ class BlockMechanism(Mechanism):
         return self._release(state, noise) if int(np.max(state["block_first"])) else []
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """The block's charge when it begins, nothing for its other windows."""
+        """Charge of the block at its first window, zero afterwards."""
         if int(np.max(state["block_first"])):
             return ()
         row, n_windows = self._place(window.index, state)

@@ -116,7 +116,7 @@ class Chain(Mechanism):
 
     @property
     def simple(self) -> bool:
-        """Return whether the chain is nothing but its reader."""
+        """Return whether the chain has one step."""
         return not self.after and not self.reshapes
 
     @property

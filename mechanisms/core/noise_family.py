@@ -100,14 +100,14 @@ class NoiseFamily:
         return np.sqrt(2 * budget) if self.is_concentrated else budget
 
     def draw(self, noise: Noise, scale: Any, shape: Any) -> NDArray[Any]:
-        """Noise on counts: one scale for all, one a row, or one a cell."""
+        """Draw noise for counts; the scale is a scalar, per row or per cell."""
         if self.on == "points":
             raise ParameterError("noise", self.name, "a family on counts")
         drawn: NDArray[Any] = getattr(noise, self.name)(scale, shape)
         return drawn
 
     def add(self, noise: Noise, values: NDArray[Any], scale: Any) -> NDArray[Any]:
-        """Values with noise of one scale, or of one a row on the leading axes; points are in degrees and rounded."""
+        """Add noise with a scalar scale or one per row of the leading axes; points are in degrees and rounded."""
         if self.on == "points":
             scale = np.broadcast_to(np.asarray(scale, np.float64), values.shape[:-1])
             if self.is_concentrated:

@@ -35,7 +35,7 @@ UNLIMITED = {"epsilon": np.inf, "rho": np.inf, "sigma": 0.0}
 
 
 def without_limits(mechanism: Mechanism) -> Mechanism:
-    """The mechanism with nothing to save: the budgets of `UNLIMITED` infinite, its noise zero."""
+    """Mechanism with the parameters of `UNLIMITED` infinite and no noise."""
     given = {f.name: UNLIMITED[f.name] for f in fields(mechanism) if f.name in UNLIMITED}
     return replace(mechanism, **{name: value for name, value in given.items() if getattr(mechanism, name) is not None})
 
@@ -117,7 +117,7 @@ def contents(releases: Iterable[Release]) -> list[tuple[Any, ...]]:
 
 
 class Amnesiac:
-    """A plug-in that is made anew for every call: nothing can be remembered in the object."""
+    """Wrapper that rebuilds the plug-in for every call, so that no instance can keep state."""
 
     def __init__(self, plugin: Any) -> None:
         self._plugin = plugin

@@ -238,7 +238,7 @@ def split_groups(group: Integers) -> Iterator[tuple[int, Any]]:
 
 
 def crowded(keys: Integers, layout: KeyLayout, max_cells: int) -> Integers:
-    """Rows of all users who are in more than ``max_cells`` cells of one window, in order.
+    """Rows of users in more than ``max_cells`` cells of one window, in order.
 
     O(n) without a sort: keys are sorted by user and window already, so a key that equals the one ``max_cells`` places
     on in these belongs to such a user.
@@ -314,7 +314,7 @@ class Contributions:
         return user[:, None] if self.users is None else self.users.of(user)
 
     def tabled(self, layout: KeyLayout) -> tuple[UserTable, Contributions]:
-        """Restrict the table to users who occur.
+        """Restrict the table to occurring users.
 
         >>> layout = KeyLayout(n_windows=2, n_cells=2)
         >>> four = IdentityTable(np.array([[7], [8], [9], [10]]))
@@ -434,7 +434,7 @@ class HeldContributions:
         return dict(taken)
 
     def drop(self) -> None:
-        """Leave nothing on disk."""
+        """Delete all files."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _spill(self) -> None:

@@ -60,7 +60,7 @@ def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[Integers, In
 
 
 class TextTable:
-    """Text ids of one block after the other, each with one code in all of them; hashed when an identity is asked for.
+    """Text ids of successive blocks with stable codes; hashed on demand.
 
     The texts themselves are in memory until the table is dropped: for a simulation.
 

@@ -69,7 +69,7 @@ def explained() -> Iterator[None]:
 
 
 def _of_disk(error: OSError) -> DiskError | None:
-    """Return the error of a file system that takes nothing more; None for every other error."""
+    """Return a failed write as an error of its own class; None for every other error."""
     match = _NUMBER.search(str(error))  # what others have raised again, or say in Rust, has its number in words only
     number = error.errno or (int(match[1]) if match else 0)
     if number not in _DISK:

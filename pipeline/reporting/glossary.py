@@ -21,7 +21,7 @@ def sections() -> dict[str, dict[str, str]]:
 
 
 def markdown() -> str:
-    """Return the glossary as lists, one a section."""
+    """Return the glossary as one list per section."""
     return "\n\n".join(
         f"## {title}\n\n" + "\n".join(f"* **{term}**: {meaning}" for term, meaning in terms.items())
         for title, terms in sections().items()

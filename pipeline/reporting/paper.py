@@ -26,7 +26,7 @@ _LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
 
 
 def tidy_figures(folder: str | Path) -> pl.DataFrame:
-    """Return the figures of a run or of an experiment, one a row.
+    """Return the figures of a run or an experiment in tidy form, one per row.
 
     Columns: of a run ``kind`` (utility or account) and ``accountant``, of an experiment its varied parameters; then
     ``measure``, ``value``, ``low``, ``high``, ``unit``, and in each row what decides the result: ``name``, ``version``,

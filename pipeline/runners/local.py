@@ -173,7 +173,7 @@ class ReleaseAndAccount:
         }
 
     def release(self, counts: GroupCounts, final_at: float | None = None) -> bool:
-        """Release consecutive windows; False where a budget was used up and nothing may follow.
+        """Release consecutive windows; return False once the budget is used up.
 
         ``final_at``: when the last window became final, in seconds since 1970 (streams).
         """
@@ -301,7 +301,7 @@ class StreamLoop:
         metrics.reached(piece.after, self._watermark)
 
     def _say_if_unusable(self, block: EventBlock) -> None:
-        """Warn the operator, once, where none of the first rows can be used: a stream cannot wait for one that can."""
+        """Warn the operator once if all of the first rows are unusable: a stream cannot wait."""
         if self.warned or self.rows.used or self.rows.rows < input_check.FIRST:
             return
         sample = [] if self.plan.config.mode == "deployment" else [block]  # its positions are gone

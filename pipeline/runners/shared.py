@@ -166,7 +166,7 @@ def released_batches(
 
 
 def release_shard(loop: TraceLoop, ledger: Ledger, writer: RunWriter, shard: int, pieces: Iterable[State]) -> int:
-    """Release the points of a shard of users and return their number; nothing is written before it is charged."""
+    """Release the points of a shard of users, charge first, and return their number."""
     batch = loop.release(shard, gather(list(pieces), loop.plan))
     with ledger.transaction() as transaction:
         transaction.charge(batch.charge)

@@ -350,7 +350,7 @@ class LiveSource(Source):
 
     @property
     def endless(self) -> bool:
-        """Return whether there is no end."""
+        """Return whether the source is unbounded."""
         return self.until is None
 
     def starts(self, run: LiveInput) -> list[State]:
@@ -378,7 +378,7 @@ class LiveSource(Source):
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Micro-batches from a position on, in order; None where there is nothing to read at the moment.
+        """Yield micro-batches from a position on, in order; None while idle.
 
         Parameters
         ----------

@@ -296,7 +296,7 @@ class Commuters(People):
         return ACTIVITY[self.regime(index)]
 
     def _other(self, place: Locations, home: Locations | int, work: Locations | int) -> Locations:
-        """The place itself, or the next one that is neither home nor work."""
+        """Return the place itself, or the next one other than home and work."""
         for _ in range(2):
             place = np.where((place == home) | (place == work), (place + 1) % self.places.n_places, place)
         return place

@@ -127,7 +127,7 @@ class Folder(LiveSource):
 
     @property
     def recorded(self) -> Folder:
-        """The folder alone, whatever the way it is watched."""
+        """Configuration of the folder, independent of how it is watched."""
         return replace(self, disorder=0, checkpoint=0, every=1, idle_after=0, options=None)
 
     def reading(self, columns: Collection[str]) -> Source:
@@ -161,7 +161,7 @@ class Folder(LiveSource):
 
 @dataclass(frozen=True)
 class FolderEntry:
-    """Content of one micro-batch: a block of a file, or nothing but time that has passed.
+    """Content of one micro-batch: a block of a file, or a time step.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ class _Opened:
 
     @property
     def at_last(self) -> bool:
-        """Return whether the next block is the last; a file without rows has one, with nothing in it."""
+        """Return whether the next block is the last; an empty file has one empty block."""
         return self._following is None
 
     def take(self) -> EventBlock:
@@ -282,7 +282,7 @@ class _FileReader:
         return self.end is not None and self.clock >= self.end
 
     def next(self, number: int) -> FolderEntry | None:
-        """Return what is to be counted next; None where nothing has come, and no window is over."""
+        """Return the next entry; None without new input or finished windows."""
         if self.opened is None and not self._waiting:
             self._look()
         if self.opened is None and self._waiting and not self._opens_next():
@@ -350,7 +350,7 @@ class _FileReader:
         return after > before
 
     def _opens_next(self) -> bool:
-        """Open the file whose turn it is; False where it cannot be read just now."""
+        """Open the next file; False if it cannot be read yet."""
         if not self._outage.asks:
             return False
         try:

@@ -67,7 +67,7 @@ class Kafka(KafkaSettings):
 
     @property
     def recorded(self) -> Kafka:
-        """The topic alone, whatever the way it is read."""
+        """Configuration of the topic, independent of how it is read."""
         plain = replace(self, disorder=0, checkpoint=0, options={}, group=None, patience=None)
         return replace(plain, dead_letters=None, dead_letter_content=False)
 

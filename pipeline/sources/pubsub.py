@@ -64,7 +64,7 @@ class Pubsub(MessageSettings):
 
     @property
     def recorded(self) -> Pubsub:
-        """The subscription alone, whatever the way it is read."""
+        """Configuration of the subscription, independent of how it is read."""
         return replace(self, checkpoint=0)
 
     def micro_batches(

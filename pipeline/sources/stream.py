@@ -97,7 +97,7 @@ class Stream(LiveSource):
 
     @property
     def factor(self) -> float | None:
-        """Seconds of the events that pass in one second; None: as fast as it goes."""
+        """Speed-up factor; None for unlimited."""
         return None if self.speed == "max" else float(self.speed[:-1])
 
     @property
@@ -120,12 +120,12 @@ class Stream(LiveSource):
 
     @property
     def endless(self) -> bool:
-        """Return whether there is no end."""
+        """Return whether the source is unbounded."""
         return bool(getattr(self.of, "endless", False))
 
     @property
     def has_people(self) -> bool:
-        """As the source that is replayed."""
+        """Return `has_people` of the replayed source."""
         return self.of.has_people
 
     @property
@@ -210,7 +210,7 @@ class Offset:
         return cls(**{name: int(value) for name, value in state.items()})
 
     def as_state(self) -> State:
-        """The position as it is kept."""
+        """Return the serialised position."""
         return {name: np.asarray(value) for name, value in asdict(self).items()}
 
 

@@ -40,7 +40,7 @@ class Tdrive(TrackSource):
     types = MappingProxyType({"user": pl.Int64, "time": pl.String, "latitude": pl.Float64, "longitude": pl.Float64})
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """One line of header if it does not start with a number."""
+        """Detect a header line by its first character."""
         return replace(self.dialect, n_lines=int(head[:1].isalpha()))
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:

@@ -44,7 +44,7 @@ def check_time_zone(field: str, name: str) -> ZoneInfo:
 
 
 def format_time(milliseconds: int) -> str:
-    """A time as it is written, in UTC.
+    """Format a time in UTC.
 
     >>> format_time(1211155200000), format_time(1211155200250)
     ('2008-05-19T00:00:00Z', '2008-05-19T00:00:00.250Z')

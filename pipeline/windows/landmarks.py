@@ -217,7 +217,7 @@ class Landmarks(Checked):
         return mask
 
     def count(self, calendar: Calendar) -> int | None:
-        """Landmarks in the whole run; None if there is no end to them."""
+        """Number of landmarks in the whole run; None without an end."""
         last = calendar.n_windows
         if last is None:
             if self.endless:
@@ -264,7 +264,7 @@ def _interval(entry: str, time_zone: str) -> tuple[int, int]:
 
 
 def _point(text: str, time_zone: str) -> tuple[int, int]:
-    """One timestamp as an interval of a millisecond, one date as its local day."""
+    """Convert a timestamp to an interval of a millisecond, a date to a local day."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is not None:
         instant = (moment - datetime.fromisoformat("1970-01-01T00:00:00Z")).total_seconds()

@@ -9,7 +9,7 @@ from reproductions.katsomallos import SHAPES, landmark_distribution
 
 
 def frequency(kind: str, n_landmarks: int, n_sets: int = 2000, n_windows: int = 100) -> np.ndarray:
-    """How often each window is a landmark."""
+    """Frequency of each window among the landmark sets."""
     return np.mean([landmark_distribution(kind, n_windows, n_landmarks, seed) for seed in range(n_sets)], axis=0)
 
 

@@ -30,7 +30,7 @@ COARSE = (
 
 
 def chains():
-    """Every kind of step before and after the one that reads counts, over schedules, blocks and questions."""
+    """Chains with every kind of step before and after the reading step."""
     dl, ba = mechanisms.get("discrete_laplace")(epsilon=1.0), mechanisms.get("w_event_ba")(epsilon=1.0, w=3)
     fpa = mechanisms.get("fpa")(epsilon=1.0, coefficients=2, block=4)
     adaptive = mechanisms.get("landmark_adaptive")(epsilon=1.0)

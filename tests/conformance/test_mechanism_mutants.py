@@ -76,7 +76,7 @@ class OffByOne(CrowdBlending):
 
 @dataclass(frozen=True, kw_only=True)
 class DrawsItsOwn(Sampling):
-    """Sample by a generator of one's own, so that a retry keeps others."""
+    """Mutant that samples with an unkeyed generator."""
 
     def keep(self, users, cells, window, hashes):
         return np.random.default_rng().random(len(users)) < self.rate

@@ -62,12 +62,12 @@ def both(prefix=""):
 
 
 def spent(mechanism, release):
-    """What a release costs, in the unit of the mechanism's budget."""
+    """Cost of a release in the unit of the mechanism's budget."""
     return release.rho if mechanism.guarantee.concentrated else release.epsilon
 
 
 def charged(release_or_charge):
-    """What each user is charged, by the one event that a release of points has."""
+    """Charge of each user in a release of points."""
     (event,) = getattr(release_or_charge, "charge", release_or_charge)
     (cost,) = vars(event).values()
     return cost
@@ -89,7 +89,7 @@ def tracks(n_users=12, seed=3, longest=30):
 
 
 def steps_of(mechanism, traces, landmarks, restart=lambda state: state, seed=7):
-    """The plain loop written out: one step at a time for all users who have a point left."""
+    """Reference implementation: one step at a time for all users with points left."""
     flat = traces_of(traces, landmarks)
     schedule, noise = PointSchedule(flat, (39.0, 116.0)), NoiseSource(NoiseKey.from_seed(seed), configuration=b"")
     state = mechanism.start(Facts(n_cells=2, n_replicas=len(traces)))
@@ -350,7 +350,7 @@ def test_counts_refuse_the_noise_of_points():
 
 @dataclass(frozen=True, kw_only=True)
 class Greedy(LandmarkAdaptive):
-    """A broken schedule: a landmark that repeats hands its whole budget to each of those that follow."""
+    """Mutant: a repeating landmark passes its whole budget to every later one."""
 
     def record(self, window, step, after):
         handing = window.landmark & ~step.publish & (window.landmarks_to_come > 0)

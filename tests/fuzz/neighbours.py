@@ -52,7 +52,7 @@ class NeighbourError(AssertionError):
 
 @dataclass
 class Seen:
-    """What one run shows: counts as its mechanism received them, and everything in ``public/``."""
+    """Observed outcome of one run: true counts and everything in ``public/``."""
 
     counts: np.ndarray[Any, Any]
     public: dict[str, Any]
@@ -63,7 +63,7 @@ class Seen:
 
     @property
     def promises(self) -> bool:
-        """Whether the run says that its lateness leaves its guarantee alone."""
+        """Return whether the run's lateness leaves its guarantee intact."""
         return not str(self.manifest.get("lateness", "")).startswith("shared")
 
 

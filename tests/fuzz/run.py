@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def round_of(name: str, seed: int, number: int) -> bool:
-    """One round; False where it found a fault."""
+    """Run one round; return False on a fault."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-fuzz-"))
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     signal.alarm(HANGS)

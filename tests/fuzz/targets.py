@@ -1,4 +1,4 @@
-"""What is fuzzed: each target takes a generator and a folder, and raises only where the project has a fault.
+"""Fuzz targets: each takes a generator and a folder, and raises only for faults of the project.
 
 An input that somebody else may have written is read or refused with an error of the project's own family, in bounded
 time and memory, and rows are events or counted rejects. Anything else is a fault.
@@ -81,7 +81,7 @@ def state(random_: random.Random, folder: Path) -> None:
 
 
 def keys(random_: random.Random, folder: Path) -> None:
-    """Key files that are none; no message quotes a key."""
+    """Fuzz key files; no message may quote a key."""
     secret = random_.randbytes(32).hex()
     whole = json.dumps({"format": "penstock noise key", "version": 1, "epochs": [{"start_ms": None, "secret": secret}]})
     path = folder / "key"

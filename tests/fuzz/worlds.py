@@ -39,7 +39,7 @@ Rows = tuple[Row, ...]
 
 @dataclass(frozen=True)
 class World:
-    """What is run: sections without paths, rows in the order in which they arrive, and the ends of several runs.
+    """Input of a run: sections without paths, rows in order of arrival, and the ends of several runs.
 
     ``step`` is the length in seconds of what one event shares; ``w`` that of a protected stretch in steps; ``first``
     the step that the run begins with; ``offsets`` how much later than that each of several runs begins, in seconds.
@@ -65,7 +65,7 @@ class World:
 
     @property
     def users(self) -> list[int]:
-        """Everybody who has a row."""
+        """Users with at least one row."""
         return sorted({row.user for row in self.rows})
 
     @property

@@ -1,4 +1,4 @@
-"""A deployment on Flink that reads a topic: people, coordinates and the key are in nothing that it leaves."""
+"""Leak search in a deployment on Flink with Kafka: people, coordinates and the key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic on Prism, which was never shown to hold watermarks: it is refused, and what it leaves out is found."""
+"""Kafka on Prism: refused as unverified, and missing rows are detected."""
 
 from __future__ import annotations
 

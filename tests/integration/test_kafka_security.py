@@ -1,4 +1,4 @@
-"""What a deployment on Kafka leaves behind, and how it talks to brokers that ask who it is."""
+"""Leak search in a deployment on Kafka, and authentication with brokers."""
 
 from __future__ import annotations
 

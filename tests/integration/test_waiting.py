@@ -1,4 +1,4 @@
-"""What tests of Flink wait with, without Flink: busy machines, savepoints that fail, ports that are taken."""
+"""Retries of the Flink tests, without Flink: busy machines, failing savepoints, ports in use."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def subsets(n):
 
 
 class Coins:
-    """Noise whose coins, one a window (and replica), are chosen by an adversary, and whose draws are zero."""
+    """Noise source with coins chosen by the test and zero noise."""
 
     def __init__(self, coins):
         self.coins = list(coins)

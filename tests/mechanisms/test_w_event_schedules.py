@@ -26,7 +26,7 @@ SCHEDULES = ("w_event_uniform", "w_event_sample", "w_event_bd", "w_event_ba")
 
 
 class NoNoise:
-    """Draws nothing: decisions depend on the counts alone, so that an adversary makes them."""
+    """Noise source of zeros, so that decisions depend on the counts alone."""
 
     def discrete_laplace(self, scale, shape):
         return np.zeros(shape, np.int64)

@@ -1,4 +1,4 @@
-"""What every configuration in the repository promises in words, held against what its releases are charged."""
+"""Stated guarantees of every configuration in the repository, checked against the charges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is the operator's can be opened by nobody else, from the moment it is there, on every runner."""
+"""File modes: nobody but the owner can open the operator's files, on any runner."""
 
 from __future__ import annotations
 

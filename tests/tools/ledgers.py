@@ -1,4 +1,4 @@
-"""What runs of tests have charged, wherever their ledger lies."""
+"""Charges of test runs, wherever their ledger lies."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ class QuestionWithoutNoise(WEventBa):
 
 
 class RepeatsForNothing(WEventBd):
-    """Charge the question only where it is answered by a publication."""
+    """Mutant that charges the dissimilarity query only for publications."""
 
     __doc__ = WEventBd.__doc__
 

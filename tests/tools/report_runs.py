@@ -19,7 +19,7 @@ HOUR = 3_600_000
 
 
 def account(accountant: str, name: str, window: int | None, value: float, **others: Any) -> dict[str, Any]:
-    """One row of the books."""
+    """Row of an accountant."""
     row = {"stream": "main", "accountant": accountant, "subject": "everybody", "window": window, "name": name}
     row |= {"value": value, "low": None, "high": None, "unit": "nats", "adjacency": "one window", "status": "final"}
     return row | others
@@ -112,7 +112,7 @@ def _manifests(folder: Path, cells: Any, n_windows: int, space: Any, public: Any
 
 
 def experiment_folder(folder: Path, **changes: Any) -> Path:
-    """What an experiment leaves: two settings, two measures, a figure, a claim and a choice."""
+    """Folder of an experiment with two settings, two measures, a figure, a claim and a choice."""
     settings = [("uniform", 1.0, 0.8, 3.0), ("sample", 2.0, 0.9, None)]
     rows = [
         {

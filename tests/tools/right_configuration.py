@@ -34,7 +34,7 @@ RIGHT: dict[str, Any] = {
 
 
 def at(values: Any, path: Path) -> Any:
-    """What stands at a path."""
+    """Value at a key path."""
     for step in path:
         values = values[step]
     return values

@@ -133,7 +133,7 @@ class Attacked:
 
     @cached_property
     def presence(self) -> Presence:
-        """Presence of everybody, read once for all attacks."""
+        """Presence of all people, read once for all attacks."""
         return read_presence(self.plan, self.game.periods(self.plan.grid.n_windows)[0][1])
 
     @cached_property

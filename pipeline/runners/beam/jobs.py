@@ -104,7 +104,7 @@ def _ending_with_this_process(
 
 
 def free_port() -> int:
-    """Return a port of this machine that nothing listens at just now."""
+    """Return a free local port."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         return int(free.getsockname()[1])
@@ -219,7 +219,7 @@ def _state(job: Any) -> str:
 
 @contextlib.contextmanager
 def _cancelling(job: Any) -> Iterator[None]:
-    """Cancel the job at the end, and wait until it writes nothing more."""
+    """Cancel the job on exit, and wait until it has stopped writing."""
     try:
         yield
     finally:

@@ -74,7 +74,7 @@ def source_of(plan: Plan) -> Pubsub:
 
 
 class DecodeMessages(Step):
-    """Decode the messages of a bundle together.
+    """Decode the messages of a bundle as one batch.
 
     What is rejected travels alone, under the id of its message: a bundle that is repeated may hold other messages, and
     rejects are kept once for each name.

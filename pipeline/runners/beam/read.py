@@ -221,7 +221,7 @@ class FromTheStart(RestrictionProvider):  # type: ignore[misc]
         return CursorTracker(restriction)
 
     def restriction_size(self, element: bytes, restriction: Cursor) -> float:
-        """Constant size: it decides nothing here."""
+        """Constant size, since it is not used for scheduling."""
         return 1.0
 
     def restriction_coder(self) -> Coder:
@@ -229,7 +229,7 @@ class FromTheStart(RestrictionProvider):  # type: ignore[misc]
         return CursorCoder()
 
     def truncate(self, element: bytes, restriction: Cursor) -> None:
-        """A drained job reads nothing more."""
+        """Drop the rest of the restriction when a job is drained."""
 
 
 class WatermarkByHand(WatermarkEstimatorProvider):  # type: ignore[misc]
@@ -298,7 +298,7 @@ class Reader:
 
 
 class _OpenReaders(dict[int, Reader]):
-    """Readers between two turns, by number: to go on where the last turn ended costs nothing."""
+    """Cache of readers between two turns, by number."""
 
 
 class Replay(Step):

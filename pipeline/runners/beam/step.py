@@ -73,7 +73,7 @@ class WritingStep(Step):
 
 
 class _Packed(NamedTuple):
-    """A plan as it travels."""
+    """Serialised plan."""
 
     folder: Path
     data: bytes

@@ -82,7 +82,7 @@ def _check_installed(scheme: str | None) -> None:
 
 
 class File(NamedTuple):
-    """A file as it was found: when it was written last (nanoseconds since 1970), its name and its size."""
+    """Metadata of a file: modification time (nanoseconds since 1970), name and size."""
 
     written: int
     name: str
@@ -161,7 +161,7 @@ class LocalFiles:
 
 
 class RemoteFiles:
-    """Files on a file system of Beam, each copied to a temporary folder while it is read.
+    """Files on a file system of Beam, copied to a temporary folder for reading.
 
     ``source``: a source of files, whose path is a URL: of a folder, or a pattern. ``options``: as `file_system` takes
     them. Raises `ConfigError` if Beam would date the objects wrongly on this machine.

@@ -131,7 +131,7 @@ _DAMAGE = (
 
 
 def open_inputs(files: Iterable[str], patterns: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:
-    """Open inputs one after the other; each must be read before the next is asked for.
+    """Open inputs in turn; each must be consumed before the next.
 
     ``files``: plain files, files compressed with gzip, Zstandard, xz or bzip2, tar archives (compressed too), zip
     archives. The first bytes of a file say what it is, not its name. ``patterns``: which members of an archive

@@ -167,7 +167,7 @@ class Consumer:
         self._paused = set(partitions)
 
     def poll(self) -> Messages:
-        """Return what there is, by partition in increasing order; nothing where nothing has come for a while."""
+        """Return new messages by partition, in increasing order; empty while idle."""
         if not any(self._waiting.values()):
             self._fill()
         found = {partition: list(waiting) for partition, waiting in sorted(self._waiting.items()) if waiting}
@@ -176,7 +176,7 @@ class Consumer:
         return found
 
     def resize_fetch(self, is_much: bool | None) -> None:
-        """Take fewer messages together where it was much, more where it was little (False)."""
+        """Shrink the fetch size after a large batch, grow it after a small one (False)."""
         if is_much is not None:
             self.at_once = max(1, self.at_once // 2) if is_much else min(_MANY, 2 * self.at_once)
 
@@ -204,11 +204,11 @@ class Consumer:
         return taken
 
     def at_end(self, partition: int) -> bool:
-        """Return whether nothing is left of a partition to be read at the moment."""
+        """Return whether a partition is read to its end."""
         return partition in self._ended
 
     def idle(self, after: int) -> frozenset[int]:
-        """Partitions that have been at their end for this many milliseconds; those that are held are left out."""
+        """Partitions at their end for this many milliseconds, except paused ones."""
         since = time.monotonic() - after / 1000
         return frozenset(p for p, ended in self._ended.items() if ended <= since and p not in self._paused)
 
@@ -233,7 +233,7 @@ class Consumer:
         return frozenset(found)
 
     def topic_id(self) -> str:
-        """Identity of the topic: one that is created again under the same name has another."""
+        """Return the topic's id, which changes when the topic is created again."""
         asked = self._administrator().describe_topics(self._kafka.TopicCollection([self.topic]), request_timeout=ANSWER)
         try:
             return str(asked[self.topic].result().topic_id)
@@ -241,7 +241,7 @@ class Consumer:
             raise DataError(f"topic {self.topic}: {error.args[0].str()}") from None
 
     def end_before(self, partition: int, instant: int) -> int:
-        """Return the offset of the first message at a time or later; where there is none, that of the next one."""
+        """Return the offset of the first message at or after a time, or the end of the partition."""
         place = self._kafka.TopicPartition(self.topic, partition, instant)
         try:
             (answer,) = self._client.offsets_for_times([place], timeout=ANSWER)
@@ -250,7 +250,7 @@ class Consumer:
         return int(answer.offset) if answer.offset >= 0 else self.bounds(partition)[1]
 
     def next_message(self, partition: int, offset: int) -> int | None:
-        """Return the offset of the first message at an offset or behind it; None where there is none yet."""
+        """Return the offset of the first message at or after an offset, if any."""
         self.assign({partition: offset})
         until = time.monotonic() + ANSWER
         while not self._waiting[partition]:
@@ -322,7 +322,7 @@ class Commits:
         self._since = float("-inf")
 
     def go_on(self) -> None:
-        """Commit once a second where there is something new; a broker that refuses is not worth a run."""
+        """Commit new offsets once a second, ignoring errors."""
         if self.source.group is None or time.monotonic() - self._since < EVERY:
             return
         position = self.checkpointed.position
@@ -423,7 +423,7 @@ def block_of(source: KafkaSettings, partition: int, messages: Sequence[Any]) -> 
 
 
 def joined(blocks: Iterable[EventBlock], source: KafkaSettings) -> EventBlock:
-    """Blocks one after the other as one; an empty one where there is none."""
+    """Concatenate blocks."""
     blocks = list(blocks)
     schema = source.layout.schema | {"arrival": pl.Int64}
     frame = pl.concat([pl.DataFrame(schema=schema), *(block.frame for block in blocks)]).drop("arrival")
@@ -516,7 +516,7 @@ class _TopicReader:
         return self.end is not None and self.progress.watermark >= self.end
 
     def quiet(self, messages: Messages) -> tuple[frozenset[int], int | None]:
-        """Partitions that are idle, and what time it is there by the clock."""
+        """Idle partitions, with their current wall-clock time."""
         # The clock is read before the brokers are asked: what is appended after that has a later timestamp.
         clock = int(clock_time() * 1000) - self.source.idle_after
         if not self.source.by_broker:
@@ -645,7 +645,7 @@ class _TopicReader:
         return offsets
 
     def add(self, offsets: Mapping[int, int]) -> None:
-        """Read further partitions from these offsets on; those that are known stay as they are."""
+        """Read further partitions from these offsets on; known ones are unchanged."""
         new = {partition: offset for partition, offset in offsets.items() if partition not in self.progress.offsets}
         for partition, offset in new.items():
             self.progress.add(partition, offset)

@@ -74,7 +74,7 @@ def library() -> Any:
 
 
 def silent() -> logging.Logger:
-    """Where clients log to: nowhere, since their lines may hold what messages hold; errors are raised instead."""
+    """Logger that discards client messages, which may quote events; errors are raised instead."""
     logger = logging.getLogger("penstock.kafka")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False

@@ -202,7 +202,7 @@ class Progress:
         }
 
     def restore(self, state: State) -> None:
-        """Go on from what `as_state` gave; nothing for a state without partitions."""
+        """Restore from `as_state`; no-op for a state without partitions."""
         if "partition" not in state:
             return
         partitions = state["partition"].tolist()
@@ -239,5 +239,5 @@ class PartitionAssignment:
         return {"reader": np.asarray(self.reader), "n_readers": np.asarray(self.n_readers)}
 
     def owns(self, partition: int) -> bool:
-        """Return whether a partition is read here, also one that the topic is given later."""
+        """Return whether this reader reads a partition, later ones included."""
         return partition % self.n_readers == self.reader

@@ -18,7 +18,7 @@ from penstock.pipeline.sources.reading.times import TimeFormat
 
 
 class Malformed(ValueError):
-    """A message that holds no event; says why in words that tell nothing of its content."""
+    """Message without a valid event; the reason quotes none of its content."""
 
 
 # Avro: one record a message; the schema bounds its size.

@@ -129,7 +129,7 @@ class Outage:
 
     @property
     def asks(self) -> bool:
-        """Return whether it is time for another attempt."""
+        """Return whether the next attempt is due."""
         return self._clock() >= self._again
 
     def goes_on(self, reason: str) -> None:

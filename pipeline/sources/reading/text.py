@@ -112,7 +112,7 @@ def _joined(parts: list[TextBatch]) -> TextBatch:
 def _parts(
     name: str, stream: IO[bytes], dialect_of: Callable[[str, bytes], Dialect], n_rows: int
 ) -> Iterator[TextBatch]:
-    """One file as batches of whole records."""
+    """Yield a file in batches of whole records."""
     data = stream.read(_HEAD_BYTES)
     start = dialect_of(name, data.removeprefix(_BYTE_ORDER_MARK))
     text: IO[bytes] | Recoded = stream
@@ -289,12 +289,12 @@ class MappedColumns(Checked):
 
     @property
     def has_arrival(self) -> bool:
-        """As in `Source`: whether a column is named as ``arrival``."""
+        """Return whether a column is mapped to ``arrival``."""
         return bool(self.columns.get("arrival"))
 
     @property
     def has_people(self) -> bool:
-        """As in `Source`: whether there is a column of users."""
+        """Return whether a column is mapped to ``user``."""
         return self.columns.get("user") != ""
 
     def reading(self, columns: Collection[str]) -> Self:
@@ -362,7 +362,7 @@ class ParsedRows:
 
 
 def numbered(rows: ParsedRows, batch: TextBatch) -> pl.Series:
-    """Return file and line as the user of each row, where no column says who it is."""
+    """Return file and line as user ids for input without users."""
     segments, lines = batch.locate(rows.lines())
     files = pl.Series([PurePath(segment.file).name for segment in batch.segments], dtype=pl.String)[segments]
     return (files + ":" + pl.Series(lines).cast(pl.String)).alias("user")
@@ -509,7 +509,7 @@ def _rejects(batch: TextBatch, records: Records, problems: dict[int, str]) -> li
 
 
 def raw_text(raw: bytes) -> str:
-    """The beginning of a row as it is kept with a reject."""
+    """Prefix of a row to keep with a reject."""
     return raw[: 4 * MAX_RAW_CHARACTERS].decode("utf-8", "backslashreplace")[:MAX_RAW_CHARACTERS]
 
 
@@ -535,7 +535,7 @@ class TextSource(FileSource):
 
     @abstractmethod
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Tell from the first bytes of a file how it is written."""
+        """Detect the dialect from the first bytes of a file."""
 
     @abstractmethod
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:

@@ -27,7 +27,7 @@ class TrackSource(TextSource):
 
     @staticmethod
     def user_of(file: str) -> str | None:
-        """User whom a file is about; None where its rows say."""
+        """User of a file; None if stated by its rows."""
         return None
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:

@@ -18,7 +18,7 @@ METHODS = ("paper", "sound")
 
 
 def published(epsilons, landmarks, backward, forward):
-    """The published figure, written down as it is defined."""
+    """Published formula, implemented literally."""
     before, after = LeakageFunction(backward), LeakageFunction(forward)
 
     def run(charges, leakage):

@@ -130,7 +130,7 @@ def test_noise_without_a_theorem_has_no_bound():
 
 
 class Unknown(Event):
-    """No accountant knows it."""
+    """Event unknown to every accountant."""
 
 
 def test_the_books_of_one_stream_are_those_of_its_trace_and_survive_a_restart():

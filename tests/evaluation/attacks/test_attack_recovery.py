@@ -22,7 +22,7 @@ GRID = np.stack(np.divmod(np.arange(SIDE * SIDE), SIDE), axis=1) * 1.0
 
 
 def presence_of(cells, n_cells=SIDE * SIDE):
-    """Presence of people who are in one cell of a window, or in none."""
+    """Presence array from one cell per window, or none."""
     return np.asarray(cells)[..., None] == np.arange(n_cells)
 
 
@@ -33,7 +33,7 @@ def attacked(cells, released=None, positions=GRID, **how):
 
 @pytest.fixture(scope="module")
 def walkers():
-    """Twenty who mostly stay, else step to a neighbour in their row."""
+    """Trajectories of twenty people who mostly stay."""
     rng = np.random.default_rng(5)
     steps = rng.choice([-1, 0, 1], (20, 30), p=[0.1, 0.8, 0.1])
     columns = np.clip(rng.integers(0, SIDE, 20)[:, None] + np.cumsum(steps, axis=1), 0, SIDE - 1)

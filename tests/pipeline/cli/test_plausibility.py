@@ -1,4 +1,4 @@
-"""What is doubtful about an input is said to the operator, and nowhere else."""
+"""Warnings about implausible input, for the operator only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Private landmarks among public ones: the choice and the guarantee, over every set of landmarks there is."""
+"""Private landmarks among public ones: choice and guarantee by enumeration."""
 
 from __future__ import annotations
 

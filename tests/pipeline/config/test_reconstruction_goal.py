@@ -1,4 +1,4 @@
-"""``penstock plan --reconstruction``: what it prints keeps the share of people who are retraced."""
+"""``penstock plan --reconstruction``: the printed line keeps the goal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHAIN = {"type": "reconstruction", "horizon": 3, "tolerance": 1, "targets": 1, "
 
 
 def sections(columns: int = 3, hours: int = 5, **changes: Any) -> dict[str, Any]:
-    """Hours of a made-up city on a line of cells, against adversaries who know a walk on it."""
+    """Configuration of a synthetic city on a line, against informed adversaries."""
     known = CHAIN | {"prior": {"chain": {"n": columns, "tau": 0.4}, "windows": 2}}
     return {
         "name": "retrace",

@@ -1,4 +1,4 @@
-"""``noise: auto`` in runs: the same bytes as the noise that it names, a ledger's measure, and what is said of it."""
+"""``noise: auto`` in runs: the chosen family, the ledger's measure, and the messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job of Flink lacks is said before its run begins or goes on."""
+"""Missing requirements of a Flink job are reported before the run begins or resumes."""
 
 from __future__ import annotations
 

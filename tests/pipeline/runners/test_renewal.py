@@ -1,4 +1,4 @@
-"""When a job of Flink is renewed, and what is done where Flink makes no savepoint."""
+"""Renewal of Flink jobs, with and without a savepoint."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def direct_shards(config: RunConfig, folder: Path, resume: bool) -> Result:
 
 
 def stream(config: RunConfig, folder: Path, resume: bool) -> Result:
-    """The same events in the order of time as a stream, as fast as it goes, with a checkpoint after every slice."""
+    """Replay the same events as a stream, with a checkpoint after every slice."""
     return run(replace(config, source=Stream(of=config.source, block_rows=100, checkpoint=0)), folder, resume=resume)
 
 

@@ -1,4 +1,4 @@
-"""What a run has counted of a topic is held against the topic's own offsets."""
+"""Counted offsets are reconciled with those of the topic."""
 
 from __future__ import annotations
 
