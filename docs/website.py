@@ -97,6 +97,15 @@ def on_config(config: Any) -> Any:
     return config
 
 
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """Let wide tables scroll by themselves, so that a page fits a phone.
+
+    >>> on_page_content("<table><tr></tr></table>", None, None, None)
+    '<div class="table-responsive"><table><tr></tr></table></div>'
+    """
+    return html.replace("<table", '<div class="table-responsive"><table').replace("</table>", "</table></div>")
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Take pages, and the files they link to, from where they lie in the repository."""
     from mkdocs.structure.files import File
