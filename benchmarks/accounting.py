@@ -1,4 +1,4 @@
-"""Accountants beside the published algorithms as they are written, and beside a linear program.
+"""Accountants beside the published algorithms as they are written.
 
 Peers are plain transcriptions, timed in the same run: the sort-based leakage algorithm, the recursion of Koga et al.
 (appendix D, O(T³M²)), and conditional inferential losses with dense inverses.
@@ -12,7 +12,6 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 
 from benchmarks.measure import Benchmark, Peer, Scale
 from penstock.accountants.core.accountant import AccountingFacts
@@ -58,15 +57,6 @@ def sort_based(matrix: Array, alpha: float) -> float:
     return largest
 
 
-def linear_program(matrix: Array, alpha: float, q: int, d: int) -> float:
-    """Solve one pair of rows by HiGHS: largest q·y with d·y = 1 and all y within a factor exp(alpha)."""
-    n = len(matrix)
-    box = np.vstack([np.c_[np.eye(n), np.full(n, -math.exp(alpha))], np.c_[-np.eye(n), np.ones(n)]])
-    equal = np.append(matrix[d], 0.0)[None]
-    solution = linprog(-np.append(matrix[q], 0.0), A_ub=box, b_ub=np.zeros(2 * n), A_eq=equal, b_eq=[1.0])
-    return math.log(-solution.fun)
-
-
 def matrices(n: int) -> dict[str, Array]:
     """Transition matrices of n states: random, a chain, smoothed, and counted."""
     rng = np.random.default_rng(0)
@@ -80,7 +70,7 @@ def matrices(n: int) -> dict[str, Array]:
 
 
 def temporal(scale: Scale) -> Iterator[Benchmark]:
-    """Leakage of a chain beside both peers, set-up of large chains, and whole streams."""
+    """Leakage of a chain beside the published algorithm, set-up of large chains, and whole streams."""
     matrix = matrices(50)["dirichlet"]
     leakage = LeakageFunction(matrix)
     published = Peer(
@@ -89,13 +79,8 @@ def temporal(scale: Scale) -> Iterator[Benchmark]:
         times=1000,
         equal=lambda ours, theirs: abs(ours[0] - theirs) <= 1e-12,
     )
-    solver = Peer(
-        "HiGHS, from 10 of the 2,450 pairs of rows",
-        lambda: [linear_program(matrix, 1.0, 0, d) for d in range(1, 11)],
-        times=1000 * 50 * 49 / 10,
-    )
     what = "leakage of a 50 × 50 chain, one evaluation after set-up"
-    yield Benchmark(what, lambda: [leakage(1.0) for _ in range(1000)], [published, solver], unit="µs", number=1000)
+    yield Benchmark(what, lambda: [leakage(1.0) for _ in range(1000)], [published], unit="µs", number=1000)
     for n in (200,) if scale.quick else (200, 1000):
         for name, large in matrices(n).items():
             yield Benchmark(f"set-up, n = {n:,}, {name}", partial(LeakageFunction, large), runs=3 if n < 500 else 1)

@@ -93,6 +93,7 @@ class _Loss(NamedTuple):
             most = sensitivity / scale
 
             def laplace(t: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+                """Return Pr(loss ≤ t) with the person and Pr(loss > t) without, of Laplace noise."""
                 is_within = (t >= -most) & (t < most)
                 inside = np.clip(t, -most, most)
                 at_most = np.where(is_within, np.exp((inside - most) / 2) / 2, t >= most)
@@ -104,6 +105,7 @@ class _Loss(NamedTuple):
         without = np.append(np.cumsum(np.exp(log_mass - losses))[::-1], 0.0)
 
         def discrete(t: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+            """Return Pr(loss ≤ t) with the person and Pr(loss > t) without, of discrete Laplace noise."""
             n_at_most = np.searchsorted(losses[::-1], t, "right")
             return with_person[n_at_most], without[n_at_most]
 

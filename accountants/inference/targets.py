@@ -250,6 +250,10 @@ def _named(part: Training, targets: tuple[int | str, ...]) -> IntArray:
     return np.array(part.named, np.intp)
 
 
+#: Places that a maximum over all of them looks at together, and how likely a move to one is that is rare.
+_PLACES_AT_ONCE, _RARE = 8, 0.01
+
+
 @dataclass(frozen=True, eq=False)
 class TargetPriors:
     """Priors of many targets, padded to the most places any of them can reach."""
@@ -285,11 +289,6 @@ class TargetPriors:
         """Entropy of the next move from each place, in nats, (n_targets or 1, n_places)."""
         return np.stack([entr(matrix).sum(axis=1) for matrix in self.transition])
 
-    @cached_property
-    def _transposed(self) -> FloatArray:
-        """Transposed once, so that a maximum over x' runs along whole rows of memory."""
-        return np.ascontiguousarray(self.transition.transpose(0, 2, 1))
-
     @property
     def n_targets(self) -> int:
         """Number of targets."""
@@ -301,21 +300,50 @@ class TargetPriors:
 
     def expected(self, rows: FloatArray) -> FloatArray:
         """Return the expectation Σ over x' of P[x, x'] rows[x']."""
-        return np.asarray(rows @ self._transposed)
+        return np.asarray(rows @ self.transition.transpose(0, 2, 1))
+
+    @cached_property
+    def _columns(self) -> tuple[IntArray, FloatArray, FloatArray, int]:
+        """Places x' by the largest P[x, x'] from any x, padding last: their numbers, that largest, and P[·, x'].
+
+        And how many of them to look at together: all, where so many are likely that none can be left out.
+        """
+        largest = np.where(self.locations < 0, -1.0, self.transition.max(axis=1))
+        columns = self.transition.transpose(0, 2, 1)
+        if (largest > _RARE).sum() > largest.size / 4:
+            every = np.broadcast_to(np.arange(largest.shape[1]), largest.shape)
+            return every, np.ones_like(largest), np.ascontiguousarray(columns), largest.shape[1]
+        order = np.argsort(-largest, axis=1, kind="stable")
+        weights = np.maximum(np.take_along_axis(largest, order, axis=1), 0.0)
+        return order, weights, np.take_along_axis(columns, order[:, :, None], axis=1), _PLACES_AT_ONCE
 
     def best_next(self, rows: FloatArray) -> FloatArray:
-        """Largest P[x, x'] rows[x'] over x', for nonnegative rows; in blocks that stay in the processor's cache."""
+        """Largest P[x, x'] rows[x'] over x', for nonnegative rows; exact, in blocks that stay in the processor's cache.
+
+        Most places are rarely moved to: once the largest that the others could give is under what every x has, they
+        need no look.
+        """
         n_places = rows.shape[-1]
         if len(self.transition) == 1:
             return Kernel(self.transition[0]).best_next(rows.reshape(-1, n_places)).reshape(rows.shape)
-        result = np.empty(rows.shape)
-        size = max(1, BLOCK_ENTRIES // n_places**2)
-        for first in range(0, self.n_targets, size):
-            part = slice(first, first + size)
-            product = np.empty((len(rows[part]), n_places, n_places))
-            for level in range(rows.shape[1]):
-                np.multiply(self._transposed[part], rows[part, level, :, None], out=product)
-                np.max(product, axis=1, out=result[part, level])
+        order, weights, columns, n_together = self._columns
+        is_padding = self.locations < 0
+        result = np.where(is_padding[:, None], rows, 0.0)  # padding stays where it is
+        size = max(1, BLOCK_ENTRIES // (n_together * n_places))
+        for level in range(rows.shape[1]):
+            values = np.take_along_axis(rows[:, level], order, axis=1)
+            others = np.maximum.accumulate((weights * values)[:, ::-1], axis=1)[:, ::-1]
+            left = np.arange(self.n_targets)
+            for begin in range(0, n_places, n_together):
+                if begin:
+                    least = np.where(is_padding[left], np.inf, result[left, level]).min(axis=1)
+                    left = left[others[left, begin] > least]
+                places = slice(begin, begin + n_together)
+                for first in range(0, len(left), size):
+                    part = slice(first, first + size)
+                    some = part if len(left) == self.n_targets else left[part]
+                    best = (columns[some, places] * values[some, places, None]).max(axis=1)
+                    result[some, level] = np.maximum(result[some, level], best)
         return result
 
     def log_likelihood(

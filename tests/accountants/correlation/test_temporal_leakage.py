@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from penstock.accountants.correlation import hull as row_pairs
-from penstock.accountants.correlation.hull import extend_hull, roc_points
+from penstock.accountants.correlation.hull import extend_hull, roc_points, upper_hull
 from penstock.accountants.correlation.leakage import LeakageFunction
 from penstock.accountants.markov import chain_matrix, laplacian_smoothing_matrix
 from penstock.mechanisms.core.plugin import ParameterError
@@ -285,3 +285,24 @@ def test_vertices_outside_the_unit_square_and_a_negative_epsilon_are_refused():
         LeakageFunction.of_vertices([[0.1, 1.2]])
     with pytest.raises(ParameterError, match="epsilon"):
         LeakageFunction([[1.0]]).supremum(-0.1)
+
+
+@pytest.mark.parametrize("kind", ["random", "alike", "ties", "zeros", "steep"])
+def test_the_hull_of_many_rows_is_that_of_every_pair(kind):
+    rng = np.random.default_rng(5)
+    rows = rng.dirichlet(np.full(25, 0.02 if kind == "steep" else 1.0), 40)
+    if kind == "alike":
+        rows = np.full((40, 25), 0.04) + 1e-12 * (rows - 0.04)
+    elif kind == "ties":
+        rows = np.full((25, 25), 0.5 / 25) + 0.5 * np.eye(25)
+    elif kind == "zeros":
+        rows = np.where(rows < 0.03, 0.0, rows)
+        rows /= rows.sum(axis=1, keepdims=True)
+    pairs = [(q, d) for q in range(len(rows)) for d in range(len(rows)) if q != d]
+    first, second = np.array(pairs).T
+    exact = upper_hull(np.concatenate([[(0.0, 0.0)], roc_points(rows[first], rows[second])]))
+    found = LeakageFunction.of_rows(rows)
+    every = LeakageFunction.of_vertices(np.column_stack([exact[:, 0], exact.sum(axis=1)]))
+    for alpha in (1e-6, 0.1, 1.0, 5.0, 50.0):
+        assert found(alpha) == pytest.approx(every(alpha), rel=1e-9)
+        assert found(alpha) >= every(alpha) * (1 - 1e-9)
