@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline import DONE, FAILED
@@ -52,9 +52,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help="what the release is for: windows (counts of each), places (the busiest), days (daily totals), events "
         "(sudden crowds), forecast (windows)",
     )
-    add("--at-most", action="append", default=[], metavar="MEASURE=X", help="a limit; may be repeated")
+    add("--at-most", type=_limit_of, action="append", default=[], metavar="MEASURE=X", help="a limit; may be repeated")
     add(
         "--at-least",
+        type=_limit_of,
         action="append",
         default=[],
         metavar="MEASURE=X",
@@ -77,8 +78,8 @@ def _execute(arguments: argparse.Namespace) -> int:
         epsilon=arguments.epsilon,
         delta=arguments.delta,
         purpose=arguments.purpose,
-        at_least=_limits("--at-least", arguments.at_least),
-        at_most=_limits("--at-most", arguments.at_most),
+        at_least=dict(arguments.at_least),
+        at_most=dict(arguments.at_most),
         prefer=arguments.prefer,
         n_seeds=arguments.seeds,
         n_grids=arguments.grids,
@@ -108,18 +109,14 @@ def _execute(arguments: argparse.Namespace) -> int:
     return FAILED if choice.failed or not choice.choice else DONE
 
 
-def _limits(option: str, texts: Sequence[str]) -> dict[str, float]:
-    """Limits of ``measure=number`` texts."""
-    from penstock.mechanisms.core.plugin import ParameterError
-
-    limits = {}
-    for text in texts:
-        name, _, value = text.partition("=")
-        try:
-            limits[name] = float(value)
-        except ValueError:
-            raise ParameterError(option, text, "a measure and a number, such as relative_mae=0.3") from None
-    return limits
+def _limit_of(text: str) -> tuple[str, float]:
+    """Read a limit, such as ``relative_mae=0.3``."""
+    name, _, value = text.partition("=")
+    try:
+        return name, float(value)
+    except ValueError:
+        right = "a measure and a number, such as relative_mae=0.3"
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; it must be {right}") from None
 
 
 def summary(chosen: Choice, asked: Asked) -> list[str]:

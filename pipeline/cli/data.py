@@ -41,10 +41,6 @@ class ConvertSummary:
     last: int | None
     n_bytes: int  # size of the Parquet file
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return all figures by name."""
-        return asdict(self)
-
 
 def convert(source: Source, out: str | os.PathLike[str]) -> ConvertSummary:
     """Write all events of a source to one Parquet file, and rejected rows to ``<out>.rejects.jsonl``.
@@ -102,16 +98,6 @@ def convert(source: Source, out: str | os.PathLike[str]) -> ConvertSummary:
         last=last,
         n_bytes=path.stat().st_size,
     )
-
-
-def generate(out: str | os.PathLike[str], **parameters: Any) -> ConvertSummary:
-    """Write the events of a synthetic city to a Parquet file.
-
-    ``parameters`` are those of `Synthetic`, checked as it checks them.
-    """
-    from penstock.pipeline.sources.synthetic import Synthetic
-
-    return convert(Synthetic(**parameters), out)
 
 
 def _table(frame: pl.DataFrame) -> pa.Table:
@@ -250,7 +236,7 @@ def _write_events(arguments: argparse.Namespace, source_type: str, settings: lis
     from penstock.pipeline.sources.base import Source
 
     source = load_plugin(Source, source_type, settings)
-    show_figures(arguments, convert(source, Path(arguments.target)).as_dict())
+    show_figures(arguments, asdict(convert(source, arguments.target)))
     return DONE
 
 

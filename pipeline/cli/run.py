@@ -152,6 +152,7 @@ def summary(result: Result) -> str:
     from penstock.evaluation.utility import METRICS
     from penstock.pipeline.output.loss import losses_in_words
     from penstock.pipeline.output.utility_summary import counted, in_words, zeros_win, zone_in_words
+    from penstock.pipeline.reporting.summary import users_in_words
 
     manifest = result.manifest
     rows = manifest["rows"]
@@ -164,7 +165,7 @@ def summary(result: Result) -> str:
     if rows.get("clamped"):
         lines.append(f"          {rows['clamped']:,} of them outside the area, moved to its edge")
     if manifest.get("users"):
-        lines.append(_people(manifest["users"]))
+        lines.append(f"people    {users_in_words(manifest['users'])}")
         if not manifest["distinct_people"]:
             lines.append("CAUTION   rows of this source belong to no person: the counts are not of distinct people")
     if loss := manifest.get("loss"):
@@ -207,21 +208,6 @@ def _released(manifest: dict[str, Any]) -> str:
     actions = ", ".join(f"{n:,} {action}" for action, n in counted.items())
     of = f" of {planned:,}" if planned is not None and n_released < planned else ""
     return f"released  {n_released:,}{of} {kind}" + (f": {actions}" if actions else "")
-
-
-def _people(users: dict[str, Any]) -> str:
-    spreads = {name.removesuffix("_per_user"): figure for name, figure in users.items() if name != "users"}
-    if not users["users"]:
-        return "people    none"
-    cells, windows = spreads.get("cells"), spreads.get("active_windows")
-    if cells and windows:
-        return f"people    {users['users']:,}, each in {_spread(cells)} cells and {_spread(windows)} windows"
-    points, landmarks = spreads["points"], spreads["landmarks"]
-    return f"people    {users['users']:,}, each with {_spread(points)} points, {_spread(landmarks)} of them landmarks"
-
-
-def _spread(figure: dict[str, float]) -> str:
-    return f"{figure['mean']:.0f} ± {figure['standard_deviation']:.0f}"
 
 
 def _configure_demo(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,6 @@ from penstock.pipeline.counting.input_check import lost
 from penstock.pipeline.output.loss import HOPELESS, caution, even_odds, losses_in_words
 from penstock.pipeline.output.utility_summary import (
     beats,
-    counted,
     in_words,
     short,
     unbounded,
@@ -285,18 +284,17 @@ def _utility(run: Run) -> list[Headline]:
     return parts
 
 
-def users_sentence(manifest: dict[str, Any]) -> str | None:
-    """Number of people and their median activity, from the operator's manifest."""
-    users = manifest.get("users")
-    spreads = {name: spread for name, spread in (users or {}).items() if isinstance(spread, dict) and spread}
-    if not users or not spreads:
-        return None
-    of_what = [phrase(name.removesuffix("_per_user")) for name in spreads]
-    medians = [
-        f"{number(spread['median'])} {what.removesuffix('s') if spread['median'] == 1 else what}"
-        for what, spread in zip(of_what, spreads.values())
-    ]
-    return f"{counted(manifest).capitalize()}: {users['users']:,}, each with {' and '.join(medians)} (medians)."
+def users_in_words(users: dict[str, Any]) -> str:
+    """Number of people and their median activity, from the operator's manifest.
+
+    >>> users_in_words({"users": 6000, "cells_per_user": {"median": 13.0}, "active_windows_per_user": {"median": 1.0}})
+    '6,000, each with 13 cells and 1 active window (medians)'
+    """
+    medians = {name.removesuffix("_per_user"): spread["median"] for name, spread in users.items() if name != "users"}
+    if not users["users"] or not medians:
+        return f"{users['users'] or 'none'}"
+    named = ((number(value), phrase(what).removesuffix("s" if value == 1 else "")) for what, value in medians.items())
+    return f"{users['users']:,}, each with {' and '.join(map(' '.join, named))} (medians)"
 
 
 @dataclass(frozen=True)
@@ -519,7 +517,7 @@ def row_equation(run: Run) -> dict[str, Any]:
     remarks = [
         f"Of the used rows {rows['duplicates']:,} repeat a {ONE[run.counted]} in the same cell and window.",
         f"{_left_out(run)}." if _left_out(run) else "",
-        users_sentence(run.operator) or "",
+        f"{run.counted.capitalize()}: {users_in_words(run.operator['users'])}." if run.operator.get("users") else "",
     ]
     rejected = [{"line": row.get("offset", "")} | row for row in run.rejects(MOST_REJECTS)]
     examples = [[str(row.get(name, "")) for name in ("file", "line", "reason", "raw")] for row in rejected]

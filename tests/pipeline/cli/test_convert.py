@@ -8,8 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from penstock.mechanisms.core.plugin import DataError, ParameterError
-from penstock.pipeline.cli.data import convert, generate
+from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.cli.data import convert
 from penstock.pipeline.sources.base import Source
 from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.parquet import Parquet
@@ -38,12 +38,12 @@ def test_events_and_rejects(tmp_path: Path, block_rows: int) -> None:
     assert summary.rejects_path is not None
     (reject,) = [json.loads(line) for line in Path(summary.rejects_path).read_text().splitlines()]
     assert (reject["line"], reject["reason"]) == (3, "time is not ISO 8601")
-    assert summary.as_dict()["n_bytes"] == Path(out).stat().st_size
+    assert summary.n_bytes == Path(out).stat().st_size
     assert pl.read_parquet(out).schema["time"] == pl.Datetime("ms", "UTC")
 
 
 def test_a_generated_city_reads_back(tmp_path: Path) -> None:
-    summary = generate(tmp_path / "city.parquet", n_users=30, days=2.0, seed=4, block_rows=100)
+    summary = convert(Synthetic(n_users=30, days=2.0, seed=4, block_rows=100), tmp_path / "city.parquet")
     city = frame(Synthetic(n_users=30, days=2.0, seed=4))
     assert frame(Parquet(path=summary.path)).equals(city)
     assert summary.n_events == summary.n_rows == city.height
@@ -65,5 +65,3 @@ def test_nothing_to_convert(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("user,time,place\n")
     with pytest.raises(DataError, match="no row"):
         convert(Csv(path=str(tmp_path / "a.csv")), tmp_path / "out.parquet")
-    with pytest.raises(ParameterError):
-        generate(tmp_path / "out.parquet", n_users=0)

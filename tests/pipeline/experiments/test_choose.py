@@ -161,7 +161,8 @@ def test_a_deployment_is_not_chosen_for_and_wrong_wishes_are_refused(configurati
     assert main(["choose", str(configuration), "--set", "mode=deployment", "--set", "noise_key=k"]) == WRONG_USE
     assert main(["choose", str(configuration), "--protect", "90m"]) == WRONG_USE
     assert "a multiple of 1h" in capsys.readouterr().err
-    assert main(["choose", str(configuration), "--at-most", "mae"]) == WRONG_USE
+    with pytest.raises(SystemExit, match=str(WRONG_USE)):
+        main(["choose", str(configuration), "--at-most", "mae"])
     assert main(["choose", str(configuration), "--at-most", "mea=3"]) == WRONG_USE
     assert "--at-most: 'mea' is not allowed; it must be one of mae" in capsys.readouterr().err
     for wrong in ({"epsilon": 0.0}, {"delta": 1.0}, {"n_seeds": 0}, {"n_grids": 0}):
