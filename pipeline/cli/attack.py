@@ -92,7 +92,12 @@ def _execute(arguments: argparse.Namespace) -> int:
     for name, outcome in outcomes.items():
         lines += [texts[name](outcome.summary), *(f"  {path}" for path in outcome.files), *([""] * (len(outcomes) > 1))]
     lines += [f"{name} was left out. {reason}" for name, reason in left_out.items()]
-    show(arguments, _figures(outcomes, left_out), lines)
+    figures = {
+        name: {"folder": str(outcome.folder), "resumed": outcome.n_resumed, **outcome.summary}
+        for name, outcome in outcomes.items()
+    }
+    # Those of the attack on membership are on the top level.
+    show(arguments, figures.pop("membership", {}) | figures | {"left_out": left_out}, lines)
     return DONE
 
 
@@ -119,16 +124,11 @@ def in_words(duration: float) -> str:
     return f"{duration:.0f} s" if duration < 100 else f"{duration / 60:.0f} min"
 
 
-def _begun(attack: str, done: str, minutes: float | None = None) -> Callable[[int, int], None]:
-    """Listener that prints the number of targets and the time before an attack."""
-
-    def begun(n_chosen: int, n_people: int) -> None:
-        """Print how many people are attacked."""
-        people = f"{n_chosen:,} of {n_people:,} people" if n_chosen < n_people else f"all {n_people:,} people"
-        within = f", in {minutes:g} min at most" if minutes else ""
-        print(f"penstock: {attack}: {people} {done}{within}", file=sys.stderr)
-
-    return begun
+def _announce(attack: str, minutes: float | None, n_chosen: int, n_people: int) -> None:
+    """Print before an attack how many people it is about, and the time that it takes at most."""
+    people = f"{n_chosen:,} of {n_people:,} people" if n_chosen < n_people else f"all {n_people:,} people"
+    within = f", in {minutes:g} min at most" if minutes else ""
+    print(f"penstock: {attack.format(people)}{within}", file=sys.stderr)
 
 
 def _attack(
@@ -159,7 +159,10 @@ def _attack(
             wanted.remove(name)
             left_out[name] = str(error)
     minutes = MINUTES if arguments.minutes is None and arguments.targets is None else arguments.minutes
-    begun = {"membership": _begun("membership", "attacked", minutes), "recovery": _begun("recovery", "counted")}
+    begun = {
+        "membership": partial(_announce, "membership: {} attacked", minutes),
+        "recovery": partial(_announce, "recovery: {} counted", None),
+    }
     play: dict[str, Callable[..., AttackOutcome]] = {
         "membership": partial(attack, n_jobs=arguments.jobs, minutes=minutes),
         "reconstruction": partial(reconstruct, n_jobs=arguments.jobs),
@@ -181,15 +184,6 @@ def _game(kind: Any, arguments: argparse.Namespace) -> Any:
         return kind(**{name: value for name, value in given.items() if value is not None})
     except ParameterError as error:
         raise ParameterError(f"--{error.field.replace('_', '-')}", error.value, error.expected) from None
-
-
-def _figures(outcomes: dict[str, AttackOutcome], left_out: dict[str, str]) -> dict[str, Any]:
-    """Return the JSON output: membership at the top level, the others under their names, and attacks left out."""
-    figures = {
-        name: {"folder": str(outcome.folder), "resumed": outcome.n_resumed, **outcome.summary}
-        for name, outcome in outcomes.items()
-    }
-    return figures.pop("membership", {}) | figures | {"left_out": left_out}
 
 
 ATTACK = Command(

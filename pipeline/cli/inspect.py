@@ -20,7 +20,6 @@ from penstock.pipeline.cli.command import (
 )
 
 if TYPE_CHECKING:
-    from penstock.mechanisms.core.plugin import Registry
     from penstock.pipeline.monitoring.status import Status
 
 KINDS = ("mechanisms", "accountants", "sources", "spaces", "windows", "metrics")
@@ -33,13 +32,16 @@ def entries(kind: str) -> list[dict[str, Any]]:
 
         known = [(name, metric_called(name)) for name in sorted(metric_names())]
         return [{"name": name, "promise": metric.help} for name, metric in known if metric is not None]
-    from penstock.mechanisms.core.plugin import examples_of, parameters_of
+    from inspect import getdoc
 
-    registry = _registry(kind)
+    from penstock.mechanisms.core.plugin import examples_of, parameters_of
+    from penstock.pipeline.config.sections import UNIONS
+
+    registry = next(registry for registry in UNIONS.values() if registry.group == f"penstock.{kind}")
     plugins = []
     for name in registry.names():
         plugin = registry.get(name)
-        entry: dict[str, Any] = {"name": name, "promise": _first_line(plugin)}
+        entry: dict[str, Any] = {"name": name, "promise": (getdoc(plugin) or "").split("\n")[0]}
         if kind == "mechanisms":
             words = examples_of(plugin)[0].guarantee.in_general
             entry |= {"guarantee": words.statement, "unit": words.unit, "theorem": words.theorem}
@@ -63,18 +65,6 @@ def markdown(kind: str) -> str:
     head = [" | ".join(titles[c] for c in columns), " | ".join("---" for _ in columns)]
     body = [" | ".join(f"`{row[c]}`" if c == "name" else row[c] for c in columns) for row in rows]
     return "\n".join(f"| {line} |" for line in head + body)
-
-
-def _registry(kind: str) -> Registry[Any]:
-    from penstock.pipeline.config.sections import UNIONS
-
-    return next(registry for registry in UNIONS.values() if registry.group == f"penstock.{kind}")
-
-
-def _first_line(thing: Any) -> str:
-    from inspect import getdoc
-
-    return (getdoc(thing) or "").split("\n")[0]
 
 
 def _configure_list(parser: argparse.ArgumentParser) -> None:

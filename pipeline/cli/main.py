@@ -80,7 +80,8 @@ def script() -> NoReturn:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line. Returns 0 done, 1 failed, 2 wrong use, 3 stopped by a budget, 4 interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
-    words, beam_options = _split_beam(words)
+    at = words.index("--") if "--" in words else len(words)
+    words, beam_options = words[:at], words[at + 1 :]
     arguments = _parser(words[:1]).parse_args(words)
     arguments.beam_options = beam_options
     from penstock.mechanisms.core.plugin import (
@@ -119,13 +120,6 @@ def _is_interrupt(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
-
-
-def _split_beam(words: list[str]) -> tuple[list[str], list[str]]:
-    if "--" not in words:
-        return words, []
-    at = words.index("--")
-    return words[:at], words[at + 1 :]
 
 
 def _parser(asked: Sequence[str]) -> argparse.ArgumentParser:

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from penstock.pipeline.monitoring.metrics import RunMetrics
     from penstock.pipeline.reporting.result import Result
 
+#: Files that the summary of a run names, in its order.
+TO_OPEN = (
+    *("report.html", "operator/report.html", "public/report.html"),
+    *(f"public/{name}" for name in ("releases.parquet", "traces.parquet", "accounts.parquet", "manifest.json")),
+    *(f"operator/{name}" for name in ("manifest.json", "truth.parquet", "utility.parquet")),
+)
+
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
@@ -71,7 +78,8 @@ def _execute(arguments: argparse.Namespace) -> int:
             services.enter_context(watch(Path(arguments.out or config.output.path)))
         if not quiet and (lines := expectations(config)):
             print_lines("\n".join(lines))
-        services.enter_context(show_progress(registry, enabled=not quiet and sys.stderr.isatty()))
+        if not quiet and sys.stderr.isatty():
+            services.enter_context(show_progress(registry))
         options = (arguments.runner, arguments.beam_options, arguments.shards, arguments.resume)
         result = run(config, arguments.out, *options, unverified_engine=arguments.unverified_engine)
     show(
@@ -83,11 +91,8 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def show_progress(registry: RunMetrics, enabled: bool) -> Iterator[None]:
+def show_progress(registry: RunMetrics) -> Iterator[None]:
     """Show the progress of a run on standard error while the block runs."""
-    if not enabled:
-        yield
-        return
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -181,18 +186,7 @@ def summary(result: Result) -> str:
         lines.append(f"STOPPED   {manifest['exit']['reason']}")
     lines.append(f"took      {sum(manifest['seconds'].values()):.1f} s")
     lines.append("open")
-    public = ("releases.parquet", "traces.parquet", "accounts.parquet", "manifest.json")
-    for name in (
-        "report.html",
-        "operator/report.html",
-        "public/report.html",
-        *(f"public/{name}" for name in public),
-        "operator/manifest.json",
-        "operator/truth.parquet",
-        "operator/utility.parquet",
-    ):
-        if (result.folder / name).exists():
-            lines.append(f"  {result.folder / name}")
+    lines += [f"  {result.folder / name}" for name in TO_OPEN if (result.folder / name).exists()]
     if quiet := manifest.get("quiet_by_day"):
         lines.append(f"CAUTION   {zone_in_words(**quiet)}")
     lines += [f"CAUTION   {words}" for words in manifest.get("doubts", ())]

@@ -18,7 +18,7 @@ from penstock.pipeline.reporting.accounts import treatment
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.experiment import is_experiment
 from penstock.pipeline.reporting.markup import Table, document, number, plural
-from penstock.pipeline.reporting.summary import odds, promises, pure_epsilon, released, with_values
+from penstock.pipeline.reporting.summary import because, odds, promises, pure_epsilon, released, with_values
 
 STATEMENT = "data_protection.html"
 STYLES = ("page.css", "statement.css")
@@ -65,7 +65,7 @@ def statement(run: Run) -> str:
             if promises(step)
         ],
         without_promise=", ".join(step["mechanism"] for step in steps if not promises(step)),
-        because=_because(run),
+        because=because(run),
         bounds=_bounds(run),
         loss=losses,
         lost=_lost(run, losses) if losses and is_bounded else [],
@@ -90,11 +90,6 @@ def statement(run: Run) -> str:
         ),
         versions=", ".join(f"{name} {version}" for name, version in public["versions"].items() if name != "penstock"),
     )
-
-
-def _because(run: Run) -> str:
-    lateness = str(run.public.get("lateness", ""))
-    return f"; lateness is {lateness}" if lateness.startswith("shared") else ""
 
 
 def _odds(step: dict[str, Any]) -> str:

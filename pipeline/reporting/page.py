@@ -225,9 +225,8 @@ def _traces_json(run: Run) -> dict[str, Any] | None:
 
 
 def _thinned(person: pl.DataFrame) -> pl.DataFrame:
-    if len(person) <= MOST_POINTS:
-        return person
-    return person[np.linspace(0, len(person) - 1, MOST_POINTS).round().astype(np.int64)]
+    n = len(person)
+    return person[np.linspace(0, n - 1, min(n, MOST_POINTS)).round().astype(np.int64)]
 
 
 def _people_table(run: Run) -> Table | None:

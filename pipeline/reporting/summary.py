@@ -170,14 +170,18 @@ def _guarantees(run: Run) -> list[Paragraph]:
     if paragraphs and others:
         paragraphs.append(("", f"Further steps, without a promise of their own: {others}."))
     if not paragraphs:
-        lateness = run.public.get("lateness", "")
-        because = f" (lateness is {lateness})" if lateness.startswith("shared") else ""
         text = (
-            f"The mechanism {others} promises nothing{because}: someone who sees the releases may learn that a "
+            f"The mechanism {others} promises nothing{because(run)}: someone who sees the releases may learn that a "
             "particular person was in a particular place."
         )
         paragraphs.append(("No guarantee.", text))
     return paragraphs
+
+
+def because(run: Run) -> str:
+    """Why the lateness of a run undoes its promise; empty where it does not."""
+    lateness = str(run.public.get("lateness", ""))
+    return f" (lateness is {lateness})" if lateness.startswith("shared") else ""
 
 
 def _safe_for(guarantee: dict[str, Any]) -> Paragraph:

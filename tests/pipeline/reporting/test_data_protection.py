@@ -120,7 +120,7 @@ def test_a_lateness_that_others_decide_leaves_no_guarantee(tmp_path):
     public = {"guarantee": [step | {"guarantee": f"none: lateness is {lateness}"}], "lateness": lateness}
     text = words(run_folder(tmp_path, public=public))
     assert "No guarantee." in text
-    assert f"(laplace; lateness is {lateness})" in text
+    assert f"(laplace) (lateness is {lateness})" in text
 
 
 def test_a_chain_an_unbounded_person_trips_and_an_epsilon_that_promises_nothing(tmp_path):
