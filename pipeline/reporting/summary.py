@@ -294,7 +294,8 @@ def users_in_words(users: dict[str, Any]) -> str:
     >>> users_in_words({"users": 6000, "cells_per_user": {"median": 13.0}, "active_windows_per_user": {"median": 1.0}})
     '6,000, each with 13 cells and 1 active window (medians)'
     """
-    medians = {name.removesuffix("_per_user"): spread["median"] for name, spread in users.items() if name != "users"}
+    spreads = {name: spread for name, spread in users.items() if name != "users" and spread}
+    medians = {name.removesuffix("_per_user"): spread["median"] for name, spread in spreads.items()}
     if not users["users"] or not medians:
         return f"{users['users'] or 'none'}"
     named = ((number(value), phrase(what).removesuffix("s" if value == 1 else "")) for what, value in medians.items())
