@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -141,16 +141,15 @@ class Stream(LiveSource):
         A micro-batch covers a second of real time, or some windows where there is no speed. Memory: one chunk where
         events are sorted, otherwise one block.
         """
-        begin = Offset.of(start)
-        chunks = (_sorted if self.clock else _arriving)(self, run, folder, begin.chunk)
+        *begin, begin_row = (int(start.get(name, 0)) for name in _POSITION)
+        chunks = (_sorted if self.clock else _arriving)(self, run, folder, begin[0])
         with closing(chunks):  # now and not some time later, when a run that goes on may have a folder of the same name
             for chunk, blocks in chunks:
                 for index, block in enumerate(blocks):
-                    here = Offset(chunk, index)
-                    if (chunk, index) < (begin.chunk, begin.block):
+                    if [chunk, index] < begin:
                         continue
-                    first = begin.row if (chunk, index) == (begin.chunk, begin.block) else 0
-                    for piece in _cut(block, here, first, latest, run, self):
+                    first = begin_row if [chunk, index] == begin else 0
+                    for piece in _cut(block, (chunk, index), first, latest, run, self):
                         latest = piece.after
                         yield replace(piece, number=number)
                         number += 1
@@ -196,29 +195,18 @@ _PIECES = 64
 _MAX_WINDOWS = 64
 
 
-@dataclass(frozen=True)
-class Offset:
-    """Offset in a stream: whole chunks, whole blocks of the next chunk, rows of the next block."""
+#: Position in a stream: whole chunks, whole blocks of the next chunk, rows of the next block.
+_POSITION = ("chunk", "block", "row")
 
-    chunk: int = 0
-    block: int = 0
-    row: int = 0
 
-    @classmethod
-    def of(cls, state: State) -> Offset:
-        """Inverse of `as_state`; the beginning where there is no state."""
-        return cls(**{name: int(value) for name, value in state.items()})
-
-    def as_state(self) -> State:
-        """Return the serialised position."""
-        return {name: np.asarray(value) for name, value in asdict(self).items()}
+def _position(*counts: int) -> State:
+    return {name: np.asarray(count) for name, count in zip(_POSITION, counts)}
 
 
 def _cut(
-    block: EventBlock, here: Offset, first: int, before: int, run: LiveInput, source: Stream
+    block: EventBlock, here: tuple[int, int], first: int, before: int, run: LiveInput, source: Stream
 ) -> Iterator[MicroBatch]:
     frame = block.frame.drop("arrival", strict=False)
-    following = Offset(here.chunk, here.block + 1)
     clock = block.frame[source.clock or "time"].to_numpy()[first:]
     if source.clock == "arrival":
         # A row is held against its own arrival, and not against what came before it.
@@ -241,7 +229,7 @@ def _cut(
             before=int(latest[begin]),
             after=int(latest[end]),
             watermarks=watermarks[begin:end],
-            end=(following if end == len(clock) else replace(here, row=first + end)).as_state(),
+            end=_position(here[0], here[1] + 1, 0) if end == len(clock) else _position(*here, first + end),
             starts=int(clock[begin]) if source.clock and end > begin else None,
         )
 

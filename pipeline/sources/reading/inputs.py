@@ -13,9 +13,10 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -142,16 +143,19 @@ def open_inputs(files: Iterable[str], patterns: tuple[str, ...]) -> Iterator[tup
     for file in files:
         try:
             with open(file, "rb") as raw:
-                if raw.read(4) == _ZIP:
-                    yield from _zip_members(file, patterns)
-                    continue
-                raw.seek(0)
                 allowance = _Allowance(file)
                 stream = _decompressed(file, raw, allowance)
-                if stream.peek(512)[257:262] == b"ustar":
-                    yield from _tar_members(file, stream, allowance, patterns)
+                if stream.peek(4).startswith(_ZIP):
+                    members = _zip_members(stream)
+                elif stream.peek(512)[257:262] == b"ustar":
+                    members = _tar_members(stream)
                 else:
                     yield file, stream
+                    continue
+                for name, open_member in members:
+                    allowance.enter(file, name)
+                    if open_member is not None and matches(name, patterns):
+                        yield _opened(f"{file}!{name}", open_member(), allowance)
         except _DAMAGE as error:
             raise DataError(f"{file}: cannot be read: {_words(error)}") from error
 
@@ -217,33 +221,24 @@ def _decompressed(name: str, raw: io.BufferedReader, allowance: _Allowance) -> i
     return io.BufferedReader(_Guarded(name, stream, allowance))
 
 
-def _tar_members(
-    file: str, stream: IO[bytes], allowance: _Allowance, patterns: tuple[str, ...]
-) -> Iterator[tuple[str, IO[bytes]]]:
+#: Name of a member of an archive, and what opens it; None: it is no file.
+Member = tuple[str, Callable[[], Any] | None]
+
+
+def _tar_members(stream: IO[bytes]) -> Iterator[Member]:
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
-            allowance.enter(file, member.name)
-            if member.isfile() and matches(member.name, patterns):
-                content = archive.extractfile(member)
-                if content is not None:
-                    name = f"{file}!{member.name}"
-                    guarded = _Guarded(name, content, allowance)
-                    yield name, _decompressed(name, io.BufferedReader(guarded), allowance)
+            yield member.name, partial(archive.extractfile, member) if member.isfile() else None
 
 
-def _zip_members(file: str, patterns: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:
-    with zipfile.ZipFile(file) as archive:
-        allowance = _Allowance(file)
+def _zip_members(stream: IO[bytes]) -> Iterator[Member]:
+    with zipfile.ZipFile(stream) as archive:
         for member in archive.infolist():
-            allowance.enter(file, member.filename)
-            if member.filename.endswith("/") or not matches(member.filename, patterns):
-                continue
-            name = f"{file}!{member.filename}"
-            if member.flag_bits & 1:
-                raise DataError(f"{name}: is encrypted")
-            with archive.open(member) as content:
-                guarded = _Guarded(name, content, allowance)
-                yield name, _decompressed(name, io.BufferedReader(guarded), allowance)
+            yield member.filename, None if member.is_dir() else partial(archive.open, member)
+
+
+def _opened(name: str, content: IO[bytes], allowance: _Allowance) -> tuple[str, IO[bytes]]:
+    return name, _decompressed(name, io.BufferedReader(_Guarded(name, content, allowance)), allowance)
 
 
 def _words(error: BaseException) -> str:

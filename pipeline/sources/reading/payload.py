@@ -77,15 +77,11 @@ def avro_times(schema: str, name: str, stated: TimeFormat) -> TimeFormat:
         return replace(stated, format=logical.pop())
     kinds = {one.get("type") for one in named}
     if logical or (kinds and kinds <= (_NUMBERS if not stated.is_number else {"string", "enum", "bytes"})):
-        expected = (
-            f"{' or '.join(sorted(logical))}, as the schema says"
-            if logical
-            else (
-                "iso or a strptime format: the schema's times are text"
-                if stated.is_number
-                else "unix_s, unix_ms, unix_us or unix_ns: the schema's times are numbers"
-            )
-        )
+        expected = "unix_s, unix_ms, unix_us or unix_ns: the schema's times are numbers"
+        if logical:
+            expected = f"{' or '.join(sorted(logical))}, as the schema says"
+        elif stated.is_number:
+            expected = "iso or a strptime format: the schema's times are text"
         raise ParameterError("time_format", stated.format, expected)
     return stated
 
