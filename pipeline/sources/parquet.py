@@ -91,7 +91,8 @@ class Parquet(MappedColumns, FileSource):
                 stop = span.stop if span.stop is not None else parquet.metadata.num_rows
                 groups = np.flatnonzero((ends > span.start) & (ends <= stop)).tolist()
                 row = span.start
-                batches = parquet.iter_batches(n_rows, groups, sorted(set(columns.values())), use_threads=True)
+                with _read_from(file):
+                    batches = parquet.iter_batches(n_rows, groups, sorted(set(columns.values())), use_threads=True)
                 while (batch := _next(batches, file)) is not None:
                     yield from self._blocks(batch, columns, file, row, order)
                     row += batch.num_rows

@@ -520,8 +520,7 @@ class _TopicReader:
         # The clock is read before the brokers are asked: what is appended after that has a later timestamp.
         clock = int(clock_time() * 1000) - self.source.idle_after
         if not self.source.by_broker:
-            idle = self.consumer.idle(self.source.idle_after) - messages.keys()
-            return idle, None
+            return self.consumer.idle(self.source.idle_after) - messages.keys(), None
         ended = frozenset(p for p in self.progress.offsets if self.consumer.at_end(p) and p not in messages)
         if self.passes(self._known(self._by_clock(ended, clock))):
             ended = self.consumer.confirmed(ended)

@@ -211,10 +211,6 @@ class Progress:
         self.idle = frozenset(p for p, is_idle in zip(partitions, state["idle"].tolist()) if is_idle)
 
 
-#: Seconds for which what the others published is good enough.
-_FRESH = 0.2
-
-
 @dataclass(frozen=True)
 class PartitionAssignment:
     """Partitions of one of the readers on a cluster, whose engine takes the minimum of their watermarks.
