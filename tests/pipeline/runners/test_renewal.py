@@ -11,6 +11,7 @@ import pytest
 from apache_beam.runners.runner import PipelineState
 
 from penstock.pipeline.output import files
+from penstock.pipeline.output.checkpoint import MARK
 from penstock.pipeline.runners.beam import jobs
 from penstock.pipeline.runners.flink import renewal, runner
 from penstock.pipeline.runners.flink.renewal import LEAST, TURNS, Renewal
@@ -125,7 +126,7 @@ def test_a_renewed_run_goes_on_from_the_savepoint_and_drops_the_one_before(tmp_p
     monkeypatch.setattr(runner, "_run_job", run_job)
     monkeypatch.setattr(runner.jars, "version", lambda *_: "2.62.0")
     monkeypatch.delenv("FLINK_CONF_DIR", raising=False)
-    assert runner.run(plan) is True
+    assert runner.run_flink(plan) is True
     assert seen == [(False, None), (True, "savepoint-1"), (True, "savepoint-2")]
     assert [path.name for path in folder.glob("savepoint-*")] == ["savepoint-2"]
 
@@ -139,6 +140,7 @@ def files_plan(folder: Path):
 
 
 def test_the_driver_leaves_a_job_that_was_stopped_to_be_renewed(plan, monkeypatch):
+    files.write_json(plan.folder / "operator" / MARK, {})
     job = SimpleNamespace(state=PipelineState.RUNNING, cancel=lambda: setattr(job, "state", PipelineState.CANCELLED))
     monkeypatch.setattr("penstock.pipeline.runners.beam.jobs.has_ended", lambda _: False)
     tries = iter([False, True])
