@@ -24,7 +24,6 @@ from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import examples_of
 from penstock.mechanisms.core.run import run_mechanism, run_traces
-from penstock.mechanisms.core.samplers.integers import gaussian_magnitude
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
 from penstock.mechanisms.discrete_gaussian import DiscreteGaussian
 from penstock.mechanisms.filter import Filter
@@ -129,22 +128,15 @@ def first_equal(together: list[Any], alone: list[Any]) -> bool:
 
 
 def noise(scale: Scale) -> Iterator[Benchmark]:
-    """A keyed window of noise beside OpenDP and NumPy's generator, new tables, replicas and keyed hashes."""
+    """A keyed window of noise beside OpenDP and NumPy's generator, and keyed hashes."""
     for family in ("discrete_laplace", "discrete_gaussian"):
         for width in (1.0, 10.0, 100.0, 1000.0, 1e5):
             what, draw = f"{family} of scale {width:g}, {N_CELLS:,} cells", partial(draw_window, family, width)
             yield Benchmark(what, draw, opendp(family, width), unit="µs", runs=20)
-    for width in (1.0, 10.0, 100.0, 1000.0):
-        yield Benchmark(f"table of a new sigma, {width:g}", partial(gaussian_table, width), unit="µs", runs=5)
     generator = np.random.default_rng(7)
     for family, plain in (("laplace", generator.laplace), ("gaussian", generator.normal)):
         peer = Peer("NumPy's generator", partial(plain, scale=3.0, size=N_CELLS))
         yield Benchmark(f"{family}, {N_CELLS:,} cells", partial(draw_window, family, 3.0), [peer], unit="µs", runs=200)
-    for n_replicas, n_cells in ((1000, 100), (100, 1000)):
-        counts = np.zeros((n_replicas, n_cells), dtype=np.int64)
-        peer = Peer("one replica, times their number", partial(draw_step, counts[0], None), n_replicas)
-        what = f"discrete_laplace of {n_replicas:,} replicas × {n_cells:,} cells"
-        yield Benchmark(what, partial(draw_step, counts, n_replicas), [peer], unit="µs", runs=20)
     columns, key = np.arange(3 * 100_000).reshape(3, -1), bytes(32)
     rows = [row.tobytes() for row in columns.T]
     blake = Peer("hashlib.blake2b", lambda: [hashlib.blake2b(row, key=key, digest_size=8).digest() for row in rows])
@@ -156,16 +148,6 @@ def draw_window(family: str, width: float) -> NDArray[Any]:
     """Draw the noise of one window from a keyed source."""
     drawn: NDArray[Any] = getattr(SOURCE.at(0, 1, "step", COUNTS[0], {}), family)(width, N_CELLS)
     return drawn
-
-
-def draw_step(counts: NDArray[np.int64], n_replicas: int | None) -> None:
-    """Draw the noise of one window, for all replicas at once."""
-    SOURCE.at(0, 1, "step", counts, {}, n_replicas).discrete_laplace(3.0, counts.shape)
-
-
-def gaussian_table(sigma: float) -> None:
-    """Rebuild the table of discrete Gaussian noise for a scale."""
-    _ = gaussian_magnitude.__wrapped__(sigma).ascending
 
 
 def opendp(family: str, width: float) -> list[Peer]:
