@@ -28,7 +28,7 @@ def stream_of(value: dict, **changes) -> dict:
 
 
 @pytest.fixture
-def everything(tmp_path, caplog, capfd):
+def check_nothing_left(tmp_path, caplog, capfd):
     """Search the run's folder, its debug log and its output."""
     caplog.set_level(logging.DEBUG)
 
@@ -44,7 +44,7 @@ def everything(tmp_path, caplog, capfd):
 
 @pytest.mark.parametrize("user", [USER, NUMBER])
 @pytest.mark.parametrize("kind", ["files", "stream by time", "stream as it comes"])
-def test_nothing_is_left_of_a_person(tmp_path, everything, user, kind, monkeypatch):
+def test_nothing_is_left_of_a_person(tmp_path, check_nothing_left, user, kind, monkeypatch):
     value = sections(tmp_path, user)
     if kind != "files":
         value = stream_of(value, order="time" if kind == "stream by time" else "arrival")
@@ -54,10 +54,10 @@ def test_nothing_is_left_of_a_person(tmp_path, everything, user, kind, monkeypat
 
     def searched(*arguments):
         yield from cut(*arguments)
-        everything(tmp_path / "out")
+        check_nothing_left(tmp_path / "out")
 
     monkeypatch.setattr(stream, "_cut", searched)
-    everything(run(configured(value)).folder)
+    check_nothing_left(run(configured(value)).folder)
 
 
 def test_the_search_finds_what_a_simulation_keeps(tmp_path):
@@ -75,7 +75,7 @@ def test_the_search_finds_spools_and_binary_numbers(tmp_path):
     assert len(leaks(tmp_path / "out", planted(tmp_path))) == 3
 
 
-def test_a_run_that_fails_says_nothing_of_people(tmp_path, everything, monkeypatch, capfd):
+def test_a_run_that_fails_says_nothing_of_people(tmp_path, check_nothing_left, monkeypatch, capfd):
     (tmp_path / "run.yaml").write_text(json.dumps(sections(tmp_path)))
 
     def broken(*block_and_plan):
@@ -87,10 +87,10 @@ def test_a_run_that_fails_says_nothing_of_people(tmp_path, everything, monkeypat
     assert main(["run", str(tmp_path / "run.yaml"), "--resume"]) == 1
     assert "ValueError at security/test_security_leaks.py" in (said := capfd.readouterr()).err
     assert not [fact for fact in planted(tmp_path) if fact in said.err.encode()]
-    everything(tmp_path / "out")
+    check_nothing_left(tmp_path / "out")
 
 
-def test_a_stream_that_is_interrupted_and_resumed(tmp_path, everything, monkeypatch):
+def test_a_stream_that_is_interrupted_and_resumed(tmp_path, check_nothing_left, monkeypatch):
     value = stream_of(sections(tmp_path), order="time")
     calls = []
     cut = stream._cut
@@ -106,13 +106,13 @@ def test_a_stream_that_is_interrupted_and_resumed(tmp_path, everything, monkeypa
     monkeypatch.setattr(stream, "_cut", interrupted)
     with pytest.raises(DataError):
         run(configured(value))
-    everything(tmp_path / "out")
+    check_nothing_left(tmp_path / "out")
     monkeypatch.setattr(stream, "_cut", cut)
     assert run(configured(value), resume=True).exit_code == 0
-    everything(tmp_path / "out")
+    check_nothing_left(tmp_path / "out")
 
 
-def test_traces_of_users_who_are_named_by_their_files(tmp_path, everything):
+def test_traces_of_users_who_are_named_by_their_files(tmp_path, check_nothing_left):
     value = sections(tmp_path)
     taxis = tmp_path / "taxis"
     taxis.mkdir()
@@ -123,7 +123,7 @@ def test_traces_of_users_who_are_named_by_their_files(tmp_path, everything):
     value |= {"windows": {"type": "timestamps"}, "mechanism": {"type": "planar_laplace", "epsilon": 1, "radius": 50}}
     del value["bounding"], value["landmarks"]
     folder = run(configured(value)).folder
-    everything(folder)
+    check_nothing_left(folder)
     (reject,) = [json.loads(line) for line in (folder / "operator" / "rejects.jsonl").read_text().splitlines()]
     assert reject["file"].startswith("file:")
     assert pl.read_parquet(folder / "public" / "traces.parquet").height == 6

@@ -25,7 +25,7 @@ def folder(tmp_path: Path, working_folder: Path) -> None:
     (tmp_path / name).write_text(text)
 
 
-def loads_well(text: str, overrides: tuple[str, ...] = ()) -> bool:
+def check_loads(text: str, overrides: tuple[str, ...] = ()) -> bool:
     """Load a text; check that problems are one line each."""
     try:
         loads(text, overrides=overrides)
@@ -75,7 +75,7 @@ def test_changed_configurations_load_or_have_problems_and_the_schema_is_never_st
         if isinstance(path[-1], str) and not isinstance(at(values, path[:-1]), dict):
             continue
         values = changed(values, path, data.draw(SOME))
-    if loads_well(json.dumps(values)):
+    if check_loads(json.dumps(values)):
         VALIDATOR.validate(values)
 
 
@@ -91,10 +91,10 @@ def test_damaged_text_never_raises_anything_else(data: st.DataObject) -> None:
             + data.draw(st.text(st.sampled_from("{}[]:,-?!&*|>'\"%@`# \n\t\0é\\x0aZ~"), max_size=4))
             + text[stop:]
         )
-    loads_well(text)
+    check_loads(text)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.text())
 def test_any_text_as_an_override_is_applied_or_is_a_problem(text: str) -> None:
-    loads_well(json.dumps(RIGHT), overrides=(text, "windows.size=" + text))
+    check_loads(json.dumps(RIGHT), overrides=(text, "windows.size=" + text))
