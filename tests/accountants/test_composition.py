@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -315,3 +316,56 @@ def test_a_replaced_event_costs_a_replacement(event):
 def test_the_conversion_of_nothing_and_of_everything():
     assert from_renyi(np.zeros(len(ORDERS)), DELTA) == 0.0
     assert from_renyi(np.full(len(ORDERS), np.inf), DELTA) == np.inf
+
+
+# What one wrong sign in the sums would understate.
+
+
+def in_periods(charges, length=2, **facts):
+    """Final figures where budget periods have so many windows."""
+    windows = [
+        replace(window, period=(window.index - 1) // length, period_last=-(-window.index // length) * length)
+        for window in Facts(n_cells=4, n_windows=len(charges)).windows()
+    ]
+    known = AccountingFacts(n_cells=4, max_cells=4, n_windows=len(charges), **facts)
+    known = replace(known, windows=lambda first, last: windows[first - 1 : last])
+    return figures(charges, windows=windows, facts=known)
+
+
+@pytest.mark.parametrize("last", [3, 4])
+def test_a_charge_that_reaches_into_the_next_period_counts_in_both(last):
+    spanning = events.Block(events.PureDP(1.0), 2, last)
+    values = in_periods([(events.PureDP(0.125),), (spanning,), (events.PureDP(0.25),), ()])
+    assert values["period_epsilon"] == 1.25  # of the second period; 1.125 of the first
+
+
+def test_a_part_of_a_block_in_a_period_is_a_replacement():
+    spanning = (events.Block(events.PureDP(1.0), 2, 3),)
+    inside = (events.Block(events.PureDP(1.0), 1, 2),)
+    other = (events.PureDP(0.5),)
+    for charges, expected in (([other, spanning, (), ()], 2.5), ([other, inside, (), ()], 1.5)):
+        assert in_periods(charges, max_windows=1)["period_epsilon"] == expected
+        assert in_periods(charges)["period_epsilon"] == 1.5
+
+
+def test_one_event_of_a_window_that_gives_way_to_another_is_a_replacement():
+    charges = [(events.PureDP(0.5),), (events.PureDP(0.25),)]
+    one_cell = figures(charges, w=2, facts=AccountingFacts(n_cells=4, max_cells=1))
+    all_cells = figures(charges, w=2, facts=AccountingFacts(n_cells=4, max_cells=4))
+    assert (one_cell["event_epsilon"], one_cell["w_event_epsilon"]) == (1.0, 0.75)
+    assert (all_cells["event_epsilon"], all_cells["w_event_epsilon"]) == (0.5, 0.75)
+
+
+def test_the_newest_charge_takes_the_place_of_one_that_counts_no_longer():
+    charges = [(events.PureDP(epsilon),) for epsilon in (1.0, 2.0, 4.0)]
+    assert figures(charges, w=2)["w_event_epsilon"] == 6.0
+    block = (events.Block(events.PureDP(1.0), 1, 5),)
+    crowded = figures([block, (events.PureDP(0.5),), (events.PureDP(0.75),)])
+    assert crowded["event_epsilon"] >= 1.75  # the block and the charge of window 3
+
+
+@pytest.mark.parametrize(("w", "is_bounded"), [(2, True), (3, True), (4, False)])
+def test_a_bound_beforehand_is_one_for_so_many_windows_and_no_more(w, is_bounded):
+    mechanism = get("w_event_bd")(epsilon=1.0, w=3, noise="gaussian", delta=DELTA)
+    values = figures([()], mechanism=mechanism, w=w)
+    assert ("w_event_rho" in values) == is_bounded

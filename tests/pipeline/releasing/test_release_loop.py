@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.mechanisms import get
-from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.contract import Facts, Release
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.filter import Filter
 from penstock.pipeline.config.plan import ledger_path, make_plan
@@ -194,3 +195,12 @@ def test_charges_are_durable_before_their_releases_leave(small_run, monkeypatch)
     monkeypatch.setattr(registration, "Ledger", LateLedger)
     with pytest.raises(AssertionError, match="a release leaves before its charge"):
         small_run(made_up_events(300), "late")
+
+
+def test_what_is_shown_of_an_idle_sensor_is_its_last_release():
+    """A refused window repeats it, and no value that nobody released."""
+    active = np.array([True, False, True])
+    made = Release(window=4, values=np.array([5.0, np.nan, 7.0]), charge=(), active=active, action="published")
+    shown = ReleaseLoop._shown(made, {"shown": np.array([1.0, 2.0, 3.0])})
+    assert (shown["shown"].tolist(), int(shown["shown_window"])) == ([5.0, 2.0, 7.0], 4)
+    assert ReleaseLoop._shown(replace(made, action="repeated"), shown) == {}
