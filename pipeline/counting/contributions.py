@@ -147,8 +147,6 @@ def widened(user: Integers, width: int) -> Integers:
 
 #: Keys looked at together: what is worked out on the way stays in the processor's cache.
 CHUNK = 1 << 18
-#: Up to this many groups of windows a mask for each is cheaper than a sort.
-_FEW_GROUPS = 8
 
 
 @dataclass(frozen=True)
@@ -218,23 +216,17 @@ def distinct_keys(keys: Integers, *, in_runs: bool = False) -> Integers:
 
 
 def split_groups(group: Integers) -> Iterator[tuple[int, Any]]:
-    """Rows of every group, as an index: masks where groups are few, otherwise one sort of narrow integers.
+    """Yield the rows of every group, by one sort of narrow integers.
 
     >>> [(number, np.array([5, 6, 7])[rows].tolist()) for number, rows in split_groups(np.array([1, 0, 1]))]
     [(0, [6]), (1, [5, 7])]
     """
     low, high = int(group.min()), int(group.max())
-    if high - low < _FEW_GROUPS:
-        for number in range(low, high + 1):
-            rows = group == number
-            if rows.any():
-                yield number, rows
-    else:
-        narrow = (group - low).astype(np.int16) if high - low < 2**15 else group - low
-        order = np.argsort(narrow, kind="stable")
-        group = group[order]
-        for first, last in pairwise([*np.flatnonzero(starts_of([group])).tolist(), len(group)]):
-            yield int(group[first]), order[first:last]
+    narrow = (group - low).astype(np.int16) if high - low < 2**15 else group
+    order = np.argsort(narrow, kind="stable")
+    group = group[order]
+    for first, last in pairwise([*np.flatnonzero(starts_of([group])).tolist(), len(group)]):
+        yield int(group[first]), order[first:last]
 
 
 def crowded(keys: Integers, layout: KeyLayout, max_cells: int) -> Integers:

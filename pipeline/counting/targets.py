@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock.accountants.core.accountant import Accountant
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.counting.bounding import bound
-from penstock.pipeline.counting.contributions import ContributionRows, Contributions, KeyLayout, widened
+from penstock.pipeline.counting.contributions import ContributionRows, Contributions, KeyLayout, starts_of, widened
 from penstock.pipeline.counting.users import text_digest
 
 Integers = NDArray[np.int64]
@@ -69,21 +69,18 @@ class Targets:
         return max((span.stop for spans in self.spans for span in spans), default=0)
 
     def among(self, found: Contributions, layout: KeyLayout, first: int) -> tuple[ContributionRows, Integers]:
-        """The targets' contributions to a group of windows, and whose they are; O(n_people log n).
+        """The targets' contributions to a group of windows, and whose they are; O(n log n).
 
         ``found`` is of `union`; ``first`` is the first window of the group.
         """
-        if found.users is None:
-            fits = (self.identity[:, 1] == 0) & (self.identity[:, 0] >= 0)
-            fits &= self.identity[:, 0] < 1 << (63 - layout.place_bits)
-            user, person = self.identity[fits, 0], np.flatnonzero(fits)
-        else:
-            low_half, high_half = widened(found.users.of(slice(None)), 2).T
-            order = np.argsort(low_half)
-            low, high = (np.searchsorted(low_half, self.identity[:, 0], side, order) for side in ("left", "right"))
-            user, person = order[_ranges(low, high)], np.repeat(np.arange(len(self.identity)), high - low)
-            same = high_half[user] == self.identity[person, 1]
-            user, person = user[same], person[same]
+        user = found.keys >> layout.place_bits
+        user = user[starts_of([user])]
+        low_half, high_half = widened(found.identities(user), 2).T
+        order = np.argsort(low_half)
+        low, high = (np.searchsorted(low_half, self.identity[:, 0], side, order) for side in ("left", "right"))
+        row, person = order[_ranges(low, high)], np.repeat(np.arange(len(self.identity)), high - low)
+        same = high_half[row] == self.identity[person, 1]
+        user, person = user[row[same]], person[same]
         low = np.searchsorted(found.keys, user << layout.place_bits)
         high = np.searchsorted(found.keys, (user << layout.place_bits) + (1 << layout.place_bits) - 1, "right")
         return found.take(_ranges(low, high)).rows(layout, first), np.repeat(person, high - low)

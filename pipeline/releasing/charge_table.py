@@ -170,11 +170,8 @@ class SlotArray:
     def highest(self, first: int, last: int) -> float:
         """Return the maximum over the slots ``first`` to ``last``."""
         numbers = range(first // CHUNK, last // CHUNK + 1)
-        if len(numbers) > len(self._chunks):
-            touched = [number for number in self._chunks if number in numbers]
-        else:
-            touched = [number for number in numbers if number in self._chunks]
-        return max((float(self._chunks[n][_within(n, first, last)].max()) for n in touched), default=0.0)
+        parts = (chunk[_within(number, first, last)] for number, chunk in self._chunks.items() if number in numbers)
+        return max((float(part.max()) for part in parts), default=0.0)
 
     def forget_before(self, slot: int) -> None:
         """Drop whole chunks before a slot."""

@@ -268,9 +268,11 @@ class Ledger:
         file.seek(start)
         end = start
         for line in file:
-            if not line.endswith(b"\n"):
-                return  # torn: the release it belongs to never left
             try:
+                if end == 0 and not line.startswith(b"{"):
+                    raise ValueError("a file of something else, which no torn line is cut off")
+                if not line.endswith(b"\n"):
+                    return  # torn: the release it belongs to never left
                 values = json.loads(line)
                 stated = values.pop("chain")
                 head = _next_head(head, values)

@@ -334,6 +334,14 @@ def test_a_torn_tail_is_cut_off(tmp_path: Path) -> None:
     assert len(ledger_in(tmp_path).whole()) == 4
 
 
+@pytest.mark.parametrize("text", ["notes on the ledger", "one line\nand half of another"])
+def test_a_file_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path, text: str) -> None:
+    (tmp_path / "ledger").write_text(text)
+    with pytest.raises(DataError, match="is no ledger"):
+        pay(ledger_in(tmp_path), charge(1))
+    assert (tmp_path / "ledger").read_text() == text
+
+
 def test_a_charge_without_its_end_of_line_is_neither_cut_nor_left_out(tmp_path: Path) -> None:
     """An editor may take it away; the head knows that the charge was made."""
     path = tmp_path / "ledger"
