@@ -37,14 +37,12 @@ def tidy_figures(folder: str | Path) -> pl.DataFrame:
     Raises `DataError` if there is neither in the folder, or a file of it cannot be read.
     """
     folder = Path(folder)
+    name, manifest = _manifest(folder)
     if is_experiment(folder):
-        experiment = ExperimentFolder(folder)
-        manifest, name = experiment.manifest, experiment.manifest["name"]
-        frame = experiment.summary.rename({"mean": "value"})
+        frame = ExperimentFolder(folder).summary.rename({"mean": "value"})
         frame = frame.select(*manifest["varied"], "measure", "value", "low", "high", "unit")
     else:
         run = Run(folder)
-        manifest, name = run.operator or run.public, run.public["name"]
         frame = pl.DataFrame([*_utility(run), *_accounts(run)], schema=_SCHEMA, orient="row")
     decided = identity(manifest)
     constants = {
@@ -54,6 +52,15 @@ def tidy_figures(folder: str | Path) -> pl.DataFrame:
         "seed": decided.get("seed", decided.get("seeds", "")),
     }
     return frame.with_columns(pl.lit(str(value)).alias(column) for column, value in constants.items())
+
+
+def _manifest(folder: Path) -> tuple[str, dict[str, Any]]:
+    """Return the name and the manifest of an experiment, or of a run the one that says most."""
+    if is_experiment(folder):
+        manifest = ExperimentFolder(folder).manifest
+        return manifest["name"], manifest
+    run = Run(folder)
+    return run.public["name"], run.operator or run.public
 
 
 _TEXTS, _NUMBERS = ("kind", "accountant", "measure"), ("value", "low", "high")
@@ -101,12 +108,8 @@ def write_for_paper(folder: str | Path) -> list[Path]:
     They are beside the report that shows most, and as private as it is. Raises `DataError` as `tidy_figures` does.
     """
     folder, frame = Path(folder), tidy_figures(folder)
-    manifest, place = ExperimentFolder(folder).manifest if is_experiment(folder) else None, folder
-    if manifest is None:
-        run = Run(folder)
-        manifest = run.operator or run.public
-        place = folder / "operator" if run.is_deployment else folder
-    entry = citation(frame["name"][0] if len(frame) else folder.name, manifest)
+    entry = citation(*_manifest(folder))
+    place = folder / "operator" if not is_experiment(folder) and Run(folder).is_deployment else folder
     shown = frame.drop("name", "version", "configuration", "seed")
     texts = {"figures.csv": frame.write_csv(), "figures.tex": latex(shown, entry) + "\n", "citation.bib": entry + "\n"}
     for name, text in texts.items():
