@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.concentrated import rho_of
-from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
+from penstock.mechanisms.core.budget import Budgeted
+from penstock.mechanisms.core.contract import Facts, Release, Window
 from penstock.mechanisms.core.events import Event, Linked
 from penstock.mechanisms.core.guarantee import Guarantee
-from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
-from penstock.mechanisms.core.plugin import ParameterError, chance, parameter, stretch
+from penstock.mechanisms.core.noise_family import families
+from penstock.mechanisms.core.plugin import parameter, stretch
 from penstock.mechanisms.core.sensitivity import of_any_mixtures, of_mixtures
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import Unit
@@ -29,7 +29,7 @@ GRID = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class Correlated(Mechanism):
+class Correlated(Budgeted):
     """Add noise that is correlated over time: counts, whose sums over many windows are better than those of others.
 
     Parameters
@@ -73,18 +73,9 @@ class Correlated(Mechanism):
     """
 
     epsilon: float | None = parameter(None, doc="budget of w successive windows, with delta", above=0, unit="nats")
-    delta: float | None = chance(doc="δ of the budget, with epsilon")
-    rho: float | None = parameter(None, doc="zCDP budget of w successive windows, instead of epsilon", above=0)
     w: int = stretch(1)
     band: int = parameter(24, doc="windows that one noisy number mixes", at_least=1, at_most=1000, unit="windows")
     noise: str = parameter("discrete_gaussian", doc="noise family", choices=families("counts", "rho"))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (self.rho is None) == (self.epsilon is None):
-            raise ParameterError("rho", self.rho, "given, or else epsilon and delta, but not both")
-        if (self.epsilon is None) != (self.delta is None):
-            raise ParameterError("delta", self.delta, "given where epsilon is, and only there")
 
     @classmethod
     def examples(cls) -> tuple[Correlated, ...]:
@@ -112,9 +103,7 @@ class Correlated(Mechanism):
     @property
     def promised(self) -> float:
         """ρ of any w successive windows."""
-        if self.rho is not None:
-            return self.rho
-        return rho_of(self.epsilon or 0.0, self.delta or 0.0)
+        return super().budget
 
     @property
     def budget(self) -> float:
@@ -144,7 +133,7 @@ class Correlated(Mechanism):
         counted = np.asarray(counts if window.active is None else np.where(window.active, counts, 0), np.int64)
         mixed = GRID * counted + (later[:, None] * state["counts"]).sum(-2)
         # The release is worked out from the noisy mixture and earlier releases, so that it tells nothing else.
-        noisy = NOISE_FAMILIES[self.noise].add(noise, mixed, sigma)
+        noisy = self.family.add(noise, mixed, sigma)
         values = (noisy - (later[:, None] * state["released"]).sum(-2)) / GRID
         begun = state["energy"] > 0
         response = np.where(begun, -(later * state["response"]).sum(-1), GRID) / GRID
@@ -165,7 +154,7 @@ class Correlated(Mechanism):
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """Charge of any window, in any set of windows."""
         moved = of_any_mixtures(strategy(self.band), state["max_cells"])
-        return (Linked(NOISE_FAMILIES[self.noise].event(moved, self._sigma(state))),)
+        return (Linked(self.family.event(moved, self._sigma(state))),)
 
     def measured(self, facts: Facts) -> tuple[Array, None, float]:
         """The mixtures of windows (see `core.observation.Measured`)."""
@@ -177,7 +166,7 @@ class Correlated(Mechanism):
     def _sigma(self, state: State) -> float:
         """Standard deviation of the noise, in parts of GRID."""
         moved = of_mixtures(strategy(self.band), self.w, state["max_cells"])
-        return float(NOISE_FAMILIES[self.noise].scale(self.promised, moved))
+        return float(self.family.scale(self.promised, moved))
 
 
 def strategy(band: int) -> Array:

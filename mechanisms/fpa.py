@@ -6,26 +6,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.mechanisms.core.budget import Budgeted
 from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.fourier import RESOLUTION, FourierMechanism, Matrix, real_basis, real_matrices
 from penstock.mechanisms.core.guarantee import Guarantee
-from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily
+from penstock.mechanisms.core.noise_family import families
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.unit import Unit
 
-FAMILIES = ("laplace", "gaussian", "discrete_laplace", "discrete_gaussian")
-
 
 @dataclass(frozen=True, kw_only=True)
-class Fpa(FourierMechanism):
+class Fpa(Budgeted, FourierMechanism):
     """Keep the first Fourier coefficients of each cell over a block, add noise to them, and transform back.
 
     Parameters
     ----------
     epsilon
-        Budget of one block with Laplace noise, in nats.
-    rho
-        zCDP budget of one block with Gaussian noise, in place of ``epsilon``.
+        Budget of one block, in nats; with Gaussian noise that of (ε, ``delta``).
+    rho, delta
+        With Gaussian noise: the zCDP budget of one block, in place of ``epsilon``, or the δ that belongs to it.
     coefficients
         k: real coefficients that are kept, of the constant, cosine 1, sine 1, cosine 2, ….
     block
@@ -54,19 +53,13 @@ class Fpa(FourierMechanism):
     [2.0, 2.0, 2.0, 2.0, 9.0]
     """
 
-    epsilon: float | None = parameter(None, doc="budget of one block with Laplace noise", above=0, unit="nats")
-    rho: float | None = parameter(None, doc="zCDP budget of one block with Gaussian noise", above=0)
+    epsilon: float | None = parameter(None, doc="budget of one block", above=0, unit="nats")
     coefficients: int = parameter(doc="coefficients that are kept", at_least=1)
     block: int = parameter(doc="windows of a block", at_least=1)
-    noise: str = parameter("laplace", doc="noise family", choices=FAMILIES)
+    noise: str = parameter("laplace", doc="noise family", choices=families("counts"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        needed, other = ("rho", "epsilon") if self.noise.endswith("gaussian") else ("epsilon", "rho")
-        if getattr(self, needed) is None:
-            raise ParameterError(needed, None, f"given with {self.noise} noise")
-        if getattr(self, other) is not None:
-            raise ParameterError(other, getattr(self, other), f"left out with {self.noise} noise")
         if self.coefficients > self.block:
             raise ParameterError("coefficients", self.coefficients, f"at most block ({self.block})")
 
@@ -83,8 +76,9 @@ class Fpa(FourierMechanism):
         """ε or ρ of each block."""
         return Guarantee(
             unit=Unit.block(self.block),
-            measure="epsilon" if self.rho is None else "rho",
-            amount=self.epsilon or self.rho,
+            measure=self.family.measure,
+            amount=self.budget,
+            delta=self.delta,
             theorem="Rastogi and Nath 2010, theorem 4.1, with the bounded sensitivity of a real transform",
         )
 
@@ -92,16 +86,6 @@ class Fpa(FourierMechanism):
     def length(self) -> int:
         """Windows of a block."""
         return self.block
-
-    @property
-    def family(self) -> NoiseFamily:
-        """The noise of coefficients."""
-        return NOISE_FAMILIES[self.noise]
-
-    @property
-    def budget(self) -> float:
-        """ε, or ρ, of a block."""
-        return self.epsilon or self.rho or 0.0
 
     def matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
         """Transform and inverse of a block, with at most as many coefficients as it has windows."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from penstock.mechanisms.core.plugin import parameter
-from penstock.mechanisms.core.schedules import EveryWindow
+from penstock.mechanisms.core.schedules import Scheduled
 
 
 @dataclass(frozen=True, kw_only=True)
-class Laplace(EveryWindow):
+class Laplace(Scheduled):
     """Add real Laplace noise of scale C/ε to every count of every window.
 
     Parameters

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from penstock.mechanisms.core.plugin import parameter
-from penstock.mechanisms.core.schedules import EveryWindow
+from penstock.mechanisms.core.schedules import Scheduled
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanarLaplace(EveryWindow):
+class PlanarLaplace(Scheduled):
     """Move every point of every trace by planar Laplace noise.
 
     Parameters

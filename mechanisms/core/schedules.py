@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.concentrated import gaussian_of, rho_of
+from penstock.mechanisms.core.budget import Budgeted
+from penstock.mechanisms.core.concentrated import gaussian_of
 from penstock.mechanisms.core.contract import (
     Facts,
     Mask,
@@ -23,7 +24,7 @@ from penstock.mechanisms.core.events import Block, Covered, Event, Repeated
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.guarantee import EPSILON, GAUSSIAN, RHO, Guarantee
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily, families
-from penstock.mechanisms.core.plugin import ParameterError, chance, parameter, parameters_of, stretch, typical
+from penstock.mechanisms.core.plugin import ParameterError, parameter, parameters_of, stretch, typical
 from penstock.mechanisms.core.sensitivity import Bounds, Sensitivity, of_cells
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD, WINDOW, Unit
@@ -115,9 +116,10 @@ class Step(NamedTuple):
 class Scheduled(Mechanism):
     """Base of mechanisms that decide when to spend how much, and leave noise to a family and distances to a view.
 
-    A schedule says `amount`, and where publishing is not a matter of budget alone `rate`, ``query_budget`` and
-    `record`. All of them are functions of public facts and of state that follows from earlier releases and from paid
-    answers; amounts and state have one entry for each replica of counts, or each user of traces.
+    A schedule says `amount`, unless every window has the whole budget, and where publishing is not a matter of budget
+    alone `rate`, ``query_budget`` and `record`. All of them are functions of public facts and of state that follows
+    from earlier releases and from paid answers; amounts and state have one entry for each replica of counts, or each
+    user of traces.
     """
 
     #: The noise.
@@ -160,9 +162,9 @@ class Scheduled(Mechanism):
         """Cost of asking, in every window, how far the data are from the last release; 0: not asked."""
         return 0.0
 
-    @abstractmethod
     def amount(self, window: Window, state: State) -> Any:
-        """Budget of a publication now; 0: repeat the last one."""
+        """Budget of a publication now, 0: repeat the last one; the base: all of it, always."""
+        return self.budget
 
     def refused(self, window: Window, state: State) -> Any:
         """Return whether the window must not publish, as it was not declared."""
@@ -348,15 +350,6 @@ class Scheduled(Mechanism):
         return (Block(self.family.event(largest, float(np.max(scale))), window.index, window.period_last),), after
 
 
-@dataclass(frozen=True, kw_only=True)
-class EveryWindow(Scheduled):
-    """Base of mechanisms whose unit is one window, each of which has the whole budget."""
-
-    def amount(self, window: Window, state: State) -> Any:
-        """The whole budget, always."""
-        return self.budget
-
-
 #: Noise by the measure of its budget.
 LAWS_OF_NOISE = {EPSILON: "Laplace noise", RHO: "Gaussian noise by ρ", GAUSSIAN: "Gaussian noise by its exact ε"}
 
@@ -394,7 +387,7 @@ class NoiseChoice(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BudgetSchedule(Scheduled):
+class BudgetSchedule(Budgeted, Scheduled):
     """Base of schedules with a choice of noise: a budget in ε, in ρ or in (ε, δ).
 
     Parameters
@@ -418,8 +411,6 @@ class BudgetSchedule(Scheduled):
     """
 
     epsilon: float | None = parameter(None, doc="budget that the schedule divides", above=0, unit="nats")
-    rho: float | None = parameter(None, doc="with Gaussian noise: the budget in zCDP, instead of epsilon", above=0)
-    delta: float | None = chance(doc="with Gaussian noise and epsilon: δ of the whole")
     noise: str = parameter(AUTO, doc="noise family; auto: the one with less noise", choices=(AUTO, *families("counts")))
     accounting: str | None = parameter(
         None,
@@ -434,18 +425,6 @@ class BudgetSchedule(Scheduled):
         super().__post_init__()
         if self.accounting is not None and self.delta is None:
             raise ParameterError("accounting", self.accounting, "left out without Gaussian noise and a delta")
-        if not self.family.is_concentrated:
-            offered = parameters_of(type(self))["noise"].choices or ()
-            gaussian = ", ".join(name for name in families(measure="rho") if name in offered)
-            for name in ("rho", "delta"):
-                if getattr(self, name) is not None:
-                    raise ParameterError(name, getattr(self, name), f"left out unless noise is one of {gaussian}")
-            if self.epsilon is None:
-                raise ParameterError("epsilon", None, f"given with {self.noise} noise")
-        elif (self.rho is None) == (self.epsilon is None):
-            raise ParameterError("rho", self.rho, f"given with {self.noise} noise, or else epsilon and delta")
-        elif (self.epsilon is None) != (self.delta is None):
-            raise ParameterError("delta", self.delta, "given where epsilon is, and only there")
         if self.accounting == GAUSSIAN and (self.adaptive or self.on_points):
             expected = "rho where amounts follow earlier releases, and on traces"
             raise ParameterError("accounting", self.accounting, expected)
@@ -501,13 +480,9 @@ class BudgetSchedule(Scheduled):
     @property
     def budget(self) -> float:
         """Return what the schedule divides: ε, or with Gaussian noise ρ, or half of μ²."""
-        if self.rho is not None:
-            return self.rho
-        if self.epsilon is None:
-            raise ParameterError("epsilon", None, "given")
-        if self.delta is None:
-            return self.epsilon
-        return (gaussian_of if self.accounting == GAUSSIAN else rho_of)(self.epsilon, self.delta)
+        if self.accounting == GAUSSIAN:
+            return gaussian_of(self.epsilon or 0.0, self.delta or 0.0)
+        return super().budget
 
     @property
     def guarantee(self) -> Guarantee:
@@ -542,10 +517,6 @@ class PeriodSchedule(BudgetSchedule):
     def unit(self) -> Unit:
         """Everything in a budget period."""
         return PERIOD
-
-    def amount(self, window: Window, state: State) -> Any:
-        """The whole budget: noise is for all windows together."""
-        return self.budget
 
     def windows_together(self, window: Window) -> int:
         """Windows of a period that are published, at most."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
@@ -171,22 +172,6 @@ class _Script(Noise):
         """Coins that fall as the script has it."""
         return np.full(shape, 0.0 if self.publishes else 1 - 2**-53)
 
-    def discrete_laplace(self, scale: Any, shape: Any) -> Any:
-        """Answer a draw; see `_answer`."""
-        return self._answer("discrete_laplace", scale, shape)
-
-    def discrete_gaussian(self, sigma: Any, shape: Any) -> Any:
-        """Answer a draw; see `_answer`."""
-        return self._answer("discrete_gaussian", sigma, shape)
-
-    def laplace(self, scale: Any, shape: Any) -> Any:
-        """Answer a draw; see `_answer`."""
-        return self._answer("laplace", scale, shape)
-
-    def gaussian(self, sigma: Any, shape: Any) -> Any:
-        """Answer a draw; see `_answer`."""
-        return self._answer("gaussian", sigma, shape)
-
     def _answer(self, family: str, scale: Any, shape: Any) -> NDArray[Any]:
         """Record a draw and return the scripted noise or answer."""
         shape = tuple(np.atleast_1d(shape).tolist())
@@ -195,3 +180,8 @@ class _Script(Noise):
             return np.asarray(self.shown - self.counts)
         beyond = 10**9 if self.publishes else -(10**9)
         return np.full(shape, beyond) if shape[-1] == 1 else np.zeros(shape, np.int64)
+
+    discrete_laplace = partialmethod(_answer, "discrete_laplace")
+    discrete_gaussian = partialmethod(_answer, "discrete_gaussian")
+    laplace = partialmethod(_answer, "laplace")
+    gaussian = partialmethod(_answer, "gaussian")
