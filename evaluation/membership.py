@@ -15,7 +15,7 @@ from penstock.evaluation.attacks.defenses import Defense
 from penstock.evaluation.attacks.game import MembershipGame
 from penstock.evaluation.attacks.priors import Known, Period
 from penstock.evaluation.attacks.user_space import checked_binary
-from penstock.evaluation.metrics import Axes, turned
+from penstock.evaluation.metrics import Axes, entropies, turned
 from penstock.mechanisms.core.plugin import ParameterError
 
 Array = NDArray[np.float64]
@@ -144,8 +144,8 @@ def mobility_features(binary: NDArray[Any], weekend: NDArray[Any], *, axes: Axes
         "active_windows_weekend": _mean(active[:, weekend]),
         "events_weekday": _mean(by_window[:, ~weekend]),
         "events_weekend": _mean(by_window[:, weekend]),
-        "spatial_entropy": _entropy(by_cell),
-        "temporal_entropy": _entropy(by_window),
+        "spatial_entropy": entropies(by_cell),
+        "temporal_entropy": entropies(by_window),
         "unicity": _unicity(presence),
     }
 
@@ -171,9 +171,3 @@ def _unicity(presence: NDArray[np.bool_]) -> Array:
 def _mean(values: NDArray[Any]) -> Array:
     mean: Array = values.sum(axis=1) / max(values.shape[1], 1)
     return mean
-
-
-def _entropy(counts: Array) -> Array:
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    entropy: Array = -(shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=1)
-    return np.abs(entropy)  # no negative zero

@@ -221,3 +221,14 @@ def busiest(counts: Array, fraction: float) -> Indices:
     array([1, 2])
     """
     return np.argsort(-counts, axis=-1, kind="stable")[..., : n_busiest(counts.shape[-1], fraction)]
+
+
+def entropies(counts: NDArray[Any]) -> Array:
+    """Entropy of shares along the last axis in nats; 0 where nothing is counted.
+
+    >>> entropies(np.array([[1, 1], [3, 0], [0, 0]])).round(3)
+    array([0.693, 0.   , 0.   ])
+    """
+    shares = counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1)
+    entropy: Array = np.abs((shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=-1))
+    return entropy

@@ -25,8 +25,6 @@ class SpatialGeneralization(Generalization):
     group_size
         Groups of at most that many neighbouring cells, for stations: the space is halved at a median, across its
         longer side, until the groups are small enough.
-    spread
-        ``copy``: each cell shows its group's count. ``even``: an equal share of it, with as much of the noise.
 
     With none of ``rows``, ``columns`` and ``group_size`` the groups are those that the space names itself (the column
     ``group`` of a file of stations). Otherwise a cell that does not say where it is, such as one for all other places,

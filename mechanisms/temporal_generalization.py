@@ -16,8 +16,6 @@ class TemporalGeneralization(Generalization):
     ----------
     windows
         Windows that are counted as one; window 1 begins the first of these stretches.
-    spread
-        ``copy``: each window shows the count of its stretch. ``even``: an equal share of it, with as much of the noise.
 
     **Privacy.** None by itself: no guarantee, coarse counts are exact. People are bounded and counted again over the
     stretch, so noise that follows is calibrated to all of one user's events in a stretch, and drawn once for it.
@@ -25,12 +23,17 @@ class TemporalGeneralization(Generalization):
     Notes
     -----
     O(1) a membership. All windows of a stretch are released when it is over. Pyrgelis, Troncoso, De Cristofaro 2020,
-    temporal generalization; copying reproduces their tables, dividing does not.
+    temporal generalization; that each window shows the whole count reproduces their tables, equal shares would not.
 
     Examples
     --------
-    >>> TemporalGeneralization(windows=4).spread
-    'copy'
+    Each window has the count of its stretch, which is released once:
+
+    >>> import numpy as np
+    >>> from penstock.mechanisms import get, run_mechanism
+    >>> releases = run_mechanism(get("temporal_generalization")(windows=2), np.array([[3], [3], [1]]))
+    >>> [(release.values.item(), len(release.charge)) for release in releases]
+    [(3.0, 1), (3.0, 0), (1.0, 1)]
     """
 
     windows: int = parameter(doc="windows that are counted as one", at_least=1)

@@ -135,14 +135,9 @@ def mechanism_defense(
     """
     chain = Chain.of((mechanism,) if isinstance(mechanism, ChainStep) else tuple(mechanism), groups)
     arranged = chain.reader if chain.simple else chain
-    # Sampling and copies of coarse counts leave counts as they are; equal shares do not.
-    unchanged = isinstance(arranged, Raw) or (isinstance(arranged, Chain) and _copies(arranged))
-    return None if unchanged else partial(_released, arranged, facts, windows)
-
-
-def _copies(chain: Chain) -> bool:
-    spreads = [step.spread for step in (chain.spatial, chain.temporal) if step is not None]
-    return isinstance(chain.reader, Raw) and not chain.after and all(spread == "copy" for spread in spreads)
+    if isinstance(chain.reader, Raw) and not chain.after:  # sampling and generalization leave counts as they are
+        return None
+    return partial(_released, arranged, facts, windows)
 
 
 class _Pooled(NoiseSource):

@@ -21,6 +21,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 
+from penstock.evaluation.metrics import entropies
 from penstock.mechanisms.core.plugin import ParameterError
 
 Array = NDArray[np.float64]
@@ -182,17 +183,10 @@ def _joined(before: Trajectories, after: Trajectories, n_cells: int) -> NDArray[
     visits = [
         np.stack([np.bincount(path[path != ABSENT], minlength=n_cells) for path in part]) for part in (before, after)
     ]
-    alone = [_entropy(counts) for counts in visits]
-    together = np.stack([_entropy(path + visits[1]) for path in visits[0]])
+    alone = [entropies(counts) for counts in visits]
+    together = np.stack([entropies(path + visits[1]) for path in visits[0]])
     order: NDArray[np.intp] = linear_sum_assignment(together - (alone[0][:, None] + alone[1]) / 2)[1]
     return order
-
-
-def _entropy(counts: NDArray[np.integer]) -> Array:
-    """Entropy of shares along the last axis in nats; 0 without any visit."""
-    shares = counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1)
-    entropy: Array = -(shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=-1)
-    return entropy
 
 
 def compare(paths: Trajectories, presence: NDArray[np.bool_], positions: Array) -> Found:

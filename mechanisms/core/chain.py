@@ -219,8 +219,7 @@ class Chain(Mechanism):
             return np.asarray(entries)[..., groups] if np.shape(entries)[-1:] == (n_groups,) else entries
 
         sized = ("values", "scale", "standard_deviation")
-        release = replace(release, **{name: in_cells(getattr(release, name)) for name in (*sized, "alarm")})
-        return _divided(release, np.bincount(groups)[groups]) if self.spatial.spread == "even" else release
+        return replace(release, **{name: in_cells(getattr(release, name)) for name in (*sized, "alarm")})
 
     def _processed(self, release: Release, state: State) -> tuple[Release, State]:
         """Amplify the charge by sampling, and apply the steps after the reading one."""
@@ -240,10 +239,7 @@ class Chain(Mechanism):
         if self.temporal is None:
             return [release]
         first, last = (int(np.max(state[name])) for name in ("block_first", "block_last"))
-        n_windows = last - first + 1
-        if self.temporal.spread == "even":
-            release = _divided(release, n_windows)
-        rows = np.repeat(np.asarray(release.values)[..., None, :], n_windows, axis=-2)
+        rows = np.repeat(np.asarray(release.values)[..., None, :], last - first + 1, axis=-2)
         kept = ("action", "noise", "scale", "standard_deviation", "alarm")
         common = {name: getattr(release, name) for name in kept}
         made = release_windows(state, (first - 1) % self.together, rows, release.charge, **common)
@@ -254,17 +250,6 @@ class Chain(Mechanism):
             return None
         fine = np.where(np.asarray(coarse) > 0, (np.asarray(coarse) - 1) * self.together + 1 + place, coarse)
         return fine if fine.ndim else int(fine)
-
-
-def _divided(release: Release, parts: Any) -> Release:
-    """Divide a release evenly: values and noise are divided, the charge stays."""
-    stated = release.standard_deviation
-    return replace(
-        release,
-        values=release.values / parts,
-        scale=release.scale / parts,
-        standard_deviation=None if stated is None else stated / parts,
-    )
 
 
 def misplaced(steps: Sequence[ChainStep]) -> Iterator[tuple[int, str]]:

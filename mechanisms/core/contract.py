@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.events import Block, Event, Repeated
 from penstock.mechanisms.core.guarantee import Guarantee
-from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, parameter
+from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry
 from penstock.mechanisms.core.sensitivity import Bounds
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import Unit
@@ -229,8 +229,8 @@ class Release:
     noise
         Name of the noise family, "none" without.
     scale
-        Scale of the noise in the values: a number, or an array that broadcasts against ``values``. Of equal shares of a
-        noisy number it is a part of what was drawn, which the charge states. On traces in metres: 1/ε, or σ.
+        Scale of the noise in the values: a number, or an array that broadcasts against ``values``. On traces in metres:
+        1/ε, or σ.
     charge
         Privacy events of this release, to be priced by accountants. On traces one event: what it costs to tell two
         points ``radius`` metres apart, the decision whether to publish included.
@@ -385,16 +385,9 @@ class EventStep(ChainStep):
         """Return which distinct (user, cell) memberships of the window stay; ``hashes`` are keyed and uniform."""
 
 
-SPREADS = ("copy", "even")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Generalization(EventStep):
     """Base of the two steps that coarsen memberships before counting, without dropping any."""
-
-    spread: str = parameter(
-        "copy", doc="value of each fine cell or window: the coarse count, or an even share of it", choices=SPREADS
-    )
 
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]

@@ -415,6 +415,8 @@ REMOVED: dict[str, str] = {
     "mechanism fpa.choice": "coefficients says how many are kept",
     "mechanism fpa.measured_sensitivity": "plug-in fpa_paper of reproductions/ has it",
     "mechanism fpa.transform": "plug-in fpa_paper of reproductions/ has it",
+    "mechanism spatial_generalization.spread": "each cell shows the count of its group",
+    "mechanism temporal_generalization.spread": "each window shows the count of its stretch",
     "mechanism smooth": "use smoothing: median or mean of mechanism pegasus",
     "mechanism.epsilon.temporal_goal": "write the number that 'penstock plan CONFIG --temporal GOAL' prints",
     "source kafka.format=arrow": "send an event a message, as JSON or Avro",

@@ -252,7 +252,7 @@ CHAINS = [
     [{"type": "sampling", "rate": 0.7, "unit": "user"}, {"type": "fpa", "epsilon": 1.0, "coefficients": 3, "block": 4}],
     [SPATIAL, {"type": "discrete_laplace", "epsilon": 1.0}, {"type": "suppress_small", "threshold": 3}],
     [TEMPORAL, {"type": "sampling", "rate": 0.5}],
-    [TEMPORAL | {"spread": "even"}, {"type": "laplace", "epsilon": 1.0}, {"type": "fixed_ranges", "width": 5}],
+    [TEMPORAL, {"type": "laplace", "epsilon": 1.0}, {"type": "fixed_ranges", "width": 5}],
     [{"type": "discrete_laplace", "epsilon": 1.0}, {"type": "fixed_ranges", "width": 3}],
 ]
 
@@ -294,16 +294,7 @@ def test_generalization_reads_one_vector_and_shows_it_everywhere(tmp_path):
     assert releases[6].charge[0].last == N_WINDOWS
 
 
-def test_an_even_spread_adds_up_to_the_coarse_count():
-    counts = np.tile([[8, 8, 3]], (4, 1))
-    steps = [
-        get("spatial_generalization")(group_size=2, spread="even"),
-        get("temporal_generalization")(windows=2, spread="even"),
-    ]
-    releases = run_mechanism(Chain.of(steps, np.array([0, 0, 1])), counts)
-    assert sum(release.values for release in releases[:2]).tolist() == [4, 4, 3]
-
-
+@pytest.mark.parametrize("n_replicas", [None, 2])
 @pytest.mark.parametrize(
     ("reader", "scale"),
     [
@@ -312,62 +303,25 @@ def test_an_even_spread_adds_up_to_the_coarse_count():
         ({"type": "landmark_uniform", "epsilon": 0.25, "noise": "laplace"}, 8.0),
     ],
 )
-@pytest.mark.parametrize("n_replicas", [None, 2])
-def test_the_noise_of_an_even_share_is_stated_as_its_part(reader, scale, n_replicas):
-    """Cells of a group of three, in windows of two: each shows a sixth of what is drawn for all."""
+def test_all_cells_of_a_group_state_the_noise_that_is_drawn_for_it(reader, scale, n_replicas):
     groups, counts = np.array([0, 0, 0, 1]), np.tile([[600, 600, 600, 200]], (3, 1))
     counts = counts if n_replicas is None else np.stack([counts] * n_replicas)
-    parameters = {name: value for name, value in reader.items() if name != "type"}
-    mechanism = get(reader["type"])(**parameters)
-    facts = Facts(n_cells=4, max_cells=2)
-
-    def released(spread, *longer):
-        steps = [get("spatial_generalization")(group_size=3, spread=spread), *longer, mechanism]
-        made = run_mechanism(Chain.of(steps, groups), counts, facts, seed=1)
-        return made if n_replicas is None else [release.replica(1) for release in made]
-
-    copies, shares = released("copy"), released("even")
-    assert [np.broadcast_to(one.scale, 4).tolist() for one in copies] == [[scale] * 4] * 3
-    assert [np.asarray(one.scale).tolist() for one in shares] == [[scale / 3] * 3 + [scale]] * 3
-    for copy, share in zip(copies, shares):
-        assert share.values * [3, 3, 3, 1] == pytest.approx(copy.values)
-        assert share.noise == copy.noise
-        assert share.charge == copy.charge  # what is drawn, and paid for, is the same
-    if not mechanism.unit.has_periods:
-        sixths = released("even", get("temporal_generalization")(windows=2, spread="even"))
-        assert [(scale / np.asarray(one.scale)).tolist() for one in sixths] == [
-            pytest.approx(n * np.array([3, 3, 3, 1]))
-            for n in (2, 2, 1)  # the last window is half of a longer one
-        ]
-        (drawn,) = {event.inner.scale for one in sixths for event in one.charge}
-        assert drawn == scale
+    mechanism = get(reader["type"])(**{name: value for name, value in reader.items() if name != "type"})
+    chain = Chain.of([get("spatial_generalization")(group_size=3), mechanism], groups)
+    made = run_mechanism(chain, counts, Facts(n_cells=4, max_cells=2), seed=1)
+    for release in made if n_replicas is None else [release.replica(1) for release in made]:
+        assert np.broadcast_to(release.scale, 4).tolist() == [scale] * 4
+        assert len(set(release.values[:3].tolist())) == 1
 
 
 def test_an_error_that_is_stated_of_a_longer_window_stands_in_each_of_its_windows():
     counts = np.full((6, 2), 500)
 
-    def released(spread):
-        longer = get("temporal_generalization")(windows=3, spread=spread)
-        return run_mechanism(Chain.of([longer, get("gaussian")(sigma=6.0), get("kalman")()]), counts, seed=1)
-
-    copies, shares = released("copy"), released("even")
-    assert copies[0].standard_deviation.tolist() == [6.0, 6.0]  # the first release is all that is known
-    assert [one.standard_deviation.tolist() for one in copies[:3]] == [[6.0, 6.0]] * 3
-    for copy, share in zip(copies, shares):
-        assert share.values.tolist() == pytest.approx((copy.values / 3).tolist())
-        assert share.standard_deviation.tolist() == pytest.approx((copy.standard_deviation / 3).tolist())
-
-
-def test_a_filter_weighs_a_share_by_its_part_of_the_noise():
-    """Thirds of counts, of their noise and of what they change by: all that is estimated is a third."""
-    groups, counts = np.array([0, 0, 0, 1]), np.tile([[600, 600, 600, 200]], (6, 1))
-
-    def estimates(spread, variance):
-        steps = [get("spatial_generalization")(group_size=3, spread=spread), get("gaussian")(sigma=6.0)]
-        chain = Chain.of([*steps, get("kalman")(process_variance=variance)], groups)
-        return np.array([release.values for release in run_mechanism(chain, counts, seed=1)])[:, :3]
-
-    assert estimates("even", 10.0) == pytest.approx(estimates("copy", 90.0) / 3)
+    longer = get("temporal_generalization")(windows=3)
+    chain = Chain.of([longer, get("gaussian")(sigma=6.0), get("kalman")()])
+    releases = run_mechanism(chain, counts, seed=1)
+    # The first release is all that is known.
+    assert [release.standard_deviation.tolist() for release in releases[:3]] == [[6.0, 6.0]] * 3
 
 
 def test_a_chain_resumes_from_encoded_state():

@@ -91,12 +91,6 @@ def test_counts_that_nothing_changes_need_no_defense():
     assert mechanism_defense([longer, get("raw")()]) is None
 
 
-def test_even_shares_add_up_to_the_coarse_count():
-    longer = get("temporal_generalization")(windows=3, spread="even")
-    coarse = np.repeat(np.random.default_rng(0).poisson(6.0, (2, 4, 5)), 3, axis=1)
-    np.testing.assert_allclose(mechanism_defense([longer])(coarse, 0) * 3, coarse)
-
-
 def test_windows_that_are_not_released_are_refused():
     class Silent(get("raw")):
         def step(self, window, counts, state, noise):

@@ -49,6 +49,12 @@ WRITTEN: dict[str, tuple[str, Any, str]] = {
         *("mechanism", [FPA | {"measured_sensitivity": True}], "mechanism[0].measured_sensitivity"),
     ),
     "mechanism fpa.transform": ("mechanism", [FPA | {"transform": "padded"}], "mechanism[0].transform"),
+    "mechanism spatial_generalization.spread": (
+        *("mechanism", [{"type": "spatial_generalization", "spread": "even"}], "mechanism[0].spread"),
+    ),
+    "mechanism temporal_generalization.spread": (
+        *("mechanism", [{"type": "temporal_generalization", "windows": 2, "spread": "copy"}], "mechanism[0].spread"),
+    ),
     "mechanism smooth": ("mechanism", [{"type": "pegasus", "epsilon": 1}, {"type": "smooth"}], "mechanism[1].type"),
     "mechanism.epsilon.temporal_goal": (
         *("mechanism", [{"type": "laplace", "epsilon": {"temporal_goal": 1.0}}], "mechanism[0].epsilon"),
