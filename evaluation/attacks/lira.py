@@ -12,8 +12,6 @@ confidence of the model, is this project's `Statistic` of one person's trace.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,53 +23,39 @@ Array = NDArray[np.float64]
 ROUNDING = 1 / 12
 
 
-@dataclass(frozen=True)
-class Statistic:
-    """Statistic of a release about one person: its inner product with the trace, weighted by the background.
+def best_weights(shadows: Array, labels: NDArray[np.bool_], trace: NDArray[np.bool_]) -> Array:
+    """Weights (n_features,) of released values in a statistic about one person: the trace over the background.
 
-    The choice of this statistic is this project's, and so is the covariance: within the two kinds of groups, of values
-    divided by their deviation (at least that of rounding), shrunk towards a multiple of the identity as Ledoit and Wolf
-    do (2004, lemma 3.3), since there are more values than groups. A mechanism that smears a person over windows and
-    cells, say a filter, is attacked as if it did not.
+    The trace times the inverse covariance of releases: of all linear statistics it separates those with and without the
+    trace best where they are Gaussian. The choice of this statistic is this project's, and so is the covariance: within
+    the two kinds of groups, of values divided by their deviation (at least that of rounding), shrunk towards a multiple
+    of the identity as Ledoit and Wolf do (2004, lemma 3.3), since there are more values than groups. A mechanism that
+    smears a person over windows and cells, say a filter, is attacked as if it did not.
+
+    Learns from releases (n_shadows, n_features) of which `labels` have the target; O(n_shadows²·n_features +
+    n_shadows³) time, two copies of the shadows.
+
+    Examples
+    --------
+    Where two values vary independently and alike, both count alike, and what the trace does not touch, little:
+
+    >>> shadows, labels = np.random.default_rng(0).normal(size=(400, 3)), np.arange(400) % 2 == 0
+    >>> best_weights(shadows, labels, np.array([True, True, False])).round(1).tolist()
+    [1.0, 1.1, 0.0]
     """
-
-    # (n_features,): trace times the inverse covariance of released values: of all linear statistics the one that
-    # separates releases with and without the trace best where they are Gaussian
-    weights: Array
-
-    @classmethod
-    def fit(cls, shadows: Array, labels: NDArray[np.bool_], trace: NDArray[np.bool_]) -> Statistic:
-        """Learn the background from releases (n_shadows, n_features) of which `labels` have the target.
-
-        O(n_shadows²·n_features + n_shadows³) time, two copies of the shadows.
-
-        Examples
-        --------
-        Where two values vary independently and alike, both count alike, and what the trace does not touch, little:
-
-        >>> shadows, labels = np.random.default_rng(0).normal(size=(400, 3)), np.arange(400) % 2 == 0
-        >>> weights = Statistic.fit(shadows, labels, np.array([True, True, False])).weights
-        >>> weights.round(1).tolist()
-        [1.0, 1.1, 0.0]
-        """
-        apart = shadows - np.where(labels[:, None], shadows[labels].mean(axis=0), shadows[~labels].mean(axis=0))
-        deviation = np.sqrt(np.maximum((apart**2).mean(axis=0), ROUNDING))
-        apart /= deviation
-        signal = trace / deviation
-        share, size = _shrinkage(apart)
-        if share == 0 or size == 0:  # too few values, or none that vary: nothing to shrink
-            return cls(signal / deviation)
-        # (share·size·I + (1 − share)·S)⁻¹ by the smaller matrix of inner products (Woodbury).
-        ridge = share * size * len(apart) / (1 - share) if share < 1 else np.inf
-        inner = apart @ apart.T
-        inner[np.diag_indices_from(inner)] += ridge
-        explained = apart.T @ np.linalg.solve(inner, apart @ signal) if np.isfinite(ridge) else 0.0
-        return cls((signal - explained) / (share * size * deviation))
-
-    def of(self, released: Array) -> Array:
-        """The statistic (…) of releases (…, n_features)."""
-        statistics: Array = released @ self.weights
-        return statistics
+    apart = shadows - np.where(labels[:, None], shadows[labels].mean(axis=0), shadows[~labels].mean(axis=0))
+    deviation = np.sqrt(np.maximum((apart**2).mean(axis=0), ROUNDING))
+    apart /= deviation
+    signal = trace / deviation
+    share, size = _shrinkage(apart)
+    if share == 0 or size == 0:  # too few values, or none that vary: nothing to shrink
+        return np.asarray(signal / deviation)
+    # (share·size·I + (1 − share)·S)⁻¹ by the smaller matrix of inner products (Woodbury).
+    ridge = share * size * len(apart) / (1 - share) if share < 1 else np.inf
+    inner = apart @ apart.T
+    inner[np.diag_indices_from(inner)] += ridge
+    explained = apart.T @ np.linalg.solve(inner, apart @ signal) if np.isfinite(ridge) else 0.0
+    return np.asarray((signal - explained) / (share * size * deviation))
 
 
 def _shrinkage(apart: Array) -> tuple[float, float]:
@@ -135,8 +119,7 @@ def likelihood_ratio_scores(
     if n_train < 8:
         raise ParameterError("n_samples", len(released), "enough for 8 shadows")
     half = n_train // 4 * 2
-    statistic = Statistic.fit(released[:half], labels[:half], trace)
-    statistics = statistic.of(released[half:])
+    statistics = released[half:] @ best_weights(released[:half], labels[:half], trace)
     known = labels[half:n_train]
     shadows, challenges = statistics[: n_train - half], statistics[n_train - half :]
     return log_likelihood_ratios(challenges, shadows[known], shadows[~known])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,21 +34,26 @@ def summarize(results: pl.DataFrame) -> dict[str, Any]:
     choice of targets, by Student's t, and of challenges, whichever is wider; that of a gain covers the targets only and
     is null for a single one, and for equal ones; that of what is found is exact, for these targets.
     """
-    raw = results.filter(~pl.col("released")).sort("target")
-    released = results.filter("released").sort("target")
-    gain = np.asarray(privacy_gain(raw["auc"].to_numpy(), released["auc"].to_numpy()))
     groups = {}
-    for name in (*MOBILITY_GROUPS, EVERYBODY):
-        chosen = np.full(len(raw), True) if name == EVERYBODY else (raw["mobility"] == name).to_numpy()
-        if chosen.any():
-            groups[name] = {
-                "n_targets": int(chosen.sum()),
-                "raw": _area(raw.filter(chosen)),
-                "released": _area(released.filter(chosen)),
-                "found": {"raw": _found(raw.filter(chosen)), "released": _found(released.filter(chosen))},
-                "privacy_gain": mean_with_interval(gain[chosen]),
-            }
+    for name, rows in by_mobility(results):
+        raw, released = (rows.filter(pl.col("released") == one).sort("target") for one in (False, True))
+        gain = privacy_gain(raw["auc"].to_numpy(), released["auc"].to_numpy())
+        groups[name] = {
+            "n_targets": len(raw),
+            "raw": _area(raw),
+            "released": _area(released),
+            "found": {"raw": _found(raw), "released": _found(released)},
+            "privacy_gain": mean_with_interval(np.asarray(gain)),
+        }
     return {"confidence": CONFIDENCE, "groups": groups}
+
+
+def by_mobility(results: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Rows of each mobility group that has any, and of everybody."""
+    for name in (*MOBILITY_GROUPS, EVERYBODY):
+        rows = results if name == EVERYBODY else results.filter(pl.col("mobility") == name)
+        if len(rows):
+            yield name, rows
 
 
 def _area(results: pl.DataFrame) -> dict[str, float | None]:
@@ -223,16 +228,13 @@ def summarize_reconstruction(results: pl.DataFrame) -> dict[str, Any]:
     ``bound``. Intervals (95 %) cover the choice of targets, by Student's t, and of trials, whichever is wider; those of
     simulated trajectories cover the trials.
     """
-    everybody = (*MOBILITY_GROUPS, EVERYBODY)
     groups = {}
-    for name in everybody:
-        rows_of_group = results if name == EVERYBODY else results.filter(pl.col("mobility") == name)
-        if len(rows_of_group):
-            groups[name] = {
-                "n_targets": rows_of_group["target"].n_unique(),
-                "success": {kind: _people(rows_of_group.filter(pl.col("name") == f"{kind}_success")) for kind in KINDS},
-                "bound": _bound(rows_of_group),
-            }
+    for name, rows in by_mobility(results):
+        groups[name] = {
+            "n_targets": rows["target"].n_unique(),
+            "success": {kind: _people(rows.filter(pl.col("name") == f"{kind}_success")) for kind in KINDS},
+            "bound": _bound(rows),
+        }
     simulated = {kind: results.filter(pl.col("name") == f"{kind}_success_made_up") for kind in KINDS}
     if any(map(len, simulated.values())):
         groups[SIMULATED] = {

@@ -128,13 +128,11 @@ class FourierMechanism(BlockMechanism):
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
         """The low-pass projection, block by block."""
-
-        def projection(block: NDArray[Any]) -> Matrix:
-            basis, inverse = self.matrices(len(block))
-            shown: Matrix = inverse @ (basis @ block) * self.step_size
-            return shown
-
-        return np.concatenate([projection(block) for block in self.blocks(counts)])
+        shown = []
+        for block in self.blocks(counts):
+            basis, inverse = self.matrices(block.shape[-2])
+            shown.append(inverse @ (basis @ block) * self.step_size)
+        return np.concatenate(shown, axis=-2)
 
     def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
         """Noise of the coefficients, repeated where there are fewer of them than windows."""

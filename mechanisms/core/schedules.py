@@ -625,6 +625,8 @@ class WEventTraceSchedule(TraceSchedule, WEventSchedule):
 class DissimilaritySchedule(WEventTraceSchedule):
     """Base of the two schedules that spend half their budget on dissimilarity queries (Kellaris et al. 2014).
 
+    The other half serves the publications of any w windows; a schedule says their `amount`.
+
     Parameters
     ----------
     epsilon
@@ -644,10 +646,6 @@ class DissimilaritySchedule(WEventTraceSchedule):
     def query_budget(self) -> float:
         """A 2w-th of the budget: that of one dissimilarity query, and the unit of publication budgets."""
         return self.budget / (2 * self.w)
-
-    @abstractmethod
-    def amount(self, window: Window, state: State) -> Any:
-        """Budget of a publication now: half of the budget serves any w of them."""
 
 
 # Tests on releases by which the adaptive landmark mechanism sets its sampling rate.

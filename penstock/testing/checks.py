@@ -17,7 +17,7 @@ from penstock.mechanisms.core.events import Additive, Block, Event
 from penstock.mechanisms.core.observation import noise_in, without_noise
 from penstock.mechanisms.core.plugin import Parameter, ParameterError, parameters_of
 from penstock.mechanisms.core.run import step_through
-from penstock.mechanisms.core.state import State, decode_state, encode_state
+from penstock.mechanisms.core.state import State, StateFormat
 from penstock.mechanisms.discrete_laplace import DiscreteLaplace
 from penstock.testing.noise import noise_matches
 from penstock.testing.runs import (
@@ -38,6 +38,8 @@ from penstock.testing.runs import (
 #: A check takes a subject and raises `AssertionError` where its promise is broken.
 Check = Callable[[Subject], None]
 
+#: Layout in which states are compared.
+FORMAT = StateFormat("subject")
 #: A sample that is what it should be is refused this rarely; one of a scale 30 % off must be refused at this level.
 LEVEL = 1e-6
 #: Families whose charges are priced in ρ.
@@ -48,13 +50,14 @@ def resumes_from_encoded_state(subject: Subject) -> None:
     """Check that a run resumes from its encoded state at every window."""
 
     def restart(state: State) -> State:
-        return decode_state(encode_state("subject", 1, state), "subject", 1)
+        """Read the state back from its bytes."""
+        return FORMAT.decode(FORMAT.encode(state))
 
     for facts, windows in worlds(subject):
         whole, end = released(subject, counts_for(), facts, windows)
         cut, resumed = released(subject, counts_for(), facts, windows, restart, Amnesiac(subject.mechanism))
         assert contents(cut) == contents(whole), "releases differ after a restart"
-        assert encode_state("subject", 1, resumed) == encode_state("subject", 1, end), "the last state differs"
+        assert FORMAT.encode(resumed) == FORMAT.encode(end), "the last state differs"
 
 
 def leaves_inputs_alone(subject: Subject) -> None:
@@ -64,12 +67,13 @@ def leaves_inputs_alone(subject: Subject) -> None:
         seen: list[Any] = []
 
         def look(state: State, seen: list[Any] = seen) -> State:
-            seen[:] = [state, encode_state("subject", 1, state)]
+            """Keep the state of the next step, and its bytes."""
+            seen[:] = [state, FORMAT.encode(state)]
             return state
 
         for made, _ in step_through(subject.mechanism, counts, facts, windows, subject.source, look):
             assert np.array_equal(counts, counts_for()), "the counts were changed"
-            assert encode_state("subject", 1, seen[0]) == seen[1], "the state was changed"
+            assert FORMAT.encode(seen[0]) == seen[1], "the state was changed"
             assert not any(np.shares_memory(release.values, counts) for release in made), (
                 "a release is a view of counts"
             )
@@ -78,31 +82,22 @@ def leaves_inputs_alone(subject: Subject) -> None:
 def state_does_not_grow(subject: Subject) -> None:
     """State after all windows is as large as after half of them."""
     facts = facts_for(48, landmarks=tuple(range(3, 48, 5)), budget_period=12)
-    sizes = []
-
-    def measure(state: State) -> State:
-        sizes.append(len(encode_state("subject", 1, state)))
-        return state
-
-    released(subject, counts_for(48), facts, between=measure)
+    steps = step_through(subject.mechanism, counts_for(48), facts, facts.windows(), subject.source)
+    sizes = [len(FORMAT.encode(state)) for _, state in steps]
+    half, all_of_it = sizes[23], sizes[47]
     # Texts of numbers in the header are all that may differ.
-    assert sizes[48] <= sizes[24] + 8, f"{sizes[24]} bytes after half the windows, {sizes[48]} after all"
+    assert all_of_it <= half + 8, f"{half} bytes after half the windows, {all_of_it} after all"
 
 
 def charges_stay_within_worst_charge(subject: Subject) -> None:
     """No step costs more than was announced before it."""
     for facts, windows in worlds(subject):
-        announced: list[tuple[Event, ...]] = []
-
-        def announce(state: State, announced: list[tuple[Event, ...]] = announced, windows: Any = windows) -> State:
-            if len(announced) < len(windows):
-                announced.append(subject.mechanism.worst_charge(windows[len(announced)], state))
-            return state
-
         spent_blocks, offered_blocks = 0.0, 0.0
-        steps = step_through(subject.mechanism, counts_for(), facts, windows, subject.source, announce)
-        for number, (made, _) in enumerate(steps):
-            worst = announced[number] if number < len(windows) else ()
+        state = subject.mechanism.start(facts)
+        steps = step_through(subject.mechanism, counts_for(), facts, windows, subject.source)
+        for number, (made, after) in enumerate(steps):
+            worst = subject.mechanism.worst_charge(windows[number], state) if number < len(windows) else ()
+            state = after
             charged = [event for release in made for event in release.charge]
             for price in (pure_epsilon, concentrated_rho):
                 spent, offered = price(_outside_blocks(charged)), price(_outside_blocks(worst))
@@ -296,7 +291,7 @@ def decisions_read_releases_alone(subject: Subject) -> None:
             for counts in (counts_for(seed=1), counts_for(seed=2)[::-1] * 3):
                 script: Any = ScriptedNoise(first)
                 steps = step_through(subject.mechanism, counts, facts, windows, script)
-                course = [(contents(made), encode_state("subject", 1, state)) for made, state in steps]
+                course = [(contents(made), FORMAT.encode(state)) for made, state in steps]
                 courses.append(course)
             assert courses[0] == courses[1], "other counts, other decisions, though all releases were the same"
 
@@ -433,9 +428,9 @@ def reads_releases_alone(subject: Subject) -> None:
     windows = [replace(window, active=np.arange(5) % 4 != window.index % 4) for window in facts.windows()]
     state = step.start(facts)
     for release in released(subject, counts_for(), facts, windows, mechanism=DiscreteLaplace(epsilon=1.0))[0]:
-        before = [content(release), encode_state("subject", 1, state)]
+        before = [content(release), FORMAT.encode(state)]
         shown, after = step.process(release, state)
-        assert [content(release), encode_state("subject", 1, state)] == before, "a release or the state was changed"
+        assert [content(release), FORMAT.encode(state)] == before, "a release or the state was changed"
         of_counts = ("values", "standard_deviation", "alarm")
         kept = {name: value for name, value in vars(release).items() if name not in of_counts}
         assert all(getattr(shown, name) is value for name, value in kept.items()), "more than values was changed"

@@ -94,15 +94,11 @@ def _pooled(
     expected: NDArray[np.float64], seen: NDArray[np.int64], least: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Pool neighbouring bins until each expects `least`; the remainder joins the last."""
-    pieces = (np.concatenate([[0.0], np.cumsum(expected)[:-1]]) // least).astype(np.int64)
-    _, pieces = np.unique(pieces, return_inverse=True)
-    bins = [[0.0, 0.0]]
-    for pair in zip(np.bincount(pieces, expected).tolist(), np.bincount(pieces, seen).tolist()):
-        if bins[-1][0] >= least:
-            bins.append([0.0, 0.0])
-        bins[-1] = [total + part for total, part in zip(bins[-1], pair)]
-    if len(bins) > 1 and bins[-1][0] < least:
-        last = bins.pop()
-        bins[-1] = [total + part for total, part in zip(bins[-1], last)]
-    totals = np.array(bins).T
-    return totals[0], totals[1]
+    totals, begins, reached = np.cumsum(expected), [0], 0.0
+    while totals[-1] - reached >= 2 * least:
+        end = int(np.searchsorted(totals, reached + least))
+        reached = float(totals[end])
+        if totals[-1] - reached < least:
+            break
+        begins.append(end + 1)
+    return np.add.reduceat(expected, begins), np.add.reduceat(seen, begins)

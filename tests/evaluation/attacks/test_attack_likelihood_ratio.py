@@ -12,7 +12,7 @@ from penstock.accountants.online_attack import area_under_curve, exact_interval
 from penstock.evaluation.attacks import game as game_module
 from penstock.evaluation.attacks.challenge import true_positive_rate
 from penstock.evaluation.attacks.game import MembershipGame
-from penstock.evaluation.attacks.lira import Statistic, likelihood_ratio_scores, log_likelihood_ratios
+from penstock.evaluation.attacks.lira import best_weights, likelihood_ratio_scores, log_likelihood_ratios
 from penstock.mechanisms.core.plugin import ParameterError
 
 GAME = {"group_size": 12, "observation": 12, "inference": 12, "n_samples": 300, "seed": 4}
@@ -67,7 +67,7 @@ def test_weights_solve_for_the_shrunk_covariance():
     deviation = np.sqrt((apart**2).mean(axis=0))
     covariance, _ = ledoit_wolf(apart / deviation, assume_centered=True)
     expected = np.linalg.solve(covariance, trace / deviation) / deviation
-    np.testing.assert_allclose(Statistic.fit(mixed, labels, trace).weights, expected, rtol=1e-8)
+    np.testing.assert_allclose(best_weights(mixed, labels, trace), expected, rtol=1e-8)
 
 
 def test_who_is_alone_is_always_found(binary):
