@@ -44,14 +44,7 @@ class AdaptiveRanges(CountsOfBlock):
     """
 
     parts: int = parameter(doc="equal parts of each cell's span", at_least=1)
-    block: int = parameter(doc="windows over which the span is taken and that are released together", at_least=1)
-
     minimum: str = parameter("middle", doc="value shown for a cell's least count", choices=("middle", "shown"))
-
-    @property
-    def length(self) -> int:
-        """Windows of a block."""
-        return self.block
 
     def generalize(self, counts: NDArray[Any]) -> NDArray[Any]:
         """Middles of parts of each cell's span over the block."""

@@ -55,7 +55,6 @@ class Fpa(Budgeted, FourierMechanism):
 
     epsilon: float | None = parameter(None, doc="budget of one block", above=0, unit="nats")
     coefficients: int = parameter(doc="coefficients that are kept", at_least=1)
-    block: int = parameter(doc="windows of a block", at_least=1)
     noise: str = parameter("laplace", doc="noise family", choices=families("counts"))
 
     def __post_init__(self) -> None:
@@ -81,11 +80,6 @@ class Fpa(Budgeted, FourierMechanism):
             delta=self.delta,
             theorem="Rastogi and Nath 2010, theorem 4.1, with the bounded sensitivity of a real transform",
         )
-
-    @property
-    def length(self) -> int:
-        """Windows of a block."""
-        return self.block
 
     def matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
         """Transform and inverse of a block, with at most as many coefficients as it has windows."""

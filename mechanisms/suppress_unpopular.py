@@ -46,17 +46,11 @@ class SuppressUnpopular(CountsOfBlock):
     """
 
     fraction: float = parameter(doc="share of the least popular cells and windows", at_least=0, at_most=1)
-    block: int = parameter(doc="windows that are compared and released together", at_least=1)
     where: str = parameter(
         "either",
         doc="counts set to 0: those of unpopular cells and windows, or of both at once",
         choices=("either", "both"),
     )
-
-    @property
-    def length(self) -> int:
-        """Windows of a block."""
-        return self.block
 
     def generalize(self, counts: NDArray[Any]) -> NDArray[Any]:
         """Keep counts of popular cells in popular windows or, with ``both``, of popular cells or windows."""

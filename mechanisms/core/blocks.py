@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
 from penstock.mechanisms.core.events import FREE, Event, Exact
 from penstock.mechanisms.core.events import Block as BlockEvent
+from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.state import State
 
 if TYPE_CHECKING:
@@ -91,12 +92,9 @@ def _unpacked(words: NDArray[np.uint64], n_cells: int) -> NDArray[np.bool_] | No
 
 @dataclass(frozen=True, kw_only=True)
 class BlockMechanism(Mechanism):
-    """Base of mechanisms that release ``length`` windows at once; window 1 begins the first block."""
+    """Base of mechanisms that release ``block`` windows at once; window 1 begins the first block."""
 
-    @property
-    @abstractmethod
-    def length(self) -> int:
-        """Windows of a block."""
+    block: int = parameter(doc="windows that are released together", at_least=1)
 
     @abstractmethod
     def empty(self, facts: Facts) -> State:
@@ -116,12 +114,12 @@ class BlockMechanism(Mechanism):
 
     def blocks(self, rows: NDArray[Any]) -> list[NDArray[Any]]:
         """Cut a run, shape (..., n_windows, n_cells), into its blocks; the last may be shorter."""
-        return [rows[..., first : first + self.length, :] for first in range(0, rows.shape[-2], self.length)]
+        return [rows[..., first : first + self.block, :] for first in range(0, rows.shape[-2], self.block)]
 
     def start(self, facts: Facts) -> State:
         """Return the state before the first window."""
         length = np.full(facts.shape, facts.n_windows or 0, np.int64)
-        return {"n_windows": length} | waiting(facts, self.length) | self.empty(facts)
+        return {"n_windows": length} | waiting(facts, self.block) | self.empty(facts)
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Take in one window; the last one of a block releases all of it."""
@@ -147,9 +145,9 @@ class BlockMechanism(Mechanism):
 
     def _place(self, index: int, state: State) -> tuple[int, int]:
         """Row of a window in its block (0-based), and windows in that block: fewer where the run ends."""
-        row = (index - 1) % self.length
+        row = (index - 1) % self.block
         total = int(np.max(state["n_windows"]))
-        return row, min(self.length, total - index + row + 1) if total else self.length
+        return row, min(self.block, total - index + row + 1) if total else self.block
 
     def _release(self, state: State, noise: Noise) -> list[Release]:
         row, n_windows = self._place(int(np.max(state["block_first"])), state)
@@ -172,7 +170,7 @@ class CountsOfBlock(BlockMechanism):
 
     def empty(self, facts: Facts) -> State:
         """Room for a block of counts."""
-        return {"counts": np.zeros((*facts.shape, self.length, facts.n_cells), np.int64)}
+        return {"counts": np.zeros((*facts.shape, self.block, facts.n_cells), np.int64)}
 
     def gather(self, row: int, n_windows: int, counts: NDArray[Any], state: State) -> State:
         """Keep the counts of one window."""

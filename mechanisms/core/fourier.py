@@ -95,11 +95,11 @@ class FourierMechanism(BlockMechanism):
         return events.Additive(self.family.name, moved, self.scale(n_windows, bounds))
 
     def empty(self, facts: Facts) -> State:
-        """Sensitivity without coefficients, for the bounds C, W and U."""
-        windows = min(facts.max_windows or self.length, self.length)
+        """No coefficient yet; the bounds C, W and U."""
+        windows = min(facts.max_windows or self.block, self.block)
         cells = min(facts.max_block_cells or facts.n_cells, facts.n_cells)
         bounds = np.broadcast_to(np.array([facts.sensitivity, windows, cells]), (*facts.shape, 3)).copy()
-        n_rows = len(self.matrices(self.length)[0])
+        n_rows = len(self.matrices(self.block)[0])
         kind = np.int64 if self.family.is_integer else np.float64
         return {"bounds": bounds, "coefficients": np.zeros((*facts.shape, n_rows, facts.n_cells), kind)}
 

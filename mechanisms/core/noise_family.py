@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.concentrated import SMOOTHING
 from penstock.mechanisms.core.geometry import expected_distance, with_planar_gaussian, with_planar_laplace
-from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.portable import exp, expm1
 from penstock.mechanisms.core.sensitivity import Sensitivity
 
@@ -100,9 +99,7 @@ class NoiseFamily:
         return np.sqrt(2 * budget) if self.is_concentrated else budget
 
     def draw(self, noise: Noise, scale: Any, shape: Any) -> NDArray[Any]:
-        """Draw noise for counts; the scale is a scalar, per row or per cell."""
-        if self.on == "points":
-            raise ParameterError("noise", self.name, "a family on counts")
+        """Noise on counts: one scale for all, one a row, or one a cell."""
         drawn: NDArray[Any] = getattr(noise, self.name)(scale, shape)
         return drawn
 

@@ -181,7 +181,7 @@ def test_noise_shrinks_with_enforced_bounds():
     [
         ({"epsilon": None}, "epsilon"),
         ({"rho": 1.0}, "rho"),
-        ({"noise": "gaussian"}, "rho"),
+        ({"noise": "gaussian"}, "delta"),
         ({"coefficients": 9}, "coefficients"),
     ],
 )

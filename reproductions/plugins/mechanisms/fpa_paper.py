@@ -63,7 +63,6 @@ class FpaPaper(FourierMechanism):
 
     epsilon: float = parameter(doc="what the paper claims for one block", above=0, unit="nats")
     coefficients: int = parameter(doc="complex coefficients that are kept", at_least=1)
-    block: int = parameter(doc="windows of a block", at_least=1)
     transform: str = parameter("orthonormal", doc="transform", choices=("orthonormal", "unnormalised"))
     measured_sensitivity: float | None = parameter(None, doc="L2 sensitivity measured from the data", above=0)
     inverse: str = parameter("whole", doc="what becomes of the conjugate half", choices=("whole", "one_sided"))
@@ -85,11 +84,6 @@ class FpaPaper(FourierMechanism):
         """None; users are bounded over a block."""
         theorem = "Rastogi and Nath 2010, theorem 4.1, whose sensitivity is that of one series"
         return Guarantee(unit=Unit.block(self.block), theorem=theorem)
-
-    @property
-    def length(self) -> int:
-        """Windows of a block."""
-        return self.block
 
     @property
     def family(self) -> NoiseFamily:
