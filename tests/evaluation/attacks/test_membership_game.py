@@ -9,7 +9,7 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from penstock.evaluation.attacks.challenge import distinguish, fit_logistic, privacy_gain
+from penstock.evaluation.attacks.challenge import distinguish, fit_logistic, principal_scores, privacy_gain
 from penstock.evaluation.attacks.game import MembershipGame, in_threads
 from penstock.evaluation.attacks.priors import game_blocks, period_windows
 from penstock.evaluation.membership import membership_auc
@@ -90,6 +90,17 @@ def test_coordinates_have_the_inner_products_of_standardised_aggregates(binary):
     scaled = np.divide(counts, deviations, out=np.zeros(counts.shape), where=deviations > 0)
     points = game.space.coordinates(samples)
     np.testing.assert_allclose(points @ points.T, scaled @ scaled.T, rtol=1e-9)
+
+
+@pytest.mark.parametrize("n_features", [8, 60])
+def test_principal_scores_are_those_of_scikit_learn(n_features):
+    """Of fewer and of more features than samples."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(40, 6)) @ rng.normal(size=(6, n_features)) + 3
+    scores = principal_scores(features, 30, 5)
+    expected = PCA(5, svd_solver="full").fit(features[:30]).transform(features)
+    np.testing.assert_allclose(np.abs(scores), np.abs(expected), atol=1e-9)
+    assert principal_scores(features, 30, 20).shape == (40, 6)  # there are no more
 
 
 def test_subset_samples_are_balanced_groups_of_known_users(binary):
