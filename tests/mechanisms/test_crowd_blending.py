@@ -214,3 +214,12 @@ def test_several_questions_to_one_sample_are_not_amplified():
     assert sampling.sampled(charge) == charge
     assert sampling.sampled((events.Exact(),)) == (events.Exact(),)
     assert sampling.sampled((events.Additive("laplace", 1.0, 1.0), events.Repeated(1)))[0].rate == 0.5
+
+
+@pytest.mark.parametrize("noise", ["discrete_laplace", "laplace"])
+def test_noise_is_on_counts_below_the_threshold_and_on_no_other(noise):
+    counts = np.array([[4] * 50 + [5] * 50])
+    for name in ("perturb_small", "crowd_blending"):
+        (release,) = run_mechanism(get(name)(threshold=5, epsilon=0.01, noise=noise), counts, seed=1)
+        assert (release.values[:50] != 4).mean() > 0.9
+        assert (release.values[50:] == 5).all()
