@@ -9,6 +9,7 @@ import pytest
 
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
 from penstock.mechanisms import get
+from penstock.mechanisms.core.concentrated import rho_of
 from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.fourier import l1_sensitivity, l2_sensitivity, real_basis
 from penstock.mechanisms.core.noise import NoiseSource
@@ -174,6 +175,11 @@ def test_noise_shrinks_with_enforced_bounds():
         return run_mechanism(Fpa(epsilon=1.0, coefficients=5, block=24), np.zeros((24, 20), int), facts)[0].scale
 
     assert scale(max_windows=3, max_block_cells=2) < scale(max_windows=3) < scale()
+
+
+def test_epsilon_and_delta_are_the_largest_rho_that_keeps_to_both():
+    promised = Fpa(epsilon=1.0, delta=1e-6, noise="gaussian", coefficients=3, block=8).guarantee
+    assert (promised.measure, promised.amount, promised.delta) == ("rho", rho_of(1.0, 1e-6), 1e-6)
 
 
 @pytest.mark.parametrize(
