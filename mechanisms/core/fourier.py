@@ -95,7 +95,7 @@ class FourierMechanism(BlockMechanism):
         return events.Additive(self.family.name, moved, self.scale(n_windows, bounds))
 
     def empty(self, facts: Facts) -> State:
-        """No coefficient yet; the bounds C, W and U."""
+        """Empty coefficients, with the bounds C, W and U."""
         windows = min(facts.max_windows or self.block, self.block)
         cells = min(facts.max_block_cells or facts.n_cells, facts.n_cells)
         bounds = np.broadcast_to(np.array([facts.sensitivity, windows, cells]), (*facts.shape, 3)).copy()

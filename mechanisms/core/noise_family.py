@@ -99,7 +99,7 @@ class NoiseFamily:
         return np.sqrt(2 * budget) if self.is_concentrated else budget
 
     def draw(self, noise: Noise, scale: Any, shape: Any) -> NDArray[Any]:
-        """Noise on counts: one scale for all, one a row, or one a cell."""
+        """Draw noise for counts; the scale is a scalar, per row or per cell."""
         drawn: NDArray[Any] = getattr(noise, self.name)(scale, shape)
         return drawn
 
