@@ -64,7 +64,7 @@ def test_of_many_people_and_windows_a_part_is_attacked_and_said_so(tmp_path):
     assert text.startswith(f"trajectory recovery: 20 of {game['n_people']} people in the first 6 of 24 windows\n")
     assert "a sample, drawn by the seed, counted and released alone: no figure here is one of the whole release" in text
     assert told == [(20, game["n_people"])]
-    with pytest.raises(ParameterError, match=r"people: 2001 .* at most 2000"):
+    with pytest.raises(ParameterError, match=r"people: 2001 .* at most 2,000"):
         RecoveryGame(people=2001)
 
 
