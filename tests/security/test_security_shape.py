@@ -59,6 +59,10 @@ def test_rows_files_and_books_are_the_same_for_a_crowd_and_for_nobody(tmp_path, 
     manifests = [json.loads((folder / "manifest.json").read_text()) for folder in (crowd, nobody)]
     # The head of the ledger is a digest under the nonce of the run, and of no other length.
     assert len({len(manifest.pop("ledger_head")) for manifest in manifests}) == 1
+    # Both are on one ledger, to which the second adds just what the first did.
+    series = [manifest.pop("ledger_series") for manifest in manifests]
+    for name in ("charges", "sum", "sum_of_30_days"):
+        assert float(series[1][name]) == pytest.approx(2 * float(series[0][name]))
     assert manifests[0] == manifests[1]
 
 
