@@ -117,10 +117,13 @@ def run_tasks(tasks: Mapping[int, Task], n_jobs: int, plugins: Sequence[str] = (
     left = dict(tasks)
     with _pool(n_jobs, plugins) as pool:
         running = {pool.submit(attempt, task): number for number, task in tasks.items()}
-        for future in as_completed(running):
-            if not isinstance(future.exception(), BrokenProcessPool):
-                del left[running[future]]
-                yield running[future], future.result()
+        try:
+            for future in as_completed(running):
+                if not isinstance(future.exception(), BrokenProcessPool):
+                    del left[running[future]]
+                    yield running[future], future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)  # who interrupts does not wait for tasks that have not begun
     for number, task in left.items():
         with _pool(1, plugins) as pool:
             try:
