@@ -12,6 +12,7 @@ from penstock.mechanisms.core.events import Additive
 from penstock.mechanisms.core.fourier import l1_sensitivity, real_basis
 from penstock.mechanisms.core.plugin import examples_of
 from penstock.mechanisms.crowd_blending import CrowdBlending
+from penstock.mechanisms.discrete_laplace import DiscreteLaplace
 from penstock.mechanisms.fpa import Fpa
 from penstock.mechanisms.sampling import Sampling
 from penstock.mechanisms.suppress_unpopular import SuppressUnpopular
@@ -58,6 +59,24 @@ class AnnouncesNothing(Fpa):
         return ()
 
 
+class AnnouncesFromTheSecondOn(DiscreteLaplace):
+    __doc__ = DiscreteLaplace.__doc__
+
+    def worst_charge(self, window, state):
+        return super().worst_charge(window, state) if state["last_window"].any() else ()
+
+
+class Remembers(DiscreteLaplace):
+    __doc__ = DiscreteLaplace.__doc__
+
+    def start(self, facts):
+        return super().start(facts) | {"seen": facts.constant(0)[..., None]}
+
+    def step(self, window, counts, state, noise):
+        made, after = super().step(window, counts, state, noise)
+        return made, after | {"seen": np.concatenate([state["seen"], state["seen"][..., :1]], -1)}
+
+
 class ForgetsTheLastWindow(SuppressUnpopular):
     __doc__ = SuppressUnpopular.__doc__
 
@@ -88,6 +107,8 @@ MUTANTS = [
     (HalfTheSpectrum(**PLAIN), "without_limits_gives_the_ideal"),
     (ChargesEveryWindow(**PLAIN), "charges_cover_the_noise"),
     (AnnouncesNothing(**PLAIN), "charges_stay_within_worst_charge"),
+    (AnnouncesFromTheSecondOn(epsilon=1.0), "charges_stay_within_worst_charge"),
+    (Remembers(epsilon=1.0), "state_does_not_grow"),
     (ForgetsTheLastWindow(fraction=0.2, block=4), "every_window_is_released_once"),
     (OffByOne(threshold=20), "without_limits_gives_the_ideal"),
     (DrawsItsOwn(rate=0.5), "keeps_by_hash_alone"),

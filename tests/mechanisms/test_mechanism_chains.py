@@ -314,6 +314,15 @@ def test_all_cells_of_a_group_state_the_noise_that_is_drawn_for_it(reader, scale
         assert len(set(release.values[:3].tolist())) == 1
 
 
+def test_a_cell_states_the_noise_of_its_own_group():
+    groups, counts = np.array([0, 0, 1, 2]), np.tile([[6, 6, 2, 9]], (2, 1))
+    hierarchy = get("hierarchy")(rho=0.5, fan_out=2)
+    (release, _) = run_mechanism(Chain.of([get("spatial_generalization")(group_size=2), hierarchy], groups), counts)
+    (coarse, _) = run_mechanism(hierarchy, counts[:, [0, 2, 3]])
+    assert coarse.scale[0] != coarse.scale[2]
+    assert release.scale.tolist() == coarse.scale[groups].tolist()
+
+
 def test_an_error_that_is_stated_of_a_longer_window_stands_in_each_of_its_windows():
     counts = np.full((6, 2), 500)
 

@@ -195,3 +195,9 @@ def test_parameters_that_contradict_each_other_are_refused(changes, field):
     with pytest.raises(ParameterError) as caught:
         Fpa(**{"epsilon": 1.0, "coefficients": 3, "block": 8} | changes)
     assert caught.value.field == field
+
+
+def test_replicas_without_noise_are_those_of_each():
+    mechanism = Fpa(epsilon=1.0, coefficients=3, block=4)
+    counts = np.random.default_rng(0).poisson(9.0, (2, 10, 3))
+    assert np.allclose(mechanism.without_noise(counts), [mechanism.without_noise(one) for one in counts])
