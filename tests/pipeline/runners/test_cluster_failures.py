@@ -146,6 +146,7 @@ class Job:
 
     def cancel(self) -> None:
         """Cancel the job."""
+        self.state = PipelineState.CANCELLED
 
 
 def test_the_driver_says_why_and_a_job_that_was_stopped_in_flink_can_go_on(tmp_path):

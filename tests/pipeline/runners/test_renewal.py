@@ -126,7 +126,7 @@ def test_a_renewed_run_goes_on_from_the_savepoint_and_drops_the_one_before(tmp_p
     monkeypatch.setattr(runner, "_run_job", run_job)
     monkeypatch.setattr(runner.jars, "version", lambda *_: "2.62.0")
     monkeypatch.delenv("FLINK_CONF_DIR", raising=False)
-    assert runner.run_flink(plan) is True
+    assert runner.run(plan) is True
     assert seen == [(False, None), (True, "savepoint-1"), (True, "savepoint-2")]
     assert [path.name for path in folder.glob("savepoint-*")] == ["savepoint-2"]
 

@@ -167,7 +167,7 @@ def test_stops_of_a_gtfs_feed_are_places_by_identifier_or_name(tmp_path):
         archive.write(file, "stops.txt")
     space = Places(file=str(feed))
     assert space.cells == ("8501:1", "8501:2", "8502:1", "8501")
-    assert space.geometry()[2] == {"cell": "8502:1", "point": [6.24, 46.38]}
+    assert space.geometry()[2] == {"cell": "8502:1", "name": "Nyon", "point": [6.24, 46.38]}
     assert Places(file=str(file), column="stop_name").cells == ("Genève, gare", "Nyon")
     stations = Stations(file=str(file), radius=200.0)
     assert stations.cells == ("Genève, gare (8501:1)", "Genève, gare (8501:2)", "Nyon")
