@@ -29,7 +29,7 @@ from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.output import files, tables
 from penstock.pipeline.output.files import keeps_truth, merge, parts_folder
 from penstock.pipeline.output.loss import losses
-from penstock.pipeline.output.registration import promise
+from penstock.pipeline.output.registration import KnownLedgers, promise
 from penstock.pipeline.output.utility_summary import shared_rows
 from penstock.pipeline.releasing.account import writable
 from penstock.pipeline.releasing.charge_table import Terms
@@ -126,7 +126,7 @@ def ledger_head(plan: Plan) -> dict[str, Any]:
         "head": entries[-1].head if entries else "",
         "entries": len(entries),
         "run": plan.keys.run_id,
-        "others": any(values["others"] for values in runs),
+        "others": any(values["others"] for values in runs) or bool(KnownLedgers(plan).others()),
         "series": writable(series(Terms.of(entries[0].values["terms"]), postings)) if entries else None,
     }
 

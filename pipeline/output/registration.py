@@ -283,16 +283,22 @@ def resume_run(plan: Plan) -> None:
     """Draw another nonce for the windows that a deployment goes on with, durable in its ledger before any noise.
 
     What is charged is made again under its own nonce. Traces are charged as a whole, hence go on under the first, and
-    only with the input that they began with: otherwise `DataError`.
+    only with the input that they began with: otherwise `DataError`. Raises `ConfigError` for a copy of a ledger, or one
+    of another event source, and `DataError` for an older copy in its place.
     """
     known = KnownLedgers(plan)
     with known.locked():
+        known.check_original()
         with open_ledger(plan).transaction() as transaction:
+            source, stated = transaction.terms.source, plan.config.output.ledger_source or ""
+            if plan.keys.run_id and source != stated:
+                text = f"is {stated!r}, and {ledger_path(plan)} is the ledger of {source!r}; leave it as the run began"
+                raise ConfigError((f"output.ledger_source: {text}",))
             if plan.on_points:
                 _charge_traces(plan, transaction)
             elif plan.keys.run_id:
                 transaction.enter({"entry": "nonce", "run": plan.keys.run_id, "nonce": secrets.token_hex(16)})
-        known.note(transaction.identity, resumed=True)  # the run may have been killed between its entry and the note
+        known.note(transaction.identity, resumed=True)
 
 
 def _charge_traces(plan: Plan, transaction: Ledger) -> None:
@@ -394,29 +400,44 @@ class KnownLedgers:
             name: path for name, path in noted.items() if name != identity or self._is_original_of(Path(path), identity)
         }
 
-    def check(self) -> None:
-        """Raise `DataError` for an older copy of a ledger, and `ConfigError` where another one is known.
+    def check_original(self) -> None:
+        """Raise `DataError` for an older copy in the place of a ledger, and `ConfigError` for one beside the original.
 
-        An older copy lacks runs that were noted: a run is noted once it stands in the ledger. Another ledger over the
-        source has to be acknowledged.
+        An older copy lacks starts that were noted: a run, or its continuation, is noted once it stands in the ledger. A
+        copy is one whatever event source it is said to be of; one that lacks nothing may be acknowledged.
         """
-        entries = Ledger(self.ledger).whole()
-        identity, n_entered = identity_of(self.ledger), sum(entry.kind == "run" for entry in entries)
+        identity, n_entered = identity_of(self.ledger), self._n_starts()
         for file in self.files:
-            n_noted = self._read(file).get(self.source, {}).get(identity or "", {}).get("runs", 0)
-            if n_noted > n_entered:
-                raise DataError(
-                    f"{self.ledger}: has {n_entered} of the {n_noted} runs that {file} knows of: an older copy was put "
-                    "in its place; put the latest one back"
-                )
+            for ledgers in self._read(file).values():
+                noted = ledgers.get(identity or "", {})
+                if noted and not self.output.new_ledger and self._is_original_of(Path(noted["path"]), identity):
+                    text = f"{self.ledger} is a copy of {noted['path']}, which goes on counting; name that one"
+                    raise ConfigError((f"output.ledger: {text}",))
+                if (n_noted := noted.get("starts", 0)) > n_entered:
+                    raise DataError(
+                        f"{self.ledger}: has {n_entered} of the {n_noted} starts of runs that {file} knows of: an "
+                        "older copy was put in its place; put the latest one back"
+                    )
+
+    def check(self) -> None:
+        """Raise what `check_original` does, and `ConfigError` where another ledger over the source is known.
+
+        That has to be acknowledged.
+        """
+        self.check_original()
         if (others := self.others()) and not self.output.new_ledger:
             raise ConfigError(
                 (
                     f"output.ledger: {self.ledger} is not the ledger that the event source {self.source} has: "
                     f"{', '.join(sorted(set(others.values())))}, whose charges count as well; put that one back or "
-                    "name it; output.new_ledger: true begins another, and what both have cost together is then unknown",
+                    "name it; with output.new_ledger: true this run counts here, and what all have cost together is "
+                    "then unknown",
                 )
             )
+
+    def _n_starts(self) -> int:
+        """Starts and continuations of runs in the ledger."""
+        return sum(entry.kind in ("run", "nonce") for entry in Ledger(self.ledger).whole())
 
     def caution(self) -> str | None:
         """Warn that a key was used before although there is no ledger."""
@@ -431,7 +452,7 @@ class KnownLedgers:
         )
 
     def note(self, identity: str, resumed: bool = False) -> None:
-        """Note a run that begins on a ledger, or resumes without a note.
+        """Note a run that begins or goes on, on a ledger.
 
         Raises `ConfigError` for a new run where that can be written nowhere.
         """
@@ -441,10 +462,13 @@ class KnownLedgers:
 
     def _note(self, path: Path, identity: str, resumed: bool) -> bool:
         known = self._read(path)
-        if resumed and identity in known.get(self.source, {}):
-            return True
+        is_new = not resumed or identity not in known.get(self.source, {})
         ledger = known.setdefault(self.source, {}).setdefault(identity, {"runs": 0})
-        ledger |= {"path": os.path.abspath(self.ledger), "runs": ledger["runs"] + 1}
+        ledger |= {
+            "path": os.path.abspath(self.ledger),
+            "runs": ledger["runs"] + is_new,
+            "starts": self._n_starts(),
+        }
         try:
             write_json(path, known, private=True)
         except OSError:

@@ -538,7 +538,7 @@ def test_a_copy_of_a_ledger_is_another_one_while_the_original_is_there(tmp_path,
     for name in ("ledger", "ledger.head"):
         shutil.copy(tmp_path / name, tmp_path / name.replace("ledger", "copy"))
     copied = value | {"output": value["output"] | {"ledger": str(tmp_path / "copy")}}
-    with pytest.raises(ConfigError, match=r"is not the ledger that the event source events has: .*/ledger, whose"):
+    with pytest.raises(ConfigError, match=r"copy is a copy of .*/ledger, which goes on counting"):
         run(configured(copied), tmp_path / "second")
     for name in ("ledger", "ledger.head"):  # moved, it is the same ledger
         (tmp_path / name).unlink()
@@ -552,7 +552,9 @@ def test_a_ledger_that_was_put_back_from_an_older_copy_begins_no_run(tmp_path, v
     run(configured(value), tmp_path / "second")
     for name, data in older.items():
         (tmp_path / name).write_bytes(data)
-    with pytest.raises(DataError, match=r"has 1 of the 2 runs that .* knows of: an older copy was put in its place"):
+    with pytest.raises(
+        DataError, match=r"has 1 of the 2 starts of runs that .* knows of: an older copy was put in its place"
+    ):
         run(configured(value), tmp_path / "third")
 
 

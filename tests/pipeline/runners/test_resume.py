@@ -29,7 +29,7 @@ from penstock.pipeline.output import checkpoint
 from penstock.pipeline.releasing import account, release
 from penstock.pipeline.runners import local
 from tests.tools.killed_run import run_in_a_process
-from tests.tools.ledgers import apart, charges_in, under_nonces_of
+from tests.tools.ledgers import apart, charges_in, ledger_of, under_nonces_of
 from tests.tools.small_configuration import run_locally as run
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -362,6 +362,56 @@ def test_windows_that_were_not_charged_are_released_under_another_nonce(folder, 
     for window in range(1, N_WINDOWS + 1):
         same = first.filter(window=window).equals(second.filter(window=window))
         assert same == (window <= n_charged)
+
+
+def test_a_copy_of_folder_and_ledger_does_not_go_on_beside_the_original(folder, monkeypatch):
+    """Neither under another name, nor in its place once the original has gone on."""
+    value = sections(folder, stream=True, deployment=True)
+    value["source"]["of"] |= {"block_rows": 100}
+    with monkeypatch.context() as patched:
+        interrupt_at(4, patched)
+        assert run(configured(value)).exit_code == INTERRUPTED
+    out, ledger = folder / "out", ledger_of(folder / "out")
+    heads = {ledger: ledger.read_bytes(), ledger.with_suffix(".head"): ledger.with_suffix(".head").read_bytes()}
+    for name in ("copy", "old"):
+        shutil.copytree(out, folder / name)
+    book = folder / "book"
+    for path, data in heads.items():
+        book.with_suffix(path.suffix).write_bytes(data)
+    assert run(configured(value), resume=True).exit_code == 0
+    write_events(folder / "events.csv", seed=1)
+    before = outputs(folder / "copy")["public/releases.parquet"]
+    for more in ({}, {"ledger_source": "renamed"}):
+        copied = value | {"output": value["output"] | {"ledger": str(book)} | more}
+        with pytest.raises(ConfigError, match=rf"{book} is a copy of {ledger}, which goes on counting"):
+            run(configured(copied), folder / "copy", resume=True)
+    renamed = value | {"output": value["output"] | {"ledger": str(ledger), "ledger_source": "renamed"}}
+    with pytest.raises(ConfigError, match=r"output.ledger_source: is 'renamed', and .* is the ledger of 'events'"):
+        run(configured(renamed), folder / "copy", resume=True)
+    assert outputs(folder / "copy")["public/releases.parquet"] == before
+    whole = {path: path.read_bytes() for path in heads}
+    for path, data in heads.items():
+        path.write_bytes(data)
+    with pytest.raises(DataError, match="an older copy was put in its place"):
+        run(configured(value), folder / "old", resume=True)
+    for path, data in whole.items():
+        path.write_bytes(data)
+    known = value | {"output": value["output"] | {"ledger": str(book), "new_ledger": True}}
+    with pytest.raises(DataError, match="an older copy was put in its place"):
+        run(configured(known), folder / "copy", resume=True)
+
+
+def test_a_run_that_ends_after_another_ledger_began_says_that_the_total_is_unknown(folder, monkeypatch):
+    value = sections(folder, stream=True, deployment=True)
+    value["source"]["of"] |= {"block_rows": 100}
+    with monkeypatch.context() as patched:
+        interrupt_at(4, patched)
+        assert run(configured(value)).exit_code == INTERRUPTED
+    other = value | {"output": value["output"] | {"ledger": str(folder / "other"), "new_ledger": True}}
+    assert run(configured(other), folder / "second").exit_code == 0
+    assert run(configured(value), resume=True).exit_code == 0
+    for name in ("out", "second"):
+        assert "total" in json.loads((folder / name / "public" / "manifest.json").read_text())
 
 
 def interrupt_at(slice_number: int, monkeypatch) -> list[int]:
