@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import runpy
 import subprocess
@@ -55,6 +56,15 @@ def test_a_stale_table_is_noticed_and_rewritten(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["generate.py"])
     assert generate.main() == 0
     assert stale.read_text(encoding="utf-8") == README
+
+
+def test_the_demo_prints_what_the_readme_shows(tmp_path):
+    shown = README.partition("$ penstock demo\n")[2].partition("took ")[0]
+    command = [sys.executable, "-m", "penstock.pipeline.cli.main", "demo"]
+    printed = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    assert shown in printed.stdout
 
 
 @pytest.mark.parametrize(("kind", "package"), [("mechanisms", mechanisms), ("accountants", accountants)])
