@@ -236,6 +236,8 @@ def _make_ready(plan: Plan, how: Any) -> dict[str, Any] | None:
     _clear(plan)
     if notice := checkpoint.begin(plan):
         logs.caution(notice)
+    for side in ("public", "operator"):  # a refused run leaves neither
+        files.make_folder(plan.folder / side)
     return None
 
 
@@ -321,8 +323,6 @@ def _clear(plan: Plan) -> None:
         raise ConfigError((f"output.path: {plan.folder} holds files that no run wrote; choose another folder",))
     for path in earlier:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for side in ("public", "operator"):
-        files.make_folder(plan.folder / side)
 
 
 def _is_bare(path: Path) -> bool:

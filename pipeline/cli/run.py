@@ -28,6 +28,12 @@ TO_OPEN = (
     *(f"operator/{name}" for name in ("manifest.json", "truth.parquet", "utility.parquet")),
 )
 
+#: What `validate` says of a deployment that releases nothing where no row can be used.
+EMPTY = (
+    "a run in which no row can be used ends with an error and releases nothing, which tells those who wait; "
+    "allow_empty: true releases empty counts"
+)
+
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
@@ -135,11 +141,13 @@ def expectations(config: RunConfig) -> list[str]:
         unbounded_in_words,
         zeros_in_words,
     )
+    from penstock.pipeline.sources.base import is_recorded
 
     rehearsal = rehearse(config)
     losses, noise = expected_losses(rehearsal), expected_noise(rehearsal)
     choice = rehearsal and rehearsal.plan.noise_choice
     rows = "rows of this source belong to no person: what is said of one person holds for one row"
+    is_silent = config.mode == "deployment" and is_recorded(config.source) and not config.allow_empty
     lines = [
         ("CAUTION", zeros_in_words(config, noise)),
         ("CAUTION", None if config.source.has_people else rows),
@@ -148,6 +156,7 @@ def expectations(config: RunConfig) -> list[str]:
         ("CAUTION", caution(losses)),
         ("expect", expected_in_words(config, noise)),
         ("CAUTION", unbounded_in_words(config, rehearsal)),
+        ("empty", EMPTY if is_silent else None),
     ]
     return [f"{name:<9} {words}" for name, words in lines if words]
 

@@ -50,8 +50,8 @@ class RecordFolder:
         return record if isinstance(record, dict) else None
 
     def write(self, decides: Any, record: Record) -> None:
-        """Write a record atomically."""
-        files.write_json(self.path(decides), record)
+        """Write a record atomically, for its owner alone."""
+        files.write_json(self.path(decides), record, private=True)
 
 
 @dataclass(frozen=True)

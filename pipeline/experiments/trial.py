@@ -60,8 +60,8 @@ def reading_config(config: RunConfig) -> RunConfig:
 
 
 def write_people(config: RunConfig, path: Path) -> Record:
-    """Read the people of a source, write them to one file atomically, and return how many rows there are."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Read the people of a source, write them to one private file atomically, and return how many rows there are."""
+    files.make_folder(path.parent, private=True)
     source = config.source
     if config.windows.per_event:
         calendar = config.windows.calendar(source.from_, source.until)  # type: ignore[arg-type]  # a checked trial's
@@ -70,7 +70,7 @@ def write_people(config: RunConfig, path: Path) -> Record:
         columns = ("user", "time", "latitude", "longitude")
         frames = [one.select(columns).filter(calendar.index(one["time"].to_numpy()) > 0) for one in blocks]
         events = pl.concat(frames)
-        with files.whole(path) as temporary:
+        with files.whole(path, private=True) as temporary:
             events.write_parquet(temporary)
         return {"rows": len(events)}
     plan = make_plan(config)
@@ -78,7 +78,7 @@ def write_people(config: RunConfig, path: Path) -> Record:
     arrays = {"user": people.user, "window": people.window, "cell": people.cell}
     if people.mark is not None:
         arrays["mark"] = people.mark
-    with files.whole(path) as temporary, temporary.open("wb") as file:
+    with files.whole(path, private=True) as temporary, temporary.open("wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
     return {"rows": len(people)}
 

@@ -71,6 +71,7 @@ def statement(run: Run) -> str:
         lost=_lost(run, losses) if losses and is_bounded else [],
         at_delta="" if delta is None else f", at δ = {delta:g}: with that chance a loss may be larger",
         series=_series(public.get("ledger_series")),
+        total=public.get("total"),
         books=_books(run),
         allow_empty=bool(run.configuration.get("allow_empty")),
         lateness=str(public.get("lateness", "not stated by the version that made this run")),

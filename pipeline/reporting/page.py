@@ -61,7 +61,7 @@ def write_report(folder: str | Path) -> list[Path]:
     """
     folder = Path(folder)
     if is_experiment(folder):
-        return [_write(folder / REPORT, experiment_page(folder))]
+        return [_write(folder / REPORT, experiment_page(folder), private=True)]
     run = Run(folder)
     if not run.is_deployment:
         return [_write(folder / REPORT, run_page(run), private=True)]

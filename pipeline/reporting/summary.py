@@ -342,6 +342,12 @@ def _guarantee(run: Run) -> Iterator[Notice]:
             "itself."
         )
         yield Notice("caution", "rows, not people", text)
+    if public.get("total"):
+        text = (
+            "Another ledger over the same events was acknowledged: what one person loses by all runs together is "
+            "unknown, and no figure here counts it."
+        )
+        yield Notice("caution", "the total is unknown", text)
     if words := caution(run.losses):
         yield Notice("danger" if (run.losses or {})["day"] > HOPELESS else "caution", "little is protected", words)
     n_cells = (public.get("sensitivity") or {}).get("max_cells", 1)

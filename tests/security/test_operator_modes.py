@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from penstock.pipeline import DONE
+from penstock.pipeline.experiments.runner import run_experiment
 from penstock.pipeline.run import run
+from penstock.pipeline.runners.beam.jobs import served
 from tests.tools.deployments import configured, sections
+from tests.tools.experiment_cases import experiment_in
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +81,32 @@ def test_nobody_else_can_open_what_is_the_operators(tmp_path, monkeypatch, runne
     (result.folder / "operator" / "manifest.json").unlink()
     assert run(configured(value), runner="local" if runner == "local" else "direct", resume=True).exit_code == DONE
     assert open_to_others(result.folder / "operator") == []
+
+
+def test_what_a_job_server_writes_is_its_owners(tmp_path):
+    program = """
+import pathlib, sys, time
+from concurrent import futures
+import grpc
+(pathlib.Path(sys.argv[1]) / "chk-1").mkdir()
+(pathlib.Path(sys.argv[1]) / "chk-1" / "_metadata").write_text("counts")
+server = grpc.server(futures.ThreadPoolExecutor(1))
+server.add_insecure_port(f"localhost:{sys.argv[2]}")
+server.start()
+time.sleep(600)
+"""
+    folder = tmp_path / "server"
+    with served("x", lambda port: [sys.executable, "-c", program, str(folder), str(port)], folder):
+        assert (folder / "chk-1" / "_metadata").read_text() == "counts"
+        assert {path.name for path in folder.iterdir()} == {"chk-1", "job_server.log"}
+        assert open_to_others(folder) == []
+
+
+def test_people_and_report_of_an_experiment_are_their_owners(tmp_path):
+    folder = run_experiment(experiment_in(tmp_path)(), tmp_path / "out", n_jobs=1).folder
+    assert len(list((folder / "people").glob("*.npz"))) == 1
+    assert open_to_others(folder / "people") == []
+    assert stat.S_IMODE((folder / "report.html").stat().st_mode) == 0o600
 
 
 def test_the_ledgers_of_the_state_folder_are_their_owners(tmp_path, state_folder):

@@ -19,6 +19,7 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineState
 
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.atomic import private_opener
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.monitoring.status import of_folder
 from penstock.pipeline.output import files
@@ -67,10 +68,12 @@ def served(
 
     ``command``: the words that start it at a port. ``folder``: where its log goes. Raises `DataError` if it does not
     start; the message ends with its last words.
+
+    **Privacy**: the log and all that the server writes, such as checkpoints, are for their owner alone.
     """
-    files.make_folder(folder)
+    files.make_folder(folder, private=True)
     log = folder / "job_server.log"
-    with log.open("ab") as output, contextlib.ExitStack() as begun:
+    with open(log, "ab", opener=private_opener) as output, contextlib.ExitStack() as begun:
         for others in reversed(range(_PORTS)):
             before, port = log.stat().st_size, free_port()
             process = begun.enter_context(
@@ -90,7 +93,7 @@ def _ending_with_this_process(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command until the block or this process ends."""
     shell = ["sh", "-c", _ENDING_WITH_STDIN, "sh", *command]
-    process = subprocess.Popen(shell, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output)
+    process = subprocess.Popen(shell, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output, umask=0o077)
     assert process.stdin is not None
     try:
         yield process

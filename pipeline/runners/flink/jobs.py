@@ -82,10 +82,10 @@ def job_server(
     command = [jars.java(), *JAVA_OPTIONS, "-Xmx1g", *what, "--flink-master", master, "--job-host", "localhost"]
     command += ["--artifact-port", "0", "--expansion-port", "0"]  # 0: a free one
     command += ["--artifacts-dir", str(folder / "artifacts"), "--clean-artifacts-per-job"]
-    files.make_folder(folder)
+    files.make_folder(folder, private=True)
     restored = f"execution.savepoint.path: {checkpoint}\n" if checkpoint else ""
     listening = f"rest.bind-port: {rest_port}\n" if rest_port else ""
-    (folder / "config.yaml").write_text(RESTARTS + LOCAL_ONLY + listening + restored)
+    files.write_text(folder / "config.yaml", RESTARTS + LOCAL_ONLY + listening + restored, private=True)
     environment = {"FLINK_CONF_DIR": str(folder)} | os.environ  # a configuration of one's own replaces all of it
     version = {"jar": Path(jar).name} if jar else {"version": jars.version(begun_with)}
     logs.event("job server of Flink started", **version, beam=apache_beam.__version__)

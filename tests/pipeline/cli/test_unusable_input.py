@@ -76,6 +76,15 @@ def test_nothing_is_released_where_no_row_can_be_used(tmp_path, capsys, name, mo
     assert not [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
 
 
+@pytest.mark.parametrize(("mode", "allowed"), [("deployment", False), ("deployment", True), ("simulation", False)])
+def test_validate_says_what_a_deployment_tells_where_no_row_can_be_used(tmp_path, capsys, mode, allowed):
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(value_of(tmp_path, HEAD, mode) | ({"allow_empty": True} if allowed else {})))
+    assert main(["validate", str(path)]) == 0
+    told = "a run in which no row can be used ends with an error and releases nothing, which tells those who wait"
+    assert (told in " ".join(capsys.readouterr().out.split())) == (mode == "deployment" and not allowed)
+
+
 def test_swapped_coordinates_inside_the_range_are_recognised(tmp_path):
     value = value_of(tmp_path, f"{HEAD}a,{IN_TIME},8.55,47.35\n", "simulation")
     value["space"] |= {"south": 47.3, "north": 47.4, "west": 8.5, "east": 8.6}

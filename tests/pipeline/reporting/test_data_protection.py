@@ -14,6 +14,7 @@ from test_report import Text
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.reporting.data_protection import write_statement
+from penstock.pipeline.reporting.page import write_report
 from penstock.pipeline.run import run
 from tests.tools.checkout import ROOT
 from tests.tools.deployments import configured, sections
@@ -80,6 +81,25 @@ def test_what_to_cite_are_the_digests_of_the_published_files(deployed):
         digest = hashlib.sha256((deployed / "public" / name).read_bytes()).hexdigest()
         assert f"{name} {digest}" in text
     assert re.search(r"ledger head [0-9a-f]{64}", text)
+
+
+def test_an_acknowledged_ledger_leaves_the_total_unknown(deployed, tmp_path):
+    charged_once = "every release over the same events is charged to one ledger"
+    together = "by all runs over the same events"
+    text = words(deployed)
+    assert charged_once in text
+    assert together in text
+    assert "the total is unknown" not in (deployed / "public" / "report.html").read_text()
+    other = shutil.copytree(deployed, tmp_path / "other")
+    manifest = json.loads((other / "public" / "manifest.json").read_text())
+    (other / "public" / "manifest.json").write_text(json.dumps(manifest | {"total": "unknown: other ledgers"}))
+    text = words(other)
+    assert charged_once not in text
+    assert together not in text
+    assert "who was there throughout, by the runs on this ledger" in text
+    assert "the total over all ledgers is unknown" in text
+    (page,) = write_report(other)
+    assert "the total is unknown" in page.read_text()
 
 
 def test_nothing_of_the_operator_is_read_or_named(deployed, tmp_path):
