@@ -283,7 +283,8 @@ def _remarks(plan: Plan, equation: dict[str, Any], is_made_up: bool) -> dict[str
         return {}
     try:
         sample = input_check.sample_of(_recorded(plan))
-        doubts = input_check.doubts(sample, plan, plan.config.source.recorded) if sample else []
+        rejected = equation["rejected_by_reason"]
+        doubts = input_check.doubts(sample, plan, plan.config.source.recorded, rejected) if sample else []
     except DataError:  # the input has changed since it was read, which its digests say
         sample, doubts = [], []
     unused = {"unused": input_check.why_unused(lost, sample, plan)} if lost else {}

@@ -90,6 +90,8 @@ _WORDS = {
 #: Name of a column that says of what kind people are, or how many, and values that are a position in one.
 _KIND = re.compile(r"type|kind|class|categ|segment|vendor|provider|operator|casual|count|number of|s$", re.IGNORECASE)
 _POSITION = r"-?\d+\.\d+[,; ]\s*-?\d+\.\d+"
+#: End of a name that says that it is an identifier, and not of what.
+_AN_ID = re.compile(r"((^|[\W_])(?i:id)|(?<=[a-z])I[Dd])$")
 #: Encodings of text that is not UTF-8; of those that read it the one counts in which most columns have known names.
 _ENCODINGS = ("cp1252", "gb18030", "shift_jis", "big5", "cp1251", "cp1256", "koi8-r")
 
@@ -138,7 +140,10 @@ class Table:
         if not lines:
             raise DataError(f"{path}: has no rows to look at")
         if lines[0].lstrip()[:1] in "{[":
-            raise DataError(f"{path}: looks like JSON; a draft is made of CSV and Parquet files: convert it")
+            raise DataError(
+                f"{path}: looks like JSON; a draft is made of CSV and Parquet files: convert it, for instance with jq "
+                "(docs/data.md)"
+            )
         separator = max(",;\t|", key=lambda one: (min(_count(line, one) for line in lines[:20]), lines[0].count(one)))
         if separator not in lines[0]:
             raise DataError(f"{path}: the first line has no comma, semicolon, tab or bar; {OTHERS}")
@@ -481,6 +486,8 @@ def _user(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: d
     if people or repeating:
         seen = f"it has {frame[(people or repeating)[0]].n_unique():,} values in {n_rows:,} rows"
         _choose("user", people, repeating, names, checks, seen)
+        if people and _AN_ID.search(people[0]) and not named("user", [_AN_ID.sub("", people[0])]):
+            checks["user"] = f"an id may be of a trip, a row or a place, too: {seen}"
         return
     names["user"] = ""
     checks["user"] = (

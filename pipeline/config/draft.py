@@ -8,7 +8,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,10 @@ from penstock.pipeline.config.columns import (
 )
 from penstock.pipeline.config.kinds import format_duration
 from penstock.pipeline.sources.base import SOURCES, Source
+from penstock.pipeline.sources.citibike import ZONE, Citibike, has_trips, trip_columns
 from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.parquet import Parquet
-from penstock.pipeline.sources.reading.inputs import list_files
+from penstock.pipeline.sources.reading.inputs import ARCHIVES, list_files, matches
 from penstock.pipeline.sources.reading.text import join_date
 from penstock.pipeline.sources.reading.times import TimeFormat
 from penstock.pipeline.spaces.base import SPACES, Space
@@ -73,6 +74,9 @@ _UNIX = ("unix_s", "unix_ms", "unix_us", "unix_ns")
 _DEVICES = (
     r"bike|cab|taxi|vehic|vehíc|device|card|cart[aeã]|karte|kaart|tarjeta|tessera|appar|ger[äa]e?t|dispositi|カード|卡"
 )
+
+#: Degrees east of Citi Bike's stations; other cities publish trips under the same columns.
+_NEW_YORK = (-75.0, -73.0)
 
 #: How to go on where some files of many are of another kind.
 LEAVE_OUT = "to leave a file out, move it away, or give a pattern that only the others match, such as 'trips-*.csv'"
@@ -121,8 +125,14 @@ def draft(
     stated = stated or Stated()
     try:
         table = Table.read(path, stated)
-        columns = guess(table, time_zone, stated)
-        source = _source(path, table, columns, time_zone)
+        has_riders = "user" in stated.columns or not has_trips(table.frame.columns)
+        no_user = replace(stated, columns={**stated.columns, "user": ""})
+        columns = guess(table, time_zone, stated if has_riders else no_user)
+        source: Csv | Parquet | Citibike = _source(path, table, columns, time_zone)
+        if not has_riders:
+            columns.checks["user"] = "rows are trips, and none says who rode: what is counted and protected is a trip"
+            if stated == Stated() and _is_citibike(path, table):
+                source, time_zone = Citibike(path=path), ZONE
         is_whole = FIXME not in columns.names.values()
         events, rejects = _events(source) if is_whole else (pl.DataFrame(), Counter[str]())
     except DataError as error:
@@ -141,13 +151,13 @@ def draft(
     used = ", ".join(f"{part} from {name}" if name else f"no {part}" for part, name in columns.names.items())
     notes = [
         f"columns: {used}",
-        f"times: {source.time_format}, {format_time(facts.begin)} to {format_time(facts.end)}",
+        f"times: {columns.time_format}, {format_time(facts.begin)} to {format_time(facts.end)}",
         *(f"{part} from {columns.names[part] or 'no column'}: {why}" for part, why in columns.checks.items()),
         *table.notes,
         *(_doubts(table, columns, source, events, rejects) if len(events) else _unreadable(rejects, is_whole)),
         *_caveats(facts),
     ]
-    return Draft(_text(path, source, columns, facts, notes[2:]), notes, facts.is_known)
+    return Draft(_text(path, source, columns, time_zone, facts, notes[2:]), notes, facts.is_known)
 
 
 def _unreadable(rejects: Counter[str], is_whole: bool) -> Iterator[str]:
@@ -198,7 +208,18 @@ def _source(path: str, table: Table, columns: Columns, zone: str) -> Csv | Parqu
     )
 
 
-def _events(source: Csv | Parquet) -> tuple[pl.DataFrame, Counter[str]]:
+def _is_citibike(path: str, table: Table) -> bool:
+    """Return whether trips are of New York, in files that the source of Citi Bike reads."""
+    if os.path.isdir(path) and not any(
+        matches(file, (*Citibike.patterns, *ARCHIVES)) for file in list_files(path, Csv.patterns)
+    ):
+        return False
+    column = table.frame.to_series(trip_columns(table.frame.columns).index("start_longitude"))
+    is_csv = not table.is_parquet and table.separator == ","
+    return is_csv and share(column.cast(pl.Float64, strict=False).is_between(*_NEW_YORK)) >= _MOST
+
+
+def _events(source: Csv | Parquet | Citibike) -> tuple[pl.DataFrame, Counter[str]]:
     """First events of a source, with the number of unreadable rows by file."""
     frames, n_rows, rejects = [], 0, Counter[str]()
     for block in (block for span in source.spans() for block in source.read(span)):
@@ -362,7 +383,7 @@ def _outward(low: float, high: float, limit: float) -> tuple[float, float]:
 
 
 def _doubts(
-    table: Table, columns: Columns, source: Csv | Parquet, events: pl.DataFrame, rejects: Counter[str]
+    table: Table, columns: Columns, source: Csv | Parquet | Citibike, events: pl.DataFrame, rejects: Counter[str]
 ) -> Iterator[str]:
     """List doubtful guesses, one sentence each."""
     if not table.has_header:
@@ -374,16 +395,8 @@ def _doubts(
         yield f"nearly every row has another {user}: is it a trip or a row, and not a person?"
     elif re.search(_DEVICES, user, re.IGNORECASE):
         yield f"{user} is taken for a person: one person with two of them counts twice, two with one once"
-    parts = {part: columns.names[part] for part in ("date", "time") if part in columns.names}
-    times = join_date(table.frame.select(pl.col(name).alias(part) for part, name in parts.items()))["time"]
-    other = exchanged(source.time_format)
-    if other and share(TimeFormat(other).milliseconds(times).is_not_null()) >= _MOST:
-        yield f"day and month cannot be told apart in these times: check time_format (or {other})"
-    zoned = "%z" in source.time_format or source.time_format in _UNIX
-    if source.time_format == "iso":
-        zoned = share(times.str.contains(r"(Z|UTC|GMT|:\S*[+-]\d\d(:?\d\d)?)$")) >= _MOST
-    if not zoned:
-        yield f"times have no zone and are read as {source.time_zone}: --time-zone says another"
+    if not isinstance(source, Citibike):
+        yield from _time_doubts(table, columns, source.time_zone)
     n_rows = len(events) + rejects.total()
     if n_rows >= _EVENTS:
         yield f"only the first {n_rows:,} rows were looked at"
@@ -392,6 +405,21 @@ def _doubts(
         more = ", …" if len(rejects) > 3 else ""
         where = f" ({by_file}{more}): {LEAVE_OUT}" if _are_many(source.path) else ""
         yield f"{rejects.total():,} of {n_rows:,} rows cannot be read, and will be rejected{where}"
+
+
+def _time_doubts(table: Table, columns: Columns, zone: str) -> Iterator[str]:
+    """List what is doubtful in how times are read."""
+    parts = {part: columns.names[part] for part in ("date", "time") if part in columns.names}
+    times = join_date(table.frame.select(pl.col(name).alias(part) for part, name in parts.items()))["time"]
+    form = columns.time_format
+    other = exchanged(form)
+    if other and share(TimeFormat(other).milliseconds(times).is_not_null()) >= _MOST:
+        yield f"day and month cannot be told apart in these times: check time_format (or {other})"
+    zoned = "%z" in form or form in _UNIX
+    if form == "iso":
+        zoned = share(times.str.contains(r"(Z|UTC|GMT|:\S*[+-]\d\d(:?\d\d)?)$")) >= _MOST
+    if not zoned:
+        yield f"times have no zone and are read as {zone}: --time-zone says another"
 
 
 def _are_many(path: str) -> bool:
@@ -421,9 +449,14 @@ def _caveats(facts: _Facts) -> Iterator[str]:
 # The text.
 
 
-def _text(path: str, source: Csv | Parquet, columns: Columns, facts: _Facts, doubts: list[str]) -> str:
-    name, zone = name_of(path), source.time_zone
+def _text(path: str, source: Source, columns: Columns, zone: str, facts: _Facts, doubts: list[str]) -> str:
+    name = name_of(path)
     looked = "LOOKED: " if facts.is_known else f"{FIXME}: "
+    how_read = {
+        "columns": (_columns(columns), "LOOKED: which column holds what"),
+        "time_format": json.dumps(columns.time_format),
+        "time_zone": (zone, "DECIDE: of times without an offset"),
+    }
     typical = {"typical_count": (f"{facts.typical:.2g}", "LOOKED: people in a cell and window on average")}
     keys = {
         "name": json.dumps(name),
@@ -432,9 +465,7 @@ def _text(path: str, source: Csv | Parquet, columns: Columns, facts: _Facts, dou
         "seed": 1,
         "source": {
             **_keys(source),
-            "columns": (_columns(columns), "LOOKED: which column holds what"),
-            "time_format": json.dumps(source.time_format),
-            "time_zone": (zone, "DECIDE: of times without an offset"),
+            **({} if isinstance(source, Citibike) else how_read),
             "from": (format_time(facts.begin), looked + "midnights around the events"),
             "until": format_time(facts.end),
         },
@@ -471,7 +502,7 @@ def _text(path: str, source: Csv | Parquet, columns: Columns, facts: _Facts, dou
         "# LOOKED marks values that were taken from the data. That is fine for a simulation. In a deployment they",
         "# would tell of the data: decide each by what is publicly known, then remove looked_at_data.",
         "# DECIDE marks what is a matter of judgement.",
-        *(f"# CHECK: {doubt}." for doubt in doubts),
+        *(f"# CHECK: {doubt}" + "." * (not doubt.endswith("?")) for doubt in doubts),
     )
     return "\n".join((*head, *_lines(keys))) + "\n"
 

@@ -26,6 +26,8 @@ FEW = 0.01
 MOST = 0.5
 #: Where this share is used, ``from`` and ``until`` were given to leave out the rows that are out of time.
 SLICE = 0.05
+#: Begin of the reason why times of an hour that clocks skip are rejected, and the cure.
+NEVER, RIGHT_ZONE = "local time does not exist", "is source.time_zone right?"
 #: Clocks of the Earth differ by at most this many milliseconds.
 CLOCKS = 14 * 3_600_000
 #: Ten years in milliseconds: what is earlier was read in the wrong unit.
@@ -113,6 +115,8 @@ def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], plan: Core
 
 
 def _for_rejects(reason: str) -> str:
+    if reason.startswith(NEVER):
+        return f"Local times that never existed: {RIGHT_ZONE}"
     if "out of range" in reason:
         return "Latitude and longitude are probably swapped: exchange them in source.columns."
     if reason.startswith("time"):
@@ -128,10 +132,12 @@ def cure_for_places(frame: pl.DataFrame, plan: CoreSpec) -> str:
     """Likely cure for rows in no cell."""
     if "latitude" not in plan.space.reads or not {"latitude", "longitude"} <= set(frame.columns):
         return "Are the places of the space named as in the input?"
-    frame = frame.filter(cells_of(frame, plan) < 0)
+    n_rows, frame = len(frame), frame.filter(cells_of(frame, plan) < 0)
     latitude, longitude = pl.col("latitude"), pl.col("longitude")
     file = getattr(plan.space, "path", None)
     where = f"source.columns, or in {file}" if file else "source.columns"
+    if len(frame) <= MOST * n_rows:  # exchanging columns would lose the others
+        where = "those rows of the file"
     tries = {
         f"Latitude and longitude are probably swapped: exchange them in {where}.": (longitude, latitude),
         "Longitudes have probably lost their sign: west is negative.": (latitude, -longitude),
@@ -171,22 +177,24 @@ NOBODY = ("null", "none", "nan", "na", "n/a", "nil", "unknown", "undefined", "an
 _ROWS = 1000
 
 
-def doubts(sample: list[EventBlock], plan: CoreSpec, source: Source) -> list[str]:
+def doubts(sample: list[EventBlock], plan: CoreSpec, source: Source, rejected: Mapping[str, int]) -> list[str]:
     """Doubts about the rows of a finite input, one sentence each, without personal values.
 
     **Privacy**: shares of rows are exact. They are for the terminal and the operator's page, and never published.
 
-    ``sample``: the first blocks. ``source``: what they were read from.
+    ``sample``: the first blocks. ``source``: what they were read from. ``rejected``: rows of the run by reason.
     """
     frame = pl.concat([block.frame for block in sample]) if sample else pl.DataFrame()
     remarks = [*_local_times(plan, source)]
+    if n_never := sum(n for reason, n in rejected.items() if reason.startswith(NEVER)):
+        remarks.append(f"{n_never:,} rows are rejected for local times that never existed: {RIGHT_ZONE}")
     if len(frame) >= LEAST:
         remarks += [*_users(frame), *_positions(frame, plan)]
     return remarks
 
 
 def _of(n: int, frame: pl.DataFrame) -> str:
-    return f"{100 * n / len(frame):.2g} % of the first {len(frame):,} rows"
+    return f"{100 * n / len(frame):.3g} % of the first {len(frame):,} rows"
 
 
 def _users(frame: pl.DataFrame) -> Iterator[str]:

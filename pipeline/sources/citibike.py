@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -81,9 +81,7 @@ class Citibike(TextSource):
             header = next(csv.reader([line]), [])
         except csv.Error:
             header = [line]  # no header that one could read: `wanted` says which columns it lacks
-        given = ["".join(name.lower().split()).replace("_", "") for name in header]
-        names = {old: new for new, olds in (_NAMES | _OPTIONAL).items() for old in olds}
-        return Dialect(tuple(names.get(name, name) for name in given), n_lines=1, quote='"')
+        return Dialect(trip_columns(header), n_lines=1, quote='"')
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
         """Time, station and coordinates of both ends; raises `DataError` where one is missing."""
@@ -116,6 +114,22 @@ class Citibike(TextSource):
             columns[f"{end}_latitude"] = raw[f"{end}_latitude"]
             columns[f"{end}_longitude"] = raw[f"{end}_longitude"]
         return pl.DataFrame({"user": trips, **columns})
+
+
+def trip_columns(header: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns of a header, those of both ends of a trip under today's names.
+
+    >>> trip_columns(["Start Time", "ended_at", "gender"])
+    ('start_time', 'end_time', 'gender')
+    """
+    names = {old: new for new, olds in (_NAMES | _OPTIONAL).items() for old in olds}
+    given = ["".join(name.lower().split()).replace("_", "") for name in header]
+    return tuple(names.get(name, name) for name in given)
+
+
+def has_trips(header: Iterable[str]) -> bool:
+    """Return whether a header has all that is needed of trips."""
+    return set(_NAMES) <= set(trip_columns(header))
 
 
 def trip_times(raw: pl.DataFrame) -> pl.DataFrame:

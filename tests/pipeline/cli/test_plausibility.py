@@ -53,6 +53,11 @@ def test_nothing_is_said_of_a_plain_input(tmp_path, capsys):
             "15 % of the first 400 rows are of one user, 51 times as many as of an average one: is it a person",
         ),
         ("k71x", 12, None),
+        (
+            "-",
+            399,
+            "99.8 % of the first 400 rows have the user '-': if that means that nobody is known, they are counted",
+        ),
     ],
 )
 def test_one_user_with_too_many_rows(tmp_path, capsys, user, n, said):
@@ -67,7 +72,7 @@ def test_positions_that_are_partly_swapped(tmp_path, capsys):
     space = {"south": 47.3, "north": 47.4, "west": 8.5, "east": 8.6}
     rows = [f"u{i},{TIME},{'8.55,47.35' if i % 4 == 0 else '47.35,8.55'}\n" for i in range(400)]
     doubts = executed(tmp_path, HEAD + "".join(rows), capsys, space=space)
-    cure = "Latitude and longitude are probably swapped: exchange them in source.columns."
+    cure = "Latitude and longitude are probably swapped: exchange them in those rows of the file."
     assert doubts == [f"25 % of the first 400 rows are in no cell. {cure}"]
 
 
@@ -85,3 +90,10 @@ def test_local_times_in_a_run_that_clocks_are_set_back_in(tmp_path, capsys, offs
     doubts = executed(tmp_path, HEAD + "".join(rows), capsys, source=source)
     said = "clocks were set back in Europe/Zurich on 2024-10-27, and times have no offset: 60 minutes happened twice"
     assert [doubt[: len(said)] for doubt in doubts] == ([said] if is_said else [])
+
+
+def test_local_times_that_never_existed(tmp_path, capsys):
+    rows = [f"u{i % 50},2024-03-31T0{1 + (i < 5)}:{i % 60:02d}:00,{AREA}\n" for i in range(400)]
+    source = {"from": "2024-03-30T23:00:00Z", "until": "2024-03-31T22:00:00Z", "time_zone": "Europe/Zurich"}
+    doubts = executed(tmp_path, HEAD + "".join(rows), capsys, source=source)
+    assert doubts == ["5 rows are rejected for local times that never existed: is source.time_zone right?"]

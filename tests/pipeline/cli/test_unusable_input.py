@@ -33,6 +33,11 @@ USELESS = {
         {},
         "is not ISO 8601. The times are probably of another",
     ),
+    "skipped by clocks": (
+        f"{HEAD}a,2024-03-31T02:10:00,{IN_AREA}\n",
+        {"time_zone": "Europe/Zurich"},
+        "Local times that never existed: is source.time_zone right?",
+    ),
     "seconds": (f"{HEAD}a,1704067800,{IN_AREA}\n", {"time_format": "unix_ms"}, "seconds read as milliseconds"),
 }
 

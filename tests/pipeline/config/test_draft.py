@@ -15,10 +15,12 @@ from penstock.pipeline import DONE, FAILED, WRONG_USE
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.cli.run import expectations
 from penstock.pipeline.config.canonical import digest
+from penstock.pipeline.config.columns import Stated
 from penstock.pipeline.config.draft import draft
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output.loss import expected_losses
 from penstock.pipeline.output.utility_summary import rehearse
+from tests.pipeline.sources.test_source_citibike import NEW, OLD, new, old
 
 NAMED = ["rider,lat,lon,tapped_at"] + [
     f"r{i % 7},{47.30 + i % 10 / 100},{8.50 + i % 6 / 100},2024-05-{1 + i % 2:02d} {i % 24:02d}:30:00"
@@ -256,6 +258,38 @@ def test_who_is_not_said(tmp_path):
     assert not config.source.has_people
     assert any(line.startswith("CAUTION   rows of this source belong to no person") for line in expectations(config))
     assert penstock.run(config, tmp_path / "run", runner="local").manifest["users"]["users"] == 60
+
+
+@pytest.mark.parametrize("header", [OLD, NEW])
+def test_trips_of_bikes_are_no_people(tmp_path, header):
+    times = [f"2024-05-0{1 + i % 7} {i % 24:02d}:{m}:00" for i in range(60) for m in ("10", "20")]
+    trips = zip(times[::2], times[1::2], strict=True)
+    rows = [old(*trip, 600) if header == OLD else new(f"R{i}", *trip) for i, trip in enumerate(trips)]
+    path = tmp_path / "202405-citibike-tripdata.csv"
+    path.write_text(header + "".join(rows))
+    for where in (path, tmp_path):
+        drafted = draft(str(where))
+        config = loads(drafted.text, overrides=["output.report=false"])
+        assert (type(config.source).__name__, config.source.has_people) == ("Citibike", False)
+        assert config.windows.time_zone == "America/New_York"
+        assert "# CHECK: user from no column: rows are trips, and none says who rode" in drafted.text
+    assert penstock.run(config, tmp_path / "run", runner="local").manifest["rows"]["used"] == 120
+    # Other cities have the same columns, and clocks of their own.
+    path.write_text(header + "".join(rows).replace("-74.", "-87."))
+    source = loads(draft(str(path), "America/Chicago").text).source
+    assert (type(source).__name__, source.time_zone, source.has_people) == ("Csv", "America/Chicago", False)
+    assert loads(
+        draft(str(path), stated=Stated({"user": "rideable_type" if header == NEW else "bikeid"})).text
+    ).source.has_people
+
+
+def test_an_id_may_be_of_anything(tmp_path):
+    for name, is_said in (("id", True), ("trip_id", True), ("ID", True), ("user_id", False), ("deviceId", False)):
+        drafted = draft(written(tmp_path, [NAMED[0].replace("rider", name), *NAMED[1:]]))
+        said = f"user from {name}: an id may be of a trip, a row or a place, too: it has 7 values in 60 rows"
+        assert (said in drafted.notes) == is_said
+        assert drafted.notes[0].startswith(f"columns: user from {name}")
+        assert "?." not in drafted.text
 
 
 def test_days_without_hours_make_windows_of_days(tmp_path):
