@@ -122,8 +122,8 @@ def _run_alone(
     files.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
     if not plan.on_points:
         write_cells(plan.folder, plan.space)
-        if config.output.outlines is not None:
-            write_outlines(plan.folder, config.output.outlines)
+        if config.output.outlines is not None and (caution := write_outlines(plan.folder, config.output.outlines)):
+            logs.caution(caution)
     for sink in sinks_of(plan):
         sink.begin()
     clock.lap("prepare")

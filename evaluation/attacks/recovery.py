@@ -13,7 +13,9 @@ rounded to the number of people (`places_of`), and the baselines (`Recovery.shuf
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,6 +110,7 @@ def recover(
     n_present: NDArray[np.intp] | None = None,
     night: NDArray[np.bool_] | None = None,
     day: int | None = None,
+    paced: Callable[[int], None] = lambda n_done: None,
 ) -> Trajectories:
     """Trajectories that fit the counts.
 
@@ -115,7 +118,8 @@ def recover(
     n_dimensions): where cells are; any unit of length. Of cells without a place: the identity matrix, which keeps all
     alike apart. `n_present` (n_windows,): how many of them are in a cell of each window; None: all. `night`
     (n_windows,): windows in which people stay where they are; None: all. `day`: windows of a day, after each of which
-    trajectories are joined again by their visits; None: one day.
+    trajectories are joined again by their visits; None: one day. `paced`: called once with the number of windows done,
+    after the first days were joined, or after the only day.
 
     Returns cells (n_people, n_windows): `ABSENT` where a trajectory is in none. O(n_windows·n_people³) time, less in
     practice.
@@ -149,6 +153,8 @@ def recover(
         part = slice(begin, begin + length)
         one = _within_a_day(places[part], positions, n_people, stays[part], centre)
         paths = one if paths is None else np.hstack([paths, one[_joined(paths, one, n_cells)]])
+        if begin == length or n_windows <= length:
+            paced(paths.shape[1])
     assert paths is not None
     return paths
 
@@ -236,12 +242,13 @@ def trajectory_recovery(
     night: NDArray[np.bool_] | None = None,
     day: int | None = None,
     seed: int = 0,
+    paced: Callable[[int], None] = lambda n_done: None,
 ) -> Recovery:
     """Recover trajectories from released counts, and compare them with the true ones.
 
     `presence` (n_people, n_windows, n_cells): whether a person is in a cell during a window, before anything was
     bounded. The adversary knows n_people, and takes the totals of the release for how many are present
-    (`n_present_of`).
+    (`n_present_of`). `paced`: as of `recover`, which runs twice, of the first time.
 
     Examples
     --------
@@ -254,10 +261,10 @@ def trajectory_recovery(
     if presence.ndim != 3 or released.shape != presence.shape[1:]:
         raise ParameterError("released", released.shape, f"of the windows and cells of presence {presence.shape}")
     n_people, n_windows, _ = presence.shape
-    paths, blind = (
-        recover(shown, positions, n_people, n_present=n_present_of(shown, n_people), night=night, day=day)
-        for shown in (released, np.zeros(released.shape))
-    )
+    continued = partial(recover, positions=positions, n_people=n_people, night=night, day=day)
+    zeros = np.zeros(released.shape)
+    paths = continued(released, n_present=n_present_of(released, n_people), paced=paced)
+    blind = continued(zeros, n_present=n_present_of(zeros, n_people))
     rng = np.random.default_rng(seed)
     shuffled = [compare(rng.permuted(paths, axis=0), presence, positions) for _ in range(N_SHUFFLES)]
     by_chance = Found(*np.mean([[one.accuracy, one.distance] for one in shuffled], axis=0).tolist())

@@ -124,11 +124,23 @@ def in_words(duration: float) -> str:
     return f"{duration:.0f} s" if duration < 100 else f"{duration / 60:.0f} min"
 
 
+def _announcements(attack: str, minutes: float | None) -> dict[str, Callable[..., None]]:
+    """Options of an attack that print what it is about, and after its first piece how long it takes."""
+    people = f"{attack}: {{}} {'counted' if attack == 'recovery' else 'attacked'}"
+    return {"begun": partial(_announce, people, minutes), "foreseen": partial(_foresee, attack, minutes)}
+
+
 def _announce(attack: str, minutes: float | None, n_chosen: int, n_people: int) -> None:
-    """Print before an attack how many people it is about, and the time that it takes at most."""
+    """Print before an attack how many people it is about, and the limit on its time."""
     people = f"{n_chosen:,} of {n_people:,} people" if n_chosen < n_people else f"all {n_people:,} people"
     within = f", in {minutes:g} min at most" if minutes else ""
     print(f"penstock: {attack.format(people)}{within}", file=sys.stderr)
+
+
+def _foresee(attack: str, minutes: float | None, seconds: float) -> None:
+    """Print after the first piece of an attack how long the whole takes."""
+    within = min(seconds, 60 * minutes) if minutes else seconds
+    print(f"penstock: {attack}: about {in_words(max(within, 1.0))}", file=sys.stderr, flush=True)
 
 
 def _attack(
@@ -159,10 +171,6 @@ def _attack(
             wanted.remove(name)
             left_out[name] = str(error)
     minutes = MINUTES if arguments.minutes is None and arguments.targets is None else arguments.minutes
-    begun = {
-        "membership": partial(_announce, "membership: {} attacked", minutes),
-        "recovery": partial(_announce, "recovery: {} counted", None),
-    }
     play: dict[str, Callable[..., AttackOutcome]] = {
         "membership": partial(attack, n_jobs=arguments.jobs, minutes=minutes),
         "reconstruction": partial(reconstruct, n_jobs=arguments.jobs),
@@ -170,8 +178,8 @@ def _attack(
     }
     outcomes: dict[str, AttackOutcome] = {}
     for name in wanted:
-        begun_option = {} if quiet or name not in begun else {"begun": begun[name]}
-        outcomes[name] = play[name](config, games[name], folder=arguments.out, listener=listener(), **begun_option)
+        options = {} if quiet else _announcements(name, minutes if name == "membership" else None)
+        outcomes[name] = play[name](config, games[name], folder=arguments.out, listener=listener(), **options)
     return outcomes, left_out
 
 

@@ -117,14 +117,15 @@ def _configure_report(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> int:
+    from penstock.pipeline.monitoring import logs
     from penstock.pipeline.output.maps import write_outlines
     from penstock.pipeline.reporting.data_protection import write_statement
     from penstock.pipeline.reporting.page import write_report
     from penstock.pipeline.reporting.paper import write_for_paper
 
     folder = Path(arguments.folder)
-    if arguments.outlines is not None:
-        write_outlines(folder, arguments.outlines)
+    if arguments.outlines is not None and (caution := write_outlines(folder, arguments.outlines)):
+        logs.caution(caution)
     made = {"data-protection": lambda: [write_statement(folder)], "paper": lambda: write_for_paper(folder)}
     pages = made.get(arguments.reader, lambda: write_report(folder))()
     show(arguments, {"report": str(pages[0]), "pages": list(map(str, pages))}, map(str, pages))

@@ -156,7 +156,7 @@ def _lines(ledger: dict[str, Any]) -> list[str]:
     for run in ledger["runs"]:
         lines.append(f"run       {run['run']} from {run['from']} until {run['until'] or 'its end'}")
     for row in ledger["periods"]:
-        left = "" if math.isinf(terms["budget"]) else f", {max(terms['budget'] - row['spent'], 0.0):g} left"
+        left = "" if math.isinf(terms["budget"]) else f", {_left(terms['budget'], row['spent']):g} left"
         odds = _odds(row["spent"], terms["measure"])
         lines.append(f"period    from {row['from']}: {row['charges']:,} charges, {row['spent']:g} spent{odds}{left}")
     if series := ledger["series"]:
@@ -164,6 +164,16 @@ def _lines(ledger: dict[str, Any]) -> list[str]:
         lines.append(f"series    {series['from']} to {series['until']}: whoever was there throughout has lost at most")
         lines.append(f"          {costs[0]} in all, and {costs[1]} in the last 30 days")
     return lines
+
+
+def _left(budget: float, spent: float) -> float:
+    """Return what is left of a budget; 0 for less than rounding errors of sums.
+
+    >>> _left(1.0, 0.75), _left(1.0, 1 - 4e-16), _left(1e-12, 5e-13), _left(1.0, 1.5)
+    (0.25, 0.0, 5e-13, 0.0)
+    """
+    left = budget - spent
+    return left if left > 1e-9 * budget else 0.0
 
 
 def _odds(spent: float, measure: str) -> str:

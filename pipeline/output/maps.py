@@ -124,8 +124,8 @@ OUTLINES, MOST_POSITIONS = "outlines.geojson", 10_000
 _COARSE = 1 / 2000
 
 
-def write_outlines(folder: Path, path: str) -> None:
-    """Write ``public/outlines.geojson`` beside the cells of a run.
+def write_outlines(folder: Path, path: str) -> str | None:
+    """Write ``public/outlines.geojson`` beside the cells of a run; returns a caution if some lines are not on the map.
 
     **Privacy**: a function of that file and of the public cells alone. The operator says that the file may be
     published.
@@ -141,11 +141,16 @@ def write_outlines(folder: Path, path: str) -> None:
         lines = read_lines(path, corners)
     except DataError as error:
         raise ParameterError("outlines", path, f"a file of lines that the maps can show ({error})") from error
-    coordinates = [line.round(6).tolist() for line in simplified(lines, *around(corners))]
+    box = around(corners)
+    coordinates = [line.round(6).tolist() for line in simplified(lines, *box)]
     geometry = {"type": "MultiLineString", "coordinates": coordinates}
     feature = {"type": "Feature", "properties": {}, "geometry": geometry}
     collection = {"type": "FeatureCollection", "features": [feature]}
     files.write_text(folder / "public" / OUTLINES, json.dumps(collection, separators=(",", ":")) + "\n")
+    n_off = sum(not sides_near(line, *box).any() for line in lines)
+    if not n_off:
+        return None
+    return f"{path}: {n_off:,} of {len(lines):,} outlines {'is' if n_off == 1 else 'are'} not on the map"
 
 
 def read_outlines(folder: Path) -> list[Line]:

@@ -52,12 +52,18 @@ class Treatment:
     adversary: str = ""
     #: Names in words.
     labels: Mapping[str, str] = field(default_factory=dict)
+    #: Prefixes of names that are about other neighbours than the losses on top of the page, and why they are.
+    reasons: Mapping[str, str] = field(default_factory=dict)
     #: Names whose values add up, drawn as areas on top of one another.
     stacked: Sequence[str] = ()
 
     def label(self, name: str) -> str:
         """Describe a name in words."""
         return self.labels.get(name, name.replace("_", " "))
+
+    def reason(self, name: str) -> str:
+        """Reason why a name is about other neighbours than the losses on top of the page, if it is."""
+        return next((reason for beginning, reason in self.reasons.items() if name.startswith(beginning)), "")
 
     def panel(self, name: str, unit: str) -> tuple[str, str]:
         """Title and unit of the chart that a name belongs to: figures of different units never share an axis."""

@@ -18,7 +18,7 @@ from penstock.pipeline.reporting.accounts import treatment
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.experiment import is_experiment
 from penstock.pipeline.reporting.markup import Table, document, number, plural
-from penstock.pipeline.reporting.summary import because, odds, promises, pure_epsilon, released, with_values
+from penstock.pipeline.reporting.summary import because, neighbours_in_words, odds, promises, pure_epsilon, released
 
 STATEMENT = "data_protection.html"
 STYLES = ("page.css", "statement.css")
@@ -177,7 +177,7 @@ def _books(run: Run) -> list[tuple[str, ...]]:
         (
             f"{treatment(figure.accountant).label(figure.name)} ({figure.accountant})",
             f"{number(figure.value)} {figure.unit}",
-            with_values(figure.adjacency, run.configuration),
+            neighbours_in_words(figure, run.configuration),
             "the whole run" if figure.window is None else f"the worst window, {figure.window:,}",
             "final" if figure.final else "provisional",
         )

@@ -199,6 +199,12 @@ def pure_epsilon(guarantee: dict[str, Any]) -> float | None:
     return float(guarantee["amount"]) if is_pure else None
 
 
+def neighbours_in_words(figure: AccountFigure, configuration: dict[str, Any]) -> str:
+    """Return the neighbours of a figure, with the reason where the losses on top of the page have others."""
+    words = with_values(figure.adjacency, configuration)
+    return "; ".join(filter(None, (words, treatment(figure.accountant).reason(figure.name))))
+
+
 def with_values(text: str, configuration: dict[str, Any]) -> str:
     """Return a guarantee with the values of the parameters that it names, such as `radius`."""
     values: dict[str, Any] = {}
@@ -258,7 +264,7 @@ def _headline(figure: AccountFigure, run: Run, baseline: float | None) -> Headli
     worst = "" if figure.window is None else ", worst"
     # Adversaries of `KNOWN` are those of counts; the rows of traces name their neighbours.
     adversary = "" if run.traces is not None else treatment(figure.accountant).adversary
-    against = f"Against {adversary}." if adversary else f"Compared: {with_values(figure.adjacency, run.configuration)}."
+    against = f"Against {adversary}." if adversary else f"Compared: {neighbours_in_words(figure, run.configuration)}."
     value = number(figure.value)
     if figure.high is not None and figure.high > figure.value:
         is_estimate = figure.low is not None and figure.low < figure.value
@@ -424,7 +430,7 @@ def _books(run: Run) -> Iterator[Notice]:
     for figure in run.figures:
         is_bounded = figure.name.endswith("_epsilon") and (figure.accountant, figure.name) in bounded
         if math.isinf(figure.value) and figure.value > 0 and not smallest_is_worst(figure.name) and not is_bounded:
-            compared = with_values(figure.adjacency, run.configuration)
+            compared = neighbours_in_words(figure, run.configuration)
             text = f"{figure.accountant} knows no bound for {phrase(figure.name)} ({compared})."
             yield Notice("caution", f"{phrase(figure.name)} is infinite", text)
     provisional = {f.accountant for f in run.figures} - {f.accountant for f in run.figures if f.final}
@@ -511,7 +517,7 @@ def figures_table(run: Run) -> Table:
             "whole run" if figure.window is None else f"window {figure.window:,}",
             "" if figure.high is None else f"{number(figure.low)} to {number(figure.high)}",
             f"{figure.n_subjects:,}",
-            with_values(figure.adjacency, run.configuration),
+            neighbours_in_words(figure, run.configuration),
             "final" if figure.final else "provisional",
         ]
         for figure in run.figures

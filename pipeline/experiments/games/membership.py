@@ -35,6 +35,8 @@ Key = TypeVar("Key", bound=Hashable)
 Listener = Callable[[int, int], None]
 #: Told before the first attack: people attacked, and people seen.
 Begun = Callable[[int, int], None]
+#: Told once, after the first piece of an attack: seconds that the whole takes at its pace.
+Foreseen = Callable[[float], None]
 
 TABLE, SUMMARY = "attack.parquet", "attack.json"
 
@@ -78,6 +80,7 @@ def attack(
     n_jobs: int | None = None,
     minutes: float | None = None,
     begun: Begun = lambda n_targets, n_people: None,
+    foreseen: Foreseen = lambda seconds: None,
     listener: Listener = lambda done, total: None,
 ) -> AttackOutcome:
     """Attack raw aggregates and those that the configured mechanism releases.
@@ -97,6 +100,8 @@ def attack(
         goes on with those that are left. None: attack all.
     begun
         Called once before the first attack with the number of people attacked, and of all who are seen.
+    foreseen
+        Called once after the first attack with the seconds that all take at its pace.
     listener
         Called with the number of attacks made and of all.
 
@@ -147,7 +152,9 @@ def attack(
         return time.monotonic() > end and len(_complete(rows)) >= len(MOBILITY_GROUPS)
 
     n_jobs = n_jobs or jobs_with_room(game, games[True][0].space.shape)
-    rows, n_resumed = play_all(kept, name, {piece: piece for piece in pieces}, play, n_jobs, listener, is_over)
+    rows, n_resumed = play_all(
+        kept, name, {piece: piece for piece in pieces}, play, n_jobs, listener, is_over, foreseen
+    )
     table = write_table(folder / "operator" / TABLE, name, list(rows.values()), SCHEMA, ("released", "target"))
     table = table.filter(pl.col("target").is_in(_complete(rows)))
     n_attacked = table["target"].n_unique()
@@ -166,13 +173,22 @@ def play_all(
     n_jobs: int,
     listener: Listener,
     is_over: Callable[[Collection[Key]], bool] = lambda made: False,
+    foreseen: Foreseen = lambda seconds: None,
 ) -> tuple[dict[Key, Record], int]:
     """Return the record of every piece of a game, and how many an earlier call made; pieces have names for the disk."""
     records = {key: row for key, name in pieces.items() if (row := kept.read([game, *name])) is not None}
     n_resumed = len(records)
     listener(n_resumed, len(pieces))
     waiting = [key for key in pieces if key not in records]
-    for key, row in in_threads(lambda key: (key, play(key)), waiting, n_jobs):
+
+    def timed(key: Key) -> tuple[Key, Record, float]:
+        """Record of a piece, and the seconds that it took."""
+        begin = time.monotonic()
+        return key, play(key), time.monotonic() - begin
+
+    for key, row, seconds in in_threads(timed, waiting, n_jobs):
+        if len(records) == n_resumed:
+            foreseen(seconds * math.ceil(len(waiting) / n_jobs))
         kept.write([game, *pieces[key]], row)
         records[key] = row
         listener(len(records), len(pieces))

@@ -44,6 +44,8 @@ from penstock.pipeline.counting.presence import Presence, read_presence
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.experiments.games.membership import (
     AttackOutcome,
+    Begun,
+    Foreseen,
     Listener,
     counts_plan,
     finish_attack,
@@ -203,6 +205,8 @@ def reconstruct(
     *,
     folder: str | Path | None = None,
     n_jobs: int | None = None,
+    begun: Begun = lambda n_targets, n_people: None,
+    foreseen: Foreseen = lambda seconds: None,
     listener: Listener = lambda done, total: None,
 ) -> AttackOutcome:
     """Reconstruct trajectories from releases of the configured mechanism, and bound the success of any attack.
@@ -218,6 +222,8 @@ def reconstruct(
         Where to write; None: ``output.path``.
     n_jobs
         TargetPriors attacked at a time, in threads; memory grows with it. None: one a processor.
+    begun, foreseen
+        Called once before the first target and once after it, as of `attack`.
     listener
         Called with the number of people attacked and of all.
 
@@ -245,6 +251,7 @@ def reconstruct(
     presence = read_presence(plan, settings.n_windows)
     trajectories = _trajectories(presence)
     targets, mobility = _targets(presence, trajectories, settings, game, config.seed or 0)
+    begun(len(targets), len(presence.users))
     known = _known(trajectories, targets, presence, settings, config.seed or 0)
     observed = _observed(plan, trajectories, settings, game.releases)
     bounds = SuccessBounds(
@@ -271,7 +278,8 @@ def reconstruct(
         return {"rows": rows_of(identity, attack(number), known.assumption, settings)}
 
     pieces = {number: (int(target),) for number, target in enumerate(targets)}
-    records, n_resumed = play_all(kept, name, pieces, play, n_jobs or os.cpu_count() or 1, listener)
+    n_jobs = n_jobs or os.cpu_count() or 1
+    records, n_resumed = play_all(kept, name, pieces, play, n_jobs, listener, foreseen=foreseen)
     rows = [row for number in sorted(records) for row in records[number]["rows"]]
     table = write_table(folder / "operator" / TABLE, name, rows, SCHEMA, ("target",))
     played = {**asdict(game), "horizon": settings.horizon, "tolerance": settings.tolerance}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,7 +18,14 @@ from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import read_presence
 from penstock.pipeline.experiments.games.measures import check_recoverable, knowledge, positions_of
-from penstock.pipeline.experiments.games.membership import AttackOutcome, Begun, Listener, counts_plan, finish_attack
+from penstock.pipeline.experiments.games.membership import (
+    AttackOutcome,
+    Begun,
+    Foreseen,
+    Listener,
+    counts_plan,
+    finish_attack,
+)
 
 SUMMARY = "attack_recovery.json"
 #: What is recovered from, in the order of the table.
@@ -30,12 +38,13 @@ def recovery(
     *,
     folder: str | Path | None = None,
     begun: Begun = lambda n_targets, n_people: None,
+    foreseen: Foreseen = lambda seconds: None,
     listener: Listener = lambda done, total: None,
 ) -> AttackOutcome:
     """Recover trajectories from raw and from released counts.
 
     `game`: parameters; None: the defaults. `folder`: where to write ``operator/attack_recovery.json``; None:
-    ``output.path``.
+    ``output.path``. `begun`, `foreseen`, `listener`: as of `attack`.
 
     With everybody and all windows, the release is that of the run. A sample of people is counted and released on its
     own: its counts are smaller, and the same noise hides more.
@@ -55,9 +64,16 @@ def recovery(
     positions, known = knowledge(plan, range(1, n_windows + 1))
     begun(chosen.size, n_people)
     listener(0, len(counts))
+    begin = time.monotonic()
+
+    def paced(n_done: int) -> None:
+        """Foresee the end: trajectories are recovered twice from either counts."""
+        if not agreement:
+            foreseen((time.monotonic() - begin) * 2 * len(counts) * n_windows / n_done)
+
     agreement: dict[str, Found] = {}
     for done, (name, shown) in enumerate(counts.items(), 1):
-        one = trajectory_recovery(raw, shown, positions, **known, seed=config.seed or 0)
+        one = trajectory_recovery(raw, shown, positions, **known, seed=config.seed or 0, paced=paced)
         agreement |= {name: one.found, NOTHING: one.nothing, SHUFFLED: one.shuffled}
         listener(done, len(counts))
     rows = [{"from": name, **asdict(agreement[name])} for name in (RAW, RELEASED, NOTHING, SHUFFLED)]

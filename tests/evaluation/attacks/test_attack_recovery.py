@@ -177,3 +177,10 @@ def test_wrong_shapes_are_refused(walkers):
         recover(counts, GRID, 20, n_present=np.full(30, 21))
     with pytest.raises(ParameterError, match="of at least one person"):
         compare(walkers, np.zeros((20, 30, 36), bool), GRID)
+
+
+@pytest.mark.parametrize(("day", "expected"), [(2, [4]), (4, [5]), (None, [5]), (9, [5])])
+def test_the_pace_is_that_of_days_that_were_joined(day, expected):
+    windows = []
+    recover(np.ones((5, 3)), np.eye(3), 3, day=day, paced=windows.append)
+    assert windows == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +20,8 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.presence import Presence, read_presence
-from penstock.pipeline.experiments.games.membership import SCHEMA, attack, targets_of
+from penstock.pipeline.experiments.games.membership import SCHEMA, attack, play_all, targets_of
+from penstock.pipeline.experiments.pieces import RecordFolder
 from penstock.pipeline.output import manifest
 from tests.tools.small_configuration import run_locally as run
 
@@ -362,7 +364,25 @@ def test_the_command_ends_after_some_minutes_unless_targets_are_asked_for(tmp_pa
     printed = capsys.readouterr()
     assert "stopped for the time: 27 of 30 targets are left" in printed.out
     assert "penstock: membership: 30 of 60 people attacked" in printed.err
+    assert "penstock: membership: about 1 s\n" in printed.err  # no longer than it may take
     assert main([*words, "--targets", "6"]) == 0
-    assert "stopped" not in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "stopped" not in printed.out
+    assert re.search(r"penstock: membership: 6 of 60 people attacked\n.*: about \d+ (s|min)\n", printed.err, re.DOTALL)
     assert main([*words, "--minutes", "0"]) == 2
     assert "--minutes: 0.0 is not allowed" in capsys.readouterr().err
+
+
+def test_the_time_of_all_is_foreseen_from_the_first_piece_that_is_made(tmp_path):
+    foreseen = []
+
+    def play(piece):
+        assert len(foreseen) == (piece > 0)
+        time.sleep(0.02)
+        return {"piece": piece}
+
+    kept, pieces = RecordFolder(tmp_path), {number: (number,) for number in range(4)}
+    for _ in range(2):  # the second call has nothing left to do
+        play_all(kept, "game", pieces, play, 1, lambda done, total: None, foreseen=foreseen.append)
+        assert len(foreseen) == 1
+    assert foreseen[0] >= 4 * 0.02

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import polars as pl
@@ -92,7 +93,7 @@ def test_the_command_plays_it_with_the_others_and_alone(tmp_path, capsys):
     assert main([*words, "recovery", "--people", "20"]) == 0
     printed = capsys.readouterr()
     assert "trajectory recovery: 20 of" in printed.out
-    assert "penstock: recovery: 20 of" in printed.err
+    assert re.search(r"penstock: recovery: 20 of .*\n(.*\n)*penstock: recovery: about \d+ (s|min)\n", printed.err)
     for wrong in (["recovery", "--minutes", "3"], ["membership", "--people", "20"]):
         with pytest.raises(SystemExit):
             main([*words, *wrong])

@@ -178,6 +178,15 @@ def test_a_run_publishes_them_and_releases_the_same(tmp_path):
     assert published.read_bytes() == (result.folder / "public" / OUTLINES).read_bytes()
 
 
+def test_lines_that_are_not_on_the_map_are_counted(tmp_path, capsys):
+    folder = penstock.run(sections(tmp_path), runner="local").folder
+    far = [[x + 7.0, y] for x, y in SQUARE]
+    both = geojson(tmp_path / "both.geojson", feature("Polygon", [SQUARE]), feature("Polygon", [far]))
+    assert write_outlines(folder, both) == f"{both}: 1 of 2 outlines is not on the map"
+    assert [line.tolist() for line in read_outlines(folder)] == [SQUARE]
+    assert write_outlines(folder, geojson(tmp_path / "a.geojson", feature("Polygon", [SQUARE]))) is None
+
+
 def test_a_configuration_without_a_map_of_cells_has_no_outlines(tmp_path, capsys):
     file = geojson(tmp_path / "a.geojson", feature("Polygon", [SQUARE]))
     places = {"type": "places", "list": ["a", "b"], "elsewhere": True}

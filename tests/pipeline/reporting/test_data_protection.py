@@ -122,6 +122,18 @@ def test_a_simulation_is_marked_before_anything_else(tmp_path):
     assert "By the whole run 3 × 20.1 95 %" in text
 
 
+def test_a_loss_of_other_neighbours_has_another_name_and_its_reason(tmp_path):
+    rows = (account("composition", "event_epsilon", None, 4.0), account("composition", "user_epsilon", None, 2.0))
+    folder = run_folder(tmp_path, accounts=rows)
+    reason = "one window; where a person counts in one cell, an event that goes may give way to another one"
+    name = "one window, or one event changed for another, pure"
+    statement, page = words(folder), write_report(folder)[0].read_text(encoding="utf-8")
+    assert f"{name} (composition) 4 nats {reason}" in statement
+    assert "a whole person, pure (composition) 2 nats one window the whole run" in statement
+    assert name in page
+    assert reason in page
+
+
 def test_without_a_guarantee_the_first_line_says_so(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
