@@ -35,7 +35,7 @@ Key = TypeVar("Key", bound=Hashable)
 Listener = Callable[[int, int], None]
 #: Told before the first attack: people attacked, and people seen.
 Begun = Callable[[int, int], None]
-#: Told once, after the first piece of an attack: seconds that the whole takes at its pace.
+#: Told once, after the first target of an attack or days of a recovery: seconds that the whole takes at its pace.
 Foreseen = Callable[[float], None]
 
 TABLE, SUMMARY = "attack.parquet", "attack.json"
@@ -101,7 +101,7 @@ def attack(
     begun
         Called once before the first attack with the number of people attacked, and of all who are seen.
     foreseen
-        Called once after the first attack with the seconds that all take at its pace.
+        Called once after the first target with the seconds that all take at its pace.
     listener
         Called with the number of attacks made and of all.
 
@@ -152,8 +152,9 @@ def attack(
         return time.monotonic() > end and len(_complete(rows)) >= len(MOBILITY_GROUPS)
 
     n_jobs = n_jobs or jobs_with_room(game, games[True][0].space.shape)
+    named = {piece: piece for piece in pieces}
     rows, n_resumed = play_all(
-        kept, name, {piece: piece for piece in pieces}, play, n_jobs, listener, is_over, foreseen
+        kept, name, named, play, n_jobs, listener, is_over, foreseen, pieces_per_target=len(games)
     )
     table = write_table(folder / "operator" / TABLE, name, list(rows.values()), SCHEMA, ("released", "target"))
     table = table.filter(pl.col("target").is_in(_complete(rows)))
@@ -174,8 +175,12 @@ def play_all(
     listener: Listener,
     is_over: Callable[[Collection[Key]], bool] = lambda made: False,
     foreseen: Foreseen = lambda seconds: None,
+    pieces_per_target: int = 1,
 ) -> tuple[dict[Key, Record], int]:
-    """Return the record of every piece of a game, and how many an earlier call made; pieces have names for the disk."""
+    """Return the record of every piece of a game, and how many an earlier call made; pieces have names for the disk.
+
+    `foreseen` is called once the first target's pieces are made, or as many of what is left.
+    """
     records = {key: row for key, name in pieces.items() if (row := kept.read([game, *name])) is not None}
     n_resumed = len(records)
     listener(n_resumed, len(pieces))
@@ -186,9 +191,13 @@ def play_all(
         begin = time.monotonic()
         return key, play(key), time.monotonic() - begin
 
+    first, spent = waiting[:pieces_per_target], 0.0
     for key, row, seconds in in_threads(timed, waiting, n_jobs):
-        if len(records) == n_resumed:
-            foreseen(seconds * math.ceil(len(waiting) / n_jobs))
+        if key in first:
+            spent += seconds
+            first.remove(key)
+            if not first:
+                foreseen(spent / min(pieces_per_target, len(waiting)) * math.ceil(len(waiting) / n_jobs))
         kept.write([game, *pieces[key]], row)
         records[key] = row
         listener(len(records), len(pieces))
