@@ -157,7 +157,8 @@ def test_a_kill_under_a_bound_on_a_persons_period(config: Path, tmp_path: Path, 
     assert cluster.jobs() == []
 
 
-@pytest.mark.parametrize("comes_back", [True, False])
+# It comes back in `test_kills`, too.
+@pytest.mark.parametrize("comes_back", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_lost_job_manager_ends_the_driver_and_the_run_is_resumed(
     config: Path, tmp_path: Path, cluster: FlinkCluster, comes_back: bool
 ) -> None:
