@@ -329,6 +329,7 @@ def _notice(plan: Plan, transaction: Ledger) -> str | None:
     begin, until = plan.grid.calendar.start(1), plan.grid.calendar.until_ms
 
     def overlaps(run: Mapping[str, Any]) -> bool:
+        """Return whether a run has windows in the span."""
         return (run["until"] is None or run["until"] > begin) and (until is None or run["from"] < until)
 
     runs = [run for run in transaction.runs.values() if run["run"] != plan.keys.run_id and overlaps(run)]
@@ -413,7 +414,7 @@ class KnownLedgers:
                 if noted and not self.output.new_ledger and self._is_original_of(Path(noted["path"]), identity):
                     text = f"{self.ledger} is a copy of {noted['path']}, which goes on counting; name that one"
                     raise ConfigError((f"output.ledger: {text}",))
-                if (n_noted := noted.get("starts", 0)) > n_entered:
+                if (n_noted := noted.get("starts", noted.get("runs", 0))) > n_entered:
                     raise DataError(
                         f"{self.ledger}: has {n_entered} of the {n_noted} starts of runs that {file} knows of: an "
                         "older copy was put in its place; put the latest one back"

@@ -153,7 +153,7 @@ def _lost(run: Run, losses: dict[str, float]) -> list[tuple[str, str, str, str]]
 
 
 def _series(series: dict[str, Any] | None) -> dict[str, Any] | None:
-    """What all runs on the ledger have cost together, as ε and as odds; None where no sum is published."""
+    """Return the cost of all runs on the ledger as ε and as odds; None where no sum is published."""
     if series is None:
         return None
     measure, ends = series["measure"], f"{series['from']} to {series['until']}"

@@ -37,6 +37,7 @@ def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     folder = plan.folder / "operator" / "checkpoint" / "prism"
 
     def command(port: int) -> list[str]:
+        """Return the words that start Prism at a port."""
         return [*words, f"--job_port={port}"]  # Prism takes the last one
 
     with served("Prism", command, folder) as endpoint:

@@ -730,7 +730,7 @@ def _position(batch: Batch) -> float:
 
 
 def _lane(state: Any) -> dict[str, int]:
-    """How far a lane has been counted, and how many pieces it holds; of a new one, nothing."""
+    """Read the last group that a lane has counted and the number of its pieces; a new lane has none."""
     data = state.read()
     lane: dict[str, int] = coders.decode(data) if data else {"counted": -1, "pieces": 0, "merged": 0}
     return lane

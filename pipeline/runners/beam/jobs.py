@@ -185,9 +185,10 @@ def _watch(plan: Plan, job: Any, engine: str, look: Callable[[], None] | None, r
             if PipelineState.is_terminal(state):
                 raise DataError(f"{engine} has lost the job; its log says why, and --resume goes on")
             if time.monotonic() >= next_look:
-                record_progress(plan)
-                if look is not None:
-                    look()
+                with contextlib.suppress(OSError):  # an engine removes a checkpoint while it is looked at
+                    record_progress(plan)
+                    if look is not None:
+                        look()
                 next_look = time.monotonic() + _INTERVAL
             if renewal is not None and renewal.is_due() and renewal.stop():
                 return STOPPED if stopped.is_set() else RENEWED  # a signal came meanwhile

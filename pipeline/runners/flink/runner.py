@@ -243,6 +243,7 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str], renewal: Ren
     measures = None if given["environment_type"] == "LOOPBACK" else FlinkMeasures(plan, master)
 
     def look() -> None:
+        """Take over the size of the latest checkpoint, and what workers elsewhere have measured."""
         if (checkpoint := latest_checkpoint(plan)) is not None:
             metrics.record(metrics.CHECKPOINT_BYTES, sum(path.stat().st_size for path in checkpoint.iterdir()))
         if measures is not None:

@@ -562,6 +562,13 @@ def test_a_ledger_that_was_put_back_from_an_older_copy_begins_no_run(tmp_path, v
         DataError, match=r"has 1 of the 2 starts of runs that .* knows of: an older copy was put in its place"
     ):
         run(configured(value), tmp_path / "third")
+    notes = tmp_path / "noise.key.ledgers"  # as they were before they counted continuations
+    known = json.loads(notes.read_text())
+    for noted in known["events"].values():
+        del noted["starts"]
+    notes.write_text(json.dumps(known))
+    with pytest.raises(DataError, match=r"has 1 of the 2 starts of runs that .*noise.key.ledgers knows of"):
+        run(configured(value), tmp_path / "third")
 
 
 @pytest.mark.parametrize("left", [b"", b'{"entry": "led'])

@@ -159,6 +159,20 @@ def test_the_driver_says_why_and_a_job_that_was_stopped_in_flink_can_go_on(tmp_p
         beam_jobs._watch(plan, Job(PipelineState.RUNNING), "Flink", None, None)
 
 
+def test_a_checkpoint_that_goes_while_it_is_looked_at_ends_no_run(tmp_path, monkeypatch):
+    """An engine keeps the latest one alone, and removes the others at any moment."""
+    plan, job, looks = plan_in(tmp_path), Job(PipelineState.RUNNING), []
+
+    def look() -> None:
+        looks.append(job.state)
+        job.state = PipelineState.DONE
+        raise FileNotFoundError("chk-7")
+
+    monkeypatch.setattr(beam_jobs, "record_progress", lambda _: None)
+    assert beam_jobs._watch(plan, job, "Flink", look, None) == "stopped"
+    assert looks == [PipelineState.RUNNING]
+
+
 def test_what_an_old_job_failed_with_is_forgotten_once_it_is_gone(tmp_path, monkeypatch):
     plan = plan_in(tmp_path, resumed=True)
     monkeypatch.setattr(runner, "cancel_jobs", lambda plan, _: note_failure(plan.folder, DataError("of the old job")))
