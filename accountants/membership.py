@@ -143,8 +143,8 @@ class Membership(Accountant):
 
     def shards(self, prepared: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, ...]:
         """Split into shards of one target each."""
-        whole = prepared or self.prepare(None)
-        return tuple({**whole, "groups": (groups,)} for groups in whole["groups"])
+        prepared_run = prepared or self.prepare(None)
+        return tuple({**prepared_run, "groups": (groups,)} for groups in prepared_run["groups"])
 
     def start(self, facts: AccountingFacts) -> tuple[GroupGame, State]:
         """Return the untrained state."""

@@ -46,18 +46,18 @@ class Groups:
     def counts(self, window: int, n_cells: int) -> NDArray[np.int64]:
         """People of each group in each cell of a window (1-based), shape (n_groups, n_cells)."""
         cells = self.trajectories[:, window - 1]
-        there = (cells[:, None] == np.arange(n_cells)).astype(np.float64)
-        counts: NDArray[np.int64] = np.rint(self.members.astype(np.float64) @ there).astype(np.int64)
+        is_present = (cells[:, None] == np.arange(n_cells)).astype(np.float64)
+        counts: NDArray[np.int64] = np.rint(self.members.astype(np.float64) @ is_present).astype(np.int64)
         return counts
 
     def features(self, values: NDArray[np.float64], window: int) -> NDArray[np.float64]:
         """Features (n_groups, n_cells + 1) of released values: every cell, and again the target's (0: not seen)."""
         # The target's cell is another one in every window but carries the same evidence. Each feature is less its mean
         # over the training groups, which goes with the time of day.
-        apart = values - values[: self.n_train].mean(axis=0)
+        deviations = values - values[: self.n_train].mean(axis=0)
         cell = int(self.trajectories[0, window - 1])
-        at_target = apart[:, cell] if cell >= 0 else np.zeros(len(values))
-        return np.column_stack([apart, at_target])
+        at_target = deviations[:, cell] if cell >= 0 else np.zeros(len(values))
+        return np.column_stack([deviations, at_target])
 
 
 def draw_groups(

@@ -269,11 +269,11 @@ def _features(first: int, slot: int, state: State) -> Array:
     profile = usual_days.usual([first + (slot + by) % n_slots for by in (0, -1, 1)], state)
     today, before, after = (profile[..., row, :] for row in range(3))
     # Today's level: the last windows in all, against the same times of the usual day.
-    there = ~np.isnan(totals)
+    is_known = ~np.isnan(totals)
     back = [first + (slot - 1 - number) % n_slots for number in range(totals.shape[-1])]
     usual = usual_days.usual(back, state).sum(-1)
-    level = np.where(there, totals, 0.0).sum(-1) / np.maximum((usual * there).sum(-1), LEAST)
-    level = np.where(there.any(-1), np.clip(level, 1 / LARGEST_LEVEL, LARGEST_LEVEL), 1.0)[..., None]
+    level = np.where(is_known, totals, 0.0).sum(-1) / np.maximum((usual * is_known).sum(-1), LEAST)
+    level = np.where(is_known.any(-1), np.clip(level, 1 / LARGEST_LEVEL, LARGEST_LEVEL), 1.0)[..., None]
     smooth = 0.5 * today + 0.25 * (before + after)
     return np.stack([today * level, today, mean, last, before, smooth, np.ones_like(last)], -2)
 
@@ -283,9 +283,9 @@ def _predicted(
 ) -> tuple[Array, NDArray[np.int64]]:
     """Prediction of each cell, less what those of its level are off by, and its level."""
     # A ridge towards the first weights, worth the information of one window with the cells' means.
-    worth = np.maximum((features[..., MEAN, :] ** 2).sum(-1) / np.maximum(state["variance"], LEAST), LEAST)[..., None]
-    information = state["information"] + worth[..., None] * np.eye(len(PRIOR_WEIGHTS))
-    weights = np.linalg.solve(information, (state["moments"] + worth * PRIOR_WEIGHTS)[..., None])[..., 0]
+    ridge = np.maximum((features[..., MEAN, :] ** 2).sum(-1) / np.maximum(state["variance"], LEAST), LEAST)[..., None]
+    information = state["information"] + ridge[..., None] * np.eye(len(PRIOR_WEIGHTS))
+    weights = np.linalg.solve(information, (state["moments"] + ridge * PRIOR_WEIGHTS)[..., None])[..., 0]
     predicted: Array = np.maximum(np.einsum("...k,...kc->...c", weights, features), 0.0)
     # Before the first release there is nothing to predict from: its own mean over the cells stands for each of them.
     mean: Array = np.maximum(noisy.values.sum(-1) / np.maximum(np.count_nonzero(noisy.seen, -1), 1), 0.0)
@@ -314,10 +314,10 @@ def _spread(predicted: Array, size: Array, level: NDArray[np.int64], state: Stat
     common = np.maximum(errors.sum(-1, keepdims=True) / some, LEAST)
     errors, weights = (np.take_along_axis(sums, level, -1) for sums in (errors, weights))
     # Where few errors are known at all, the common κ is not known to be small.
-    worth = WORTH / (common + np.sqrt(2.0 / some)) ** 2
-    information = weights + worth
+    prior_weight = WORTH / (common + np.sqrt(2.0 / some)) ** 2
+    information = weights + prior_weight
     size = np.sqrt(1.0 + state["gap"])[..., None] * size
-    learned = np.maximum((errors + worth * common) / information, LEAST) * size
+    learned = np.maximum((errors + prior_weight * common) / information, LEAST) * size
     # Before the first release the cells may be as far from their mean as from 0, or from the profile by a share of it.
     first = np.maximum(predicted.max(-1), 1.0)[..., None] * size
     if "profile" in state:
@@ -337,8 +337,8 @@ def _widened(spread: Array, shifted: Array, doubt: Array, noisy: Noisy) -> Array
     weight = noisy.seen / (spread + noisy.variance)
     squares = np.maximum((weight**2 * spread**2).sum(-1), LEAST**2)
     error = (noisy.values - shifted) ** 2 - noisy.variance + doubt
-    own = (weight**2 * spread * error).sum(-1) / squares
-    return np.asarray(spread * np.maximum(1.0, own - JUMP * np.sqrt(2 / squares))[..., None])
+    ratio = (weight**2 * spread * error).sum(-1) / squares
+    return np.asarray(spread * np.maximum(1.0, ratio - JUMP * np.sqrt(2 / squares))[..., None])
 
 
 def _in_common(
@@ -360,15 +360,15 @@ def _common_error(
     precision = np.maximum((weight * predicted**2).sum(-1), LEAST**2)
     total = (weight * predicted * (noisy.values - predicted)).sum(-1)
     learned = np.maximum(state["common_errors"] / state["common_weights"], LEAST)
-    own = (total / precision) ** 2 - 1 / precision
+    observed = (total / precision) ** 2 - 1 / precision
     # An error that stands out of the noise is believed at once. Without one `own` has a standard error of √2/precision.
-    prior = np.maximum(learned, own - JUMP * np.sqrt(2) / precision)
+    prior = np.maximum(learned, observed - JUMP * np.sqrt(2) / precision)
     shift = np.where(begun, np.maximum(total / (precision + 1 / prior), -1.0), 0.0)
     doubt = np.where(begun, 1 / (precision + 1 / prior), 0.0)
     trust = np.where(begun & noisy.seen.any(-1), (learned / (learned + 1 / precision)) ** 2, 0.0)
     fading = np.where(trust > 0, VARIANCE_FORGETTING, 1.0)
     after = {
-        "common_errors": fading * state["common_errors"] + trust * own,
+        "common_errors": fading * state["common_errors"] + trust * observed,
         "common_weights": fading * state["common_weights"] + trust,
     }
     return shift[..., None], predicted**2 * doubt[..., None], after
@@ -390,9 +390,9 @@ def _learned(
     weight = noisy.seen / (spread + noisy.variance)
     error = noisy.values - shifted
     square = np.where(begun[..., None], error**2 - noisy.variance + doubt, spread)
-    worth = np.where(begun, 1.0, FIRST_WEIGHT)[..., None] * weight**2 * size
+    information = np.where(begun, 1.0, FIRST_WEIGHT)[..., None] * weight**2 * size
     weight = weight * begun[..., None]
-    sums = np.stack([weight * error, weight, worth * square, worth * size], -2)
+    sums = np.stack([weight * error, weight, information * square, information * size], -2)
     by_level = np.einsum("...kc,...cl->...kl", sums, (level[..., None] == np.arange(LEVELS)).astype(np.float64))
     fading = np.where(published, FORGETTING, 1.0)[..., None]
     fading_errors = np.where(published, VARIANCE_FORGETTING, 1.0)[..., None, None]

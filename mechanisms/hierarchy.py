@@ -139,10 +139,10 @@ def reconciled(measured: list[Array], fan_out: int) -> tuple[Array, Array]:
     """
     # Up: what each node and all below it say of its sum. A place without a node has value and variance 0.
     upward = [(np.asarray(measured[0], np.float64), np.ones(measured[0].shape[-1]))]
-    for own in measured[1:]:
+    for level in measured[1:]:
         values, variances = upward[-1]
         below, doubt = _by_parent(values, fan_out).sum(-1), _by_parent(variances, fan_out).sum(-1)
-        upward.append(((own * doubt + below) / (1 + doubt), doubt / (1 + doubt)))
+        upward.append(((level * doubt + below) / (1 + doubt), doubt / (1 + doubt)))
     # Down: each group's sum becomes that of its parent; the difference goes by variance.
     estimate, variance = upward[-1]
     for values, variances in reversed(upward[:-1]):

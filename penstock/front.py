@@ -139,7 +139,7 @@ def _stored(source: Any, out: str | Path | None, config: object, resume: bool) -
 
     from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.output.checkpoint import is_deployment
-    from penstock.pipeline.output.files import whole
+    from penstock.pipeline.output.files import replacing
     from penstock.pipeline.sources.reading.times import plain_times
 
     if isinstance(config, RunConfig):
@@ -166,6 +166,6 @@ def _stored(source: Any, out: str | Path | None, config: object, resume: bool) -
             raise ParameterError("source", type(source).__name__, f"the data frame that the run in {out} began with")
     else:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(path) as temporary:
+        with replacing(path) as temporary:
             frame.write_parquet(temporary)
     return ["source.type=parquet", f"source.path={json.dumps(str(path))}"]

@@ -41,7 +41,7 @@ def private_opener(path: str, flags: int) -> int:
 
 
 @contextmanager
-def whole(path: Path, private: bool = False) -> Iterator[Path]:
+def replacing(path: Path, private: bool = False) -> Iterator[Path]:
     """A temporary path that becomes ``path`` when the block ends well: readers see the old file or the new one.
 
     ``private``: for its owner alone, whatever its folder.
@@ -68,7 +68,7 @@ def write_json(path: Path, value: Any, private: bool = False) -> None:
 
 def write_text(path: Path, text: str, private: bool = False) -> None:
     """Replace a file by a text, atomically."""
-    with whole(path, private) as temporary:
+    with replacing(path, private) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

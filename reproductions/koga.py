@@ -44,10 +44,10 @@ class Swept(NamedTuple):
 
 
 #: Mean of each bound and attack over schedules of sensors, and the ends of 99.99 % intervals.
-Found = dict[str, list[tuple[float, float, float]]]
+Intervals = dict[str, list[tuple[float, float, float]]]
 
 
-def averaged(figures: Found) -> Figures:
+def averaged(figures: Intervals) -> Figures:
     """Means over schedules: an array (mean, low, high) for each ``bound`` or ``attack`` and its name."""
     return {name: np.mean(values, axis=0) for name, values in figures.items()}
 
@@ -117,7 +117,7 @@ def _largest_success(log_ball: float, information: float) -> float:
 def chain_figures(place: Swept, tau: float, n_draws: int, n_trajectories: int, n_samples: int, seed: int) -> Figures:
     """Bounds and attacks on simulated trajectories of a lazy walk, one random sensor a window: figures 5 and 7."""
     prior, noise, scale = chain_prior(place.n_locations, tau), *_noise(place.sigma)
-    figures: Found = {}
+    figures: Intervals = {}
     for draw in range(n_draws):
         rng = np.random.default_rng((seed, draw, place.n_steps, place.n_locations))
         sensors = [{int(cell)} for cell in rng.integers(0, place.n_locations, place.n_steps)]
@@ -277,7 +277,7 @@ def _binned(
 def people_figures(known: LearnedPeople, place: Swept, n_draws: int, seed: int) -> Figures:
     """Means over people of bounds, and the share of them that attacks reconstruct: figures 6 and 8."""
     sigma = place.sigma or None
-    figures: Found = {}
+    figures: Intervals = {}
     for draw, sensors in enumerate(_schedules(n_draws, seed)):
         rng = np.random.default_rng((seed, draw))
         for name, value in _mean_bounds(known, sensors, place.tolerance, sigma).items():

@@ -115,7 +115,7 @@ class StudyRun:
         study = self.config.study
         tables = study.tables(_data(study, tuple(content_digest(path) for path in study.inputs)), measured)
         for name, table in tables.items():
-            with files.whole(folder / f"{name}.csv") as temporary:
+            with files.replacing(folder / f"{name}.csv") as temporary:
                 table.with_columns(cs.float().round_sig_figs(DIGITS)).write_csv(temporary)
         written: dict[str, Any] = {"tables": [f"{name}.csv" for name in tables]}
         if not figures.installed():

@@ -52,7 +52,7 @@ def save(folder: Path, results: Path) -> None:
         _save_summary(folder, results / f"{name}.csv", shown_measures(manifest["configuration"] | _shown(name)))
         copied = {"expected.csv": f"{name}-expected.csv"} if (folder / "expected.csv").exists() else {}
     for source, saved in copied.items():
-        with files.whole(results / saved) as temporary:
+        with files.replacing(results / saved) as temporary:
             temporary.write_bytes((folder / source).read_bytes())
     kept = {key: manifest[key] for key in ("inputs", "versions", "cells", "confidence", "tables") if key in manifest}
     files.write_json(results / f"{name}.json", kept | {"failed": len(manifest["failed"])})
@@ -69,7 +69,7 @@ def _save_summary(folder: Path, path: Path, shown: list[str]) -> None:
             if summary.schema[column] == pl.Float64  # null without any result
         ),
     )
-    with files.whole(path) as temporary:
+    with files.replacing(path) as temporary:
         summary.write_csv(temporary)
 
 

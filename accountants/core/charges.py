@@ -48,10 +48,10 @@ def _(event: events.Block | events.Linked) -> float:
 
 @_pure.register
 def _(event: events.Sampled) -> float:
-    whole, n_parts = _pure(event.inner), parts_sampled(event)
+    pure, n_parts = _pure(event.inner), parts_sampled(event)
     if n_parts == 0:
-        return whole
-    return n_parts * _amplified(whole / n_parts, event.rate)
+        return pure
+    return n_parts * _amplified(pure / n_parts, event.rate)
 
 
 @_pure.register

@@ -106,11 +106,11 @@ def _sampled_gaussian(rate: float, multiplier: float) -> NDArray[np.float64]:
     from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent  # loads half of SciPy
     from dp_accounting.rdp import RdpAccountant
 
-    whole = ORDERS >= 2
-    accountant = RdpAccountant(orders=list(ORDERS[whole]))
+    from_two = ORDERS >= 2
+    accountant = RdpAccountant(orders=list(ORDERS[from_two]))
     accountant.compose(PoissonSampledDpEvent(rate, GaussianDpEvent(multiplier)))
     curve = np.full(len(ORDERS), np.inf)
-    curve[whole] = accountant.rdp
+    curve[from_two] = accountant.rdp
     return curve
 
 

@@ -178,8 +178,8 @@ class LandmarkModel:
         """Bound of a gap, at most the sum of its charges."""
         if self.method == "paper":
             return term
-        whole = float(charges.sum())
-        return min(term, whole) if ahead.exchangeable(len(charges) + 1) else whole
+        total = float(charges.sum())
+        return min(term, total) if ahead.exchangeable(len(charges) + 1) else total
 
 
 def _bridges(backward: Any, forward: Any) -> tuple[tuple[Steps, Steps], ...]:

@@ -335,8 +335,8 @@ class TemporalLossTracker:
         self.adjacency = known
         if settings.landmarks:
             self.landmarks = RunningLandmarkLoss(adversary.landmark_model(), settings.longest_gap)
-            whole = "" if adversary.pairs else "; too many states to follow gaps, whose releases count in full"
-            self.landmark_adjacency = known.replace("one window", "all landmarks and one more window") + whole
+            without_gaps = "" if adversary.pairs else "; too many states to follow gaps, whose releases count in full"
+            self.landmark_adjacency = known.replace("one window", "all landmarks and one more window") + without_gaps
         self.planned = self._plan(settings.horizon)
 
     def _plan(self, horizon: int | None) -> float | None:
@@ -419,10 +419,10 @@ class TemporalLossTracker:
             return math.inf
         return self.backward.supremum(epsilon) + self.forward.supremum(epsilon) - epsilon
 
-    def _revised(self, losses: LossRows, windows: Any, which: range, force_final: bool) -> Rows:
+    def _revised(self, losses: LossRows, windows: Any, positions: range, force_final: bool) -> Rows:
         """Forward and total loss of some of the open releases."""
         rows = []
-        for at in which:
+        for at in positions:
             is_final = force_final or bool(losses.final[at])
             for name, values, bounds in (
                 ("forward_loss", losses.forward, losses.forward_bound),

@@ -109,9 +109,9 @@ def promised_secrets(goal: ConditionalGoal, n_points: int) -> list[Indices]:
     """
     if goal.secrets == "every_other":
         return [np.arange(first, last + 1, 2) for first in range(2) for last in range(first, n_points, 2)]
-    whole = list(named_family(goal.secrets, n_points, goal.width))
+    complete = list(named_family(goal.secrets, n_points, goal.width))
     shorter = min(goal.width, n_points) if goal.secrets == "sliding_blocks" else 0
-    return [np.arange(size) for size in range(1, shorter)] + whole
+    return [np.arange(size) for size in range(1, shorter)] + complete
 
 
 # The least noise that keeps every chosen secret under a goal.
@@ -236,8 +236,8 @@ def shortest_length_scale(times: ArrayLike, maximum: float, kernel: str = "rbf",
     lags = np.abs(np.subtract.outer(points, points))
     if kernel == "periodic":
         lags = np.abs(np.sin(np.pi * lags / (period or math.nan)))
-    apart = lags[lags > 1e-9 * lags.max(initial=0.0)]
-    return min(float(apart.min()) / 30.0, maximum) if apart.size else maximum
+    distinct = lags[lags > 1e-9 * lags.max(initial=0.0)]
+    return min(float(distinct.min()) / 30.0, maximum) if distinct.size else maximum
 
 
 def worst_length_scale(

@@ -191,8 +191,8 @@ class TraceBlock:
         eigenvalues = np.empty((len(self.prior), len(family)))
         sizes = np.array([len(indices) for indices in family])
         for size in np.unique(sizes):
-            which = np.flatnonzero(sizes == size)
-            at = np.stack([family[number] for number in which.tolist()])
+            numbers = np.flatnonzero(sizes == size)
+            at = np.stack([family[number] for number in numbers.tolist()])
             rows, columns = at[:, :, None], at[:, None, :]
             outside = np.eye(size) * (size * self.outside[:, at])[..., None]
             prior = self.prior[:, rows, columns]
@@ -206,7 +206,7 @@ class TraceBlock:
             largest[good] = np.linalg.eigvalsh(0.5 * (matrix + matrix.swapaxes(-1, -2)))[..., -1] * (1 + LARGEST_ERROR)
             for scale, number in zip(*np.nonzero(~good)):
                 largest[scale, number] = self._largest_eigenvalue(scale, at[number])
-            eigenvalues[:, which] = largest
+            eigenvalues[:, numbers] = largest
         return eigenvalues
 
     def _largest_eigenvalue(self, scale: int, secret: Indices) -> float:

@@ -257,9 +257,9 @@ class ReleaseForecast:
             active = [mask & ~np.isnan(row[_SCALE]) for mask, row in zip(active, state["planned"])]
         sensors = [frozenset(self.places.sensors(mask)) for mask in active]
         # After the end of a run nothing is released.
-        whole = tuple(sensors + [frozenset[int]()] * (last - max(end, index - 1)))
+        schedule = tuple(sensors + [frozenset[int]()] * (last - max(end, index - 1)))
         noise, scale = self._planned(state["planned"]) if self.is_planned else self._over_all_paths(windows)
-        return PlannedWindows(whole, noise, scale)
+        return PlannedWindows(schedule, noise, scale)
 
     def _plan(self, index: int, state: State) -> State:
         """Write down one more window."""

@@ -245,9 +245,9 @@ class RowWriter:
             for subject, gap in zip(subjects, gaps.tolist())
         ]
 
-    def _text(self, what: str) -> str:
-        whose = "everybody" if self.known == 1 else f"{self.known:.0%} of everybody"
-        return f"{what}; {whose} else's cells known, {self.assumption}"
+    def _text(self, figure: str) -> str:
+        known = "everybody" if self.known == 1 else f"{self.known:.0%} of everybody"
+        return f"{figure}; {known} else's cells known, {self.assumption}"
 
 
 @dataclass(frozen=True, eq=False)

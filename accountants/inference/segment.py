@@ -67,7 +67,7 @@ def log_segment(plan: Schedule, tolerance: int) -> float:
     value = np.ones((1, tolerance + 1))
     for part, bounds in zip(segments, moments):
         lengths = end_windows[: part.reach.shape[1]] - part.window - 1
-        reach = np.minimum(part.reach, part.whole[..., None])
+        reach = np.minimum(part.reach, part.probability[..., None])
         for j, bound in enumerate(bounds, start=1):
             ways = _choices(lengths, tolerance, j)
             reach = np.minimum(reach, np.where(ways > 0, bound[..., None] / np.maximum(ways, 1.0), np.inf))
@@ -87,12 +87,12 @@ class Segments:
 
     # Ends are numbered in the order they are met from the back: 0 is the end of the horizon, then the sightings of the
     # last window, and so on. `reach` (n_starts, n_ends, tolerance + 1) bounds the joint probability of the run and at
-    # most a wrong guesses in it; `whole` (n_starts, n_ends) is the probability of the run.
+    # most a wrong guesses in it; `probability` (n_starts, n_ends) is the probability of the run.
 
     window: int
     starts: IntArray
     reach: FloatArray
-    whole: FloatArray
+    probability: FloatArray
 
 
 def _choices(lengths: IntArray, tolerance: int, j: int) -> FloatArray:

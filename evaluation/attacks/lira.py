@@ -43,25 +43,25 @@ def best_weights(shadows: Array, labels: NDArray[np.bool_], trace: NDArray[np.bo
     >>> best_weights(shadows, labels, np.array([True, True, False])).round(1).tolist()
     [1.0, 1.1, 0.0]
     """
-    apart = shadows - np.where(labels[:, None], shadows[labels].mean(axis=0), shadows[~labels].mean(axis=0))
-    deviation = np.sqrt(np.maximum((apart**2).mean(axis=0), ROUNDING))
-    apart /= deviation
+    centred = shadows - np.where(labels[:, None], shadows[labels].mean(axis=0), shadows[~labels].mean(axis=0))
+    deviation = np.sqrt(np.maximum((centred**2).mean(axis=0), ROUNDING))
+    centred /= deviation
     signal = trace / deviation
-    share, size = _shrinkage(apart)
+    share, size = _shrinkage(centred)
     if share == 0 or size == 0:  # too few values, or none that vary: nothing to shrink
         return np.asarray(signal / deviation)
     # (share·size·I + (1 − share)·S)⁻¹ by the smaller matrix of inner products (Woodbury).
-    ridge = share * size * len(apart) / (1 - share) if share < 1 else np.inf
-    inner = apart @ apart.T
+    ridge = share * size * len(centred) / (1 - share) if share < 1 else np.inf
+    inner = centred @ centred.T
     inner[np.diag_indices_from(inner)] += ridge
-    explained = apart.T @ np.linalg.solve(inner, apart @ signal) if np.isfinite(ridge) else 0.0
+    explained = centred.T @ np.linalg.solve(inner, centred @ signal) if np.isfinite(ridge) else 0.0
     return np.asarray((signal - explained) / (share * size * deviation))
 
 
-def _shrinkage(apart: Array) -> tuple[float, float]:
+def _shrinkage(centred: Array) -> tuple[float, float]:
     """Share of the identity in the shrunk covariance of centred rows, and its size: the mean variance."""
-    n_rows, n_features = apart.shape
-    inner = apart @ apart.T
+    n_rows, n_features = centred.shape
+    inner = centred @ centred.T
     norms = np.diag(inner)
     size = float(norms.sum() / n_rows / n_features)
     squared = float((inner**2).sum() / n_rows**2)

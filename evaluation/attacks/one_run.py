@@ -62,7 +62,7 @@ class Guesses:
         )
 
     @property
-    def right(self) -> Array:
+    def correct(self) -> Array:
         """Return 1 for right guesses, 0 for wrong ones, 1/2 for abstentions."""
         return np.where(self.scores == 0, 0.5, (self.scores > 0) == self.present)
 
@@ -153,7 +153,7 @@ def lower_bound(guesses: Guesses, concentrated: bool = False, confidence: float 
     True
     """
     claims = np.maximum(guesses.claims, SMALLEST_CLAIM)
-    n_guessed, correct = int(np.count_nonzero(guesses.scores)), guesses.right
+    n_guessed, correct = int(np.count_nonzero(guesses.scores)), guesses.correct
     factor, n_guesses, n_right = 0.0, n_guessed, int((correct == 1).sum())
     if concentrated:
         factor = _of_rounds(correct, claims, guesses.rounds, 1 - confidence)
@@ -180,17 +180,17 @@ def _of_independent(n_right: int, claims: Array, level: float) -> float:
     return _largest(is_refuted)
 
 
-def _of_rounds(right: Array, claims: Array, rounds: NDArray[np.int64], level: float) -> float:
+def _of_rounds(correct: Array, claims: Array, rounds: NDArray[np.int64], level: float) -> float:
     """Largest multiple of claims in ρ at which bets on the rounds make more than 1/``level`` of 1."""
     sizes = np.bincount(rounds)
-    shares = (np.bincount(rounds, right) / np.maximum(sizes, 1))[sizes > 0]
+    shares = (np.bincount(rounds, correct) / np.maximum(sizes, 1))[sizes > 0]
     largest = np.zeros(len(sizes))
     np.maximum.at(largest, rounds, claims)
-    different, which = np.unique(largest[sizes > 0], return_inverse=True)
+    different, position = np.unique(largest[sizes > 0], return_inverse=True)
 
     def is_refuted(factor: float) -> bool:
         """Bet on all rounds."""
-        paid = shares / largest_accuracy(factor * different, True)[which]
+        paid = shares / largest_accuracy(factor * different, True)[position]
         with np.errstate(divide="ignore"):
             capitals = [np.log1p(stake * (paid - 1)).sum() for stake in STAKES]
         return bool(logsumexp(capitals) - np.log(len(STAKES)) >= -np.log(level))

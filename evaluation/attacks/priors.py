@@ -33,8 +33,8 @@ def period_windows(period: Period, n_windows: int, field: str) -> NDArray[np.int
         windows = np.arange(*period)
     else:
         given = np.asarray(period)
-        whole = given.dtype == bool and given.shape == (n_windows,)
-        windows = every[given] if whole else given
+        is_mask = given.dtype == bool and given.shape == (n_windows,)
+        windows = every[given] if is_mask else given
         if windows.ndim != 1 or not np.issubdtype(windows.dtype, np.integer):
             raise ParameterError(field, period, "a slice, range, (start, stop) pair, window indices or a mask")
     inside = windows.size > 0 and windows.min() >= 0 and windows.max() < n_windows

@@ -36,7 +36,7 @@ N_SHUFFLES = 5
 
 
 @dataclass(frozen=True)
-class Found:
+class Agreement:
     """Agreement of trajectories with people, matched one to one so that the accuracy is largest.
 
     The question is where people are in the windows with them, not whether they are there: a trajectory that is absent
@@ -54,10 +54,10 @@ class Found:
 class Recovery:
     """Agreement of recovered trajectories with people, beside two baselines."""
 
-    found: Found  # the recovered trajectories
+    recovered: Agreement  # the recovered trajectories
     # the same where every window's places are shuffled among the trajectories: what the counts alone give away
-    shuffled: Found
-    nothing: Found  # the same attack on a release of zeros: everybody stays, spread evenly over the cells
+    shuffled: Agreement
+    nothing: Agreement  # the same attack on a release of zeros: everybody stays, spread evenly over the cells
     n_people: int  # `n_people`, `n_windows`: size of the trajectories
     n_windows: int
 
@@ -69,7 +69,7 @@ class Recovery:
     @property
     def gain(self) -> float:
         """Accuracy over the baseline."""
-        return self.found.accuracy - self.baseline
+        return self.recovered.accuracy - self.baseline
 
 
 def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDArray[np.intp]:
@@ -84,11 +84,11 @@ def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDA
     positive = np.maximum(np.nan_to_num(np.asarray(released, np.float64)), 0.0)
     if not positive.any():
         positive = np.ones(positive.size)
-    wanted = positive * (n_people / positive.sum())
-    whole = np.floor(wanted + 1e-9).astype(np.intp)
-    largest = np.argsort(-(wanted - whole), kind="stable")[: n_people - whole.sum()]
-    whole[largest] += 1
-    return np.repeat(np.arange(positive.size), whole)
+    expected = positive * (n_people / positive.sum())
+    n_people_at = np.floor(expected + 1e-9).astype(np.intp)
+    largest = np.argsort(-(expected - n_people_at), kind="stable")[: n_people - n_people_at.sum()]
+    n_people_at[largest] += 1
+    return np.repeat(np.arange(positive.size), n_people_at)
 
 
 def n_present_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDArray[np.intp]:
@@ -195,7 +195,7 @@ def _joined(before: Trajectories, after: Trajectories, n_cells: int) -> NDArray[
     return order
 
 
-def compare(paths: Trajectories, presence: NDArray[np.bool_], positions: Array) -> Found:
+def compare(paths: Trajectories, presence: NDArray[np.bool_], positions: Array) -> Agreement:
     """Measure how well trajectories agree with where people are.
 
     `paths` (n_people, n_windows): cells, as `recover` gives them. `presence` (n_people, n_windows, n_cells): whether a
@@ -203,7 +203,7 @@ def compare(paths: Trajectories, presence: NDArray[np.bool_], positions: Array) 
 
     >>> presence = np.array([[[0, 0, 1], [0, 0, 1]], [[1, 0, 0], [0, 0, 0]]], dtype=bool)
     >>> compare(np.array([[0, -1], [2, 1]]), presence, np.arange(3.0)[:, None])
-    Found(accuracy=0.6666666666666666, distance=0.3333333333333333)
+    Agreement(accuracy=0.6666666666666666, distance=0.3333333333333333)
     """
     n_people, n_windows, n_cells = presence.shape
     who, window, cell = np.nonzero(presence)
@@ -220,7 +220,7 @@ def compare(paths: Trajectories, presence: NDArray[np.bool_], positions: Array) 
     begins = np.flatnonzero(np.diff(who * n_windows + window, prepend=-1))
     metres = np.linalg.norm(where[matched[1][who], window] - positions[cell], axis=1)
     nearest = np.minimum.reduceat(metres, begins)
-    return Found(float(matches[matched].sum() / begins.size), float(nearest.mean()))
+    return Agreement(float(matches[matched].sum() / begins.size), float(nearest.mean()))
 
 
 def _filled(paths: Trajectories) -> Trajectories:
@@ -229,9 +229,9 @@ def _filled(paths: Trajectories) -> Trajectories:
     >>> _filled(np.array([[-1, 4, -1, 2, -1], [-1, -1, -1, -1, -1]])).tolist()
     [[4, 4, 4, 2, 2], [-1, -1, -1, -1, -1]]
     """
-    there = paths != ABSENT
-    last = np.maximum.accumulate(np.where(there, np.arange(paths.shape[1]), -1), axis=1)
-    return np.take_along_axis(paths, np.where(last < 0, there.argmax(axis=1)[:, None], last), axis=1)
+    is_present = paths != ABSENT
+    last = np.maximum.accumulate(np.where(is_present, np.arange(paths.shape[1]), -1), axis=1)
+    return np.take_along_axis(paths, np.where(last < 0, is_present.argmax(axis=1)[:, None], last), axis=1)
 
 
 def trajectory_recovery(
@@ -255,7 +255,7 @@ def trajectory_recovery(
     >>> presence = np.zeros((2, 3, 3), bool)
     >>> presence[0, :, 0] = presence[1, :, 2] = True
     >>> result = trajectory_recovery(presence, presence.sum(axis=0), np.arange(3.0)[:, None])
-    >>> result.found.accuracy, result.baseline < 1
+    >>> result.recovered.accuracy, result.baseline < 1
     (1.0, True)
     """
     if presence.ndim != 3 or released.shape != presence.shape[1:]:
@@ -267,7 +267,7 @@ def trajectory_recovery(
     blind = continued(zeros, n_present=n_present_of(zeros, n_people))
     rng = np.random.default_rng(seed)
     shuffled = [compare(rng.permuted(paths, axis=0), presence, positions) for _ in range(N_SHUFFLES)]
-    by_chance = Found(*np.mean([[one.accuracy, one.distance] for one in shuffled], axis=0).tolist())
+    by_chance = Agreement(*np.mean([[one.accuracy, one.distance] for one in shuffled], axis=0).tolist())
     return Recovery(
         compare(paths, presence, positions), by_chance, compare(blind, presence, positions), n_people, n_windows
     )

@@ -308,7 +308,7 @@ def recovery_text(summary: Mapping[str, Any]) -> str:
     for row in rows:
         distance = "" if row["distance"] is None else f"{row['distance']:>10,.0f}"
         lines.append(f"{row['from']:<22} {row['accuracy']:>6.3f}  {distance}".rstrip())
-    right = {row["from"]: row["accuracy"] for row in rows}
-    released, raw = right["the release"], right["raw counts"]
-    without = max(right["without the release"], right["the release, shuffled"])
+    accuracy = {row["from"]: row["accuracy"] for row in rows}
+    released, raw = accuracy["the release"], accuracy["raw counts"]
+    without = max(accuracy["without the release"], accuracy["the release, shuffled"])
     return "\n".join([*lines, in_a_sentence("retraces", "visits", released, without, raw)])

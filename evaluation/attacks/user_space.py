@@ -60,9 +60,9 @@ class UserSpace:
         """Aggregates (n_chosen, n_windows, n_cells) of the chosen samples, 8 bytes an entry."""
         counts = np.empty((chosen.size, *self.shape), dtype=np.int64)
         for block in np.unique(samples.blocks[chosen]):
-            here = samples.blocks[chosen] == block
-            members = samples.members[chosen[here]].astype(np.float32)
-            counts[here] = (members @ self.presence(samples.users, block)).reshape(-1, *self.shape)
+            in_block = samples.blocks[chosen] == block
+            members = samples.members[chosen[in_block]].astype(np.float32)
+            counts[in_block] = (members @ self.presence(samples.users, block)).reshape(-1, *self.shape)
         return counts
 
     def coordinates(self, samples: Samples) -> NDArray[np.float64]:

@@ -277,21 +277,21 @@ class Release:
     def replica(self, number: int) -> Release:
         """Release of one replica, as a run without the others would have made it."""
 
-        def own(value: Any) -> Any:
+        def entry_of(value: Any) -> Any:
             """The replica's entry, where replicas differ; of an event, all that it holds."""
             if isinstance(value, Event):
-                return replace(value, **{name: own(part) for name, part in vars(value).items()})
+                return replace(value, **{name: entry_of(part) for name, part in vars(value).items()})
             return value[number] if np.ndim(value) else value
 
-        changes: dict[str, Any] = {"values": self.values[number], "action": str(own(self.action))}
+        changes: dict[str, Any] = {"values": self.values[number], "action": str(entry_of(self.action))}
         for name in ("standard_deviation", "alarm"):
             if getattr(self, name) is not None:
                 changes[name] = getattr(self, name)[number]
-        changes["charge"] = tuple(map(own, self.charge))
-        scale = own(self.scale)
+        changes["charge"] = tuple(map(entry_of, self.charge))
+        scale = entry_of(self.scale)
         changes["scale"] = float(scale[0]) if np.shape(scale) == (1,) else scale
         if isinstance(self.repeats, np.ndarray):
-            repeated = int(own(self.repeats))
+            repeated = int(entry_of(self.repeats))
             changes["repeats"] = None if repeated < 0 else repeated
             if repeated >= 0:
                 # The last event prices a publication, which this replica did not make, unless it is that of a period.

@@ -114,13 +114,13 @@ def within(points: Points, centre: tuple[float, float], radius: float) -> Points
     [[0.0, 0.5], [0.0, 1.0]]
     """
     middle = np.asarray(centre, np.float64)
-    far = distance(points, middle)
-    if radius >= np.pi / 2 * EARTH_RADIUS or not (outside := far > radius).any():
+    distances = distance(points, middle)
+    if radius >= np.pi / 2 * EARTH_RADIUS or not (outside := distances > radius).any():
         return points
-    wanted = np.minimum(radius, np.maximum(np.pi * EARTH_RADIUS - far[outside], 0.0))
+    wanted = np.minimum(radius, np.maximum(np.pi * EARTH_RADIUS - distances[outside], 0.0))
     moves = offsets_between(np.broadcast_to(middle, (len(wanted), 2)), points[outside])
     inside = points.copy()
-    inside[outside] = moved(middle, moves * (wanted / far[outside])[:, None])
+    inside[outside] = moved(middle, moves * (wanted / distances[outside])[:, None])
     return inside
 
 

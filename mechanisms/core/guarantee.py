@@ -179,9 +179,9 @@ class Guarantee:
                 "one point of one user",
                 f"two positions at most {metres} metres apart; {TIMES}",
             )
-        apart = f"two traces at most {metres} metres apart at each of these points; {TIMES}"
+        neighbours = f"two traces at most {metres} metres apart at each of these points; {TIMES}"
         if self.unit == LANDMARKS:
             unit = "one user's positions at all landmarks of a budget period and at any one other point"
-            return f"{law}, per user and budget period", unit, f"{apart}, and so are landmarks"
+            return f"{law}, per user and budget period", unit, f"{neighbours}, and so are landmarks"
         unit = f"one user's positions at any {length} successive points"
-        return f"{law}, for any {length} successive points of a user", unit, apart
+        return f"{law}, for any {length} successive points of a user", unit, neighbours

@@ -246,15 +246,15 @@ def read_private(path: str | os.PathLike[str]) -> str:
         raise NoiseKeyError(f"{path}: cannot be read as a key: {reason}") from None
 
 
-def _refuse_shared(path: str | os.PathLike[str], found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _refuse_shared(path: str | os.PathLike[str], status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise NoiseKeyError(f"{path}: cannot be read as a key: is no regular file")
     if os.name != "posix":
         return
-    mode = stat.S_IMODE(found.st_mode)
+    mode = stat.S_IMODE(status.st_mode)
     if mode & 0o077:
         raise NoiseKeyError(f"{path}: others may read this key (mode {mode:04o}); do chmod 600 and replace it")
-    if found.st_uid not in (os.geteuid(), 0):
+    if status.st_uid not in (os.geteuid(), 0):
         raise NoiseKeyError(f"{path}: another user owns this key; copy it to a file of your own and replace it")
     folder = os.stat(Path(path).resolve().parent)
     if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:

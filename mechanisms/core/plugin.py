@@ -265,10 +265,10 @@ def check_one_of(given: dict[str, Any], required: bool = True) -> None:
     Traceback (most recent call last):
     penstock.mechanisms.core.plugin.ParameterError: top: 3 is not allowed; it must be left out where list is given
     """
-    there = [name for name, value in given.items() if value is not None and value != () and value != []]
-    if len(there) > 1:
-        raise ParameterError(there[1], given[there[1]], f"left out where {there[0]} is given")
-    if required and not there:
+    present = [name for name, value in given.items() if value is not None and value != () and value != []]
+    if len(present) > 1:
+        raise ParameterError(present[1], given[present[1]], f"left out where {present[0]} is given")
+    if required and not present:
         first, *others = given
         raise ParameterError(first, given[first], f"given, unless there is {' or '.join(others)}")
 

@@ -70,8 +70,8 @@ class UsualCounts:
             raise DataError(f"{path}: not a file of usual counts: {error}") from error
         shape = counts.shape
         if counts.ndim != 3 or (shape[0], shape[2]) != (len(DAY_TYPES), len(cells)) or not shape[1]:
-            right = f"{len(DAY_TYPES)} types of day × times of day × {len(cells)} cells"
-            raise DataError(f"{path}: counts of shape {shape} where they must be of {right}")
+            expected = f"{len(DAY_TYPES)} types of day × times of day × {len(cells)} cells"
+            raise DataError(f"{path}: counts of shape {shape} where they must be of {expected}")
         if not (np.isfinite(counts).all() and (counts >= 0).all()):
             raise DataError(f"{path}: counts that are no finite numbers of at least 0")
         return cls(counts=counts, cells=cells, facts=facts)

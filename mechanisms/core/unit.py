@@ -160,9 +160,9 @@ def _running(length: int, *added: tuple[Amounts, Slots, Slots]) -> Amounts:
 
 def _of_stretches(w: int, n_windows: int, amounts: Amounts, partly: Amounts, begins: Slots, ends: Slots) -> float:
     # A stretch may begin before the first window: place w − 1 stands for a beginning at window 0.
-    whole = ends - begins < w
-    more = (partly - amounts)[whole]
-    held = (-more, ends[whole], begins[whole] + w - 1)
+    fits = ends - begins < w
+    more = (partly - amounts)[fits]
+    held = (-more, ends[fits], begins[fits] + w - 1)
     return float(_running(n_windows + w - 1, (partly, begins, ends + w - 1), held).max())
 
 

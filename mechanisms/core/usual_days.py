@@ -194,11 +194,11 @@ def _pooled(values: Array, precision: Array, axis: int) -> tuple[Array, Array]:
 
 def _towards(centre: Array, precision: Array, values: Array, each: Array) -> Array:
     """Values drawn to a mean that holds them; how much is the same at all times of day, the last axis but one."""
-    apart = np.where(each > 0, values - centre, 0.0)
+    deviations = np.where(each > 0, values - centre, 0.0)
     noise = np.where(each > 0, np.maximum(_inverse(each) - _inverse(precision), 0.0), 0.0)
     n_seen = np.maximum((each > 0).sum(-2, keepdims=True), 1)
-    between = np.maximum((apart**2 - noise).sum(-2, keepdims=True) / n_seen, 0.0)
-    return np.asarray(centre + between / np.maximum(between + noise, LEAST) * apart)
+    between = np.maximum((deviations**2 - noise).sum(-2, keepdims=True) / n_seen, 0.0)
+    return np.asarray(centre + between / np.maximum(between + noise, LEAST) * deviations)
 
 
 def _inverse(values: Array) -> Array:

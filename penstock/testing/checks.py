@@ -54,9 +54,9 @@ def resumes_from_encoded_state(subject: Subject) -> None:
         return FORMAT.decode(FORMAT.encode(state))
 
     for facts, windows in worlds(subject):
-        whole, end = released(subject, counts_for(), facts, windows)
+        uninterrupted, end = released(subject, counts_for(), facts, windows)
         cut, resumed = released(subject, counts_for(), facts, windows, restart, Amnesiac(subject.mechanism))
-        assert contents(cut) == contents(whole), "releases differ after a restart"
+        assert contents(cut) == contents(uninterrupted), "releases differ after a restart"
         assert FORMAT.encode(resumed) == FORMAT.encode(end), "the last state differs"
 
 
@@ -486,5 +486,5 @@ def cases_of(step: ChainStep) -> Iterator[tuple[Subject, Check]]:
     yield from ((Subject(step), check) for check in checks_for(step))
     if isinstance(step, Postprocess):
         chain = Chain.of((DiscreteLaplace(epsilon=1.0), step))
-        apart = (a_changed_count_draws_independent_noise, cells_have_noise_of_their_own)  # of noise that is still there
-        yield from ((Subject(chain), check) for check in checks_for(chain) if check not in apart)
+        on_noise = (a_changed_count_draws_independent_noise, cells_have_noise_of_their_own)
+        yield from ((Subject(chain), check) for check in checks_for(chain) if check not in on_noise)

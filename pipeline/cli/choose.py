@@ -90,14 +90,14 @@ def _execute(arguments: argparse.Namespace) -> int:
     total = 0
     with progress_bar("trials", enabled=not quiet, piped=not sys.stderr.isatty()) as progress:
 
-        def begun(what: str, n_trials: int) -> None:
+        def begun(task: str, n_trials: int) -> None:
             """Print the beginning of a stage and its number of runs."""
             nonlocal total
             if not (quiet or total):
                 print(f"penstock: {LOOKED}", file=sys.stderr)
             total = n_trials
             if not quiet:
-                print(f"penstock: {what}: {total} trials", file=sys.stderr)
+                print(f"penstock: {task}: {total} trials", file=sys.stderr)
 
         def listener(done: int, failed: int, n_read: int) -> None:
             """Show progress, with the failures."""
@@ -115,8 +115,8 @@ def _limit_of(text: str) -> tuple[str, float]:
     try:
         return name, float(value)
     except ValueError:
-        right = "a measure and a number, such as relative_mae=0.3"
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; it must be {right}") from None
+        expected = "a measure and a number, such as relative_mae=0.3"
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; it must be {expected}") from None
 
 
 def summary(chosen: Choice, asked: Asked) -> list[str]:

@@ -63,12 +63,12 @@ def convert(source: Source, out: str | os.PathLike[str]) -> ConvertSummary:
     import pyarrow.parquet as pq
 
     from penstock.mechanisms.core.plugin import DataError
-    from penstock.pipeline.atomic import whole
+    from penstock.pipeline.atomic import replacing
 
     path = Path(out)
     rejects_path = path.with_name(f"{path.name}.rejects.jsonl")
     n_rejected, writer = 0, None
-    with whole(rejects_path) as rejects, whole(path) as events, ExitStack() as stack:
+    with replacing(rejects_path) as rejects, replacing(path) as events, ExitStack() as stack:
         lines = stack.enter_context(rejects.open("w", encoding="utf-8"))
         of = source.from_start()
         for block in (block for span in of.spans() for block in of.read(span)):
@@ -176,8 +176,8 @@ def learn_profile(config: RunConfig, path: str | Path) -> dict[str, Any]:
 
     plan = make_plan(config)
     if plan.on_points or plan.chain.after:
-        right = "a mechanism on counts, with nothing after it: a profile is the mean of its noisy counts"
-        raise ParameterError("mechanism", [type(step).__name__.lower() for step in config.mechanism], right)
+        expected = "a mechanism on counts, with nothing after it: a profile is the mean of its noisy counts"
+        raise ParameterError("mechanism", [type(step).__name__.lower() for step in config.mechanism], expected)
     Chain.of([*config.mechanism, Filter()])  # refuses noise that is not that of single counts
     result = run(config, runner="local", resume=(plan.folder / "public" / "manifest.json").exists())
     rows = result.releases.sort("window")
@@ -189,11 +189,11 @@ def learn_profile(config: RunConfig, path: str | Path) -> dict[str, Any]:
     facts = plan.facts()
     n_slots, place = min(24, facts.windows_per_day), {name: number for number, name in enumerate(plan.space.cells)}
     state = usual_days.start(facts, n_slots)
-    for number, own in ((int(key[0]), group) for key, group in rows.group_by("window", maintain_order=True)):
-        window, at = plan.grid.window(number), np.array([place[name] for name in own["cell"]])
+    for number, in_window in ((int(key[0]), group) for key, group in rows.group_by("window", maintain_order=True)):
+        window, at = plan.grid.window(number), np.array([place[name] for name in in_window["cell"]])
         values, variance, seen = np.zeros(facts.n_cells), np.ones(facts.n_cells), np.zeros(facts.n_cells, bool)
-        values[at], seen[at] = own["value"].to_numpy(), (own["action"] == "published").to_numpy()
-        variance[at] = noise_variance(str(own["noise"][0]), own["scale"].to_numpy())
+        values[at], seen[at] = in_window["value"].to_numpy(), (in_window["action"] == "published").to_numpy()
+        variance[at] = noise_variance(str(in_window["noise"][0]), in_window["scale"].to_numpy())
         noisy = usual_days.Noisy(np.where(seen, values, 0.0), np.where(seen, variance, 1.0), seen)
         row = window.day_type * n_slots + window.time_of_day * n_slots // DAY
         noise = np.asarray(noisy.variance[seen].mean() if seen.any() else 1.0)

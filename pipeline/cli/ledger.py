@@ -74,7 +74,7 @@ def overview(path: Path) -> dict[str, Any]:
     ]
     faults = []
     try:
-        ledger.whole()
+        ledger.checked_entries()
     except DataError as error:
         faults.append(str(error))
     return {

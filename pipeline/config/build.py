@@ -243,7 +243,7 @@ class Builder:
         fields = fields_of(cls)
         known = (*also, *(field.key for field in fields))
         values: dict[str, Any] = {}
-        meant = set()
+        guessed = set()
         for key in sorted(node.items.keys() - set(known)):
             if sentence := replacement(path, plugin, key):
                 self.problems.append(Problem(node.keys[key], (*path, key), sentence))
@@ -255,14 +255,14 @@ class Builder:
             text = f"unknown key{hint} (known: {', '.join(known)})"
             self.problems.append(Problem(node.keys[key], (*path, key), text))
             values[key] = FAILED
-            meant.update(near)
+            guessed.update(near)
         for field in fields:
             if field.key in node.items:
                 value = node.items[field.key]
                 sentence = replacement(path, plugin, field.key, value)
                 below = (*path, field.key)
                 values[field.name] = self.fail(value, below, sentence) if sentence else self.value(value, field, below)
-            elif field.key in meant:
+            elif field.key in guessed:
                 values[field.name] = FAILED
             elif field.required:
                 phrase = expected(field.hint, field.declared, self.unions)
@@ -462,10 +462,10 @@ def replacement(section: yaml.Path, plugin: str | None, key: str, value: Node | 
     places = (
         [plugin, plugin.partition(" ")[0]] if plugin else [".".join(step for step in section if isinstance(step, str))]
     )
-    for name, what in names.items():
+    for name, cure in names.items():
         for place in places:
             if sentence := REMOVED.get(f"{place}.{name}".removeprefix(".")):
-                return f"{what}was removed; {sentence}"
+                return f"{cure}was removed; {sentence}"
     return None
 
 

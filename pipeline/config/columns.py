@@ -334,10 +334,10 @@ def named(part: str, names: Iterable[str]) -> list[str]:
         plain = _plain(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name))
         spoken = [word for word in re.split(r"[\W\d_]+", plain) if word]
         spoken += [word.removeprefix("ال") for word in spoken]
-        whole = [rank for word, rank in words if word in spoken]
+        exact = [rank for word, rank in words if word in spoken]
         ends = [rank + 0.3 for word, rank in words if len(word) > 2 and any(one.endswith(word) for one in spoken)]
         within = [rank + 0.6 for word, rank in words if (len(word) > 3 or not word.isascii()) and word in plain]
-        return min([*whole, *ends, *within], default=math.inf)
+        return min([*exact, *ends, *within], default=math.inf)
 
     ranks = {name: rank(name) for name in names}
     return sorted((name for name in ranks if ranks[name] < math.inf), key=lambda name: ranks[name])
@@ -403,11 +403,11 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
         forms = {name: time_format(before + frame[name], zone, of) for name in columns}
         return {name: form for name, form in forms.items() if form}
 
-    whole = formats(left, _WHOLE)
+    complete = formats(left, _WHOLE)
     days = formats([names["date"]] if "date" in names else _left(frame, names), _DAYS)
-    others = [name for name in left if name not in days and name not in whole]
+    others = [name for name in left if name not in days and name not in complete]
     clocks = formats(others, [f"%Y-%m-%d {clock}" for clock in _CLOCKS], before="2024-05-01 ")
-    by_name = named("time", whole) if "time" not in names else list(whole)
+    by_name = named("time", complete) if "time" not in names else list(complete)
     if by_name and "date" not in names:
         names["time"] = by_name[0]
     elif clocks and days:
@@ -422,8 +422,8 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
         )
         form = f"{days[names['date']]} {clocks[names['time']].removeprefix('%Y-%m-%d ')}"
         return "iso" if form.startswith("%Y-%m-%d %H:%M") else form
-    elif whole:
-        _choose("time", [], list(whole), names, checks, "it holds times")
+    elif complete:
+        _choose("time", [], list(complete), names, checks, "it holds times")
     elif days:
         _choose("time", named("time", days), list(days), names, checks, "it holds days")
         checks["time"] = "it holds days without times of day: windows are days at least"
@@ -434,7 +434,7 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
         if named("time", clocks):
             names["date"] = FIXME
             checks["time"] = f"{names['time']} holds times of day, and no column holds the day: write it (--date)"
-    return whole.get(names["time"], "iso")
+    return complete.get(names["time"], "iso")
 
 
 def _position(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: dict[str, str]) -> None:
@@ -508,15 +508,15 @@ def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: 
     _choose("place", named("place", left), text, names, checks, "it is text that repeats")
     if names["place"] != FIXME:
         return
-    far = [one for one in left if share(_numbers(frame[one]).abs() > 10_000) >= _MOST]
+    projected = [one for one in left if share(_numbers(frame[one]).abs() > 10_000) >= _MOST]
     checks["place"] = (
         "no column holds latitude and longitude, or names a place: write it (--latitude, --longitude, --place)"
     )
     if positions:
         checks["place"] += f"; {positions[0]} holds positions: split it into columns of latitude and longitude"
-    elif len(far) > 1:
-        means = "degrees times ten million" if named("latitude", far[:1]) else "metres of a national grid"
-        checks["place"] += f"; {far[0]} and {far[1]} may be {means}: convert them to degrees (WGS 84)"
+    elif len(projected) > 1:
+        means = "degrees times ten million" if named("latitude", projected[:1]) else "metres of a national grid"
+        checks["place"] += f"; {projected[0]} and {projected[1]} may be {means}: convert them to degrees (WGS 84)"
 
 
 def _is_kind(column: pl.Series) -> bool:

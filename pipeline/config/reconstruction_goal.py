@@ -82,7 +82,7 @@ def plan_reconstruction(config: RunConfig, share: float) -> PlannedLine:
         text = "traces are released" if plan.on_points else "the source has no end (until)"
         raise ConfigError((f"source: {text}; a plan of this kind is for counts of a run with an end",))
     crowd = _crowd(plan, accountant)
-    horizon, right = accountant.horizon, accountant.horizon - accountant.tolerance
+    horizon, n_right = accountant.horizon, accountant.horizon - accountant.tolerance
     least = crowd.largest_share([PlannedWindows((frozenset(),) * horizon)] * crowd.n_stretches)
     if least > share:
         text = (
@@ -95,9 +95,9 @@ def plan_reconstruction(config: RunConfig, share: float) -> PlannedLine:
         section=section,
         key=key,
         value=value,
-        promise=f"at most {share:g} of people retraced in {right} of any {horizon} windows in a row (bound "
+        promise=f"at most {share:g} of people retraced in {n_right} of any {horizon} windows in a row (bound "
         f"{at_value:.3g} over {crowd.people}; {least:.3g} without the release)",
-        remark=NOT_COVERED.format(right=right, horizon=horizon),
+        remark=NOT_COVERED.format(right=n_right, horizon=horizon),
     )
 
 

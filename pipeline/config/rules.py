@@ -151,8 +151,8 @@ def places_come_from_the_source(source: Source, space: Space) -> Iterator[Findin
     offers = () if block is None else block.frame.columns
     missing = [column for column in space.reads if column not in offers]
     if block is not None and missing:
-        there = " and ".join(name for name in ("latitude", "longitude", "place") if name in offers)
-        expected = f"a space that reads {there}: the source has no {' and no '.join(missing)}"
+        offered = " and ".join(name for name in ("latitude", "longitude", "place") if name in offers)
+        expected = f"a space that reads {offered}: the source has no {' and no '.join(missing)}"
         yield Finding(("space", "type"), "", expected)
 
 
@@ -429,13 +429,13 @@ def accountants_know_the_mechanism(
 ) -> Iterator[Finding]:
     """An accountant has theorems for counts, for traces, or for both, and not for every kind of release."""
     route = "points" if on_points(mechanism) else "counts"
-    what = {"points": "traces, such as landmark_budget", "counts": "counts, such as composition"}[route]
+    supported = {"points": "traces, such as landmark_budget", "counts": "counts, such as composition"}[route]
     linked = next((step for step in mechanism if step.guarantee.linked), None)
     chain = Chain.of(mechanism) if mechanism and not any(misplaced(mechanism)) else None
     for i, one in enumerate(accountants):
         key = ("accountants", i, "type")
         if route not in one.stages:
-            yield Finding(key, "", f"an accountant for {what}")
+            yield Finding(key, "", f"an accountant for {supported}")
         if bounding.max_per_period is not None and not one.bounds_periods:  # what goes makes room in later windows
             yield Finding(key, "", "composition or landmark_budget, where bounding.max_per_period is set")
         if linked is not None and not one.prices_links:  # a recursion over windows needs a loss of each alone

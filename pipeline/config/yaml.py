@@ -174,17 +174,17 @@ def parse(text: str, name: str, has_lines: bool = True) -> tuple[Node | None, li
     return root, reader.problems
 
 
-def parse_section(text: str, name: str, whose: str) -> tuple[Mapping, list[Problem]]:
+def parse_section(text: str, name: str, owner: str) -> tuple[Mapping, list[Problem]]:
     """Parse a document whose top is a section.
 
-    ``whose``: what its keys are of, for instance ``a run``. Raises `ConfigError` if there is no section to look into.
+    ``owner``: what its keys are of, for instance ``a run``. Raises `ConfigError` if there is no section to look into.
     """
     root, problems = parse(text, name)
     if isinstance(root, Mapping):
         return root, problems
     if not problems:
         wrong = "is empty" if root is None else f"{shown(root)} is not allowed at the top"
-        problems = [Problem(Place(name), (), f"{wrong}; it must be a section with the keys of {whose}")]
+        problems = [Problem(Place(name), (), f"{wrong}; it must be a section with the keys of {owner}")]
     raise ConfigError(tuple(map(str, problems)))
 
 

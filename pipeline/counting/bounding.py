@@ -161,7 +161,7 @@ class PeriodQuota:
         return kept
 
     def _admit(
-        self, memberships: ContributionRows, period: int, most: int | Integers, keep: str, hash_key: bytes
+        self, memberships: ContributionRows, period: int, quota: int | Integers, keep: str, hash_key: bytes
     ) -> NDArray[np.bool_]:
         if period < self._period:
             raise ValueError(f"budget period {period} does not follow period {self._period}")
@@ -170,19 +170,19 @@ class PeriodQuota:
         if period <= self._closed:
             return np.zeros(len(memberships), bool)
         users, code = factorize(np.concatenate([self._users, widened(memberships.user, 2)]))
-        earlier, own = code[: len(self._users)], code[len(self._users) :]
+        earlier, user = code[: len(self._users)], code[len(self._users) :]
         used = np.zeros(len(users), np.int64)
         used[earlier] = self._used
         window = memberships.window
-        order = np.lexsort((memberships.cell, _preference(memberships, keep, hash_key), window, own))
+        order = np.lexsort((memberships.cell, _preference(memberships, keep, hash_key), window, user))
         # Where the quota opens in turn, what is left of it depends on what the windows before have used.
-        turns = [order] if isinstance(most, int) else [order[window[order] == one] for one in np.unique(window)]
-        kept = np.empty(len(own), bool)
+        turns = [order] if isinstance(quota, int) else [order[window[order] == one] for one in np.unique(window)]
+        kept = np.empty(len(user), bool)
         for rows in turns:
-            first = np.flatnonzero(starts_of([own[rows]]))
+            first = np.flatnonzero(starts_of([user[rows]]))
             rank = np.arange(len(rows)) - np.repeat(first, np.diff(first, append=len(rows)))
-            kept[rows] = rank < (most if isinstance(most, int) else most[rows]) - used[own[rows]]
-            used += np.bincount(own[rows[kept[rows]]], minlength=len(users))
+            kept[rows] = rank < (quota if isinstance(quota, int) else quota[rows]) - used[user[rows]]
+            used += np.bincount(user[rows[kept[rows]]], minlength=len(users))
         self._users, self._used = users, used
         return kept
 

@@ -380,8 +380,8 @@ def _over_one_table(pieces: Sequence[Contributions], layout: KeyLayout) -> tuple
     end = 0
     for table, piece in zip(tables, pieces):
         begin, end = end, end + len(piece)
-        own = code[begins[id(table)] :]
-        keys[begin:end] = own[piece.keys >> bits] << bits
+        codes = code[begins[id(table)] :]
+        keys[begin:end] = codes[piece.keys >> bits] << bits
         keys[begin:end] |= piece.keys & ((1 << bits) - 1)
     return IdentityTable(users), keys
 

@@ -38,16 +38,16 @@ from penstock.pipeline.sources.base import EventBlock
 Integers = NDArray[np.int64]
 
 
-def visits(found: Contributions, layout: KeyLayout) -> Contributions:
+def visits(contributions: Contributions, layout: KeyLayout) -> Contributions:
     """Return the cells of every user in a group of windows, as one window; marks add up to each one's windows."""
-    user, bits = found.keys >> layout.place_bits, layout.cell_bits
+    user, bits = contributions.keys >> layout.place_bits, layout.cell_bits
     first = np.flatnonzero(starts_of([user]))
-    n_windows = np.add.reduceat(starts_of([found.keys >> bits]), first, dtype=np.int64) if len(first) else first
-    pairs = user << bits | found.keys & ((1 << bits) - 1)
+    n_windows = np.add.reduceat(starts_of([contributions.keys >> bits]), first, dtype=np.int64) if len(first) else first
+    pairs = user << bits | contributions.keys & ((1 << bits) - 1)
     pairs = distinct_keys(pairs[starts_of([pairs])])  # who stays in a cell is there for windows in a row
     marks = np.zeros(len(pairs), np.min_scalar_type(layout.n_windows))
     marks[starts_of([pairs >> bits])] = n_windows
-    return Contributions(pairs, found.users, marks)
+    return Contributions(pairs, contributions.users, marks)
 
 
 def join_visits(parts: Sequence[Contributions], n_cells: int) -> Contributions:
@@ -62,11 +62,11 @@ def summarise_users(parts: Iterable[Contributions], n_cells: int) -> dict[str, l
     >>> summarise_users([week, week], 4)
     {'cells': [2, 1], 'windows': [4, 2]}
     """
-    whole = join_visits(list(parts), n_cells)
-    assert whole.marks is not None
-    first = np.flatnonzero(starts_of([whole.keys >> KeyLayout(1, n_cells).cell_bits]))
-    windows = np.add.reduceat(whole.marks, first, dtype=np.int64) if len(first) else first
-    return {"cells": np.diff(first, append=len(whole)).tolist(), "windows": windows.tolist()}
+    joined = join_visits(list(parts), n_cells)
+    assert joined.marks is not None
+    first = np.flatnonzero(starts_of([joined.keys >> KeyLayout(1, n_cells).cell_bits]))
+    windows = np.add.reduceat(joined.marks, first, dtype=np.int64) if len(first) else first
+    return {"cells": np.diff(first, append=len(joined)).tolist(), "windows": windows.tolist()}
 
 
 def contributions_of(
@@ -120,9 +120,9 @@ def _split(
             yield (number, 0), piece
             continue
         code = piece.keys >> layout.place_bits
-        own = _shards([code], plan) if shard is None else shard[code]
-        for part in np.unique(own).tolist():
-            yield (number, part), piece.take(own == part)
+        row_shard = _shards([code], plan) if shard is None else shard[code]
+        for part in np.unique(row_shard).tolist():
+            yield (number, part), piece.take(row_shard == part)
 
 
 def _of_one_block(users: pl.Series, plan: CoreSpec) -> tuple[Integers, IdentityTable]:
@@ -150,8 +150,8 @@ def _grouped(
         if marks is None:
             yield number, Contributions(distinct_keys(keys[rows]), table)
         else:
-            (own,), mark = distinct_marked([keys[rows]], marks[rows], plan.bounds.keep)
-            yield number, Contributions(own, table, mark)
+            (distinct,), mark = distinct_marked([keys[rows]], marks[rows], plan.bounds.keep)
+            yield number, Contributions(distinct, table, mark)
 
 
 def _shards(identity: Iterable[Integers], plan: CoreSpec) -> Integers:

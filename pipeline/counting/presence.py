@@ -136,15 +136,15 @@ def training_part(
         people.add(piece)
     if not any(map(len, people.pieces)):
         raise DataError(f"no one is seen in the first {n_windows} windows, so there is nothing to learn from")
-    whole = people.merged()
-    while _n_users(whole) * n_windows > max_entries:
-        whole = people.halved(whole)
-    whole = whole.take(bound(whole, 1, keep, plan.keys.bounding))
-    start = starts_of(list(whole.user.T))
+    rows = people.merged()
+    while _n_users(rows) * n_windows > max_entries:
+        rows = people.halved(rows)
+    rows = rows.take(bound(rows, 1, keep, plan.keys.bounding))
+    start = starts_of(list(rows.user.T))
     trajectories: NDArray[np.int32] = np.full((int(start.sum()), n_windows), -1, np.int32)
-    trajectories[np.cumsum(start) - 1, whole.window - 1] = whole.cell
+    trajectories[np.cumsum(start) - 1, rows.window - 1] = rows.cell
     share = people.limit / _ALL
-    return Training(trajectories=trajectories, users=whole.user[start], n_cells=plan.grid.n_cells, share=share)
+    return Training(trajectories=trajectories, users=rows.user[start], n_cells=plan.grid.n_cells, share=share)
 
 
 @dataclass
@@ -165,11 +165,11 @@ class _KeptRows:
 
     def merged(self) -> ContributionRows:
         """Merge into at most `max_triples` rows, halving the people until they fit."""
-        whole = merge(self.pieces, self.keep)
-        while len(whole) > self.max_triples:
-            whole = self.halved(whole)
-        self.pieces = [whole]
-        return whole
+        rows = merge(self.pieces, self.keep)
+        while len(rows) > self.max_triples:
+            rows = self.halved(rows)
+        self.pieces = [rows]
+        return rows
 
     def halved(self, rows: ContributionRows) -> ContributionRows:
         """Contributions of half of the people, and of no others from now on."""

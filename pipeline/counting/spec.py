@@ -203,7 +203,7 @@ class CoreSpec:
     def shards(self) -> tuple[tuple[Mapping[str, Any] | None, ...], ...]:
         """Prepared data of each shard of each accountant."""
         prepared = self.prepared or (None,) * len(self.accountants)
-        return tuple(accountant.shards(own) for accountant, own in zip(self.accountants, prepared))
+        return tuple(accountant.shards(data) for accountant, data in zip(self.accountants, prepared))
 
     @cached_property
     def targets(self) -> Targets:

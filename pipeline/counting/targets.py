@@ -68,22 +68,22 @@ class Targets:
         """Number of targets of all accountants; a person of two of them counts twice."""
         return max((span.stop for spans in self.spans for span in spans), default=0)
 
-    def among(self, found: Contributions, layout: KeyLayout, first: int) -> tuple[ContributionRows, Integers]:
+    def among(self, contributions: Contributions, layout: KeyLayout, first: int) -> tuple[ContributionRows, Integers]:
         """The targets' contributions to a group of windows, and whose they are; O(n log n).
 
-        ``found`` is of `union`; ``first`` is the first window of the group.
+        ``contributions`` is of `union`; ``first`` is the first window of the group.
         """
-        user = found.keys >> layout.place_bits
+        user = contributions.keys >> layout.place_bits
         user = user[starts_of([user])]
-        low_half, high_half = widened(found.identities(user), 2).T
+        low_half, high_half = widened(contributions.identities(user), 2).T
         order = np.argsort(low_half)
         low, high = (np.searchsorted(low_half, self.identity[:, 0], side, order) for side in ("left", "right"))
         row, person = order[_ranges(low, high)], np.repeat(np.arange(len(self.identity)), high - low)
         same = high_half[row] == self.identity[person, 1]
         user, person = user[row[same]], person[same]
-        low = np.searchsorted(found.keys, user << layout.place_bits)
-        high = np.searchsorted(found.keys, (user << layout.place_bits) + (1 << layout.place_bits) - 1, "right")
-        return found.take(_ranges(low, high)).rows(layout, first), np.repeat(person, high - low)
+        low = np.searchsorted(contributions.keys, user << layout.place_bits)
+        high = np.searchsorted(contributions.keys, (user << layout.place_bits) + (1 << layout.place_bits) - 1, "right")
+        return contributions.take(_ranges(low, high)).rows(layout, first), np.repeat(person, high - low)
 
 
 def _ranges(low: Integers, high: Integers) -> Integers:
@@ -102,12 +102,14 @@ def no_target_cells() -> Integers:
     return np.zeros((0, 3), np.int64)
 
 
-def target_cells(found: tuple[ContributionRows, Integers], targets: Targets, keep: str, hash_key: bytes) -> Integers:
+def target_cells(
+    contributions: tuple[ContributionRows, Integers], targets: Targets, keep: str, hash_key: bytes
+) -> Integers:
     """Rows (window, target, cell): the one cell that bounding leaves each target seen in a window.
 
-    ``found`` is of `Targets.among`.
+    ``contributions`` is of `Targets.among`.
     """
-    memberships, person = found
+    memberships, person = contributions
     if len(person) == 0:
         return no_target_cells()
     kept = bound(memberships, 1, keep, hash_key)

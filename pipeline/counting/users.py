@@ -133,9 +133,9 @@ def _digests(key: bytes | None, words: NDArray[np.uint64], last: NDArray[np.uint
 
 def _bytes_of(texts: pa.Array) -> tuple[Integers, NDArray[np.uint8]]:
     """Return where each text or binary begins, and where the last one ends, in the bytes of all."""
-    whole = texts.cast(pa.large_binary())
-    _, begins, data = whole.buffers()
-    begins = np.frombuffer(begins, np.int64, len(whole) + 1, 8 * whole.offset) if len(whole) else np.zeros(1, np.int64)
+    texts = texts.cast(pa.large_binary())
+    _, begins, data = texts.buffers()
+    begins = np.frombuffer(begins, np.int64, len(texts) + 1, 8 * texts.offset) if len(texts) else np.zeros(1, np.int64)
     return begins, np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
 
 
@@ -149,8 +149,8 @@ def _digests_of_text(begins: Integers, data: NDArray[np.uint8], key: bytes | Non
         rows = np.flatnonzero(n_words == n)
         words = [eight[begin[rows] + 8 * i].view("<u8")[:, 0] for i in range(n + 1)]
         # Of the last eight bytes those that belong to the text, and its length in the highest.
-        own = (np.uint64(1) << (8 * (length[rows] % 8)).astype(np.uint64)) - np.uint64(1)
-        last = words.pop() & own | (length[rows] << 56).view(np.uint64)
+        mask = (np.uint64(1) << (8 * (length[rows] % 8)).astype(np.uint64)) - np.uint64(1)
+        last = words.pop() & mask | (length[rows] << 56).view(np.uint64)
         table[rows] = _digests(key, np.array(words, np.uint64).reshape(n, len(rows)), last)
     for row in np.flatnonzero(length > _LONG).tolist():
         text = hashlib.blake2b(data[begin[row] : begins[row + 1]].tobytes(), digest_size=16, key=key or b"").digest()

@@ -51,7 +51,7 @@ def run_all(
         print(f"== {path.stem}", flush=True)
         try:
             data = input_of(path, given.reduced, read_from)
-            overrides = _elsewhere(data.key, data.path) if data and not data.there else []
+            overrides = _elsewhere(data.key, data.path) if data and not data.exists else []
             if overrides is None:
                 ending = "skipped"
             else:

@@ -196,11 +196,11 @@ def wrong_names(root: Mapping, config: ExperimentConfig, columns: tuple[str, ...
     """Unknown measures, and names in figures and claims that are neither measured nor varied."""
     problems: list[Problem] = []
 
-    def check(path: tuple[str | int, ...], name: str, known: tuple[str, ...], what: str) -> None:
+    def check(path: tuple[str | int, ...], name: str, known: tuple[str, ...], kind: str) -> None:
         """Report an unknown name."""
         if name not in known:
             place, _ = locate(root, path)
-            expected = f"it must be {what} of this experiment: {', '.join(known) or 'there is none'}"
+            expected = f"it must be {kind} of this experiment: {', '.join(known) or 'there is none'}"
             problems.append(Problem(place, path, f"{name!r} is not allowed; {expected}"))
 
     for i, name in enumerate(config.measures):

@@ -40,7 +40,7 @@ def write_figures(
     for figure in config.figures:
         rows, means = matching(results, figure.where), matching(summary, figure.where)
         data = f"figures/{Path(figure.file).stem}.csv"
-        with files.whole(folder / data) as temporary:
+        with files.replacing(folder / data) as temporary:
             _data(figure, rows, means).write_csv(temporary)
         if not installed():
             continue
@@ -97,7 +97,7 @@ def draw(
             axes.set_title(figure.title)
         kind = figure.file.rpartition(".")[2]
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        with files.whole(folder / figure.file) as temporary:
+        with files.replacing(folder / figure.file) as temporary:
             picture.savefig(temporary, format=kind, dpi=150, metadata=metadata)
 
 

@@ -147,8 +147,8 @@ class ParameterGrid:
             return []
         return [Setting({change.key: _shown(value)}, (replace(change, node=value),)) for value in node.items]
 
-    def _refuse(self, node: Node, path: yaml.Path, right: str) -> None:
-        self.problems.append(Problem(node.place, path, f"{shown(node)} is not allowed; it must be {right}"))
+    def _refuse(self, node: Node, path: yaml.Path, expected: str) -> None:
+        self.problems.append(Problem(node.place, path, f"{shown(node)} is not allowed; it must be {expected}"))
 
     def _check_columns(self, root: Mapping) -> None:
         for column in dict.fromkeys(self.columns):
@@ -314,7 +314,7 @@ class Input(NamedTuple):
 
     key: str
     path: str
-    there: bool
+    exists: bool
 
 
 def input_of(path: str | Path, reduced: bool = False, read_from: Places = READ_FROM) -> Input | None:

@@ -178,7 +178,7 @@ def _joined(column: pl.Series) -> str:
 
 
 def _write(frame: pl.DataFrame, path: Path) -> None:
-    with files.whole(path) as temporary:
+    with files.replacing(path) as temporary:
         (frame.write_csv if path.suffix == ".csv" else frame.write_parquet)(temporary)
 
 
@@ -439,7 +439,7 @@ def _write_best(experiment: Sweep, best: dict[str, Any], path: Path) -> None:
         del values[key]
     metrics = [name for name in experiment.config.measures if name in METRICS]
     header = BEST_HEADER.format(name=experiment.config.name, found=best_in_words(best), file=path.name)
-    with files.whole(path) as temporary:
+    with files.replacing(path) as temporary:
         temporary.write_text(header + as_yaml(values | {"utility": metrics}), encoding="utf-8")
 
 

@@ -70,7 +70,7 @@ def write_people(config: RunConfig, path: Path) -> Record:
         columns = ("user", "time", "latitude", "longitude")
         frames = [one.select(columns).filter(calendar.index(one["time"].to_numpy()) > 0) for one in blocks]
         events = pl.concat(frames)
-        with files.whole(path, private=True) as temporary:
+        with files.replacing(path, private=True) as temporary:
             events.write_parquet(temporary)
         return {"rows": len(events)}
     plan = make_plan(config)
@@ -78,7 +78,7 @@ def write_people(config: RunConfig, path: Path) -> Record:
     arrays = {"user": people.user, "window": people.window, "cell": people.cell}
     if people.mark is not None:
         arrays["mark"] = people.mark
-    with files.whole(path, private=True) as temporary, temporary.open("wb") as file:
+    with files.replacing(path, private=True) as temporary, temporary.open("wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
     return {"rows": len(people)}
 

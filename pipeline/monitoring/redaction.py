@@ -95,8 +95,8 @@ def redact(error: Exception) -> Exception:
     if isinstance(error, OSError) and (redacted := _of_disk(error)) is not None:
         return redacted
     if isinstance(error, OSError) and error.errno:
-        what = f"{place_of(error)}: {os.strerror(error.errno)}"
-        return UnforeseenError(f"{what}; a deployment does not tell which file, since it may be named after a person")
+        text = f"{place_of(error)}: {os.strerror(error.errno)}"
+        return UnforeseenError(f"{text}; a deployment does not tell which file, since it may be named after a person")
     return UnforeseenError(
         f"{place_of(error)}; a deployment does not repeat its words, which may quote a row; try made-up data"
     )

@@ -195,9 +195,9 @@ def _chain(folder: Path, manifest: dict[str, Any], public: dict[str, Any]) -> Ch
         return Check("ledger chain", False, str(error))
     if public.get("ledger_head", head) != head:
         return Check("ledger chain", False, "the heads in the two manifests differ")
-    there = head in heads or (not heads and not head)
-    text = f"{len(heads):,} entries" + ("" if there else "; the head at the end of the run is not among them")
-    return Check("ledger chain", there, text)
+    is_recorded = head in heads or (not heads and not head)
+    text = f"{len(heads):,} entries" + ("" if is_recorded else "; the head at the end of the run is not among them")
+    return Check("ledger chain", is_recorded, text)
 
 
 def _covers(charged: float, epsilon: float) -> bool:

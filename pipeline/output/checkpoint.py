@@ -49,7 +49,7 @@ def write(plan: Plan, state: State) -> int:
 
 def _replace(path: Path, data: bytes) -> None:
     """Replace a file, atomically and durably."""
-    with files.whole(path) as temporary, temporary.open("wb") as file:
+    with files.replacing(path) as temporary, temporary.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

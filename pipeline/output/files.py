@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.atomic import PRIVATE
 from penstock.pipeline.atomic import make_folder as make_folder
+from penstock.pipeline.atomic import replacing as replacing
 from penstock.pipeline.atomic import sync_folder as sync_folder
-from penstock.pipeline.atomic import whole as whole
 from penstock.pipeline.atomic import write_first as write_first
 from penstock.pipeline.atomic import write_json as write_json
 from penstock.pipeline.atomic import write_text as write_text
@@ -158,7 +158,7 @@ def merge(folder: Path, path: Path, schema: pa.Schema, once: str | None = None) 
     options = {"compression": "zstd", "write_statistics": searched}
     waiting: list[pa.Table] = []
     n_rows, n_waiting, seen = 0, 0, -1
-    with whole(path) as temporary, pq.ParquetWriter(temporary, schema, **options) as writer:
+    with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, **options) as writer:
         for part in sorted(folder.glob("*.parquet")):
             table = read_part(part).cast(schema)
             if once is not None and len(table):

@@ -60,7 +60,7 @@ def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -
         points = releases.with_columns(day=_date(pl.col("time"), time_zone))
         daily = points.group_by(*person, "day").agg(charge.max().name.prefix("one_"), total)
         days = daily.collect(engine="streaming")
-        whole = days.group_by(*person).agg(total)
+        overall = days.group_by(*person).agg(total)
     else:
         # The windows of a block leave together, and are paid for once.
         first = _date(pl.col("window_start").min(), time_zone)
@@ -83,11 +83,11 @@ def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -
             .group_by("day")
             .agg(pl.col(of_one).max(), total)
         )
-        whole = charges.select(total)
+        overall = charges.select(total)
     if days.is_empty():
         return None
     of_release = days.select(of_one).max().row(0)
-    of_day, of_run = (frame.select(amounts).max().row(0) for frame in (days, whole))
+    of_day, of_run = (frame.select(amounts).max().row(0) for frame in (days, overall))
     return _priced({"release": of_release, "day": of_day, "run": of_run})
 
 

@@ -375,8 +375,8 @@ def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
     missing = [w for w in absent if (active := plan.grid.windows(w, w)[0].active) is None or active.any()]
     if missing or (np.diff(present) <= 0).any():
         named = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
-        what = f"{len(missing)} of {n_due} are missing ({named})" if missing else "some are there twice"
-        raise RowEquationError(f"{plan.folder / 'public' / 'releases.parquet'}: of the windows that are due {what}")
+        problem = f"{len(missing)} of {n_due} are missing ({named})" if missing else "some are there twice"
+        raise RowEquationError(f"{plan.folder / 'public' / 'releases.parquet'}: of the windows that are due {problem}")
 
 
 def key_epochs(plan: Plan) -> list[dict[str, Any]]:
@@ -454,7 +454,7 @@ def merge_outputs(plan: Plan) -> None:
     if keeps_truth(plan):
         schema, once = (tables.TRUE_TRACES, None) if plan.on_points else (tables.TRUTH, "window")
         merge(parts_folder(plan, "truth"), operator / "truth.parquet", schema, once)
-    with files.whole(operator / "rejects.jsonl") as temporary, temporary.open("wb") as target:
+    with files.replacing(operator / "rejects.jsonl") as temporary, temporary.open("wb") as target:
         for path in sorted(parts_folder(plan, "rejects").glob("*.jsonl")):
             with path.open("rb") as source:
                 shutil.copyfileobj(source, target)

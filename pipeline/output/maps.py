@@ -223,13 +223,13 @@ def export(folder: str | Path, form: str, out: str | Path | None = None) -> Path
     folder = Path(folder)
     source = folder / "public" / "releases.parquet"
     if not source.is_file():
-        what = "this run releases traces" if source.with_name("traces.parquet").is_file() else "no released counts here"
-        raise DataError(f"{folder}: {what}; export reads public/releases.parquet, which a run of counts writes")
+        text = "this run releases traces" if source.with_name("traces.parquet").is_file() else "no released counts here"
+        raise DataError(f"{folder}: {text}; export reads public/releases.parquet, which a run of counts writes")
     cells = _geometries(folder, form)
     path = Path(out) if out is not None else source.with_name(f"releases{FORMATS[form]}")
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = _rows(source, _time_zone(folder), as_text=form != "geoparquet")
-    with files.whole(path) as temporary:
+    with files.replacing(path) as temporary:
         if form == "geojson":
             _write_geojson(temporary, rows, cells)
         elif form == "csv":

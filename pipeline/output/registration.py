@@ -181,9 +181,9 @@ def check_terms(terms: Terms, plan: Plan) -> None:
         differences.append(("budget", terms.budget, output.ledger_budget, stated))
     if output.ledger_span is not None:
         differences.append(("span", (terms.kind, terms.length), (needed.kind, needed.length), stated))
-    for name, there, here, hint in differences:
-        if there != here:
-            text = f"output.ledger: {path} has another {name} ({there}) than this run ({here}); {hint}"
+    for name, recorded, requested, hint in differences:
+        if recorded != requested:
+            text = f"output.ledger: {path} has another {name} ({recorded}) than this run ({requested}); {hint}"
             raise ConfigError((text,))
     if (window := _missing_landmark(terms, needed, plan)) is not None:
         text = f"landmarks: window {window} is one of this run, and not of {path}, whose first run has stated them"
@@ -313,7 +313,7 @@ def _charge_traces(plan: Plan, transaction: Ledger) -> None:
 
 def is_entered(plan: Plan) -> bool:
     """Return whether the ledger knows a run; raises `DataError` where it lacks entries that it had."""
-    runs = (entry.values["run"] for entry in Ledger(ledger_path(plan)).whole() if entry.kind == "run")
+    runs = (entry.values["run"] for entry in Ledger(ledger_path(plan)).checked_entries() if entry.kind == "run")
     return plan.keys.run_id in runs
 
 
@@ -438,7 +438,7 @@ class KnownLedgers:
 
     def _n_starts(self) -> int:
         """Starts and continuations of runs in the ledger."""
-        return sum(entry.kind in ("run", "nonce") for entry in Ledger(self.ledger).whole())
+        return sum(entry.kind in ("run", "nonce") for entry in Ledger(self.ledger).checked_entries())
 
     def caution(self) -> str | None:
         """Warn that a key was used before although there is no ledger."""

@@ -183,10 +183,10 @@ def _who_and_when(traces: Traces) -> dict[str, Any]:
 
 def accounts_table(rows: Sequence[AccountRow], accountant: str, stream: str) -> pa.Table:
     """Rows of one accountant."""
-    whose = {"stream": [stream] * len(rows), "accountant": [accountant] * len(rows)}
-    names = [name for name in ACCOUNTS.names if name not in whose]
+    fixed = {"stream": [stream] * len(rows), "accountant": [accountant] * len(rows)}
+    names = [name for name in ACCOUNTS.names if name not in fixed]
     columns = zip(*map(attrgetter(*names), rows)) if rows else ([] for _ in names)
-    return pa.table(whose | dict(zip(names, columns)), schema=ACCOUNTS)
+    return pa.table(fixed | dict(zip(names, columns)), schema=ACCOUNTS)
 
 
 class _Rows(NamedTuple):

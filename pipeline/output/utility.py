@@ -78,10 +78,12 @@ def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
             starts = plan.grid.calendar.starts(1, int(windows[-1]))[windows - 1]
             against_prior, more = _prior_scores(plan, truth, released, active, windows, starts)
             scores += more
-            worth = utility_summary(truth, released) | against_prior | interval_coverage(truth, released, deviation)
+            summary = utility_summary(truth, released) | against_prior | interval_coverage(truth, released, deviation)
             parts = coverage_by_part(truth, released, deviation, alarm)
             by_hour = bias_by_hour(truth, released, starts, plan.config.windows.time_zone)
-            results["worth"] = worth | {k: v for k, v in (("coverage_by_part", parts), ("bias_by_hour", by_hour)) if v}
+            results["worth"] = summary | {
+                k: v for k, v in (("coverage_by_part", parts), ("bias_by_hour", by_hour)) if v
+            }
             scores += [_Score("bias", f"hour:{one['hour']:02}", None, one["bias"]) for one in by_hour]
             for name in ("coverage", "half_width"):
                 scores += [_Score(name, part["part"], None, part[name]) for part in parts]
@@ -90,7 +92,7 @@ def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
     if not plan.config.utility:
         return results
     columns = zip(*scores) if scores else ([] for _ in _Score._fields)
-    with files.whole(plan.folder / "operator" / "utility.parquet") as temporary:
+    with files.replacing(plan.folder / "operator" / "utility.parquet") as temporary:
         pq.write_table(pa.table(dict(zip(_Score._fields, columns)), schema=UTILITY), temporary)
     return results | {"utility": {score.metric: score.value for score in scores if score.scope == "run"}}
 

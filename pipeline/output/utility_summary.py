@@ -252,10 +252,10 @@ def bias_by_hour(truth: Array, released: Array, starts: NDArray[np.int64], time_
     true, error = truth.sum(axis=1), (released - truth).sum(axis=1)
     rows = []
     for hour in np.unique(hours).tolist():
-        here = hours == hour
-        scale = max(float(true[here].mean()), 1.0)
-        spread = None if here.sum() < 2 else float(error[here].std(ddof=1) / here.sum() ** 0.5 / scale)
-        mean = {"count": float(true[here].mean()), "bias": float(error[here].mean() / scale)}
+        in_hour = hours == hour
+        scale = max(float(true[in_hour].mean()), 1.0)
+        spread = None if in_hour.sum() < 2 else float(error[in_hour].std(ddof=1) / in_hour.sum() ** 0.5 / scale)
+        mean = {"count": float(true[in_hour].mean()), "bias": float(error[in_hour].mean() / scale)}
         rows.append({"hour": hour} | mean | {"standard_error": spread})
     return rows
 
@@ -310,7 +310,7 @@ def _is_usual(summary: Mapping[str, Any]) -> bool:
     return bool(error > 0 and error >= summary.get("error_of_prior", math.inf))
 
 
-def in_words(summary: Mapping[str, Any], what: str = "people") -> str:
+def in_words(summary: Mapping[str, Any], counted: str = "people") -> str:
     """Return the result of `utility_summary` as a verdict on counts of people, or of something else.
 
     With ``error_of_prior``, and where it was learned from ``training_windows`` of the run, ``error_after_training`` of
@@ -327,7 +327,7 @@ def in_words(summary: Mapping[str, Any], what: str = "people") -> str:
     'the prior by 5 (after its training on 48 windows, the release by 3).'
     """
     error, mean, zeros, last = (summary[name] for name in ("error", "mean_count", "error_of_zeros", "error_of_last"))
-    text = f"Wrong by {short(error)} {what} on average where {short(mean)} are counted"
+    text = f"Wrong by {short(error)} {counted} on average where {short(mean)} are counted"
     if zeros_win(summary):
         return f"{text}: worse than publishing nothing, since zeros are nearer. {remedies(error, mean)}"
     share = f" ({error / mean:.0%})".replace("%", " %") if mean else ""

@@ -252,7 +252,7 @@ class Ledger:
         """Yield all charges from the first."""
         return (Posting.of(entry.values) for entry in self.entries() if entry.kind == "charge")
 
-    def whole(self) -> list[LedgerEntry]:
+    def checked_entries(self) -> list[LedgerEntry]:
         """Return all entries; raises `DataError` also where the end is missing, by the heads that were kept."""
         kept = [head.read() for head in self._heads]  # before the entries, which others may add to
         entries = list(self.entries())
@@ -523,7 +523,7 @@ def is_paid_for(profile: Profile) -> bool:
     """Return whether a profile is declared public, or charges of the run that it is learned from are in its ledger."""
     if profile.ledger is None:
         return profile.declared == "public"
-    entries = Ledger(Path(profile.ledger)).whole()
+    entries = Ledger(Path(profile.ledger)).checked_entries()
     learned_from = UsualCounts.read(profile.file).facts.get("configuration")
     runs = {one.values["run"] for one in entries if one.kind == "run" and one.values["configuration"] == learned_from}
     return any(one.kind == "charge" and one.values["run"] in runs for one in entries)

@@ -143,8 +143,8 @@ def figures(rows: pl.DataFrame) -> list[AccountFigure]:
     totals = []
     for (_, accountant, name), group in rows.group_by("side", "accountant", "name", maintain_order=True):
         windows, values = (group[column].to_numpy() for column in ("window", "value"))  # NaN where there is none
-        whole = np.isnan(windows)
-        among = whole if whole.any() else ~whole
+        is_total = np.isnan(windows)
+        among = is_total if is_total.any() else ~is_total
         if name in treatment(str(accountant)).growing:
             latest = group.sort("window", maintain_order=True)["adjacency"][-1]
             among = among & (group["adjacency"] == latest).to_numpy()
@@ -179,13 +179,13 @@ def charts(rows: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
     if rows.is_empty():
         return []
     within = rows.filter(pl.col("window").is_in(windows.implode()))
-    whole = rows.filter(pl.col("window").is_null())
+    totals = rows.filter(pl.col("window").is_null())
     for (accountant,), group in within.group_by("accountant", maintain_order=True):
         known = treatment(str(accountant))
         panels: dict[tuple[str, str], list[tuple[str, pl.DataFrame]]] = {}
         for (name, unit), named in group.group_by("name", "unit", maintain_order=True):
             panels.setdefault(known.panel(str(name), str(unit)), []).append((str(name), named))
-        of_accountant = whole.filter(pl.col("accountant") == accountant)
+        of_accountant = totals.filter(pl.col("accountant") == accountant)
         made += [_chart(known, title, panel, of_accountant, windows) for (title, _), panel in panels.items()]
     made.sort(key=lambda chart: chart["order"])
     for before, chart in pairwise(made):
@@ -198,7 +198,7 @@ def charts(rows: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
 
 
 def _chart(
-    known: Treatment, title: str, panel: list[tuple[str, pl.DataFrame]], whole: pl.DataFrame, windows: pl.Series
+    known: Treatment, title: str, panel: list[tuple[str, pl.DataFrame]], totals: pl.DataFrame, windows: pl.Series
 ) -> dict[str, Any]:
     lines = [line for name, named in panel for line in _lines(known, name, named, windows)]
     lines.sort(key=lambda line: line["hidden"])
@@ -206,7 +206,7 @@ def _chart(
     compared = dict.fromkeys(text for _, named in panel for text in named["adjacency"].unique(maintain_order=True))
     rules = [{"label": label, "value": value} for label, value in known.rules]
     shown = {name for name, _ in panel}
-    for row in whole.iter_rows(named=True):
+    for row in totals.iter_rows(named=True):
         if "supremum" in row["name"] and "total_loss" in shown and math.isfinite(row["value"]):
             rules.append({"label": known.label(row["name"]), "value": row["value"]})
     return {

@@ -145,10 +145,10 @@ def _landmarks(run: Run) -> str:
 
 def _lost(run: Run, losses: dict[str, float]) -> list[tuple[str, str, str, str]]:
     """Loss of one release, a day and the run, as ε and as odds."""
-    what = "one release" if run.traces is None else "one point"
+    item = "one release" if run.traces is None else "one point"
     return [
         (label, number(losses[name]), _factor(losses[name]), even_odds(losses[name]))
-        for name, label in (("release", f"By {what}"), ("day", "By a day"), ("run", "By the whole run"))
+        for name, label in (("release", f"By {item}"), ("day", "By a day"), ("run", "By the whole run"))
     ]
 
 

@@ -175,8 +175,8 @@ def _outlines(run: Run) -> dict[str, Any] | None:
         return None
     every = np.concatenate(lines)
     origin, unit = every.min(axis=0), max(float(np.ptp(every, axis=0).max()), 1e-6) / 16_000
-    whole = [np.rint((line - origin) / unit) for line in lines]
-    steps = np.concatenate([np.diff(line, axis=0, prepend=0) for line in whole])
+    rounded = [np.rint((line - origin) / unit) for line in lines]
+    steps = np.concatenate([np.diff(line, axis=0, prepend=0) for line in rounded])
     return {"origin": origin.tolist(), "unit": unit, "sizes": pack([len(line) for line in lines]), "steps": pack(steps)}
 
 

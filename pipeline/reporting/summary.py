@@ -76,8 +76,8 @@ def verdict(run: Run) -> str | None:
     worth, noise = (run.operator or {}).get("worth"), _noise(run)
     if worth and worth["error"]:
         lost_in_noise = "are lost in the noise: they " if zeros_win(worth) else ""
-        there = f"where {_about(worth['mean_count'])} are there"
-        use = f"The counts {lost_in_noise}are off by about {_people(worth['error'], run)} {there}"
+        where = f"where {_about(worth['mean_count'])} are there"
+        use = f"The counts {lost_in_noise}are off by about {_people(worth['error'], run)} {where}"
     elif noise:
         use = f"95 of 100 counts are off by at most {_people(noise[0], run)} where {_about(noise[1])} are shown"
     else:
@@ -271,9 +271,9 @@ def _headline(figure: AccountFigure, run: Run, baseline: float | None) -> Headli
         value += f" ({number(figure.low)} to {number(figure.high)})" if is_estimate else f" to {number(figure.high)}"
     label = treatment(figure.accountant).label(figure.name) + worst
     provisional = "" if figure.final else " Provisional: releases after a window can still raise its figure."
-    many = f" The worst of {figure.n_subjects:,}." if figure.n_subjects > 1 else ""
+    suffix = f" The worst of {figure.n_subjects:,}." if figure.n_subjects > 1 else ""
     without = "" if baseline is None else f" Without any release: {number(baseline)}."
-    return Headline(label[0].upper() + label[1:], value, figure.unit, against + without + many + provisional)
+    return Headline(label[0].upper() + label[1:], value, figure.unit, against + without + suffix + provisional)
 
 
 def _utility(run: Run) -> list[Headline]:
@@ -419,8 +419,8 @@ def _windows(run: Run) -> Iterator[Notice]:
         return
     refused = run.counts.windows.filter(pl.col("action") == ACTIONS.index("refused"))["window"].to_list()
     if refused:
-        which = ", ".join(map(str, refused[:8])) + (" …" if len(refused) > 8 else "")
-        text = f"No budget was left for {plural(len(refused), 'window')} ({which}): they show an earlier release again."
+        shown = ", ".join(map(str, refused[:8])) + (" …" if len(refused) > 8 else "")
+        text = f"No budget was left for {plural(len(refused), 'window')} ({shown}): they show an earlier release again."
         yield Notice("caution", "refused windows", text)
 
 

@@ -113,8 +113,8 @@ def _groups(plan: Plan, source: FileSource, spans: Iterable[Span], writer: RunWr
     # Not for a deployment, where no id is kept, nor for shards of users, which go by identities.
     texts = TextTable() if plan.config.mode == "simulation" and plan.batching.n_shards == 1 else None
     try:
-        for found in _read(plan, source, spans, writer, partial(contributions_of, texts=texts), order):
-            for (group, shard), piece in found:
+        for parts in _read(plan, source, spans, writer, partial(contributions_of, texts=texts), order):
+            for (group, shard), piece in parts:
                 held.add(group, shard, piece)
             n_final = plan.grid.last_final(order.watermark) // plan.batching.group
             while n_passed < n_final:
@@ -130,8 +130,8 @@ def _run_traces(plan: Plan, spans: Iterable[Span]) -> None:
     writer, loop, ledger = RunWriter(plan), TraceLoop(plan), open_ledger(plan)
     points: dict[int, list[State]] = defaultdict(list)
     source = plan.source.reading(plan.space.reads).from_start()
-    for found in _read(plan, source, spans, writer, points_of, RowOrder(source)):
-        for shard, piece in found:
+    for parts in _read(plan, source, spans, writer, points_of, RowOrder(source)):
+        for shard, piece in parts:
             points[shard].append(piece)
     n_points = [release_shard(loop, ledger, writer, shard, points.pop(shard)) for shard in sorted(points)]
     writer.memberships("all", sum(n_points))
@@ -287,8 +287,8 @@ class StreamLoop:
 
     def _count(self, piece: MicroBatch) -> None:
         """Reduce a micro-batch to contributions; rows whose windows were final when they arrived are late."""
-        rows, found = contributions_of(piece.block, self.plan, closed_before(piece, self.plan))
-        for (group, _), contributions in found:
+        rows, parts = contributions_of(piece.block, self.plan, closed_before(piece, self.plan))
+        for (group, _), contributions in parts:
             pieces = self.open.setdefault(group, [])
             pieces.append(contributions)
             if len(pieces) > _MAX_PIECES:

@@ -140,7 +140,7 @@ def map_in_order(call: Callable[[Item], Result], items: Iterable[Item]) -> Itera
 
 def account_parts(plan: Plan) -> list[tuple[int, int]]:
     """Number and shard of every accountant's parallel parts."""
-    return [(number, shard) for number, own in enumerate(plan.shards) for shard in range(len(own))]
+    return [(number, shard) for number, shards in enumerate(plan.shards) for shard in range(len(shards))]
 
 
 def released_batches(

@@ -366,8 +366,8 @@ class Emission:
                 now = events["arrival"] < people.start + (index + 1) * people.step
             late = [select(events, ~now)]
             if index >= first:
-                here = select(events, now)
-                yield select(here, np.argsort(here["arrival"], kind="stable"))
+                arrived = select(events, now)
+                yield select(arrived, np.argsort(arrived["arrival"], kind="stable"))
 
     def _draw(self, purpose: Purpose, index: int, n: int) -> NDArray[np.float64]:
         return uniforms(self.people.seed, purpose, index, n)

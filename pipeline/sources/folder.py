@@ -227,9 +227,9 @@ class _Opened:
 
     def take(self) -> EventBlock:
         """The next block."""
-        found, self._next, self._following = self._next, self._following, next(self._blocks, None)
+        block, self._next, self._following = self._next, self._following, next(self._blocks, None)
         self.number += 1
-        return _NOTHING if found is None else found
+        return _NOTHING if block is None else block
 
     def close(self) -> None:
         """Give the file up."""
@@ -320,7 +320,7 @@ class _FileReader:
             return
         now, self._looked = int(time.time() * 1000), time.monotonic()  # what appears after that is from later
         try:
-            found = self._files.found()
+            files = self._files.listing()
         except Unanswered as error:
             if not self._has_answered:
                 raise
@@ -328,13 +328,13 @@ class _FileReader:
             return  # the clock stands still
         self._has_answered = True
         self._outage.over()
-        if changed := [name for name, file in found.items() if name in self.done and file != self.done[name]]:
+        if changed := [name for name, file in files.items() if name in self.done and file != self.done[name]]:
             raise DataError(
                 f"{min(changed)}: has changed after it was read; files have to be complete when they appear, so write "
                 "them elsewhere and rename them"
             )
-        self.done = {name: file for name, file in self.done.items() if name in found}
-        self._waiting = deque(sorted(file for name, file in found.items() if name not in self.done))
+        self.done = {name: file for name, file in self.done.items() if name in files}
+        self._waiting = deque(sorted(file for name, file in files.items() if name not in self.done))
         self._now = now
 
     def _by_clock(self) -> int:

@@ -95,7 +95,7 @@ class Kafka(KafkaSettings):
                 self._check_topic(run, consumer)
             for partition, first in {one.partition: one.first for one in reversed(counted)}.items():
                 if (low := consumer.bounds(partition)[0]) > first:
-                    raise consumer.gone(partition, first, low)
+                    raise consumer.offsets_lost(partition, first, low)
 
     def topic_id(self, run: LiveInput) -> str | None:
         """Identity that brokers gave the topic when it was created."""

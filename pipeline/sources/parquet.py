@@ -102,23 +102,23 @@ class Parquet(MappedColumns, FileSource):
         return sha256(self.files(), self.path)
 
     def _blocks(
-        self, batch: pa.RecordBatch, found: dict[str, str], file: str, first_row: int, order: RowOrder
+        self, batch: pa.RecordBatch, columns: dict[str, str], file: str, first_row: int, order: RowOrder
     ) -> Iterator[EventBlock]:
         raw = pl.DataFrame(plain_times(pa.table(batch.columns, batch.schema.names)))
         time = TimeFormat(self.time_format, self.time_zone)
-        events = join_date(raw.select(pl.col(name).alias(part) for part, name in found.items()))
-        if "user" not in found:
+        events = join_date(raw.select(pl.col(name).alias(part) for part, name in columns.items()))
+        if "user" not in columns:
             rows = pl.int_range(first_row + 1, first_row + 1 + raw.height, eager=True).cast(pl.String)
             events = events.with_columns(user=PurePath(file).name + ":" + rows)
         events = events.with_columns(
             _users(events["user"]),
-            *(_times(events[name], time, file) for name in ("time", "arrival") if name in found),
-            *(pl.col(name).cast(pl.Float64, strict=False) for name in ("latitude", "longitude") if name in found),
-            *(pl.col(name).cast(pl.String) for name in ("place",) if name in found),
+            *(_times(events[name], time, file) for name in ("time", "arrival") if name in columns),
+            *(pl.col(name).cast(pl.Float64, strict=False) for name in ("latitude", "longitude") if name in columns),
+            *(pl.col(name).cast(pl.String) for name in ("place",) if name in columns),
         )
         events, sound, unsound = sifted(events)
-        given = batch.take(pa.array(list(unsound), pa.int64())) if unsound else batch.slice(0, 0)
-        rejected = pa.table({name: _shown(one) for name, one in zip(raw.columns, given.columns)}).to_pylist()
+        raw_rejected = batch.take(pa.array(list(unsound), pa.int64())) if unsound else batch.slice(0, 0)
+        rejected = pa.table({name: _shown(one) for name, one in zip(raw.columns, raw_rejected.columns)}).to_pylist()
         rejects = [
             Reject(file, first_row + row + 1, reason, str(values)[:MAX_RAW_CHARACTERS])
             for (row, reason), values in zip(unsound.items(), rejected)

@@ -163,9 +163,9 @@ class Stream(LiveSource):
         """As in `LiveSource`: all files must be there, as large as they were."""
         path = run.spool / _INPUT
         begun, now = json.loads(path.read_bytes()) if path.exists() else {}, self._sizes()
-        if gone := sorted(file for file, size in begun.items() if now.get(file, -1) < size):
+        if lost := sorted(file for file, size in begun.items() if now.get(file, -1) < size):
             raise DataError(
-                f"{gone[0]}: is gone, or smaller than when the run began ({len(gone)} of {len(begun)} files), and "
+                f"{lost[0]}: is gone, or smaller than when the run began ({len(lost)} of {len(begun)} files), and "
                 "there is no checkpoint to go on from, so that all of the input would have to be read again. Put it "
                 "back, or begin another run in another folder, on the same output.ledger, with 'from' at the first "
                 "window that is not released"
@@ -204,7 +204,7 @@ def _position(*counts: int) -> State:
 
 
 def _cut(
-    block: EventBlock, here: tuple[int, int], first: int, before: int, run: LiveInput, source: Stream
+    block: EventBlock, position: tuple[int, int], first: int, before: int, run: LiveInput, source: Stream
 ) -> Iterator[MicroBatch]:
     frame = block.frame.drop("arrival", strict=False)
     clock = block.frame[source.clock or "time"].to_numpy()[first:]
@@ -229,7 +229,7 @@ def _cut(
             before=int(latest[begin]),
             after=int(latest[end]),
             watermarks=watermarks[begin:end],
-            end=_position(here[0], here[1] + 1, 0) if end == len(clock) else _position(*here, first + end),
+            end=_position(position[0], position[1] + 1, 0) if end == len(clock) else _position(*position, first + end),
             starts=int(clock[begin]) if source.clock and end > begin else None,
         )
 

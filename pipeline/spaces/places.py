@@ -68,8 +68,8 @@ class Places(Space):
     column: str | None = parameter(None, doc="heading of the names in the file, if it is not place")
     top: int | None = parameter(None, at_least=1, doc="number of places, those with the most events in the data")
     elsewhere: bool = parameter(False, doc="count all other places in a cell of their own")
-    found: tuple[str, ...] | None = field(default=None, repr=False)
-    found_at: tuple[tuple[float, float], ...] = field(default=(), repr=False)
+    busiest: tuple[str, ...] | None = field(default=None, repr=False)
+    busiest_at: tuple[tuple[float, float], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,8 +91,8 @@ class Places(Space):
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
-        if self.found is not None:
-            return self.found
+        if self.busiest is not None:
+            return self.busiest
         if self.top is not None:
             raise PenstockError("places: the busiest places are known only after resolve(source)")
         if self.file is None:
@@ -142,11 +142,11 @@ class Places(Space):
         if self.elsewhere:
             seen = seen.filter(pl.col("place") != ELSEWHERE)
         busiest = seen.sort(["n", "place"], descending=[True, False]).head(self.top)
-        found_at: list[tuple[float, float]] = []
+        busiest_at: list[tuple[float, float]] = []
         if "most_longitude" in busiest.columns:
             sides = ((pl.col(f"least_{name}") + pl.col(f"most_{name}")) / 2 for name in ("longitude", "latitude"))
-            found_at = busiest.select(sides).rows()
-        return replace(self, found=tuple(busiest["place"]), found_at=tuple(found_at))
+            busiest_at = busiest.select(sides).rows()
+        return replace(self, busiest=tuple(busiest["place"]), busiest_at=tuple(busiest_at))
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
         """Cell index of every row, shape (n_rows,); −1 for an unknown place, unless there is ``elsewhere``."""
@@ -161,9 +161,9 @@ class Places(Space):
 
     def geometry(self) -> list[dict[str, Any]]:
         """The point or the outline of every place that the file has one of, or where the place was seen."""
-        if self.found_at:
+        if self.busiest_at:
             placed: list[dict[str, Any]] = [
-                {"cell": cell, "point": list(point)} for cell, point in zip(self._names, self.found_at)
+                {"cell": cell, "point": list(point)} for cell, point in zip(self._names, self.busiest_at)
             ]
             return placed + [{"cell": cell} for cell in self.cells[len(placed) :]]
         if self.file is not None and self._has_areas:

@@ -142,8 +142,8 @@ def _touched(edges: Floats, shape: tuple[int, ...], slack: float) -> NDArray[np.
         spans.append([np.floor(begin + side).astype(np.int64) for side in (low, high)])
     (west, east), (south, north) = spans
     touched = np.zeros(shape, bool)
-    for right in range(3):
-        for up in range(3):
-            here = (west + right <= east) & (south + up <= north)
-            touched[(south + up)[here], (west + right)[here]] = True
+    for column in range(3):
+        for row in range(3):
+            reached = (west + column <= east) & (south + row <= north)
+            touched[(south + row)[reached], (west + column)[reached]] = True
     return touched

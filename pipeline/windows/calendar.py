@@ -290,9 +290,9 @@ class Calendar:
         if self.until_ms is not None:
             inside &= self.starts(2, int(windows[-1]) + 1)[windows - 1] <= self.until_ms
         held = np.isin(starts, begins[inside])
-        found: NDArray[np.datetime64] = self._dates(begins)
-        found[np.isin(found, dates[~held])] = np.datetime64("NaT")
-        return found
+        days: NDArray[np.datetime64] = self._dates(begins)
+        days[np.isin(days, dates[~held])] = np.datetime64("NaT")
+        return days
 
     def wall_times(self, instants_: NDArray[np.int64]) -> NDArray[np.int64]:
         """Wall times of ascending instants, of which there is at least one."""

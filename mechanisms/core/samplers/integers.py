@@ -207,9 +207,9 @@ def _groups_of(sigmas: NDArray[np.float64]) -> list[tuple[float, Any]]:
     """Distinct sigmas with the flat positions of each."""
     if sigmas.size == 1 or (sigmas == sigmas[0]).all():
         return [(float(sigmas[0]), slice(None))]
-    distinct, which = np.unique(sigmas, return_inverse=True)
-    order = np.argsort(which, kind="stable")
-    return list(zip(distinct.tolist(), np.split(order, np.cumsum(np.bincount(which))[:-1])))
+    distinct, group = np.unique(sigmas, return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    return list(zip(distinct.tolist(), np.split(order, np.cumsum(np.bincount(group))[:-1])))
 
 
 # Certified arithmetic: every quantity is a pair of Python integers that encloses it, and a result is accepted only when

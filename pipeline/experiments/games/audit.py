@@ -207,7 +207,7 @@ def audit(
     runs_for_half = len(half) if bound.factor > 1 else None
     if runs_for_half is not None:
         play(n_runs or 4 * runs_for_half)
-    right, half = ([run.simulated(share, random) for run in runs] for share in (1.0, 0.5))
+    stated, half = ([run.simulated(share, random) for run in runs] for share in (1.0, 0.5))
     totals = [run.charged for run in runs if run.charged is not None]
     return Audit(
         bound=bound_of(Guesses.of([run.guesses for run in runs])),
@@ -217,7 +217,7 @@ def audit(
         promised=first.promised,
         n_runs=len(runs),
         on_data=on_data,
-        expected=bound_of(Guesses.of(right)).amount,
+        expected=bound_of(Guesses.of(stated)).amount,
         expected_of_half=bound_of(Guesses.of(half)).amount,
         runs_for_half=runs_for_half,
         single_counts=first.single_counts,
@@ -271,12 +271,12 @@ class _Run:
         return self._guesses(np.where(np.isnan(self.noise), np.nan, drawn), coins)
 
     def _guesses(self, noise: Array, coins: list[NDArray[np.bool_]]) -> Guesses:
-        scores = [self._scores(one, noise, there) for one, there in zip(self.stretches, coins)]
+        scores = [self._scores(one, noise, present) for one, present in zip(self.stretches, coins)]
         sizes = [len(one.cells) for one in self.stretches]
         claims = np.repeat([one.claim for one in self.stretches], sizes)
         return Guesses(np.concatenate(scores), np.concatenate(coins), claims, np.repeat(np.arange(len(sizes)), sizes))
 
-    def _scores(self, one: _Stretch, noise: Array, there: NDArray[np.bool_]) -> Array:
+    def _scores(self, one: _Stretch, noise: Array, present: NDArray[np.bool_]) -> Array:
         """Log-likelihood ratio of each person of a stretch, given where others are."""
         n_people, n_own = one.cells.shape
         is_gaussian = "gaussian" in self.family
@@ -284,13 +284,13 @@ class _Run:
             # Each person moves numbers of cells of their own.
             columns = one.cells.ravel()
             moved = one.moved[:, None]
-            near = noise[one.numbers][:, columns] + (np.repeat(there, n_own) - 1) * moved
+            near = noise[one.numbers][:, columns] + (np.repeat(present, n_own) - 1) * moved
             gains = log_ratio(
                 near + moved, near, np.maximum(self.scale[one.numbers][:, columns], NO_NOISE), is_gaussian
             )
             return np.asarray(np.nan_to_num(gains).sum(0).reshape(n_people, n_own).sum(1))
         moved = self.cells[one.cells].sum(1)
-        near = noise[one.numbers][:, None] + (there[:, None] - 1) * moved
+        near = noise[one.numbers][:, None] + (present[:, None] - 1) * moved
         gains = log_ratio(near + moved, near, np.maximum(self.scale[one.numbers][:, None], NO_NOISE), is_gaussian)
         return np.asarray(np.nan_to_num(gains).sum((0, 2)))
 

@@ -116,11 +116,11 @@ def positions_of(space: Space) -> NDArray[np.float64] | None:
 def recovery_figure(recovery: Recovery, figure: str, plan: Plan) -> float:
     """Return a figure of `RECOVERY_FIGURES`; a distance needs located cells."""
     if figure != "distance":
-        return recovery.found.accuracy if figure == "accuracy" else float(getattr(recovery, figure))
+        return recovery.recovered.accuracy if figure == "accuracy" else float(getattr(recovery, figure))
     if positions_of(plan.space) is None:
         expected = "one whose cells have a place, for attack/recovery/distance"
         raise ParameterError("space", type(plan.space).__name__.lower(), expected)
-    return recovery.found.distance
+    return recovery.recovered.distance
 
 
 @dataclass(frozen=True)

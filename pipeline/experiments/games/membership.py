@@ -211,16 +211,16 @@ def write_table(
 ) -> pl.DataFrame:
     """Write the rows of a game, ordered ``by`` columns, atomically, and return them."""
     table = pl.DataFrame([{"game": game} | row for row in rows], schema=schema).sort(by, maintain_order=True)
-    with parts.whole(path) as temporary:
+    with parts.replacing(path) as temporary:
         table.write_parquet(temporary)
     return table
 
 
 def finish_attack(
-    config: RunConfig, folder: Path, table: pl.DataFrame, found: Record, n_resumed: int, names: tuple[str, ...]
+    config: RunConfig, folder: Path, table: pl.DataFrame, record: Record, n_resumed: int, names: tuple[str, ...]
 ) -> AttackOutcome:
     """Write the summary of a game, under the first of the names of its files, with what was attacked by what code."""
-    summary = found | {"mechanism": resolved(config)["mechanism"], "versions": versions()}
+    summary = record | {"mechanism": resolved(config)["mechanism"], "versions": versions()}
     files = tuple(folder / "operator" / name for name in names)
     parts.write_json(files[0], summary)
     return AttackOutcome(folder, table, summary, n_resumed, files)

@@ -430,10 +430,10 @@ def rows_of(
     before, and ``success_upper_bound``. Intervals (95 %, Clopper and Pearson) take segments and simulated trajectories
     as independent trials; releases of the same segment are not.
     """
-    whose = "everybody" if settings.share == 1 else f"{settings.share:.0%} of everybody"
+    known = "everybody" if settings.share == 1 else f"{settings.share:.0%} of everybody"
     text = (
         f"{settings.horizon} windows, given their releases and all before, at most {settings.tolerance} of the windows "
-        f"wrong; {whose} else's cells known, {assumption}"
+        f"wrong; {known} else's cells known, {assumption}"
     )
     fixed: dict[str, Any] = {
         "stream": STREAM,

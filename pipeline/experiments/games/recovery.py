@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from penstock.evaluation.attacks.parameters import RecoveryGame
-from penstock.evaluation.attacks.recovery import Found, trajectory_recovery
+from penstock.evaluation.attacks.recovery import Agreement, trajectory_recovery
 from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import Plan
@@ -71,10 +71,10 @@ def recovery(
         if not agreement:
             foreseen((time.monotonic() - begin) * 2 * len(counts) * n_windows / n_done)
 
-    agreement: dict[str, Found] = {}
+    agreement: dict[str, Agreement] = {}
     for done, (name, shown) in enumerate(counts.items(), 1):
         one = trajectory_recovery(raw, shown, positions, **known, seed=config.seed or 0, paced=paced)
-        agreement |= {name: one.found, NOTHING: one.nothing, SHUFFLED: one.shuffled}
+        agreement |= {name: one.recovered, NOTHING: one.nothing, SHUFFLED: one.shuffled}
         listener(done, len(counts))
     rows = [{"from": name, **asdict(agreement[name])} for name in (RAW, RELEASED, NOTHING, SHUFFLED)]
     if positions_of(plan.space) is None:

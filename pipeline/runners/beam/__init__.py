@@ -110,8 +110,8 @@ def _pipeline(plan: Plan, runner: str, beam_options: Sequence[str]) -> Pipeline:
     try:
         return beam.Pipeline(runner=runner, options=PipelineOptions(list(beam_options), save_main_session=False))
     except (ValueError, ImportError) as error:
-        what, *missing = str(error).splitlines()
-        raise ConfigError(tuple(f"--runner {runner}: {line}" for line in missing or [what])) from None
+        message, *missing = str(error).splitlines()
+        raise ConfigError(tuple(f"--runner {runner}: {line}" for line in missing or [message])) from None
 
 
 def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) -> str | None:

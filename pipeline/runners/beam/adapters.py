@@ -117,8 +117,8 @@ def _instant(time: Any) -> int | None:
     """Milliseconds of a whole number or a datetime with an offset."""
     if isinstance(time, datetime) and time == time and time.tzinfo is not None:  # pandas' NaT is not itself
         return (time - _EPOCH) // timedelta(milliseconds=1)
-    whole = isinstance(time, int | np.integer) and not isinstance(time, bool)
-    return int(time) if whole and EARLIEST <= time <= LATEST else None
+    is_integer = isinstance(time, int | np.integer) and not isinstance(time, bool)
+    return int(time) if is_integer and EARLIEST <= time <= LATEST else None
 
 
 def _plain(value: Any) -> Any:

@@ -117,8 +117,8 @@ def build(root: beam.Pipeline, plan: Plan, blocks: beam.PTransform[Any, Any] | N
     blocks
         Where blocks of events come from, by the contract of `pipeline.runners.beam.read`; None: the plan's source.
     """
-    own = ReadMessages(plan) if isinstance(plan.config.source, Pubsub) else ReadEvents(plan)
-    events = root | "ReadEvents" >> (blocks or own)
+    reader = ReadMessages(plan) if isinstance(plan.config.source, Pubsub) else ReadEvents(plan)
+    events = root | "ReadEvents" >> (blocks or reader)
     if plan.on_points:
         traces = events | "ReleaseTraces" >> ReleaseTraces(plan)
         _ = (traces[ROWS],) | "TallyRows" >> TallyRows(plan)
@@ -187,8 +187,8 @@ class CountDistinctUsers(PlanTransform):
     def expand(self, blocks: Any) -> dict[str, Any]:
         """Attach the steps."""
         plan = self.plan
-        found = blocks | "FindContributions" >> beam.ParDo(FindContributions(plan)).with_outputs(ROWS, main="main")
-        contributions = typed(found["main"], _CONTRIBUTIONS)
+        reduced = blocks | "FindContributions" >> beam.ParDo(FindContributions(plan)).with_outputs(ROWS, main="main")
+        contributions = typed(reduced["main"], _CONTRIBUTIONS)
         # ((lane, shard), packed contributions)
         counted = contributions | "CountWhenFinal" >> beam.ParDo(CountWhenFinal(plan)).with_outputs(
             ROWS, USERS, main="main"
@@ -197,7 +197,7 @@ class CountDistinctUsers(PlanTransform):
             visits = typed(counted[USERS], _USERS)
             # (shard, Contributions)
             _ = visits | "ByShard" >> beam.GroupByKey() | "WriteUsers" >> beam.ParDo(WriteUsers(plan))
-        late = (typed(found[ROWS], _ROWS), typed(counted[ROWS], _ROWS)) | "Rows" >> beam.Flatten()
+        late = (typed(reduced[ROWS], _ROWS), typed(counted[ROWS], _ROWS)) | "Rows" >> beam.Flatten()
         return {"counts": typed(counted["main"], _COUNTS), ROWS: typed(late, _ROWS)}
 
 
@@ -344,8 +344,8 @@ class FindContributions(WritingStep):
     def _next(self) -> Iterator[Any]:
         """Contributions of the longest waiting block."""
         named, instant, reduced = self.running.popleft()
-        total, found = reduced.result()
-        for entry in found:
+        total, entries = reduced.result()
+        for entry in entries:
             yield WindowedValue(entry, instant, (GlobalWindow(),))
         self.writer.rejects(named.name.replace("/", "-"), named.block.rejects)
         metrics.read_rows(total)
@@ -358,9 +358,9 @@ class FindContributions(WritingStep):
             closed = None if named.closed is None else named.closed[row : row + n_rows]
             row += n_rows
             used: dict[int, int] = {}
-            counts, found = contributions_of(piece, self.plan, closed, used)
+            counts, parts = contributions_of(piece, self.plan, closed, used)
             total.add(counts)
-            for (group, shard), contributions in found:
+            for (group, shard), contributions in parts:
                 # A row is accounted for with the first contributions of its group.
                 data = coders.pack(group, used.pop(group, 0), contributions.encode(self.plan.batching.layout))
                 entries.append(((self._lane(group), shard), data))
@@ -399,17 +399,17 @@ class CountWhenFinal(Step):
     ) -> Iterator[Any]:
         """Keep contributions until their group is final; rows that come after that are late."""
         group, n_rows, _ = coders.unpack(element[1])
-        own = _lane(lane)
-        if group <= own["counted"]:
+        progress = _lane(lane)
+        if group <= progress["counted"]:
             if n_rows:
                 yield beam.pvalue.TaggedOutput(ROWS, coders.late(n_rows))
             return
         pending.add(element[1])
-        own["pieces"] += 1
-        if own["pieces"] > own["merged"] + MAX_PIECES:
+        progress["pieces"] += 1
+        if progress["pieces"] > progress["merged"] + MAX_PIECES:
             # A contribution that is met again takes no room.
-            own["pieces"] = own["merged"] = self._leave(pending, _by_group(pending.read()))
-        lane.write(coders.encode(own))
+            progress["pieces"] = progress["merged"] = self._leave(pending, _by_group(pending.read()))
+        lane.write(coders.encode(progress))
         last = last_due(self.plan, group)
         # Before the release: a step that is called at an instant holds the watermark at it.
         due.set(timestamp(final_at(self.plan, last) - 2), dynamic_timer_tag=str(last))
@@ -425,8 +425,8 @@ class CountWhenFinal(Step):
         quota: Any = beam.DoFn.StateParam(QUOTA),
     ) -> Iterator[Any]:
         """Count every group that is final now."""
-        own, last = _lane(lane), int(tag)
-        if last <= own["counted"]:
+        progress, last = _lane(lane), int(tag)
+        if last <= progress["counted"]:
             return
         waiting = _by_group(pending.read())
         # Contributions to a group are dropped as soon as it is counted.
@@ -435,7 +435,7 @@ class CountWhenFinal(Step):
         counted = (
             map_in_order(self._count, final)
             if used is None
-            else self._in_turn(final, used, key[1], own["counted"], last)
+            else self._in_turn(final, used, key[1], progress["counted"], last)
         )
         for n_rows, (counts, visits) in counted:
             if visits is not None:
@@ -470,10 +470,10 @@ class CountWhenFinal(Step):
 
     def _counted_before(self, shard: int, last: int) -> set[int]:
         """Groups with a digest; those long before are forgotten."""
-        found = {int(path.name): path for path in self._marks(shard).glob("[0-9]*") if path.name.isdecimal()}
-        for group in [group for group in found if group <= last - _KEPT]:
-            found.pop(group).unlink(missing_ok=True)
-        return set(found)
+        marks = {int(path.name): path for path in self._marks(shard).glob("[0-9]*") if path.name.isdecimal()}
+        for group in [group for group in marks if group <= last - _KEPT]:
+            marks.pop(group).unlink(missing_ok=True)
+        return set(marks)
 
     def _marks(self, shard: int) -> Path:
         return parts_folder(self.plan, "used") / f"{shard:06d}"
@@ -486,11 +486,13 @@ class CountWhenFinal(Step):
 
     def _leave(self, pending: Any, waiting: dict[int, tuple[int, list[memoryview]]]) -> int:
         """Leave one piece for every group that is still open; returns their number."""
-        whole = (
-            (group, n, merged(list(map(decoded, own)), self.plan.batching.layout, self.plan.bounds.keep))
-            for group, (n, own) in waiting.items()
+        joined = (
+            (group, n, merged(list(map(decoded, pieces)), self.plan.batching.layout, self.plan.bounds.keep))
+            for group, (n, pieces) in waiting.items()
         )
-        _replace(pending, [coders.pack(group, n, piece.encode(self.plan.batching.layout)) for group, n, piece in whole])
+        _replace(
+            pending, [coders.pack(group, n, piece.encode(self.plan.batching.layout)) for group, n, piece in joined]
+        )
         return len(waiting)
 
 
@@ -710,8 +712,8 @@ class Tally(WritingStep):
         total, memberships = coders.decode_rows(data)
         if not self.plan.streaming:
             self._write(total, memberships)
-        found = {"row_counts": asdict(total), "memberships": memberships}
-        files.write_json(parts_folder(self.plan, "ended") / _INPUT, found)
+        summary = {"row_counts": asdict(total), "memberships": memberships}
+        files.write_json(parts_folder(self.plan, "ended") / _INPUT, summary)
         yield data
 
     def _write(self, total: RowCounts, memberships: int) -> None:
@@ -744,23 +746,23 @@ def _quota(state: Any) -> PeriodQuota:
 
 def _by_group(entries: Iterable[bytes]) -> dict[int, tuple[int, list[memoryview]]]:
     """Rows and pieces of every group."""
-    found: dict[int, tuple[int, list[memoryview]]] = {}
+    groups: dict[int, tuple[int, list[memoryview]]] = {}
     for data in entries:
         group, n_rows, piece = coders.unpack(data)
-        rows, pieces = found.get(group, (0, []))
+        rows, pieces = groups.get(group, (0, []))
         pieces.append(piece)
-        found[group] = (rows + n_rows, pieces)
-    return found
+        groups[group] = (rows + n_rows, pieces)
+    return groups
 
 
 def _next_stretch(group: int, further: Any) -> dict[int, tuple[int, list[memoryview]]]:
     """Take the counts of a stretch of groups that begins from those further on."""
-    near: list[bytes] = []
-    far: list[bytes] = []
+    taken: list[bytes] = []
+    later: list[bytes] = []
     for data in further.read():
-        (near if coders.unpack(data)[0] < group + _AHEAD else far).append(data)
-    _replace(further, far)
-    return _by_group(near)
+        (taken if coders.unpack(data)[0] < group + _AHEAD else later).append(data)
+    _replace(further, later)
+    return _by_group(taken)
 
 
 def _replace(bag: Any, entries: Iterable[Any]) -> None:

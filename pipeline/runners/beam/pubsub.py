@@ -103,25 +103,25 @@ class DecodeMessages(Step):
         arrivals = np.asarray([instant.micros // 1000 for instant in instants], np.int64)
         ids = [str(message.message_id) for message in messages]
         source, first = source_of(self.plan), timestamp(int(arrivals.min()))
-        found = events_of(source, [message.data for message in messages], arrivals, lambda i: (ids[i], 1))
-        for named in self._blocks(found, ids[0]):
+        block = events_of(source, [message.data for message in messages], arrivals, lambda i: (ids[i], 1))
+        for named in self._blocks(block, ids[0]):
             yield WindowedValue(named, first, (GlobalWindow(),))
 
-    def _blocks(self, found: EventBlock, name: str) -> Iterator[NamedBlock]:
-        nothing = found.frame.drop("arrival").clear()
-        for message_id in dict.fromkeys(reject.file for reject in found.rejects):
-            rejected = tuple(reject for reject in found.rejects if reject.file == message_id)
+    def _blocks(self, block: EventBlock, name: str) -> Iterator[NamedBlock]:
+        nothing = block.frame.drop("arrival").clear()
+        for message_id in dict.fromkeys(reject.file for reject in block.rejects):
+            rejected = tuple(reject for reject in block.rejects if reject.file == message_id)
             yield NamedBlock(
                 f"rejected/{message_id}", ingested(EventBlock(nothing, len(rejected), rejected), self.plan)
             )
-        if found.frame.height:
-            sound = EventBlock(found.frame.drop("arrival"), found.frame.height)
+        if block.frame.height:
+            sound = EventBlock(block.frame.drop("arrival"), block.frame.height)
             piece = MicroBatch(
                 number=0,
                 block=ingested(sound, self.plan),
                 before=MIN_EVENT_TIME,
                 after=MIN_EVENT_TIME,
-                watermarks=found.frame["arrival"].to_numpy(),
+                watermarks=block.frame["arrival"].to_numpy(),
             )
             closed = closed_before(piece, self.plan)
             yield NamedBlock(f"messages/{name}", piece.block, closed if closed.any() else None)

@@ -33,14 +33,14 @@ class ReleaseTraces(PlanTransform):
 
     def expand(self, blocks: Any) -> dict[str, Any]:
         """Attach the steps."""
-        found = blocks | "FindPoints" >> beam.ParDo(FindPoints(self.plan)).with_outputs(ROWS, main="main")
+        points = blocks | "FindPoints" >> beam.ParDo(FindPoints(self.plan)).with_outputs(ROWS, main="main")
         released = (
-            typed(found["main"], tuple[int, bytes])
+            typed(points["main"], tuple[int, bytes])
             # (shard, points)
             | "ByShard" >> beam.GroupByKey()
             | "ReleaseShard" >> beam.ParDo(ReleaseShard(self.plan)).with_outputs(ROWS, main="main")
         )
-        rows = (typed(found[ROWS], tuple[int, bytes]), typed(released[ROWS], tuple[int, bytes])) | beam.Flatten()
+        rows = (typed(points[ROWS], tuple[int, bytes]), typed(released[ROWS], tuple[int, bytes])) | beam.Flatten()
         return {"shards": typed(released["main"], int), ROWS: rows}
 
 

@@ -78,8 +78,8 @@ def job_server(
     goes on from, since Beam's option is for clusters alone. ``rest_port``: where its REST service listens. Raises
     `ConfigError` without Java or without jars, `DataError` if it does not start; the message ends with its last words.
     """
-    what = ["-jar", jar] if jar else ["-cp", jars.class_path(begun_with), _MAIN]
-    command = [jars.java(), *JAVA_OPTIONS, "-Xmx1g", *what, "--flink-master", master, "--job-host", "localhost"]
+    program = ["-jar", jar] if jar else ["-cp", jars.class_path(begun_with), _MAIN]
+    command = [jars.java(), *JAVA_OPTIONS, "-Xmx1g", *program, "--flink-master", master, "--job-host", "localhost"]
     command += ["--artifact-port", "0", "--expansion-port", "0"]  # 0: a free one
     command += ["--artifacts-dir", str(folder / "artifacts"), "--clean-artifacts-per-job"]
     files.make_folder(folder, private=True)

@@ -182,9 +182,9 @@ def _end_in_sight(version: str | None) -> str:
     """Caution for a runner that accumulates a state per turn of a reader."""
     from penstock.pipeline.runners.beam.read import TURNS_PER_HOUR
 
-    which = f"Beam's Flink runner {version}" if version else "Beam's Flink runner, if it is older than 2.76,"
+    runner = f"Beam's Flink runner {version}" if version else "Beam's Flink runner, if it is older than 2.76,"
     return (
-        f"{which} keeps a state for every turn of a reader, and with 32,767 of them in one slot the job ends and "
+        f"{runner} keeps a state for every turn of a reader, and with 32,767 of them in one slot the job ends and "
         f"cannot be resumed: after about {32_767 / TURNS_PER_HOUR:,.0f} hours, divided by the readers that share a "
         "slot. This job cannot be renewed before that, since its checkpoints are elsewhere, or the configuration of "
         "its Flink is not penstock's: stop it in time and --resume, or take runner 2.76 or later, which keeps one "

@@ -113,7 +113,7 @@ class LocalFiles:
         self._folder = fixed.parent if fixed.is_file() else fixed
         self._device: int | None = None
 
-    def found(self) -> dict[str, File]:
+    def listing(self) -> dict[str, File]:
         """Return the files that are there, by name; raises `Unanswered` where they cannot be listed."""
         found = {}
         with _answered(str(self._folder), "listed"):
@@ -177,7 +177,7 @@ class RemoteFiles:
             raise ConfigError((f"source.of.path: {text}",))
         self._system = file_system(self._path, options, "source.of.path")
 
-    def found(self) -> dict[str, File]:
+    def listing(self) -> dict[str, File]:
         """Implement as `LocalFiles` does."""
         pattern = self._path if glob.has_magic(self._path) else f"{self._path.rstrip('/')}/**"
         with _answered(self._path, "listed"):
@@ -206,14 +206,14 @@ class RemoteFiles:
 
 
 @contextmanager
-def _answered(path: str, what: str) -> Iterator[None]:
+def _answered(path: str, action: str) -> Iterator[None]:
     """Turn whatever a file system or its client raises into `Unanswered`."""
     try:
         yield
     except PenstockError:
         raise
     except Exception as error:
-        raise Unanswered(f"{path}: cannot be {what} ({type(error).__name__}: {error})") from error
+        raise Unanswered(f"{path}: cannot be {action} ({type(error).__name__}: {error})") from error
 
 
 #: Place where files keep arriving.

@@ -104,8 +104,8 @@ class Consumer:
             return f"no broker answers ({self._trouble or error.args[0].str()})"
         if topic.error is not None:
             return str(topic.error.str())
-        there = {number for number, partition in topic.partitions.items() if partition.leader != -1}
-        lacking = sorted(self._assigned.keys() - there)
+        led = {number for number, partition in topic.partitions.items() if partition.leader != -1}
+        lacking = sorted(self._assigned.keys() - led)
         return f"no broker has partition {lacking[0]}" if lacking else None
 
     def partitions(self) -> list[int]:
@@ -170,10 +170,10 @@ class Consumer:
         """Return new messages by partition, in increasing order; empty while idle."""
         if not any(self._waiting.values()):
             self._fill()
-        found = {partition: list(waiting) for partition, waiting in sorted(self._waiting.items()) if waiting}
-        for partition in found:
+        polled = {partition: list(waiting) for partition, waiting in sorted(self._waiting.items()) if waiting}
+        for partition in polled:
             self._waiting[partition].clear()
-        return found
+        return polled
 
     def resize_fetch(self, is_much: bool | None) -> None:
         """Shrink the fetch size after a large batch, grow it after a small one (False)."""
@@ -186,18 +186,18 @@ class Consumer:
         for partition, (first, end) in sorted(ranges.items()):
             if first == end:
                 continue
-            own = taken[partition] = []
+            messages = taken[partition] = []
             waiting = self._waiting[partition]
             until = time.monotonic() + ANSWER
             while True:
                 while waiting and waiting[0].offset() < end:
-                    own.append(waiting.popleft())
+                    messages.append(waiting.popleft())
                 # A marker of a transaction, or a compacted message, may be the last one.
-                if waiting or (own and own[-1].offset() == end - 1):
+                if waiting or (messages and messages[-1].offset() == end - 1):
                     break
                 ended = partition in self._ended
                 if time.monotonic() > until or (ended and self.bounds(partition)[1] < end):
-                    raise self.gone(partition, first, end)
+                    raise self.offsets_lost(partition, first, end)
                 if ended:
                     break
                 self._fill()
@@ -221,16 +221,16 @@ class Consumer:
         admin = self._administrator()
         latest = self._admin_module.OffsetSpec.latest()
         wanted = {self._kafka.TopicPartition(self.topic, partition): latest for partition in partitions}
-        level, found = self._kafka.IsolationLevel.READ_UNCOMMITTED, set()
+        level, ends = self._kafka.IsolationLevel.READ_UNCOMMITTED, set()
         try:
             asked = admin.list_offsets(wanted, isolation_level=level, request_timeout=_ANSWER)
             for place, future in asked.items():
                 if future.result().offset <= self._ends.get(place.partition, -1):
-                    found.add(int(place.partition))
+                    ends.add(int(place.partition))
         except self._kafka.KafkaException:
             self._admin = None  # one that was there before a partition goes on not to know it
             return frozenset()
-        return frozenset(found)
+        return frozenset(ends)
 
     def topic_id(self) -> str:
         """Return the topic's id, which changes when the topic is created again."""
@@ -284,11 +284,11 @@ class Consumer:
             elif error.code() == self._kafka.KafkaError.GROUP_AUTHORIZATION_FAILED:
                 continue  # the client asks for its group, and nothing here needs one
             elif error.code() == self._kafka.KafkaError._AUTO_OFFSET_RESET:
-                raise self.gone(message.partition(), message.offset(), self.bounds(message.partition())[0])
+                raise self.offsets_lost(message.partition(), message.offset(), self.bounds(message.partition())[0])
             elif not error.retriable():
                 raise DataError(f"topic {self.topic}, partition {message.partition()}: {error.str()}")
 
-    def gone(self, partition: int, first: int, end: int) -> DataError:
+    def offsets_lost(self, partition: int, first: int, end: int) -> DataError:
         """Make the error for offsets that are to be read, and are no longer there."""
         low, high = self.bounds(partition)
         lost = f"offsets {first} to {end}" if first < end else f"offset {first} and what follows"
@@ -387,11 +387,11 @@ class DeadLetters:
 
     @staticmethod
     def _contents(messages: Mapping[int, Sequence[Any]]) -> dict[tuple[int, int], dict[str, str | None]]:
-        found = {}
-        for partition, own in messages.items():
-            for message in own:
-                found[partition, message.offset()] = {"key": _text(message.key()), "value": _text(message.value())}
-        return found
+        contents = {}
+        for partition, letters in messages.items():
+            for message in letters:
+                contents[partition, message.offset()] = {"key": _text(message.key()), "value": _text(message.value())}
+        return contents
 
 
 def _text(data: bytes | None) -> str | None:
@@ -506,8 +506,8 @@ class _TopicReader:
     def begin(self) -> dict[int, int]:
         """Read the partitions that are not known yet; gives where."""
         is_first = not self.progress.offsets
-        own = filter(self.assignment.owns, self.consumer.partitions())
-        unknown = [partition for partition in own if partition not in self.progress.offsets]
+        partitions = filter(self.assignment.owns, self.consumer.partitions())
+        unknown = [partition for partition in partitions if partition not in self.progress.offsets]
         return self._find(unknown, from_start=not is_first)
 
     @property

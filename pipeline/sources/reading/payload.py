@@ -171,7 +171,7 @@ def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser)
     (1, {1: 'not valid JSON'})
     """
     names = tuple(layout.columns.values())
-    found: list[tuple[Any, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     message: list[int] = []
     problems: dict[int, str] = {}
     for number, value in enumerate(values):
@@ -183,9 +183,9 @@ def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser)
         except Malformed as error:
             problems[number] = str(error)
             continue
-        found.append(tuple([event.get(name) for name in names]))
+        rows.append(tuple([event.get(name) for name in names]))
         message.append(number)
-    columns = zip(*found) if found else [()] * len(names)
+    columns = zip(*rows) if rows else [()] * len(names)
     series = [column_of(part, dtype, own) for (part, dtype), own in zip(layout.sent.items(), columns)]
     frame = pl.DataFrame(series).with_columns(layout.time.milliseconds(series[names.index(layout.columns["time"])]))
     return MessageRows(frame, np.asarray(message, np.int64), problems)

@@ -48,10 +48,10 @@ def resolved_value(name: str, value: str) -> str:
     can read too.
     """
     if value.startswith("env:"):
-        found = os.environ.get(value.removeprefix("env:"))
-        if not found:
+        resolved = os.environ.get(value.removeprefix("env:"))
+        if not resolved:
             raise DataError(f"{name}: the environment variable {value.removeprefix('env:')} is not set")
-        return found
+        return resolved
     if not value.startswith("file:"):
         return value
     path = Path(value.removeprefix("file:"))

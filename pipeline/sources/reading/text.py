@@ -135,9 +135,9 @@ def _parts(
             data += b"\n"
         records, n_whole = _whole(data, start)
         if n_whole:
-            whole = data if n_whole == len(data) else data[:n_whole]
-            n_lines = count_byte(whole, _NEWLINE)
-            yield TextBatch(start, whole, (Segment(name, line, n_lines),), records)
+            complete = data if n_whole == len(data) else data[:n_whole]
+            n_lines = count_byte(complete, _NEWLINE)
+            yield TextBatch(start, complete, (Segment(name, line, n_lines),), records)
             line += n_lines
             data = data[n_whole:]
         elif not is_final and len(data) <= MAX_LINE_BYTES:
@@ -177,9 +177,9 @@ def _behind_line(stream: IO[bytes] | Recoded) -> tuple[bytes, bool]:
     """Return what has been read of a stream behind the end of its line, and whether that is its end."""
     while True:
         data = stream.read(_MAX_BATCH_BYTES)
-        is_final, found = len(data) < _MAX_BATCH_BYTES, data.find(b"\n")
-        if found >= 0 or is_final:
-            return data[found + 1 :] if found >= 0 else b"", is_final
+        is_final, position = len(data) < _MAX_BATCH_BYTES, data.find(b"\n")
+        if position >= 0 or is_final:
+            return data[position + 1 :] if position >= 0 else b"", is_final
 
 
 def _whole(data: bytes, format: Dialect) -> tuple[Records | None, int]:
@@ -311,15 +311,15 @@ class MappedColumns(Checked):
         Raises `DataError`, with the columns there are, if user, time, or both coordinates and place are missing, or a
         named column is missing or there twice.
         """
-        there = f"(columns: {', '.join(names) or 'none'})"
+        listed = f"(columns: {', '.join(names) or 'none'})"
         taken = {*self.columns, *(set(names) - {"arrival", "date"})}
         named = {part: self.columns.get(part, part) for part in (*EVENT_COLUMNS, "date") if part in taken}
         columns = {part: name for part, name in named.items() if name}
         for part, name in columns.items():
             if name not in names:
-                raise DataError(f"{file}: there is no column {name!r} for {part} {there}")
+                raise DataError(f"{file}: there is no column {name!r} for {part} {listed}")
             if list(names).count(name) > 1:
-                raise DataError(f"{file}: column {name!r} for {part} is there more than once {there}")
+                raise DataError(f"{file}: column {name!r} for {part} is there more than once {listed}")
         needed = ("user", "time") if self.has_people else ("time",)
         missing = [part for part in needed if part not in columns]
         if ("latitude" in columns) != ("longitude" in columns):
@@ -327,7 +327,7 @@ class MappedColumns(Checked):
         elif "latitude" not in columns and "place" not in columns:
             missing.append("latitude and longitude, or place")
         if missing:
-            raise DataError(f"{file}: no column is named as {', nor '.join(missing)}; map them in columns: {there}")
+            raise DataError(f"{file}: no column is named as {', nor '.join(missing)}; map them in columns: {listed}")
         return columns
 
 

@@ -114,8 +114,8 @@ class TimeFormat:
         reasons = wall_clock.is_null().replace_strict({True: missing, False: skipped}, return_dtype=pl.String)
         finer = list(_UNIX)[list(_UNIX).index(self.format) + 1 :] if self.format in _UNIX else []
         for unit in reversed(finer):
-            meant = TimeFormat(unit).milliseconds(column).is_between(0, _FAR) & wall_clock.is_null()
-            reasons = reasons.set(meant.fill_null(False), f"{missing}; in {_WORDS[unit][5:]} it is {unit}")
+            is_plausible = TimeFormat(unit).milliseconds(column).is_between(0, _FAR) & wall_clock.is_null()
+            reasons = reasons.set(is_plausible.fill_null(False), f"{missing}; in {_WORDS[unit][5:]} it is {unit}")
         return reasons
 
     def _unix(self, column: pl.Series) -> pl.Series:

@@ -42,7 +42,7 @@ def walkers():
 
 def test_people_far_apart_who_stay_are_recovered_whole():
     result = attacked(np.repeat(np.array([0, 5, 30, 35]), 24).reshape(4, 24))
-    assert (result.found.accuracy, result.found.distance) == (1, 0)
+    assert (result.recovered.accuracy, result.recovered.distance) == (1, 0)
     assert result.shuffled.accuracy < 0.6
     assert result.gain == 1 - result.baseline > 0.4
     assert (result.n_people, result.n_windows) == (4, 24)
@@ -56,7 +56,7 @@ def test_people_who_come_and_go_are_recovered_in_the_windows_with_them():
     found = recover(presence.sum(axis=0), GRID, 3, n_present=(cells != ABSENT).sum(axis=0))
     assert sorted(map(tuple, found)) == sorted(map(tuple, cells))
     result = attacked(cells)
-    assert (result.found.accuracy, result.found.distance) == (1, 0)
+    assert (result.recovered.accuracy, result.recovered.distance) == (1, 0)
 
 
 def test_figures_are_those_of_the_best_match_by_brute_force():
@@ -105,7 +105,7 @@ def test_a_person_in_two_cells_of_a_window_is_right_in_either():
 
 def test_a_release_of_nothing_gains_nothing(walkers):
     result = attacked(walkers, np.zeros((30, SIDE * SIDE)))
-    assert result.found == result.nothing
+    assert result.recovered == result.nothing
     assert result.gain <= 0
 
 
@@ -115,7 +115,7 @@ def test_days_are_joined_by_habits_and_not_by_place():
     truth = np.array([[*first, *first[::-1]], [*second, *second[::-1]]])
     moved = truth[:, [0, 1, 2, 3, 7, 6, 5, 4]]
     for own in (truth, moved):
-        assert attacked(own, day=4).found.accuracy == 1
+        assert attacked(own, day=4).recovered.accuracy == 1
 
 
 def test_noise_makes_it_worse_and_in_the_end_worse_than_a_release_of_nothing(walkers):
@@ -123,8 +123,8 @@ def test_noise_makes_it_worse_and_in_the_end_worse_than_a_release_of_nothing(wal
     exact, some, much = (
         attacked(walkers, counts + rng.laplace(scale=scale, size=counts.shape)) for scale in (1e-6, 0.3, 100.0)
     )
-    assert exact.found.accuracy > some.found.accuracy > much.found.accuracy
-    assert exact.found.distance < some.found.distance < much.found.distance
+    assert exact.recovered.accuracy > some.recovered.accuracy > much.recovered.accuracy
+    assert exact.recovered.distance < some.recovered.distance < much.recovered.distance
     assert exact.gain > 0.2 > 0 > much.gain
 
 
@@ -136,13 +136,13 @@ def test_exact_counts_are_kept_to(walkers):
 def test_a_cost_that_is_wrong_is_noticed(walkers):
     """With cells at other places the continuation is no longer the nearest."""
     wrong = attacked(walkers, positions=np.random.default_rng(1).permutation(GRID))
-    assert attacked(walkers).found.accuracy > wrong.found.accuracy + 0.05
+    assert attacked(walkers).recovered.accuracy > wrong.recovered.accuracy + 0.05
 
 
 def test_cells_without_a_place_are_all_alike_apart():
     """Who stays is told from who moves, also where nothing is known of distances."""
     cells = np.array([[0, 0, 0, 0], [1, 2, 3, 4]])
-    assert attacked(cells, positions=np.eye(5)).found.accuracy == 1
+    assert attacked(cells, positions=np.eye(5)).recovered.accuracy == 1
 
 
 def test_by_day_people_go_on_as_they_went():
@@ -150,7 +150,7 @@ def test_by_day_people_go_on_as_they_went():
     line = np.column_stack([np.arange(5.0), np.zeros(5)])
     by_day = attacked(crossing, positions=line, night=np.zeros(5, bool))
     at_night = attacked(crossing, positions=line, night=np.ones(5, bool))
-    assert by_day.found.accuracy == 1 >= at_night.found.accuracy
+    assert by_day.recovered.accuracy == 1 >= at_night.recovered.accuracy
 
 
 @pytest.mark.parametrize("released", [np.zeros(3), -np.ones(3), np.full(3, np.nan), np.array([5.0, 9.0, -2.0])])

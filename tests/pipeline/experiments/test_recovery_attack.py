@@ -40,7 +40,7 @@ def test_it_attacks_what_the_run_releases(tmp_path):
     positions, known = knowledge(plan, range(1, plan.grid.n_windows + 1))
     expected = trajectory_recovery(raw, shown, positions, **known, seed=3)
     found = by_name(outcome)
-    assert found["the release"]["accuracy"] == expected.found.accuracy
+    assert found["the release"]["accuracy"] == expected.recovered.accuracy
     assert found["without the release"]["distance"] == expected.nothing.distance
     assert found["the release, shuffled"]["accuracy"] == expected.shuffled.accuracy
     assert outcome.summary["gain"] == expected.gain

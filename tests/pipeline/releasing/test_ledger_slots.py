@@ -331,7 +331,7 @@ def test_a_torn_tail_is_cut_off(tmp_path: Path) -> None:
     assert windows_in(tmp_path) == [1, 2]
     pay(ledger_in(tmp_path), charge(3))
     assert windows_in(tmp_path) == [1, 2, 3]
-    assert len(ledger_in(tmp_path).whole()) == 4
+    assert len(ledger_in(tmp_path).checked_entries()) == 4
 
 
 @pytest.mark.parametrize("text", ["notes on the ledger", "one line\nand half of another"])
@@ -371,7 +371,7 @@ def test_a_line_that_was_changed_removed_or_added_stops_every_reader(tmp_path: P
         }[how]
     (tmp_path / "ledger").write_bytes(b"".join(lines))
     with pytest.raises(DataError):
-        ledger_in(tmp_path).whole()
+        ledger_in(tmp_path).checked_entries()
     with pytest.raises(DataError), ledger_in(tmp_path, "b").transaction():
         pass
 
@@ -556,7 +556,7 @@ def test_two_threads_do_not_pass_the_budget_together(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert sorted(windows_in(tmp_path)) == sorted([*range(1, 61)] * 2)  # two of three fit into 2
-    ledger_in(tmp_path).whole()
+    ledger_in(tmp_path).checked_entries()
 
 
 def test_two_processes_do_not_pass_the_budget_together(tmp_path: Path) -> None:
@@ -564,7 +564,7 @@ def test_two_processes_do_not_pass_the_budget_together(tmp_path: Path) -> None:
         paid = pool.starmap(_race, [(tmp_path, run, 60) for run in "abc"])
     assert sum(paid) == 120
     assert sorted(windows_in(tmp_path)) == sorted([*range(1, 61)] * 2)
-    ledger_in(tmp_path).whole()
+    ledger_in(tmp_path).checked_entries()
 
 
 def _charge_until_killed(folder: Path, fatal: int) -> None:
@@ -599,4 +599,4 @@ def test_a_writer_that_is_killed_anywhere_is_continued(tmp_path: Path, fatal: in
     assert set(released) <= set(windows_in(tmp_path))
     pay(ledger_in(tmp_path, own_head=tmp_path / "own.head"), *(charge(window, 1.5) for window in range(1, 7)))
     assert windows_in(tmp_path) == list(range(1, 7))
-    assert len(ledger_in(tmp_path, own_head=tmp_path / "own.head").whole()) == 7
+    assert len(ledger_in(tmp_path, own_head=tmp_path / "own.head").checked_entries()) == 7

@@ -328,9 +328,9 @@ def zipped(rows: str) -> bytes:
 
 def test_a_single_file_that_is_moved_away_leaves_its_neighbours_alone(incoming, tmp_path):
     files = LocalFiles(Csv(path=str(incoming / "a.csv")))
-    assert list(files.found()) == [str(incoming / "a.csv")]
+    assert list(files.listing()) == [str(incoming / "a.csv")]
     (incoming / "a.csv").rename(tmp_path / "a.csv")
-    assert files.found() == {}
+    assert files.listing() == {}
 
 
 def test_archives_are_read_beside_other_files(incoming, tmp_path):
