@@ -50,7 +50,7 @@ site: $(VENV)/.docs
 
 # Every question of configs/experiments/ at its reduced size.
 experiments: $(VENV)/.plot
-	$(VENV)/bin/python -m penstock.pipeline.experiments configs/experiments --reduced --out runs/experiments/reduced
+	$(VENV)/bin/python -m reproductions configs/experiments/*.yaml --reduced --out runs/experiments/reduced
 
 # What repeats the papers: its tests, and every figure and table at its reduced size.
 reproductions: $(VENV)/.test

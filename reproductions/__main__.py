@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from penstock.mechanisms.core.plugin import PenstockError
+from penstock.pipeline.config.kinds import find
 from penstock.pipeline.config.run import read_text
-from penstock.pipeline.config.yaml import Mapping, parse
-from penstock.pipeline.experiments.__main__ import READ_FROM, add_arguments, run_all, run_sweep
+from penstock.pipeline.config.yaml import Mapping, parse, plain
+from penstock.pipeline.experiments import runner
+from penstock.pipeline.experiments.load import BASE, include_base, load_experiment, reduce
 from reproductions.page import experiments_page
 from reproductions.run import StudyResult, StudyRun
 from reproductions.saved import HERE, RESULTS, save
 
 STUDY = "study"
+#: Environment variable: folder of the unpacked data sets, searched if the path in the file does not exist.
+DATA = "PENSTOCK_DATA"
+#: Keys that name an input: for an override, then the section that may hold ``path``.
+READ_FROM = (("base.source.path", ("set", "source")), ("base.source.path", (BASE, "source")), ("study.path", (STUDY,)))
 PAGE = HERE / "experiments.md"
 FOLDERS = (HERE / "experiments", HERE.parent / "configs" / "experiments")
 
@@ -23,7 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run experiments, or write the page of their saved results."""
     parser = argparse.ArgumentParser(prog="python -m reproductions", description=__doc__)
     parser.add_argument("files", nargs="*", type=Path, help="experiment files (default: all)")
-    add_arguments(parser)
+    add = parser.add_argument
+    add("--out", type=Path, default=Path("runs/experiments"), help="folder to write, one below for each")
+    add("--jobs", type=int, help="processes at a time (default: one a processor)")
+    add("--reduced", action="store_true", help="at the size that stands under reduced")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="change a value of every file")
     parser.add_argument("--save", action="store_true", help="keep the small tables of full runs in results/")
     parser.add_argument("--page", action="store_true", help="run nothing: write experiments.md from the saved results")
     parser.add_argument("--check", action="store_true", help="with --page: fail where it is not current")
@@ -32,8 +46,67 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return write_page(given.check)
     if given.save and given.reduced:
         parser.error("--save: saved tables stand for full runs, not for those with --reduced")
-    paths = given.files or sorted(FOLDERS[0].glob("*.yaml"))
-    return run_all(paths, given, run, (*READ_FROM, ("study.path", (STUDY,))))
+    return run_all(given.files or sorted(FOLDERS[0].glob("*.yaml")), given)
+
+
+def run_all(paths: Sequence[Path], given: argparse.Namespace) -> int:
+    """Run experiments in turn, skipping missing data sets, and print their outcomes; return 1 if any failed."""
+    ended: dict[str, list[str]] = {"done": [], "skipped": [], "FAILED": []}
+    for path in paths:
+        begun = time.monotonic()
+        print(f"== {path.stem}", flush=True)
+        try:
+            data = input_of(path, given.reduced)
+            overrides = _elsewhere(data) if data and not data.exists else []
+            if overrides is None:
+                ending = "skipped"
+            else:
+                ending = "FAILED" if run(path, overrides + given.set, given) else "done"
+        except PenstockError as error:
+            print(error)
+            ending = "FAILED"
+        ended[ending].append(path.stem)
+        print(f"{ending}: {path.stem}, {time.monotonic() - begun:.1f} s\n", flush=True)
+    print(", ".join(f"{len(names)} {ending}" for ending, names in ended.items()))
+    return 1 if ended["FAILED"] else 0
+
+
+class Input(NamedTuple):
+    """Input of an experiment: the key that names it, its path, and whether it exists."""
+
+    key: str
+    path: str
+    exists: bool
+
+
+def input_of(path: Path, reduced: bool = False) -> Input | None:
+    """Input of an experiment or study; None where it reads nothing. Errors are left to what loads it."""
+    root, problems = parse(read_text(path), str(path))
+    if not isinstance(root, Mapping):
+        return None
+    folder = include_base(root, path.parent, problems)
+    if reduced:
+        reduce(root, problems)
+    for key, steps in READ_FROM:
+        section: Any = plain(root)
+        for step in steps:
+            section = section.get(step) if isinstance(section, dict) else None
+        if isinstance(section, dict):
+            named = section.get("path")
+            return Input(key, named, find(named, folder) is not None) if isinstance(named, str) else None
+    return None
+
+
+def _elsewhere(data: Input) -> list[str] | None:
+    """The change that names a data set where it is found in the other folder; None where it is not."""
+    # Written as data/cabspotting/new_e*.txt: what follows data/ is looked up there.
+    parts = Path(data.path).parts
+    below = parts[parts.index("data") + 1 :] if "data" in parts else parts[-1:]
+    elsewhere = Path(os.environ.get(DATA, "data"), *below)
+    if find(str(elsewhere), None) is None:
+        print(f"its data set is not here: {data.path}; unpack it there, or name the folder above it in {DATA}")
+        return None
+    return [f"{data.key}={elsewhere}"]
 
 
 def run(path: Path, overrides: list[str], given: argparse.Namespace) -> int:
@@ -45,7 +118,10 @@ def run(path: Path, overrides: list[str], given: argparse.Namespace) -> int:
         print(summary(outcome))
         code, folder = outcome.exit_code, outcome.folder
     else:
-        code, folder = run_sweep(path, overrides, given)
+        experiment = load_experiment(path, overrides, given.reduced)
+        result = runner.run_experiment(experiment, given.out / experiment.config.name, given.jobs)
+        print(runner.summary(result))
+        code, folder = result.exit_code, result.folder
     if given.save and code == 0:
         save(folder, RESULTS)
     return code

@@ -424,6 +424,7 @@ REMOVED: dict[str, str] = {
     "source kafka.clock": "with watermark: events, time is that of the events",
     "window sliding": "sums over longer stretches are sums of released windows, or those of mechanism correlated",
     "streams": "the cells are released as one vector, which is faster than its parts; leave it out",
+    "landmarks.drawn.shape": "points are drawn from anywhere in a trace; leave it out",
     "zip": "write keys that vary together as one variant each",
     "published": "published tables are in reproductions/shown",
     "differences": "explanations of the papers' figures are in reproductions/shown",

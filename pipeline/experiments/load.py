@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
@@ -45,9 +45,6 @@ VARIANT = "variant"
 RESERVED = ("cell", "seed", "measure", "value", "unit", "configuration", "inputs", "people", "versions")
 MAX_SETTINGS = 100_000
 REDUCED = "reduced"
-#: Keys that name an input: for an override, then the section that may hold ``path``.
-Places = tuple[tuple[str, tuple[str, ...]], ...]
-READ_FROM: Places = (("base.source.path", ("set", "source")), ("base.source.path", (BASE, "source")))
 IS_A_RUN = (
     "{name}: is the configuration of a run, not an experiment: penstock run {name}; an experiment is a file of its own "
     "with name, question, measures, what varies (variants or grid), and base: {file} (docs/experiment_files.md)"
@@ -309,32 +306,6 @@ def load_experiment(path: str | Path, overrides: Iterable[str] = (), reduced: bo
     return loads_experiment(read_text(path), str(path), Path(path).parent, overrides, reduced)
 
 
-class Input(NamedTuple):
-    """Input of an experiment: the key that names it, its path, and whether it exists."""
-
-    key: str
-    path: str
-    exists: bool
-
-
-def input_of(path: str | Path, reduced: bool = False, read_from: Places = READ_FROM) -> Input | None:
-    """Input of an experiment; None where it reads nothing. Errors are left to `load_experiment`."""
-    root, problems = parse(read_text(path), str(path))
-    if not isinstance(root, Mapping):
-        return None
-    folder = _include_base(root, Path(path).parent, problems)
-    if reduced:
-        reduce(root, problems)
-    for key, steps in read_from:
-        section: Any = plain(root)
-        for step in steps:
-            section = section.get(step) if isinstance(section, dict) else None
-        if isinstance(section, dict):
-            named = section.get("path")
-            return Input(key, named, find(named, folder) is not None) if isinstance(named, str) else None
-    return None
-
-
 def loads_experiment(
     text: str,
     name: str = "<string>",
@@ -352,7 +323,7 @@ def loads_experiment(
     root, problems = parse_section(text, name, "an experiment")
     if BASE not in root.items and root.items.keys() & {"source", "mechanism"}:
         raise ConfigError((IS_A_RUN.format(name=name, file=Path(name).name),))
-    base_folder = _include_base(root, folder, problems)
+    base_folder = include_base(root, folder, problems)
     if reduced:
         reduce(root, problems)
     for override in overrides:
@@ -387,7 +358,7 @@ def _changes_the_setting(override: str) -> bool:
     return key.split(".")[0] in (BASE, *SECTIONS) and not key.endswith(".path")
 
 
-def _include_base(root: Mapping, folder: Path | None, problems: list[Problem]) -> Path | None:
+def include_base(root: Mapping, folder: Path | None, problems: list[Problem]) -> Path | None:
     """Replace the file name under ``base`` by its content; return the folder of its relative paths."""
     node = root.items.get(BASE)
     if isinstance(node, Mapping):

@@ -31,7 +31,7 @@ from penstock.pipeline.releasing.ledger import Charge
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.windows.grid import period_calendar
-from penstock.pipeline.windows.landmarks import DrawnLandmarks, Landmarks, landmark_distribution
+from penstock.pipeline.windows.landmarks import Landmarks
 
 Integers = NDArray[np.int64]
 
@@ -70,18 +70,18 @@ def landmark_mask(
         mask |= stay_points(times, points, starts, wanted.distance, wanted.time)
     if landmarks.drawn is not None:
         identities = np.arange(len(starts))[:, None] if users is None else users
-        mask |= _drawn(landmarks.drawn, lengths, identities)
+        mask |= _drawn(landmarks.drawn.share, lengths, identities)
     return mask
 
 
-def _drawn(wanted: DrawnLandmarks, lengths: Integers, users: Integers) -> NDArray[np.bool_]:
-    seeds = [int.from_bytes(np.ascontiguousarray(user).tobytes(), "little") for user in users]
-    return np.concatenate(
-        [
-            landmark_distribution(wanted.shape, n_points, round(wanted.share * n_points), seed)
-            for n_points, seed in zip(lengths.tolist(), seeds)
-        ]
-    )
+def _drawn(share: float, lengths: Integers, users: Integers) -> NDArray[np.bool_]:
+    """Draw a share of the points of each trace; each user's identity is the seed of the draw."""
+    masks = []
+    for n_points, user in zip(lengths.tolist(), users):
+        seed = int.from_bytes(np.ascontiguousarray(user).tobytes(), "little")
+        order = np.argsort(np.random.default_rng(seed).gumbel(size=n_points))
+        masks.append(np.argsort(order) >= n_points - round(share * n_points))
+    return np.concatenate(masks)
 
 
 def budget_periods(plan: CoreSpec, times: Integers) -> Integers:

@@ -67,6 +67,7 @@ WRITTEN: dict[str, tuple[str, Any, str]] = {
     "output.rejects_key": ("output", {"path": "run", "rejects_key": "key.pem"}, "output.rejects_key"),
     "output.rejects=sealed": ("output", {"path": "run", "rejects": "sealed"}, "output.rejects"),
     "output.bigquery": ("output", {"path": "run", "bigquery": {"table": "a.b.c"}}, "output.bigquery"),
+    "landmarks.drawn.shape": (*("landmarks", {"drawn": {"share": 0.5, "shape": "uniform"}}, "landmarks.drawn.shape"),),
     "zip": ("zip", {"seed": [1, 2]}, "zip"),
     "published": ("published", [{"source": "table 1"}], "published"),
     "differences": ("differences", [{"why": "unknown"}], "differences"),

@@ -17,7 +17,7 @@ from penstock.pipeline.experiments.measures import measure
 from penstock.pipeline.experiments.runner import run_experiment
 from penstock.pipeline.experiments.trial import read_people, reading_config, run_trial, write_people
 from penstock.pipeline.releasing.traces import landmark_mask
-from penstock.pipeline.windows.landmarks import SHAPES, DrawnLandmarks, Landmarks
+from penstock.pipeline.windows.landmarks import DrawnLandmarks, Landmarks
 from tests.tools.small_configuration import run_locally as run
 
 BASE = """\
@@ -89,29 +89,21 @@ def test_measures_of_counts_are_refused_on_traces(sweep, tmp_path):
             measure(name).compute(finished)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_landmarks_are_drawn_by_share_and_shape(shape):
+def test_landmarks_are_drawn_by_share():
     lengths = np.array([1000, 3, 500])
     starts = np.cumsum(lengths) - lengths
     n = int(lengths.sum())
     users = np.array([[7, 1], [8, 1], [9, 1]])
     given = ("UTC", np.arange(n), np.zeros((n, 2)), starts, users)
-    masks = [landmark_mask(Landmarks(drawn=DrawnLandmarks(share=s, shape=shape)), *given) for s in (0.0, 0.3, 0.6, 1.0)]
+    masks = [landmark_mask(Landmarks(drawn=DrawnLandmarks(share=s)), *given) for s in (0.0, 0.3, 0.6, 1.0)]
     sums = [np.add.reduceat(mask, starts, dtype=int).tolist() for mask in masks]
     assert sums == [[0, 0, 0], [300, 1, 150], [600, 2, 300], [1000, 3, 500]]
     assert all((small <= large).all() for small, large in pairwise(masks))
     alone = landmark_mask(
-        Landmarks(drawn=DrawnLandmarks(share=0.3, shape=shape)),
+        Landmarks(drawn=DrawnLandmarks(share=0.3)),
         *("UTC", np.arange(500), np.zeros((500, 2)), np.array([0]), users[2:]),
     )
     assert np.array_equal(alone, masks[1][starts[2] :])
-    halves = masks[1][:500].sum(), masks[1][500:1000].sum()
-    assert {"left_skewed": halves[1] > 4 * halves[0], "right_skewed": halves[0] > 4 * halves[1]}.get(shape, True)
-
-
-def test_the_shapes_of_a_configuration_are_those_of_the_paper():
-    for shape in SHAPES:
-        assert DrawnLandmarks(share=0.5, shape=shape).shape == shape
 
 
 @pytest.mark.parametrize(

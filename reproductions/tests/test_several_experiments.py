@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipeline.experiments import __main__ as every
-from penstock.pipeline.experiments.load import input_of
+from reproductions.__main__ import input_of, main
 from tests.tools.experiment_cases import BASE, GRID
 
 SMALL = GRID.replace("[1, 9]", "[1]") + "reduced: {seeds: 1}\n"
@@ -34,7 +33,8 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 
 def ran(folder: Path, *words: str) -> int:
-    return every.main([str(folder / "files"), "--out", str(folder / "out"), "--jobs", "1", *words])
+    paths = sorted(map(str, (folder / "files").glob("*.yaml")))
+    return main([*paths, "--out", str(folder / "out"), "--jobs", "1", *words])
 
 
 def test_one_that_fails_or_has_no_data_does_not_stop_the_others(folder, capsys, monkeypatch):
