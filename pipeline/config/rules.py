@@ -22,7 +22,7 @@ from penstock.mechanisms.core.draws import LARGEST_SCALE, SMALLEST_SCALE
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
-from penstock.pipeline.config.build import fields_of, input_paths
+from penstock.pipeline.config.build import FAILED, fields_of, input_paths
 from penstock.pipeline.config.kinds import A_DURATION, A_TIME, format_duration
 from penstock.pipeline.config.sections import Output
 from penstock.pipeline.config.yaml import Mapping, Path, Problem, locate, shown
@@ -63,11 +63,11 @@ def rule(check: Rule) -> Rule:
 
 
 def broken_rules(rules: Iterable[Rule], root: Mapping, known: dict[str, Any]) -> list[Problem]:
-    """Problems of all rules whose sections are known, on the lines they are about."""
+    """Problems of all rules whose sections could be built, on the lines they are about."""
     problems = []
     for check in rules:
         names = inspect.signature(check).parameters
-        if not set(names) <= set(known):
+        if any(known.get(name, FAILED) is FAILED for name in names):
             continue
         for finding in check(**{name: known[name] for name in names}):
             place, node = locate(root, finding.path)
@@ -109,6 +109,13 @@ def windows_can_be_numbered(source: Source, windows: Windows) -> Iterator[Findin
             return
         if n_windows is not None and n_windows > MAX_WINDOWS:
             yield Finding(("windows", "size"), windows.size, f"so long that there are at most {MAX_WINDOWS:,} windows")
+
+
+@rule
+def key_is_of_a_deployment(mode: str, noise_key: str | None) -> Iterator[Finding]:
+    """The noise of a simulation comes from its seed."""
+    if mode == "simulation" and noise_key is not None:
+        yield Finding(("noise_key",), noise_key, "left out in a simulation, whose noise comes from the seed")
 
 
 @rule
@@ -255,13 +262,11 @@ def sensors_are_cells(sensors: Sensors, space: Space) -> Iterator[Finding]:
 
 
 @rule
-def accountants_are_different(mode: str, accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
-    """Two equal accountants would write every row twice; a game needs members that are known, hence a simulation."""
+def accountants_are_different(accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
+    """Two equal accountants would write every row twice."""
     for i, one in enumerate(accountants):
         if one in accountants[:i]:
             yield Finding(("accountants", i, "type"), "", f"different from accountants[{accountants.index(one)}]")
-        if mode == "deployment" and one.simulation_only:
-            yield Finding(("accountants", i, "type"), "", "left out in a deployment; play the game on a simulation")
 
 
 @rule
@@ -279,15 +284,13 @@ def accountants_can_learn(accountants: tuple[Accountant, ...], source: Source, w
 
 
 @rule
-def metrics_can_be_measured(mode: str, mechanism: tuple[ChainStep, ...], utility: tuple[str, ...]) -> Iterator[Finding]:
-    """A metric is asked for once, of counts or of traces, and where the truth is kept."""
+def metrics_can_be_measured(mechanism: tuple[ChainStep, ...], utility: tuple[str, ...]) -> Iterator[Finding]:
+    """A metric is asked for once, of counts or of traces."""
     for i, name in enumerate(utility):
         if name in utility[:i]:
             yield Finding(("utility", i), name, "listed once only")
         if on_points(mechanism) and name != METRIC:
             yield Finding(("utility", i), name, f"{METRIC} (mean absolute error in metres), for traces")
-    if mode == "deployment" and utility:
-        yield Finding(("utility",), utility, "left out in a deployment, which keeps no true counts")
 
 
 def without_days(source: Source, windows: Windows) -> str | None:
@@ -495,19 +498,8 @@ def traces_are_no_counts(
 
 
 @rule
-def found_landmarks_are_on_traces(
-    mode: str, mechanism: tuple[ChainStep, ...], landmarks: Landmarks | None
-) -> Iterator[Finding]:
-    """Stay points are found on each trace, from private data; drawn landmarks are for experiments."""
-    for name, counts_have_no, why in (
-        ("stay_points", "stay points", "where someone stays is private"),
-        ("drawn", "points to draw from", "they mean nothing"),
-    ):
-        value = getattr(landmarks, name, None)
-        if value is None:
-            continue
-        if not on_points(mechanism):
-            yield Finding(("landmarks", name), value, f"left out: counts have no {counts_have_no}")
-        elif mode == "deployment":
-            expected = f"left out in a deployment: {why}; give windows, times or recurring"
-            yield Finding(("landmarks", name), value, expected)
+def counts_have_no_points(mechanism: tuple[ChainStep, ...], landmarks: Landmarks | None) -> Iterator[Finding]:
+    """Landmarks that are found, or drawn, on each trace are none of counts."""
+    for name, what in (("stay_points", "stay points"), ("drawn", "points to draw from")):
+        if not on_points(mechanism) and (value := getattr(landmarks, name, None)) is not None:
+            yield Finding(("landmarks", name), value, f"left out: counts have no {what}")

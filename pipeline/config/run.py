@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from penstock.accountants.core.accountant import Accountant
 from penstock.evaluation.utility import DEFAULT
@@ -175,8 +175,9 @@ def from_document(
     _add_plugins(root, builder)
     values = builder.values(root, RunConfig, ())
     problems += builder.problems
-    rules = [rule for rule in (*RULES, *DEPLOYMENT_RULES) if not (is_trial and rule is keys_are_read)]
-    problems += broken_rules(rules, root, _known(values))
+    known = defaults_of(RunConfig) | values
+    rules = (*RULES, *DEPLOYMENT_RULES) if known["mode"] == "deployment" else RULES
+    problems += broken_rules((rule for rule in rules if not (is_trial and rule is keys_are_read)), root, known)
     if problems:
         raise ConfigError(tuple(str(problem) for problem in sorted(problems, key=_position)))
     if values.get("mode", "simulation") == "simulation":
@@ -195,11 +196,6 @@ def _add_plugins(root: Mapping, builder: Builder) -> None:
                 add_folder(folder)
             except PluginError as error:
                 builder.fail(root.items["plugins"], ("plugins",), str(error))
-
-
-def _known(values: dict[str, Any]) -> dict[str, Any]:
-    """Return every section that was built without a problem, or is a default."""
-    return {name: value for name, value in (defaults_of(RunConfig) | values).items() if value is not FAILED}
 
 
 def _position(problem: Problem) -> float:

@@ -115,27 +115,26 @@ def _guarantees(plan: Plan) -> list[dict[str, Any]]:
 def ledger_head(plan: Plan) -> dict[str, Any]:
     """Head of the ledger's chain and the number of the run in it.
 
-    With ``others``: whether other ledgers over the same event source are known; and ``series``: what all runs on the
-    ledger have cost together (`penstock.pipeline.releasing.ledger.series`).
+    Of a deployment with ``others``: whether other ledgers over the same event source are known; and ``series``: what
+    all runs on the ledger have cost together (`penstock.pipeline.releasing.ledger.series`).
     """
-    entries = list(Ledger(ledger_path(plan)).entries())
-    postings = [Posting.of(entry.values) for entry in entries if entry.kind == "charge"]
-    runs = (e.values for e in entries if e.kind == "run" and e.values["run"] == plan.keys.run_id)
-    return {
-        "path": os.path.abspath(ledger_path(plan)),
+    path, run = ledger_path(plan), plan.keys.run_id
+    entries = list(Ledger(path).entries())
+    head = {
+        "path": os.path.abspath(path),
         "head": entries[-1].head if entries else "",
         "entries": len(entries),
-        "run": plan.keys.run_id,
-        "others": any(values["others"] for values in runs) or bool(KnownLedgers(plan).others()),
+        "run": run,
+    }
+    if not run:
+        return head
+    postings = [Posting.of(entry.values) for entry in entries if entry.kind == "charge"]
+    runs = (entry.values for entry in entries if entry.kind == "run" and entry.values["run"] == run)
+    others = any(values["others"] for values in runs) or bool(KnownLedgers(plan).others())
+    return head | {
+        "others": others,
         "series": writable(series(Terms.of(entries[0].values["terms"]), postings)) if entries else None,
     }
-
-
-def sensitivity(plan: Plan) -> dict[str, Any]:
-    """Largest change of the counts of a window by one person, and the bound on a budget period where there is one."""
-    most = plan.bounds.max_cells
-    sizes: dict[str, Any] = {"max_cells": most, "l1": most, "l2": most**0.5}
-    return sizes if plan.bounds.max_per_period is None else sizes | {"max_per_period": plan.bounds.max_per_period}
 
 
 def note_unverified(plan: Plan, engine: str) -> None:
@@ -192,7 +191,7 @@ def public_manifest(
         "accounts": [dict(books) for books in accounts if books["public"]],
         **_engine(plan),
     }
-    if ledger and plan.keys.run_id:
+    if ledger and "series" in ledger:
         manifest |= {"ledger_head": ledger["head"], "ledger_series": ledger["series"]}
         if ledger["others"]:
             manifest["total"] = (
@@ -205,8 +204,9 @@ def public_manifest(
             "shown_before_any_release": list(area.centre),
             "area_radius_metres": area.radius,
         }
+    most = plan.bounds.max_cells
     return manifest | {
-        "sensitivity": sensitivity(plan),
+        "sensitivity": {"max_cells": most, "l1": most, "l2": most**0.5},
         "cells": plan.grid.n_cells,
         "windows": plan.grid.calendar.n_windows,
     }

@@ -249,21 +249,30 @@ def register_run(plan: Plan, begin: Callable[[], None] | None = None) -> str | N
     another ledger over the source is known. Raises `BudgetExceeded` if nothing is left for a run that counts as a whole
     (traces). Raises `DataError` if the ledger lacks entries that it had.
     """
-    terms, known = terms_of(plan), KnownLedgers(plan)
+    ledger = _ledger(plan, terms_of(plan))
+    if not plan.keys.run_id:  # a simulation repeats itself, in a ledger that knows no other run
+        with ledger.transaction() as transaction:
+            _begin(plan, transaction, begin)
+        return None
+    known = KnownLedgers(plan)
     with known.locked():
         known.check()
-        caution, notice = known.caution(), None
-        with _ledger(plan, terms).transaction() as transaction:
-            if plan.keys.run_id:  # a simulation repeats itself, in a ledger that knows no other run
-                check_terms(transaction.terms, plan)
-                notice = _notice(plan, transaction)
-                transaction.enter(_entry(plan, bool(known.others())))
-            if plan.on_points:
-                _charge_traces(plan, transaction)
-            if begin is not None:
-                begin()
+        caution = known.caution()
+        with ledger.transaction() as transaction:
+            check_terms(transaction.terms, plan)
+            notice = _notice(plan, transaction)
+            transaction.enter(_entry(plan, bool(known.others())))
+            _begin(plan, transaction, begin)
         known.note(transaction.identity)
     return "; ".join(filter(None, (caution, notice))) or None
+
+
+def _begin(plan: Plan, transaction: Ledger, begin: Callable[[], None] | None) -> None:
+    """Charge what counts as a whole, and begin the run."""
+    if plan.on_points:
+        _charge_traces(plan, transaction)
+    if begin is not None:
+        begin()
 
 
 def _entry(plan: Plan, others: bool) -> dict[str, Any]:
@@ -286,17 +295,22 @@ def resume_run(plan: Plan) -> None:
     only with the input that they began with: otherwise `DataError`. Raises `ConfigError` for a copy of a ledger, or one
     of another event source, and `DataError` for an older copy in its place.
     """
+    ledger = open_ledger(plan)
+    if not plan.keys.run_id:
+        with ledger.transaction() as transaction:
+            _begin(plan, transaction, None)
+        return
     known = KnownLedgers(plan)
     with known.locked():
         known.check_original()
-        with open_ledger(plan).transaction() as transaction:
+        with ledger.transaction() as transaction:
             source, stated = transaction.terms.source, plan.config.output.ledger_source or ""
-            if plan.keys.run_id and source != stated:
+            if source != stated:
                 text = f"is {stated!r}, and {ledger_path(plan)} is the ledger of {source!r}; leave it as the run began"
                 raise ConfigError((f"output.ledger_source: {text}",))
             if plan.on_points:
                 _charge_traces(plan, transaction)
-            elif plan.keys.run_id:
+            else:
                 transaction.enter({"entry": "nonce", "run": plan.keys.run_id, "nonce": secrets.token_hex(16)})
         known.note(transaction.identity, resumed=True)
 
@@ -357,19 +371,16 @@ class KnownLedgers:
         self.source = self.output.ledger_source or ""
         named = plan.config.noise_key or "env:"
         self.beside_key = None if named.startswith("env:") else Path(f"{named}.ledgers")
-        #: Files that know the ledgers; none in a simulation.
+        #: Files that know the ledgers.
         self.files = [*filter(None, [self.beside_key]), state_folder() / "ledgers.json"]
-        if plan.config.mode == "simulation":
-            self.files = []
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other runs from looking or noting while the block runs, by every file that can be written."""
         with ExitStack() as locks:
-            if self.files:
-                with suppress(OSError):
-                    make_folder(state_folder(), private=True)
-                    make_folder(state_folder() / "ledgers", private=True)
+            with suppress(OSError):
+                make_folder(state_folder(), private=True)
+                make_folder(state_folder() / "ledgers", private=True)
             for path in self.files:
                 with suppress(OSError):
                     file = open(path.with_name(f".{path.name}.lock"), "a", opener=private_opener)  # noqa: SIM115
@@ -442,7 +453,7 @@ class KnownLedgers:
 
     def caution(self) -> str | None:
         """Warn that a key was used before although there is no ledger."""
-        if not self.files or self.beside_key is None or self.ledger.exists():
+        if self.beside_key is None or self.ledger.exists():
             return None
         n_runs = sum(one["runs"] for ledgers in self._read(self.beside_key).values() for one in ledgers.values())
         if not n_runs:
@@ -458,7 +469,7 @@ class KnownLedgers:
         Raises `ConfigError` for a new run where that can be written nowhere.
         """
         written = [self._note(path, identity, resumed) for path in self.files]
-        if written and not any(written) and not resumed:
+        if not any(written) and not resumed:
             raise ConfigError((f"{self.files[-1]}: cannot be written; XDG_STATE_HOME says where it may be",))
 
     def _note(self, path: Path, identity: str, resumed: bool) -> bool:

@@ -175,6 +175,7 @@ class _Knowledge:
 
     terms: Terms | None = None
     identity: str = ""
+    #: Costs of all units; None without a budget.
     table: ChargeTable | None = None
     runs: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: Nonces of the run itself by their short names, the newest last.
@@ -386,9 +387,9 @@ class Ledger:
         return Posting(self.run, slot, _short(self.nonce(charge.at)), charge), data
 
     def _check_fits(self, posting: Posting, refused: bool = False) -> None:
-        terms, table = self.terms, self._known.table
-        if math.isinf(terms.budget) or table is None:
+        if (table := self._known.table) is None:
             return
+        terms = table.terms
         slots = posting.on_slots(terms.measure)
         amount = max(slots.amount, slots.in_part)
         if not (amount or refused):
@@ -421,7 +422,7 @@ class Ledger:
         known, kind = self._known, values.get("entry", "charge")
         if kind == "charge":
             posting = Posting.of(values)
-            if known.table is not None and math.isfinite(known.table.terms.budget):
+            if known.table is not None:
                 known.table.add(posting.on_slots(known.table.terms.measure))
             if posting.run == self.run and posting.slot >= known.floor:
                 charge = posting.charge
@@ -431,7 +432,7 @@ class Ledger:
                 self._forget_old()
         elif kind == "ledger":
             known.identity, known.terms = values["id"], Terms.of(values["terms"])
-            known.table = ChargeTable(known.terms)
+            known.table = ChargeTable(known.terms) if math.isfinite(known.terms.budget) else None
         elif values["run"] == self.run and values.get("nonce"):
             known.nonces[_short(values["nonce"])] = values["nonce"]
         if kind == "run":
@@ -441,10 +442,11 @@ class Ledger:
         """Forget charges far behind the current window."""
         known = self._known
         at_hand = min(known.latest, self._pinned)
-        if at_hand - known.floor <= 2 * RECENT or known.table is None:
+        if at_hand - known.floor <= 2 * RECENT:
             return
         known.floor = at_hand - RECENT
-        known.table.forget_before(known.floor)
+        if known.table is not None:
+            known.table.forget_before(known.floor)
         known.digests = {place: data for place, data in known.digests.items() if place[1] >= known.floor}
         known.made_under = {slot: nonce for slot, nonce in known.made_under.items() if slot >= known.floor}
 

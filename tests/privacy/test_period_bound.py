@@ -214,8 +214,8 @@ def test_nobody_counts_more_often_in_a_period(tmp_path):
     truth = pl.read_parquet(tmp_path / "out" / "operator" / "truth.parquet")
     first = truth.filter(pl.col("window") <= 4)["bounded"].sum()
     assert 0 < first <= 3 * 40 < truth.filter(pl.col("window") <= 4)["count"].sum()
-    stated = json.loads((tmp_path / "out" / "public" / "manifest.json").read_text())["sensitivity"]
-    assert stated["max_per_period"] == 3
+    stated = json.loads((tmp_path / "out" / "public" / "manifest.json").read_text())["configuration"]
+    assert stated["bounding"]["max_per_period"] == 3
 
 
 class Killed(RuntimeError):
