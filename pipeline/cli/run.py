@@ -64,20 +64,17 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _execute(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.config.run import load
     from penstock.pipeline.monitoring.logs import logging_to
-    from penstock.pipeline.monitoring.metrics import Health, RunMetrics, listening
 
     config = load(arguments.config, arguments.set)
     quiet = arguments.quiet or arguments.json or arguments.log
-    registry, health = RunMetrics(), Health()
     with ExitStack() as services:
-        services.enter_context(listening(registry, health))
         services.enter_context(logging_to(style=arguments.log, deployment=config.mode == "deployment"))
         from penstock.pipeline.run import run
 
         if arguments.metrics_port is not None:
             from penstock.pipeline.monitoring.server import serve_metrics
 
-            services.enter_context(serve_metrics(registry, health, arguments.metrics_port, arguments.metrics_address))
+            services.enter_context(serve_metrics(arguments.metrics_port, arguments.metrics_address))
         if arguments.watch:
             from penstock.pipeline.reporting.live import watch
 
@@ -85,7 +82,7 @@ def _execute(arguments: argparse.Namespace) -> int:
         if not quiet and (lines := expectations(config)):
             print_lines("\n".join(lines))
         if not quiet and sys.stderr.isatty():
-            services.enter_context(show_progress(registry))
+            services.enter_context(show_progress())
         options = (arguments.runner, arguments.beam_options, arguments.shards, arguments.resume)
         result = run(config, arguments.out, *options, unverified_engine=arguments.unverified_engine)
     show(
@@ -97,15 +94,17 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def show_progress(registry: RunMetrics) -> Iterator[None]:
+def show_progress() -> Iterator[None]:
     """Show the progress of a run on standard error while the block runs."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
-    begun = time.monotonic()
+    from penstock.pipeline.monitoring.metrics import RunMetrics, listening
+
+    begun, registry = time.monotonic(), RunMetrics()
     shown = partial(Live, console=Console(stderr=True), transient=True, refresh_per_second=8)
-    with shown(get_renderable=lambda: Text(progress_line(registry, time.monotonic() - begun))):
+    with listening(registry), shown(get_renderable=lambda: Text(progress_line(registry, time.monotonic() - begun))):
         yield
 
 
@@ -165,8 +164,8 @@ def summary(result: Result) -> str:
     """Return the result of a run in a few lines: rows read, windows released, users, utility, files to open."""
     from penstock.evaluation.utility import METRICS
     from penstock.pipeline.output.loss import losses_in_words
+    from penstock.pipeline.output.manifest import users_in_words
     from penstock.pipeline.output.utility_summary import counted, in_words, zeros_win, zone_in_words
-    from penstock.pipeline.reporting.summary import users_in_words
 
     manifest = result.manifest
     rows = manifest["rows"]

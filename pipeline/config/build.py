@@ -434,7 +434,7 @@ REMOVED: dict[str, str] = {
     "figures.type=heat_map": "line, box and scatter are left",
     "figures.value": "it was for heat_map alone",
     "output.rejects_key": "file and line in operator/rejects.jsonl find the row in the input",
-    "output.rejects=sealed": "use places: file and line in operator/rejects.jsonl find the row in the input",
+    "output.rejects": "a simulation keeps rejected rows, a deployment file and line, which find the row in the input",
     "output.bigquery": "use output.pubsub with a subscription of Pub/Sub that writes to BigQuery, or load the Parquet "
     "files of output.store",
 }

@@ -30,16 +30,14 @@ def deployed_noise_is_secret(seed: int | None, noise_key: str | None, output: Ou
             yield Finding(("noise_key",), noise_key, "a file outside the output folder")
 
 
-def deployed_output_is_private(output: Output, mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
-    """A ledger belongs to an event source, which has one name; a rejected row names a person and a place."""
+def deployed_ledger_is_named(output: Output, mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
+    """A ledger belongs to an event source, which has one name, and its budget to a measure."""
     if output.ledger_source is None:
         expected = "a name for the event source, the same in all deployments over the same events"
         yield Finding(("output", "ledger_source"), None, expected)
     if output.ledger_budget is not None and any(getattr(step, "noise", "") == "auto" for step in mechanism):
         expected = "left out with noise: auto, since it is in ε or ρ as the noise is; or the noise must be named"
         yield Finding(("output", "ledger_budget"), output.ledger_budget, expected)
-    if output.rejects == "raw":
-        yield Finding(("output", "rejects"), "raw", "places in a deployment")
 
 
 def deployed_run_has_no_truth(accountants: tuple[Accountant, ...], utility: tuple[str, ...]) -> Iterator[Finding]:
@@ -113,7 +111,7 @@ def deployed_noise_protects(mechanism: tuple[ChainStep, ...]) -> Iterator[Findin
 #: All rules of a deployment, in the order in which findings on one line are reported.
 DEPLOYMENT_RULES: tuple[Rule, ...] = (
     deployed_noise_is_secret,
-    deployed_output_is_private,
+    deployed_ledger_is_named,
     deployed_run_has_no_truth,
     deployed_facts_are_public,
     deployed_mechanisms_have_a_guarantee,

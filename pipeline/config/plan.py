@@ -126,7 +126,6 @@ def outline(
         on_exhausted=config.on_exhausted,
         summarises_users=output.user_summaries and not streaming,
         names_users=source.recorded.names_users,
-        keeps_rejected_rows=(output.rejects or config.mode) in ("raw", "simulation"),
         config=config,
         folder=folder or Path(output.path),
         streaming=streaming,

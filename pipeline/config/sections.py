@@ -7,7 +7,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.evaluation.metrics import GROUP
@@ -160,10 +160,6 @@ class Output(Checked):
         None,
         kind="path",
         doc="GeoJSON, GeoParquet or GeoPackage outlines for the maps; a simplified copy is published",
-    )
-    rejects: Literal["raw", "places"] | None = parameter(
-        None,
-        doc="rejected rows: kept whole (a simulation's default), or only their places and reasons",
     )
     ledger: str | None = parameter(
         None,

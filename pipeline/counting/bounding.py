@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import bisect
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +70,20 @@ class Bounding(Checked):
             raise ParameterError("pace", self.pace, expected)
         if self.max_block_cells is not None and self.max_block_cells < (self.max_cells or 1):
             raise ParameterError("max_block_cells", self.max_block_cells, f"at least max_cells ({self.max_cells})")
+
+
+def unbounded(bounding: Mapping[str, Any], n_cells: int) -> str | None:
+    """Warn of an unset ``max_cells`` in a section ``bounding``; None with a bound, or with one cell.
+
+    >>> unbounded({"max_cells": 2}, 9) is None, unbounded({}, 1) is None
+    (True, True)
+    """
+    if n_cells == 1 or bounding.get("max_cells") is not None or bounding.get("max_per_period") is not None:
+        return None
+    return (
+        f"bounding.max_cells is not set: one person may count in all {n_cells:,} cells of a window, so that Laplace "
+        f"noise is {n_cells:,} times what it would be with max_cells: 1."
+    )
 
 
 def bound(memberships: ContributionRows, max_cells: int, keep: str, hash_key: bytes) -> NDArray[np.bool_]:

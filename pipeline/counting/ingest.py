@@ -73,13 +73,13 @@ def ingested(block: EventBlock, plan: CoreSpec) -> EventBlock:
 
     Doing it twice changes nothing. A hash for each distinct user of the block.
 
-    The key of the run makes the digests that stand for users; its ``output.rejects`` says what is kept of rejects.
+    The key of the run makes the digests that stand for users.
     """
-    if plan.keys.users is None and plan.keeps_rejected_rows:
+    if plan.keys.users is None:
         return block
     rejects = tuple(kept_reject(reject, plan) for reject in block.rejects)
     frame = with_digests(block.frame, plan.keys.users)
-    if plan.keys.users is not None and not plan.on_points:
+    if not plan.on_points:
         kept = [name for name in ("time", "user", "arrival") if name in frame.columns]
         frame = frame.select(*kept, pl.Series(CELL, cells_of(frame, plan), dtype=pl.Int64))
     return EventBlock(frame, block.n_rows, rejects, block.offsets)
@@ -93,13 +93,14 @@ def cells_of(frame: pl.DataFrame, plan: CoreSpec) -> NDArray[np.int64]:
 
 
 def kept_reject(reject: Reject, plan: CoreSpec) -> Reject:
-    """Reject to keep: with its row, or only location and reason.
+    """Reject to keep: of a simulation with its row, of a deployment only location and reason.
 
     A file that is named after a person is named by a digest in a deployment.
     """
-    if plan.keys.users is not None and plan.names_users:
-        reject = replace(reject, file=_hidden(reject.file, plan.keys.users))
-    return reject if plan.keeps_rejected_rows else replace(reject, raw=None)
+    if plan.keys.users is None:
+        return reject
+    file = _hidden(reject.file, plan.keys.users) if plan.names_users else reject.file
+    return replace(reject, file=file, raw=None)
 
 
 def _hidden(file: str, key: bytes) -> str:

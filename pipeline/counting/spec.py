@@ -157,8 +157,6 @@ class CoreSpec:
         Whether per-user figures are kept; on a stream they would grow without end.
     names_users
         Whether input files are named after users.
-    keeps_rejected_rows
-        Whether a rejected row itself is kept, beside where it was and what was wrong.
     """
 
     source: Source
@@ -175,7 +173,6 @@ class CoreSpec:
     on_exhausted: str | None = None
     summarises_users: bool = False
     names_users: bool = False
-    keeps_rejected_rows: bool = True
 
     @property
     def on_points(self) -> bool:

@@ -17,7 +17,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import disable_created_metrics, make_wsgi_app
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
-from penstock.pipeline.monitoring.metrics import Health, RunMetrics
+from penstock.pipeline.monitoring.metrics import Health, RunMetrics, listening
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -125,8 +125,8 @@ def health_pages(health: Health) -> Pages:
 
 
 @contextmanager
-def serve_metrics(registry: RunMetrics, health: Health, port: int, address: str = LOOPBACK) -> Iterator[str]:
-    """Serve ``/metrics`` and ``/healthz`` while the block runs, and yield the server's address.
+def serve_metrics(port: int, address: str = LOOPBACK) -> Iterator[str]:
+    """Serve ``/metrics`` and ``/healthz`` of the runs in the block, and yield the server's address.
 
     Beyond the loopback interface only public measures are served: row counts and delays follow the private data, second
     by second. Raises `ParameterError` for an invalid port or IP address, and `DataError` if the port is taken.
@@ -134,8 +134,9 @@ def serve_metrics(registry: RunMetrics, health: Health, port: int, address: str 
     if not 0 <= port <= 65535:
         raise ParameterError("--metrics-port", port, "a port from 0 to 65535")
     disable_created_metrics()  # a second series for every counter, with the time when it was made
+    registry, health = RunMetrics(), Health()
     metrics = make_wsgi_app(registry.everything if is_loopback(address) else registry.public)
-    with ExitStack() as served:
+    with listening(registry, health), ExitStack() as served:
         try:
             served_at = served.enter_context(
                 serve({"/metrics": lambda: metrics, **health_pages(health)}, port, address)

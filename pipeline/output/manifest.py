@@ -30,7 +30,7 @@ from penstock.pipeline.output import files, tables
 from penstock.pipeline.output.files import keeps_truth, merge, parts_folder
 from penstock.pipeline.output.loss import losses
 from penstock.pipeline.output.registration import KnownLedgers, promise
-from penstock.pipeline.output.utility_summary import shared_rows
+from penstock.pipeline.output.utility_summary import shared_rows, short
 from penstock.pipeline.releasing.account import writable
 from penstock.pipeline.releasing.charge_table import Terms
 from penstock.pipeline.releasing.ledger import Ledger, Posting, series
@@ -304,6 +304,20 @@ def user_summaries(plan: Plan) -> dict[str, Any] | None:
     shown = {"windows": "active_windows"}
     spreads = {f"{shown.get(name, name)}_per_user": _spread(values) for name, values in counts.items()}
     return {"users": len(counts[names[0]]), **spreads}
+
+
+def users_in_words(users: Mapping[str, Any]) -> str:
+    """Number of people and their median activity, from `user_summaries`.
+
+    >>> users_in_words({"users": 6000, "cells_per_user": {"median": 13.0}, "active_windows_per_user": {"median": 1.0}})
+    '6,000, each with 13 cells and 1 active window (medians)'
+    """
+    spreads = {name: spread for name, spread in users.items() if name != "users" and spread}
+    medians = {name.removesuffix("_per_user"): spread["median"] for name, spread in spreads.items()}
+    if not users["users"] or not medians:
+        return f"{users['users'] or 'none'}"
+    named = (f"{short(n)} {what.replace('_', ' ').removesuffix('s' if n == 1 else '')}" for what, n in medians.items())
+    return f"{users['users']:,}, each with {' and '.join(named)} (medians)"
 
 
 def _spread(values: list[int]) -> dict[str, float]:

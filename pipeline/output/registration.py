@@ -96,7 +96,7 @@ def trace_promise(plan: Plan) -> float:
 
 def _of_counts(plan: Plan) -> dict[str, Any]:
     calendar, reader, together = plan.grid.calendar, plan.chain.reader, plan.chain.together
-    if plan.keys.run_id and plan.config.bounding.max_per_period is not None and not _charges_blocks(plan):
+    if plan.keys.run_id and plan.bounds.over_periods and not _charges_blocks(plan):
         raise ConfigError(
             (
                 "bounding.max_per_period: this mechanism charges window by window, but what leaves a window makes "

@@ -18,6 +18,7 @@ from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.schedules import AUTO, BudgetSchedule
 from penstock.pipeline.config.plan import Plan, outline
 from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.counting.bounding import unbounded
 from penstock.pipeline.output.files import ROW_GROUP
 from penstock.pipeline.windows.calendar import DAY
 
@@ -511,20 +512,6 @@ def unbounded_in_words(config: RunConfig, rehearsal: Rehearsal | None) -> str | 
     if rehearsal is None or not any(step.guarantee.exists for step in config.mechanism):
         return None
     return unbounded(vars(config.bounding), rehearsal.plan.grid.n_cells)
-
-
-def unbounded(bounding: Mapping[str, Any], n_cells: int) -> str | None:
-    """Warn of an unset ``max_cells`` in a section ``bounding``; None with a bound, or with one cell.
-
-    >>> unbounded({"max_cells": 2}, 9) is None, unbounded({}, 1) is None
-    (True, True)
-    """
-    if n_cells == 1 or bounding.get("max_cells") is not None or bounding.get("max_per_period") is not None:
-        return None
-    return (
-        f"bounding.max_cells is not set: one person may count in all {n_cells:,} cells of a window, so that Laplace "
-        f"noise is {n_cells:,} times what it would be with max_cells: 1."
-    )
 
 
 # What the rows of a release share.

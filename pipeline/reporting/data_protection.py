@@ -10,10 +10,10 @@ from typing import Any
 from penstock.mechanisms.core.concentrated import epsilon_at
 from penstock.mechanisms.core.guarantee import EPSILON
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.counting.bounding import unbounded
 from penstock.pipeline.output import files
 from penstock.pipeline.output.loss import DELTA, HOPELESS, caution, even_odds
 from penstock.pipeline.output.maps import CELLS, OUTLINES
-from penstock.pipeline.output.utility_summary import unbounded
 from penstock.pipeline.reporting.accounts import treatment
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.experiment import is_experiment

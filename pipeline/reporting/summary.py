@@ -14,13 +14,14 @@ import yaml
 
 from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ACTIONS
+from penstock.pipeline.counting.bounding import unbounded
 from penstock.pipeline.counting.input_check import lost
 from penstock.pipeline.output.loss import HOPELESS, caution, even_odds, losses_in_words
+from penstock.pipeline.output.manifest import users_in_words
 from penstock.pipeline.output.utility_summary import (
     beats,
     in_words,
     short,
-    unbounded,
     zeros_win,
     zone_in_words,
 )
@@ -292,20 +293,6 @@ def _utility(run: Run) -> list[Headline]:
             shown = _about(value)
         parts.append(Headline(title, shown, unit, note or "Released against the truth, over the whole run."))
     return parts
-
-
-def users_in_words(users: dict[str, Any]) -> str:
-    """Number of people and their median activity, from the operator's manifest.
-
-    >>> users_in_words({"users": 6000, "cells_per_user": {"median": 13.0}, "active_windows_per_user": {"median": 1.0}})
-    '6,000, each with 13 cells and 1 active window (medians)'
-    """
-    spreads = {name: spread for name, spread in users.items() if name != "users" and spread}
-    medians = {name.removesuffix("_per_user"): spread["median"] for name, spread in spreads.items()}
-    if not users["users"] or not medians:
-        return f"{users['users'] or 'none'}"
-    named = ((number(value), phrase(what).removesuffix("s" if value == 1 else "")) for what, value in medians.items())
-    return f"{users['users']:,}, each with {' and '.join(map(' '.join, named))} (medians)"
 
 
 @dataclass(frozen=True)

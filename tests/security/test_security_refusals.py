@@ -40,10 +40,9 @@ REFUSED = [
             [{"type": "spatial_generalization", "rows": 1, "columns": 1}],
         )
     ),
-    # truth, labels, rejected rows
+    # truth, labels
     ({"utility": ["mae"]}, "utility"),
     ({"accountants": [{"type": "membership"}]}, "accountants.0..type"),
-    ({"output": {"path": "out", "rejects": "raw"}}, "rejects: 'raw'"),
     # traces
     ({**TRACES, "landmarks": {"stay_points": {"distance": 200, "time": "10m"}}}, "where someone stays is private"),
     (

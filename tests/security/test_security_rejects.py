@@ -18,8 +18,7 @@ def rejects(folder):
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        ({"rejects": "raw"}, r"output\.rejects: 'raw' is not allowed; it must be places in a deployment"),
-        ({"rejects": "sealed"}, r"output\.rejects: 'sealed' was removed; use places: file and line"),
+        ({"rejects": "raw"}, r"output\.rejects: was removed; a simulation keeps rejected rows"),
         ({"rejects_key": "reader.pub"}, r"output\.rejects_key: was removed; file and line"),
     ],
 )
@@ -37,10 +36,3 @@ def test_a_deployment_keeps_where_a_rejected_row_was(tmp_path, stream):
     folder = run(configured(value)).folder
     assert not leaks(folder, planted(tmp_path))
     assert [(row["line"], row["raw"]) for row in rejects(folder)] == [(8, None), (9, None)]
-
-
-def test_a_simulation_may_keep_less(tmp_path):
-    value = sections(tmp_path) | {"mode": "simulation"}
-    del value["noise_key"]
-    value["output"]["rejects"] = "places"
-    assert [row["raw"] for row in rejects(run(configured(value)).folder)] == [None, None]

@@ -65,7 +65,7 @@ WRITTEN: dict[str, tuple[str, Any, str]] = {
     "window sliding": ("windows", {"type": "sliding", "size": "1h", "period": "30m"}, "windows.type"),
     "streams": ("streams", [{"name": "north"}], "streams"),
     "output.rejects_key": ("output", {"path": "run", "rejects_key": "key.pem"}, "output.rejects_key"),
-    "output.rejects=sealed": ("output", {"path": "run", "rejects": "sealed"}, "output.rejects"),
+    "output.rejects": ("output", {"path": "run", "rejects": "sealed"}, "output.rejects"),
     "output.bigquery": ("output", {"path": "run", "bigquery": {"table": "a.b.c"}}, "output.bigquery"),
     "landmarks.drawn.shape": (*("landmarks", {"drawn": {"share": 0.5, "shape": "uniform"}}, "landmarks.drawn.shape"),),
     "zip": ("zip", {"seed": [1, 2]}, "zip"),

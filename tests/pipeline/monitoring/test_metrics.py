@@ -157,9 +157,9 @@ def test_a_counter_follows_workers_elsewhere_also_when_they_go_back(registry):
     assert "penstock_budget_left" not in exposition(registry, with_operator=True)
 
 
-def test_beyond_this_machine_only_public_measures_are_served(small_run, registry):
-    small_run(events(100, seed=1))
-    with serve_metrics(registry, Health(), 0) as address:
+def test_beyond_this_machine_only_public_measures_are_served(small_run):
+    with serve_metrics(0) as address:
+        small_run(events(100, seed=1))
         assert samples(get(f"{address}/metrics"))["penstock_rows_total", "rejected"] == 1
         with pytest.raises(urllib.error.HTTPError, match="403"):
             get(f"{address}/metrics", Host="penstock.example")
@@ -170,7 +170,8 @@ def test_beyond_this_machine_only_public_measures_are_served(small_run, registry
         with urllib.request.urlopen(f"{address}/metrics", timeout=60) as answer:
             assert answer.headers["Cache-Control"] == "no-store"
             assert answer.headers["Content-Type"].startswith("text/plain")
-    with serve_metrics(registry, Health(), 0, "0.0.0.0") as address:
+    with serve_metrics(0, "0.0.0.0") as address:
+        small_run(events(100, seed=1))
         names = {name for name, _ in samples(get(f"{address.replace('0.0.0.0', '127.0.0.1')}/metrics"))}
     assert "penstock_windows_total" in names
     assert not names & {f"penstock_{measure.name}" for measure in MEASURES if not measure.public}
@@ -180,14 +181,14 @@ def test_beyond_this_machine_only_public_measures_are_served(small_run, registry
 def test_wrong_addresses_are_explained(port, address):
     with (
         pytest.raises(ParameterError, match=r"a port from 0 to 65535|an IP address"),
-        serve_metrics(RunMetrics(), Health(), port, address),
+        serve_metrics(port, address),
     ):
         pass
 
 
 def test_a_taken_port_is_a_message(tmp_path, capsys):
     config = endless(tmp_path)
-    with serve_metrics(RunMetrics(), Health(), 0) as address:
+    with serve_metrics(0) as address:
         port = address.rpartition(":")[2]
         assert main(["run", str(config), "--metrics-port", port, "--quiet"]) == 1
     words = f"--metrics-port {port}: nothing can be served at this port of 127.0.0.1 (Address already in use); choose"
@@ -326,7 +327,7 @@ def test_a_deployment_tells_no_identity(tmp_path, capsys):
         "output": {"path": str(tmp_path / "out"), "ledger_source": "events"},
     }
     (tmp_path / "deployed.yaml").write_text(json.dumps(config))
-    with listening(registry := RunMetrics()), serve_metrics(registry, Health(), 0) as address:
+    with serve_metrics(0) as address:
         assert main(["run", str(tmp_path / "deployed.yaml"), "--log", "json"]) == 0
         told = get(f"{address}/metrics") + get(f"{address}/healthz")
     shown = capsys.readouterr()
