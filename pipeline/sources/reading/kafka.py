@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import importlib
-import json
 import logging
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -19,21 +16,16 @@ import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.state import State
-from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, LiveInput, MicroBatch, Reject
+from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, LiveInput, MicroBatch
 from penstock.pipeline.sources.reading.kafka_client import (
     ANSWER,
+    DeadLetters,
     KafkaSettings,
-    Producer,
     library,
     resolved_options,
     silent,
 )
-from penstock.pipeline.sources.reading.kafka_progress import (
-    Journal,
-    PartitionAssignment,
-    Progress,
-    TopicEntry,
-)
+from penstock.pipeline.sources.reading.kafka_progress import Journal, PartitionAssignment, Progress, TopicEntry
 from penstock.pipeline.sources.reading.messages import events_of
 from penstock.pipeline.sources.reading.offsets import OffsetRange
 from penstock.pipeline.sources.reading.services import PATIENCE, Outage
@@ -218,8 +210,7 @@ class Consumer:
         With what is not committed yet: an open transaction keeps everything after it from being read, also messages
         of others, which arrive when they were appended. None where a broker does not answer.
         """
-        admin = self._administrator()
-        latest = self._admin_module.OffsetSpec.latest()
+        admin, latest = self._administrator(), self._kafka.admin.OffsetSpec.latest()
         wanted = {self._kafka.TopicPartition(self.topic, partition): latest for partition in partitions}
         level, ends = self._kafka.IsolationLevel.READ_UNCOMMITTED, set()
         try:
@@ -263,12 +254,8 @@ class Consumer:
 
     def _administrator(self) -> Any:
         if self._admin is None:
-            self._admin = self._admin_module.AdminClient(self._options | {"logger": silent()})
+            self._admin = self._kafka.admin.AdminClient(self._options | {"logger": silent()})
         return self._admin
-
-    @property
-    def _admin_module(self) -> Any:
-        return importlib.import_module("confluent_kafka.admin")
 
     def _fill(self) -> None:
         messages = self._client.consume(self.at_once, timeout=_WAIT)
@@ -355,47 +342,6 @@ def check_reach(consumer: Consumer, outage: Outage) -> None:
             outage.over()
         else:
             outage.goes_on(reason)
-
-
-class DeadLetters:
-    """Sends a letter for every rejected message, before the message counts as read.
-
-    A letter's key is ``topic/partition/offset``, so that letters that are sent again after a kill replace themselves in
-    a compacted topic.
-    """
-
-    def __init__(self, source: KafkaSettings) -> None:
-        self.source = source
-        self._producer = Producer(source.brokers, source.options) if source.dead_letters else None
-
-    def close(self) -> None:
-        """Leave the broker; everything has been delivered."""
-        if self._producer is not None:
-            self._producer.close()
-
-    def send(self, rejects: Sequence[Reject], messages: Mapping[int, Sequence[Any]]) -> None:
-        """Send a letter for each of some rejects, and wait until all is delivered."""
-        if self._producer is None or not rejects:
-            return
-        sent = self._contents(messages) if self.source.dead_letter_content else {}
-        for (file, offset, reason), n_rows in Counter((r.file, r.line, r.reason) for r in rejects).items():
-            topic, _, partition = file.rpartition("/")
-            letter = {"topic": topic, "partition": int(partition), "offset": offset, "reason": reason, "rows": n_rows}
-            letter |= sent.get((int(partition), offset), {})
-            self._producer.send(self.source.dead_letters or "", f"{file}/{offset}", json.dumps(letter))
-        self._producer.flush()
-
-    @staticmethod
-    def _contents(messages: Mapping[int, Sequence[Any]]) -> dict[tuple[int, int], dict[str, str | None]]:
-        contents = {}
-        for partition, letters in messages.items():
-            for message in letters:
-                contents[partition, message.offset()] = {"key": _text(message.key()), "value": _text(message.value())}
-        return contents
-
-
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else base64.b64encode(data).decode()
 
 
 #: Of a message's timestamp: made by the broker as it appended the message (LogAppendTime).

@@ -1,13 +1,17 @@
-"""Kafka: settings of a topic, options of the client library, and the producer."""
+"""Kafka: settings of a topic, options of the client library, the producer, and letters about rejected messages."""
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.mechanisms.core.plugin import DataError, MissingLibrary, ParameterError, duration, parameter
+from penstock.pipeline.sources.base import Reject
 from penstock.pipeline.sources.reading.messages import MessageSettings
 from penstock.pipeline.sources.reading.services import check_options, resolved_value
 
@@ -68,6 +72,7 @@ def library() -> Any:
     """The client library; raises `MissingLibrary` that names the extra where it is not installed."""
     try:
         import confluent_kafka
+        import confluent_kafka.admin
     except ImportError:
         raise MissingLibrary("Kafka needs a client that is not installed: pip install 'penstock[kafka]'") from None
     return confluent_kafka
@@ -137,3 +142,41 @@ class Producer:
 
     def _note(self, error: Any) -> None:
         self._trouble = error.str()
+
+
+class DeadLetters:
+    """Sends a letter for every rejected message, before the message counts as read.
+
+    A letter's key is ``topic/partition/offset``, so that letters that are sent again after a kill replace themselves in
+    a compacted topic.
+    """
+
+    def __init__(self, source: KafkaSettings) -> None:
+        self.source = source
+        self._producer = Producer(source.brokers, source.options) if source.dead_letters else None
+
+    def close(self) -> None:
+        """Leave the broker; everything has been delivered."""
+        if self._producer is not None:
+            self._producer.close()
+
+    def send(self, rejects: Sequence[Reject], messages: Mapping[int, Sequence[Any]]) -> None:
+        """Send a letter for each of some rejects, and wait until all is delivered."""
+        if self._producer is None or not rejects:
+            return
+        contents = {}
+        if self.source.dead_letter_content:
+            contents = {
+                (message.partition(), message.offset()): message for part in messages.values() for message in part
+            }
+        for (file, offset, reason), n_rows in Counter((r.file, r.line, r.reason) for r in rejects).items():
+            topic, _, partition = file.rpartition("/")
+            letter = {"topic": topic, "partition": int(partition), "offset": offset, "reason": reason, "rows": n_rows}
+            if (message := contents.get((int(partition), offset))) is not None:
+                letter |= {"key": _text(message.key()), "value": _text(message.value())}
+            self._producer.send(self.source.dead_letters or "", f"{file}/{offset}", json.dumps(letter))
+        self._producer.flush()
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
