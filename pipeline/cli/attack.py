@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,12 +124,6 @@ def in_words(duration: float) -> str:
     return f"{duration:.0f} s" if duration < 100 else f"{duration / 60:.0f} min"
 
 
-def _announcements(attack: str, minutes: float | None) -> dict[str, Callable[..., None]]:
-    """Options of an attack that print what it is about, and after its first piece how long it takes."""
-    people = f"{attack}: {{}} {'counted' if attack == 'recovery' else 'attacked'}"
-    return {"begun": partial(_announce, people, minutes), "foreseen": partial(_foresee, attack, minutes)}
-
-
 def _announce(attack: str, minutes: float | None, n_chosen: int, n_people: int) -> None:
     """Print before an attack how many people it is about, and the limit on its time."""
     people = f"{n_chosen:,} of {n_people:,} people" if n_chosen < n_people else f"all {n_people:,} people"
@@ -150,7 +144,7 @@ def _attack(
     from penstock.evaluation.attacks.parameters import Game, ReconstructionGame, RecoveryGame
     from penstock.mechanisms.core.plugin import PenstockError
     from penstock.pipeline.experiments.games.measures import check_recoverable
-    from penstock.pipeline.experiments.games.membership import attack
+    from penstock.pipeline.experiments.games.membership import AttackListener, attack
     from penstock.pipeline.experiments.games.reconstruction import prepare_reconstruction, reconstruct
     from penstock.pipeline.experiments.games.recovery import recovery
 
@@ -178,8 +172,12 @@ def _attack(
     }
     outcomes: dict[str, AttackOutcome] = {}
     for name in wanted:
-        options = {} if quiet else _announcements(name, minutes if name == "membership" else None)
-        outcomes[name] = play[name](config, games[name], folder=arguments.out, listener=listener(), **options)
+        told = AttackListener(made=listener())
+        if not quiet:
+            people = f"{name}: {{}} {'counted' if name == 'recovery' else 'attacked'}"
+            within = minutes if name == "membership" else None
+            told = replace(told, begun=partial(_announce, people, within), foreseen=partial(_foresee, name, within))
+        outcomes[name] = play[name](config, games[name], folder=arguments.out, listener=told)
     return outcomes, left_out
 
 

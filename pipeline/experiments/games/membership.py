@@ -7,12 +7,11 @@ import json
 import math
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -30,13 +29,6 @@ from penstock.pipeline.counting.presence import Presence, read_presence
 from penstock.pipeline.experiments.pieces import Record, RecordFolder
 from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import made_by, versions
-
-Key = TypeVar("Key", bound=Hashable)
-Listener = Callable[[int, int], None]
-#: Told before the first attack: people attacked, and people seen.
-Begun = Callable[[int, int], None]
-#: Told once, after the first target of an attack or days of a recovery: seconds that the whole takes at its pace.
-Foreseen = Callable[[float], None]
 
 TABLE, SUMMARY = "attack.parquet", "attack.json"
 
@@ -62,13 +54,28 @@ SCHEMA: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
+class AttackListener:
+    """Functions that are told how an attack goes on."""
+
+    #: Told before the first attack: people attacked, and people seen.
+    begun: Callable[[int, int], None] = lambda n_targets, n_people: None
+    #: Told once, after the first target of an attack or days of a recovery: seconds that the whole takes at its pace.
+    foreseen: Callable[[float], None] = lambda seconds: None
+    #: Told after every target, and before the first: targets attacked, and all.
+    made: Callable[[int, int], None] = lambda n_made, n_targets: None
+
+
+SILENT = AttackListener()
+
+
+@dataclass(frozen=True)
 class AttackOutcome:
     """Result of an attack on a configured release."""
 
     folder: Path  # where ``operator/attack.parquet`` and ``operator/attack.json`` are
     results: pl.DataFrame  # one row for each target and kind of aggregates, raw or released
     summary: dict[str, Any]  # figures by mobility group, and the parameters of the game
-    n_resumed: int  # attacks whose results come from an earlier call
+    n_resumed: int  # targets whose results come from an earlier call
     files: tuple[Path, ...] = ()  # files written
 
 
@@ -79,9 +86,7 @@ def attack(
     folder: str | Path | None = None,
     n_jobs: int | None = None,
     minutes: float | None = None,
-    begun: Begun = lambda n_targets, n_people: None,
-    foreseen: Foreseen = lambda seconds: None,
-    listener: Listener = lambda done, total: None,
+    listener: AttackListener = SILENT,
 ) -> AttackOutcome:
     """Attack raw aggregates and those that the configured mechanism releases.
 
@@ -98,12 +103,8 @@ def attack(
     minutes
         End after the first target that is done later than this, one of each mobility group at least; a further call
         goes on with those that are left. None: attack all.
-    begun
-        Called once before the first attack with the number of people attacked, and of all who are seen.
-    foreseen
-        Called once after the first target with the seconds that all take at its pace.
     listener
-        Called with the number of attacks made and of all.
+        Told of people, time and attacks made.
 
     Returns
     -------
@@ -133,31 +134,24 @@ def attack(
     nth = {group: count() for group in range(len(MOBILITY_GROUPS))}
     turn = {target: next(nth[mobility[target]]) for target in targets}
     targets.sort(key=lambda target: (turn[target], mobility[target]))
-    pieces = [(target, released) for target in targets for released in (False, True)]
     games = {released: membership_game(plan, presence, game, released) for released in (False, True)}
-    begun(len(targets), len(presence.users))
+    listener.begun(len(targets), len(presence.users))
 
-    def play(piece: tuple[int, bool]) -> Record:
-        """Attack one target, through the release or the raw counts."""
-        target, released = piece
-        membership, defense = games[released]
+    def play(target: int) -> list[Record]:
+        """Attack one target, through the raw counts and the release."""
         user = " ".join(str(word) for word in presence.users[target])
-        row = {"user": user, "mobility": MOBILITY_GROUPS[mobility[target]], "released": released}
-        return row | asdict(membership.attack(target, defense=defense, attack=game.attack))
+        identity = {"user": user, "mobility": MOBILITY_GROUPS[mobility[target]]}
+        return [
+            identity | {"released": released} | asdict(one.attack(target, defense=defense, attack=game.attack))
+            for released, (one, defense) in games.items()
+        ]
 
     end = math.inf if minutes is None else time.monotonic() + 60 * minutes
-
-    def is_over(rows: Collection[tuple[int, bool]]) -> bool:
-        """Return whether the time is over and there are enough targets."""
-        return time.monotonic() > end and len(_complete(rows)) >= len(MOBILITY_GROUPS)
-
     n_jobs = n_jobs or jobs_with_room(game, games[True][0].space.shape)
-    named = {piece: piece for piece in pieces}
     rows, n_resumed = play_all(
-        kept, name, named, play, n_jobs, listener, is_over, foreseen, pieces_per_target=len(games)
+        kept, name, targets, play, n_jobs, listener, lambda n: time.monotonic() > end and n >= len(MOBILITY_GROUPS)
     )
-    table = write_table(folder / "operator" / TABLE, name, list(rows.values()), SCHEMA, ("released", "target"))
-    table = table.filter(pl.col("target").is_in(_complete(rows)))
+    table = write_table(folder / "operator" / TABLE, name, rows, SCHEMA, ("released", "target"))
     n_attacked = table["target"].n_unique()
     n_people = len(presence.users)
     played = {**asdict(game), "observation": observation, "inference": inference, "n_people": n_people}
@@ -169,41 +163,32 @@ def attack(
 def play_all(
     kept: RecordFolder,
     game: str,
-    pieces: Mapping[Key, tuple[Any, ...]],
-    play: Callable[[Key], Record],
+    targets: Sequence[int],
+    play: Callable[[int], list[Record]],
     n_jobs: int,
-    listener: Listener,
-    is_over: Callable[[Collection[Key]], bool] = lambda made: False,
-    foreseen: Foreseen = lambda seconds: None,
-    pieces_per_target: int = 1,
-) -> tuple[dict[Key, Record], int]:
-    """Return the record of every piece of a game, and how many an earlier call made; pieces have names for the disk.
-
-    `foreseen` is called once the first target's pieces are made, or as many of what is left.
-    """
-    records = {key: row for key, name in pieces.items() if (row := kept.read([game, *name])) is not None}
+    listener: AttackListener,
+    is_over: Callable[[int], bool] = lambda n_made: False,
+) -> tuple[list[Record], int]:
+    """Return the rows of every target of a game, in their order, and how many targets an earlier call attacked."""
+    records = {one: record["rows"] for one in targets if (record := kept.read([game, one])) is not None}
     n_resumed = len(records)
-    listener(n_resumed, len(pieces))
-    waiting = [key for key in pieces if key not in records]
+    listener.made(n_resumed, len(targets))
+    waiting = [target for target in targets if target not in records]
 
-    def timed(key: Key) -> tuple[Key, Record, float]:
-        """Record of a piece, and the seconds that it took."""
+    def timed(target: int) -> tuple[int, list[Record], float]:
+        """Rows of a target, and the seconds that they took."""
         begin = time.monotonic()
-        return key, play(key), time.monotonic() - begin
+        return target, play(target), time.monotonic() - begin
 
-    first, spent = waiting[:pieces_per_target], 0.0
-    for key, row, seconds in in_threads(timed, waiting, n_jobs):
-        if key in first:
-            spent += seconds
-            first.remove(key)
-            if not first:
-                foreseen(spent / min(pieces_per_target, len(waiting)) * math.ceil(len(waiting) / n_jobs))
-        kept.write([game, *pieces[key]], row)
-        records[key] = row
-        listener(len(records), len(pieces))
-        if is_over(records):
+    for number, (target, rows, seconds) in enumerate(in_threads(timed, waiting, n_jobs)):
+        if number == 0:
+            listener.foreseen(seconds * math.ceil(len(waiting) / n_jobs))
+        kept.write([game, target], {"rows": rows})
+        records[target] = rows
+        listener.made(len(records), len(targets))
+        if is_over(len(records)):
             break
-    return records, n_resumed
+    return [row for target in targets for row in records.get(target, ())], n_resumed
 
 
 def write_table(
@@ -239,12 +224,6 @@ def game_name(config: RunConfig, played: Any, presence: Presence) -> str:
         for person in binary:
             digested.update(np.packbits(person).tobytes())
     return digested.hexdigest()[:32]
-
-
-def _complete(rows: Iterable[tuple[int, bool]]) -> list[int]:
-    """Targets with both attacks, on raw and on released aggregates."""
-    made = Counter(target for target, _ in rows)
-    return sorted(target for target, n in made.items() if n == 2)
 
 
 def jobs_with_room(game: Game, shape: tuple[int, int]) -> int:

@@ -43,10 +43,9 @@ from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import Presence, read_presence
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.experiments.games.membership import (
+    SILENT,
+    AttackListener,
     AttackOutcome,
-    Begun,
-    Foreseen,
-    Listener,
     counts_plan,
     finish_attack,
     game_name,
@@ -205,9 +204,7 @@ def reconstruct(
     *,
     folder: str | Path | None = None,
     n_jobs: int | None = None,
-    begun: Begun = lambda n_targets, n_people: None,
-    foreseen: Foreseen = lambda seconds: None,
-    listener: Listener = lambda done, total: None,
+    listener: AttackListener = SILENT,
 ) -> AttackOutcome:
     """Reconstruct trajectories from releases of the configured mechanism, and bound the success of any attack.
 
@@ -222,10 +219,8 @@ def reconstruct(
         Where to write; None: ``output.path``.
     n_jobs
         TargetPriors attacked at a time, in threads; memory grows with it. None: one a processor.
-    begun, foreseen
-        Called once before the first target and once after it, as of `attack`.
     listener
-        Called with the number of people attacked and of all.
+        Told of people, time and targets attacked.
 
     Returns
     -------
@@ -251,7 +246,7 @@ def reconstruct(
     presence = read_presence(plan, settings.n_windows)
     trajectories = _trajectories(presence)
     targets, mobility = _targets(presence, trajectories, settings, game, config.seed or 0)
-    begun(len(targets), len(presence.users))
+    listener.begun(len(targets), len(presence.users))
     known = _known(trajectories, targets, presence, settings, config.seed or 0)
     observed = _observed(plan, trajectories, settings, game.releases)
     bounds = SuccessBounds(
@@ -271,16 +266,16 @@ def reconstruct(
     crowds = partial(_not_known, known, presence, trajectories)
     attack = partial(_attack, known, observed, trajectories[targets], settings, bounds, crowds)
 
-    def play(number: int) -> Record:
-        """Rows of one target."""
-        user = " ".join(str(word) for word in presence.users[targets[number]])
-        identity = {"target": int(targets[number]), "user": user, "mobility": MOBILITY_GROUPS[mobility[number]]}
-        return {"rows": rows_of(identity, attack(number), known.assumption, settings)}
+    numbers = {int(target): number for number, target in enumerate(targets)}
 
-    pieces = {number: (int(target),) for number, target in enumerate(targets)}
-    n_jobs = n_jobs or os.cpu_count() or 1
-    records, n_resumed = play_all(kept, name, pieces, play, n_jobs, listener, foreseen=foreseen)
-    rows = [row for number in sorted(records) for row in records[number]["rows"]]
+    def play(target: int) -> list[Record]:
+        """Rows of one target."""
+        number = numbers[target]
+        user = " ".join(str(word) for word in presence.users[target])
+        identity = {"target": target, "user": user, "mobility": MOBILITY_GROUPS[mobility[number]]}
+        return rows_of(identity, attack(number), known.assumption, settings)
+
+    rows, n_resumed = play_all(kept, name, list(numbers), play, n_jobs or os.cpu_count() or 1, listener)
     table = write_table(folder / "operator" / TABLE, name, rows, SCHEMA, ("target",))
     played = {**asdict(game), "horizon": settings.horizon, "tolerance": settings.tolerance}
     played |= {

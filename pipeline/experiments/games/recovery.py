@@ -19,10 +19,9 @@ from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import read_presence
 from penstock.pipeline.experiments.games.measures import check_recoverable, knowledge, positions_of
 from penstock.pipeline.experiments.games.membership import (
+    SILENT,
+    AttackListener,
     AttackOutcome,
-    Begun,
-    Foreseen,
-    Listener,
     counts_plan,
     finish_attack,
 )
@@ -37,14 +36,12 @@ def recovery(
     game: RecoveryGame | None = None,
     *,
     folder: str | Path | None = None,
-    begun: Begun = lambda n_targets, n_people: None,
-    foreseen: Foreseen = lambda seconds: None,
-    listener: Listener = lambda done, total: None,
+    listener: AttackListener = SILENT,
 ) -> AttackOutcome:
     """Recover trajectories from raw and from released counts.
 
     `game`: parameters; None: the defaults. `folder`: where to write ``operator/attack_recovery.json``; None:
-    ``output.path``. `begun`, `foreseen`, `listener`: as of `attack`.
+    ``output.path``. `listener`: as of `attack`.
 
     With everybody and all windows, the release is that of the run. A sample of people is counted and released on its
     own: its counts are smaller, and the same noise hides more.
@@ -62,20 +59,20 @@ def recovery(
     raw = presence.raw[chosen]
     counts = {RAW: raw.sum(axis=0), RELEASED: _released(plan, presence.released[chosen].sum(axis=0))}
     positions, known = knowledge(plan, range(1, n_windows + 1))
-    begun(chosen.size, n_people)
-    listener(0, len(counts))
+    listener.begun(chosen.size, n_people)
+    listener.made(0, len(counts))
     begin = time.monotonic()
 
     def paced(n_done: int) -> None:
         """Foresee the end: trajectories are recovered twice from either counts."""
         if not agreement:
-            foreseen((time.monotonic() - begin) * 2 * len(counts) * n_windows / n_done)
+            listener.foreseen((time.monotonic() - begin) * 2 * len(counts) * n_windows / n_done)
 
     agreement: dict[str, Agreement] = {}
     for done, (name, shown) in enumerate(counts.items(), 1):
         one = trajectory_recovery(raw, shown, positions, **known, seed=config.seed or 0, paced=paced)
         agreement |= {name: one.recovered, NOTHING: one.nothing, SHUFFLED: one.shuffled}
-        listener(done, len(counts))
+        listener.made(done, len(counts))
     rows = [{"from": name, **asdict(agreement[name])} for name in (RAW, RELEASED, NOTHING, SHUFFLED)]
     if positions_of(plan.space) is None:
         rows = [row | {"distance": None} for row in rows]

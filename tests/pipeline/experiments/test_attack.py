@@ -20,7 +20,7 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.presence import Presence, read_presence
-from penstock.pipeline.experiments.games.membership import SCHEMA, attack, play_all, targets_of
+from penstock.pipeline.experiments.games.membership import SCHEMA, AttackListener, attack, play_all, targets_of
 from penstock.pipeline.experiments.pieces import RecordFolder
 from penstock.pipeline.output import manifest
 from tests.tools.small_configuration import run_locally as run
@@ -115,25 +115,25 @@ def test_the_number_of_jobs_changes_nothing(noisy, whole, tmp_path):
     assert attack(noisy, SMALL, folder=tmp_path, n_jobs=2).results.equals(whole.results)
 
 
-@pytest.mark.parametrize("stop", [2, 8])
+@pytest.mark.parametrize("stop", [1, 4])
 def test_an_interrupted_attack_goes_on(noisy, whole, tmp_path, stop):
     def interrupt(done, total):
         if done == stop:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        attack(noisy, SMALL, folder=tmp_path, listener=interrupt)
+        attack(noisy, SMALL, folder=tmp_path, listener=AttackListener(made=interrupt))
     made = []
-    outcome = attack(noisy, SMALL, folder=tmp_path, listener=lambda done, total: made.append((done, total)))
+    outcome = attack(noisy, SMALL, folder=tmp_path, listener=AttackListener(made=lambda *both: made.append(both)))
     assert outcome.n_resumed == stop
-    assert made == [(number, 12) for number in range(stop, 13)]
+    assert made == [(number, 6) for number in range(stop, 7)]
     assert outcome.results.equals(whole.results)
     assert outcome.summary == whole.summary
 
 
 def test_another_game_starts_afresh(noisy, whole, tmp_path):
     shutil.copytree(whole.folder / "operator", tmp_path / "operator")
-    assert attack(noisy, SMALL, folder=tmp_path).n_resumed == 12
+    assert attack(noisy, SMALL, folder=tmp_path).n_resumed == 6
     other = Game(targets=3, samples=40, known=0.5, group_size=15)
     assert attack(noisy, other, folder=tmp_path).n_resumed == 0
     assert attack(replace(noisy, seed=4), other, folder=tmp_path).n_resumed == 0
@@ -152,14 +152,14 @@ def test_other_code_of_a_plug_in_starts_afresh(noisy, tmp_path):
     for text in ("SCALE = 1", "SCALE = 1", "SCALE = 2"):
         file.write_text(text)
         resumed.append(attack(config, Game(targets=3, samples=40, known=0.5), folder=tmp_path / "out").n_resumed)
-    assert resumed == [0, 6, 0]
+    assert resumed == [0, 3, 0]
 
 
 def test_only_figures_are_written(whole):
     files = sorted(path.relative_to(whole.folder).as_posix() for path in whole.folder.rglob("*") if path.is_file())
     assert files[:2] == ["operator/attack.json", "operator/attack.parquet"]
     assert all(re.fullmatch(r"operator/attack/[0-9a-f]{32}\.json", name) for name in files[2:])
-    assert len(files[2:]) == 12
+    assert len(files[2:]) == 6
     assert json.loads((whole.folder / "operator" / "attack.json").read_text())["groups"] == whole.summary["groups"]
 
 
@@ -290,10 +290,10 @@ def test_the_command_prints_a_table_or_json(tmp_path, capsys):
     shown = capsys.readouterr()
     assert "everybody" in shown.out
     assert str(tmp_path / "out" / "operator" / "attack.parquet") in shown.out
-    assert "6 of 6 attacks" in shown.err.splitlines()
+    assert "3 of 3 attacks" in shown.err.splitlines()
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["resumed"] == 6
+    assert found["resumed"] == 3
     assert any(line.startswith("everybody") for line in as_text(found).splitlines())
     assert main([*words, "--prior", "all"]) == 2
     assert "different_groups" in capsys.readouterr().err
@@ -350,7 +350,7 @@ def test_what_there_was_no_time_for_is_said_and_made_by_a_further_call(noisy, wh
         first.summary
     )
     second = attack(noisy, SMALL, folder=tmp_path)
-    assert second.n_resumed == 6
+    assert second.n_resumed == 3
     assert second.results.equals(whole.results)
     assert second.summary["groups"] == whole.summary["groups"]
     assert "stopped" not in as_text(second.summary)
@@ -373,16 +373,15 @@ def test_the_command_ends_after_some_minutes_unless_targets_are_asked_for(tmp_pa
     assert "--minutes: 0.0 is not allowed" in capsys.readouterr().err
 
 
-def test_the_time_of_all_is_foreseen_from_the_first_piece_that_is_made(tmp_path):
+def test_the_time_of_all_is_foreseen_from_the_first_target(tmp_path):
     foreseen = []
 
-    def play(piece):
-        assert len(foreseen) == (piece > 0)
+    def play(target):
+        assert len(foreseen) == (target > 0)
         time.sleep(0.02)
-        return {"piece": piece}
+        return [{"target": target}]
 
-    kept, pieces = RecordFolder(tmp_path), {number: (number,) for number in range(4)}
     for _ in range(2):  # the second call has nothing left to do
-        play_all(kept, "game", pieces, play, 1, lambda done, total: None, foreseen=foreseen.append)
+        play_all(RecordFolder(tmp_path), "game", range(4), play, 1, AttackListener(foreseen=foreseen.append))
         assert len(foreseen) == 1
     assert foreseen[0] >= 4 * 0.02

@@ -32,6 +32,7 @@ from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.cli.data import learn_to_file
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.experiments.games.membership import AttackListener
 from penstock.pipeline.experiments.games.reconstruction import (
     SCHEMA,
     planned_segments,
@@ -294,7 +295,9 @@ def test_as_many_are_attacked_as_asked_for(n_targets, tmp_path):
 def test_the_same_seed_finds_the_same(tmp_path):
     config = configuration("{type: laplace, epsilon: 1.0}")
     done = []
-    first = reconstruct(config, SMALL, folder=tmp_path / "a", listener=lambda *progress: done.append(progress))
+    first = reconstruct(
+        config, SMALL, folder=tmp_path / "a", listener=AttackListener(made=lambda *progress: done.append(progress))
+    )
     assert done == [(number, 6) for number in range(7)]
     assert reconstruct(config, SMALL, folder=tmp_path / "b").results.equals(first.results)
     other = reconstruct(configuration("{type: laplace, epsilon: 1.0}", "seed=4"), SMALL, folder=tmp_path / "c")
@@ -323,13 +326,15 @@ def test_an_interrupted_attack_goes_on(whole, tmp_path, monkeypatch, stop, n_job
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        reconstruct(config, SMALL, folder=tmp_path, n_jobs=n_jobs, listener=interrupt)
+        reconstruct(config, SMALL, folder=tmp_path, n_jobs=n_jobs, listener=AttackListener(made=interrupt))
     made, attacked = [], []
     monkeypatch.setattr(
         "penstock.pipeline.experiments.games.reconstruction.decode_trajectories",
         lambda *a: attacked.append(a) or decode_trajectories(*a),
     )
-    outcome = reconstruct(config, SMALL, folder=tmp_path, listener=lambda *progress: made.append(progress))
+    outcome = reconstruct(
+        config, SMALL, folder=tmp_path, listener=AttackListener(made=lambda *progress: made.append(progress))
+    )
     assert (outcome.n_resumed, len(attacked)) == (stop, 6 - stop)
     assert made == [(number, 6) for number in range(stop, 7)]
     assert outcome.results.equals(whole.results)

@@ -19,6 +19,7 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.presence import read_presence
 from penstock.pipeline.experiments.games.measures import knowledge
+from penstock.pipeline.experiments.games.membership import AttackListener
 from penstock.pipeline.experiments.games.recovery import recovery
 from penstock.pipeline.run import run
 
@@ -57,7 +58,10 @@ def test_of_exact_counts_the_release_is_the_raw_counts(tmp_path):
 def test_of_many_people_and_windows_a_part_is_attacked_and_said_so(tmp_path):
     told = []
     outcome = recovery(
-        loads(CITY + ONE), RecoveryGame(people=20, windows=6), folder=tmp_path, begun=lambda *of: told.append(of)
+        loads(CITY + ONE),
+        RecoveryGame(people=20, windows=6),
+        folder=tmp_path,
+        listener=AttackListener(begun=lambda *of: told.append(of)),
     )
     text = recovery_text(outcome.summary)
     game = outcome.summary["game"]
