@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from penstock.mechanisms.core.plugin import ParameterError, nearest
+from penstock.mechanisms.core.plugin import ParameterError
 
 # NumPy, polars and the pipeline are imported where they are used: every command imports this module.
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Released:
     Parameters
     ----------
     values
-        What is published, in the orientation of the counts.
+        What is published, shape (n_windows, n_cells).
     margin
         Half-width of the interval that holds a count with 95 %, of the same shape; NaN where none can be stated.
     epsilon, rho
@@ -53,11 +53,11 @@ class Released:
     steps: tuple[str, ...]
     worth: dict[str, float]
     loss: dict[str, float]
-    #: Released values, margins and true counts, always windows × cells.
-    _matrices: tuple[NDArray[np.float64], ...] = field(compare=False)
+    #: True counts, of the same shape.
+    _truth: NDArray[np.float64] = field(compare=False)
 
     def __repr__(self) -> str:
-        n_windows, n_cells = self._matrices[0].shape
+        n_windows, n_cells = self.values.shape
         cost = "no bound on ε"
         if isfinite(self.loss["release"]):
             at = f" at δ = {self.loss['delta']:g}" if "delta" in self.loss else ""
@@ -68,17 +68,16 @@ class Released:
         """Released and true counts of a cell (0-based) over time; None: the busiest."""
         from penstock.pipeline.reporting.drawing import draw_series
 
-        released, margin, truth = self._matrices
-        n_windows, n_cells = released.shape
+        n_windows, n_cells = self.values.shape
         if cell is not None and not 0 <= cell < n_cells:
             raise ParameterError("cell", cell, f"a cell from 0 to {n_cells - 1}")
-        at = int(released.sum(axis=0).argmax()) if cell is None else cell
+        at = int(self.values.sum(axis=0).argmax()) if cell is None else cell
         return draw_series(
             f"People in cell {at}, window by window",
             [f"window {i + 1}" for i in range(n_windows)],
-            released[:, at],
-            margin[:, at],
-            truth[:, at],
+            self.values[:, at],
+            self.margin[:, at],
+            self._truth[:, at],
         )
 
     def _repr_html_(self) -> str:
@@ -96,7 +95,6 @@ def release(
     *,
     max_cells: int,
     seed: int = 0,
-    axes: Literal["windows_cells", "cells_windows"] = "windows_cells",
     landmarks: Sequence[int] = (),
     budget_period: int | None = None,
     windows_per_day: int = 24,
@@ -120,8 +118,6 @@ def release(
         Cells of one window that one person is in at most.
     seed
         Of the noise.
-    axes
-        ``cells_windows`` for arrays of the other orientation; the values have the same.
     landmarks
         1-based indices of the landmark windows.
     budget_period
@@ -133,7 +129,7 @@ def release(
 
     Raises
     ------
-    ParameterError
+    ConfigError, ParameterError
         Naming the parameter, the step or the array, and what would be right.
 
     Examples
@@ -158,7 +154,7 @@ def release(
     if isinstance(windows_per_day, int) and windows_per_day > _DAY:
         expected = f"at most {_DAY:,}: a window lasts a millisecond or more"
         raise ParameterError("windows_per_day", windows_per_day, expected)
-    true_counts = _checked(counts, axes)
+    true_counts = _checked(counts)
     n_windows, n_cells = true_counts.shape
     steps = _steps(mechanism, parameters)
     facts = Facts(
@@ -179,55 +175,55 @@ def release(
     deviation = table["standard_deviation"].to_numpy().reshape(n_windows, n_cells)
     truth = true_counts.astype(np.float64)
     return Released(
-        values=values if axes == "windows_cells" else values.T,
-        margin=margin if axes == "windows_cells" else margin.T,
+        values=values,
+        margin=margin,
         epsilon=np.array([pure_epsilon(release.charge) for release in made]),
         rho=np.array([concentrated_rho(release.charge) for release in made]),
         action=tuple(str(release.action) for release in made),
         steps=tuple(MECHANISMS.name_of(type(step)) for step in steps),
         worth=utility_summary(truth, values) | interval_coverage(truth, values, deviation),
         loss=losses(table.lazy(), "UTC", arranged.guarantee.measure) or {},
-        _matrices=(values, margin, truth),
+        _truth=truth,
     )
 
 
-def _checked(counts: ArrayLike, axes: str) -> NDArray[Any]:
+def _checked(counts: ArrayLike) -> NDArray[Any]:
     """Counts as an array (n_windows, n_cells)."""
     import numpy as np
 
-    if axes not in ("windows_cells", "cells_windows"):
-        raise ParameterError("axes", axes, "windows_cells or cells_windows")
     try:
         given = np.asarray(counts)
     except ValueError:
         raise ParameterError("counts", "rows of different lengths", "of shape (n_windows, n_cells)") from None
-    turned = given if axes == "windows_cells" else given.T
-    if turned.ndim != 2 or turned.size == 0:
-        raise ParameterError("counts", turned.shape, "of shape (n_windows, n_cells), at least (1, 1)")
-    if turned.dtype.kind in "if" and (turned < 0).any():
-        raise ParameterError("counts", turned.min().item(), "counts of at least 0")
-    return turned
+    if given.ndim != 2 or given.size == 0:
+        raise ParameterError("counts", given.shape, "of shape (n_windows, n_cells), at least (1, 1)")
+    if given.dtype.kind in "if" and (given < 0).any():
+        raise ParameterError("counts", given.min().item(), "counts of at least 0")
+    return given
 
 
-def _steps(mechanism: Any, parameters: dict[str, Any]) -> list[ChainStep]:
+def _steps(mechanism: Any, parameters: Mapping[str, Any]) -> list[ChainStep]:
     """The steps, built and on counts; parameters belong to a mechanism that is named alone."""
+    from penstock.mechanisms.core.contract import ChainStep, EventStep
+    from penstock.pipeline.config.build import build_plugin
+
     if isinstance(mechanism, str):
-        steps = [_built(mechanism, parameters, "mechanism")]
+        mechanism = {"type": mechanism, **parameters}
     elif parameters:
         expected = "left out: parameters of a step stand in its mapping, or the mechanism is built already"
         raise ParameterError(next(iter(parameters)), "", expected)
-    elif isinstance(mechanism, list | tuple):
-        steps = [_step(one, f"mechanism[{position}]") for position, one in enumerate(mechanism)]
-    else:
-        steps = [_step(mechanism, "mechanism")]
-    if not steps:
-        raise ParameterError("mechanism", mechanism, "a mechanism on counts, or a list that begins with one")
-    from penstock.mechanisms.core.contract import EventStep
-
-    for step in steps:
+    is_list = isinstance(mechanism, list | tuple)
+    steps = []
+    for i, given in enumerate(mechanism if is_list else [mechanism]):
+        section = {"type": given} if isinstance(given, str) else given
+        path = ("mechanism", i) if is_list else ("mechanism",)
+        step = section if isinstance(section, ChainStep) else build_plugin(ChainStep, section, "release", path)
         if isinstance(step, EventStep) or step.guarantee.on_points:
             expected = "one that works on counts: people are counted here already"
             raise ParameterError("mechanism", type(step).__name__, expected)
+        steps.append(step)
+    if not steps:
+        raise ParameterError("mechanism", mechanism, "a mechanism on counts, or a list that begins with one")
     return steps
 
 
@@ -237,39 +233,3 @@ def _arranged(steps: Sequence[ChainStep]) -> Mechanism:
 
     chain = Chain.of(steps)
     return chain.reader if chain.simple else chain
-
-
-def _step(given: Any, place: str) -> ChainStep:
-    """Build a step from a name, a section of a configuration or an instance."""
-    from penstock.mechanisms.core.contract import ChainStep
-
-    if isinstance(given, str):
-        return _built(given, {}, place)
-    if isinstance(given, Mapping) and isinstance(given.get("type"), str):
-        return _built(given["type"], {key: value for key, value in given.items() if key != "type"}, place)
-    if not isinstance(given, ChainStep):
-        expected = "a mechanism's name, a mapping with its type and parameters, one that is built already, or a list"
-        raise ParameterError(place, given, expected)
-    return given
-
-
-def _built(name: str, parameters: dict[str, Any], place: str) -> ChainStep:
-    """A mechanism of these parameters; one too many or too few is named."""
-    from penstock import mechanisms
-
-    kind = mechanisms.get(name)
-    inside = "" if place == "mechanism" else f"{place}."
-    known = {declared.name: declared for declared in fields(kind) if declared.init}
-    for unknown in parameters.keys() - known.keys():
-        near = nearest(unknown, known)
-        hint = f" (did you mean {near!r}?)" if near else ""
-        takes = f"left out, {name} takes {', '.join(known) or 'nothing'}{hint}"
-        raise ParameterError(f"{inside}{unknown}", parameters[unknown], takes)
-    for declared in known.values():
-        if declared.name not in parameters and declared.default is MISSING and declared.default_factory is MISSING:
-            raise ParameterError(f"{inside}{declared.name}", None, f"given, {name} has no default for it")
-    try:
-        built: ChainStep = kind(**parameters)
-    except ParameterError as error:
-        raise ParameterError(f"{inside}{error.field}", error.value, error.expected) from None
-    return built

@@ -23,7 +23,7 @@ from penstock.mechanisms.core.plugin import (
 )
 from penstock.pipeline.config import yaml
 from penstock.pipeline.config.kinds import WrongValue, kind_of
-from penstock.pipeline.config.sections import UNIONS, add_folder
+from penstock.pipeline.config.sections import UNIONS
 from penstock.pipeline.config.yaml import (
     Mapping,
     Node,
@@ -476,7 +476,7 @@ def replaced_plugin(kind: str, name: str) -> str | None:
     return sentence and f"{name!r} was removed; {sentence}"
 
 
-# One plug-in alone, from the command line or from a manifest.
+# One plug-in alone: from the command line, a manifest or values.
 
 
 def load_plugin(base: type, name: str, settings: Iterable[str] = ()) -> Any:
@@ -489,15 +489,12 @@ def load_plugin(base: type, name: str, settings: Iterable[str] = ()) -> Any:
     return _alone(root, base, (), problems)
 
 
-def read_plugin(base: type, configuration: dict[str, Any], key: str) -> Any:
-    """Build one plug-in of a manifest's configuration, ignoring other sections.
+def build_plugin(base: type, section: Any, file: str, path: yaml.Path) -> Any:
+    """Build one plug-in from the plain values of its section, which messages say is at a path in a file.
 
-    ``configuration`` as `penstock.pipeline.config.canonical.resolved` returns it; ``key``: where the plug-in's section
-    is. Raises `ConfigError` with every problem found, for instance that a file of the section is gone.
+    Raises `ConfigError` with every problem found, for instance that a file of the section is gone.
     """
-    for folder in configuration.get("plugins") or ():
-        add_folder(folder)
-    return _alone(nodes(configuration.get(key), Place("manifest.json")), base, (key,))
+    return _alone(nodes(section, Place(file)), base, path)
 
 
 def _alone(node: Node, base: type, path: yaml.Path, problems: Iterable[Problem] = ()) -> Any:

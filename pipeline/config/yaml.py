@@ -114,11 +114,13 @@ def nodes(value: Any, place: Place) -> Node:
     >>> plain(nodes({"radius": 50, "file": "a.csv", "list": ["x"]}, Place("manifest.json")))
     {'radius': 50, 'file': 'a.csv', 'list': ['x']}
     """
+    if hasattr(value, "tolist"):  # of NumPy
+        value = value.tolist()
     if isinstance(value, dict):
         return Mapping(place, {key: nodes(item, place) for key, item in value.items()}, dict.fromkeys(value, place))
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return Sequence(place, [nodes(item, place) for item in value])
-    return Scalar(place, value, value if isinstance(value, str) else json.dumps(value))
+    return Scalar(place, value, value if isinstance(value, str) else json.dumps(value, default=repr))
 
 
 def locate(node: Node, path: Path) -> tuple[Place, Node | None]:

@@ -13,7 +13,8 @@ from markupsafe import Markup
 
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.mechanisms.core.plugin import PenstockError
-from penstock.pipeline.config.build import input_paths, read_plugin
+from penstock.pipeline.config.build import build_plugin, input_paths
+from penstock.pipeline.config.sections import add_folder
 from penstock.pipeline.output import files
 from penstock.pipeline.output.maps import cell_names, geometries, read_cells, read_outlines, rings_of
 from penstock.pipeline.reporting.accounts import charts, metric_words, smallest_is_worst, treatment
@@ -182,7 +183,9 @@ def _outlines(run: Run) -> dict[str, Any] | None:
 
 def _configured_places(run: Run) -> dict[str, dict[str, Any] | None]:
     try:
-        space = read_plugin(Space, run.configuration, "space")
+        for folder in run.configuration.get("plugins") or ():
+            add_folder(folder)
+        space = build_plugin(Space, run.configuration["space"], "manifest.json", ("space",))
         if input_paths(space) and run.public_only:
             return {}
         return geometries(space)

@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.pipeline.config.build import read_plugin
+from penstock.pipeline.config.build import build_plugin
 from penstock.pipeline.output.maps import write_cells, write_outlines
 from penstock.pipeline.output.tables import RELEASES
 from penstock.pipeline.reporting.data_protection import write_statement
@@ -481,7 +481,7 @@ def test_noise_above_every_count_neither_fills_a_map_nor_hides_its_sign(driver, 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE])
 def test_outlines_lie_on_the_maps_and_let_clicks_through(driver, tmp_path, size, theme):
     folder = run_folder(tmp_path, cells=CELLS, space=GRID)
-    write_cells(folder, read_plugin(Space, {"space": GRID}, "space"))
+    write_cells(folder, build_plugin(Space, GRID, "space", ()))
     south, west, north, east = (GRID[side] for side in ("south", "west", "north", "east"))
     line = {"type": "LineString", "coordinates": [[west, south], [east, north]]}
     file = tmp_path / "lines.geojson"
