@@ -169,7 +169,7 @@ def release(
     arranged = with_noise_chosen(_arranged(steps), facts, windows)
     made = mechanisms.run_mechanism(arranged, true_counts, facts, seed, windows=windows)
     # The table and the sums are those of a run.
-    table = pl.DataFrame(releases_table(made, windows, list(map(str, range(n_cells))), "", 0))
+    table = pl.DataFrame(releases_table(made, windows, list(map(str, range(n_cells))), 0))
     margin = table.select(half_width()).to_series().to_numpy()
     values, margin = (column.reshape(n_windows, n_cells) for column in (table["value"].to_numpy(), margin))
     deviation = table["standard_deviation"].to_numpy().reshape(n_windows, n_cells)

@@ -6,74 +6,64 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline import DONE, FAILED
-from penstock.pipeline.cli.command import Command, add_configuration, add_jobs, progress_bar, show
+from penstock.pipeline.cli.command import (
+    Command,
+    add_configuration,
+    add_fields,
+    add_jobs,
+    of_fields,
+    progress_bar,
+    show,
+)
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.experiments.games.membership import AttackOutcome
 
-ATTACKS = ("membership", "reconstruction", "recovery")
 #: Time that attacks on membership take at most where no number of targets is asked for.
 MINUTES = 10
+
+
+def _games() -> dict[str, tuple[type, str]]:
+    """Parameters of each attack, and its question."""
+    from penstock.evaluation.attacks.parameters import Game, ReconstructionGame, RecoveryGame
+
+    return {
+        "membership": (Game, "is a person in the counts?"),
+        "reconstruction": (ReconstructionGame, "where was a person?"),
+        "recovery": (RecoveryGame, "where was everybody?"),
+    }
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     _add_common(parser)
+    parser.add_argument("--targets", type=int, metavar="T", help="people attacked (each attack has its default)")
     kinds = parser.add_subparsers(dest="kind", metavar="ATTACK", help="one attack alone (all that apply)")
-    add = _attack_parser(kinds, "membership", "is a person in the counts?")
-    add("--samples", type=int, metavar="N", help="labelled aggregates of each target (1000)")
-    add("--prior", help="subset (default), same_groups or different_groups")
-    add("--attack", help="pca (default), statistics, lira or zero_knowledge")
-    add("--known", type=float, metavar="SHARE", help="people whom the adversary knows (0.2)")
-    add("--challenges", help="groups of people whom she knows (known, default) or does not know (others)")
-    add("--group-size", type=int, metavar="N", help="people in an aggregate (half of the known, ≤ 100)")
-    add("--observation", type=int, metavar="N", help="windows that the adversary trains on")
-    add("--inference", type=int, metavar="N", help="windows of a challenge (168, or what fits)")
-    add("--components", type=int, metavar="N", help="principal components at most (600)")
-    add = _attack_parser(kinds, "reconstruction", "where was a person?")
-    add("--horizon", type=int, metavar="T", help="windows guessed together (the accountant's, or 10)")
-    add("--tolerance", type=int, metavar="N", help="wrong guesses that still are a success (the accountant's, or 2)")
-    add("--training", type=int, metavar="N", help="first windows, to learn from (the accountant's, or half, ≤ 168)")
-    add("--learned", metavar="FILE", help="prior of `penstock learn` in place of each target's own moves")
-    add("--known", type=float, metavar="SHARE", help="other people whose cells are known (the accountant's, or all)")
-    add("--stretches", type=int, metavar="N", help="segments of windows attacked, at most (10)")
-    add("--releases", type=int, metavar="N", help="releases of them, each with noise of its own (10)")
-    add("--simulated", type=int, metavar="N", help="trajectories simulated from each prior, to test the bound (200)")
-    add("--bound-samples", type=int, metavar="N", help="draws for the first-moment bound; 0: without it (500)")
-    add = _attack_parser(kinds, "recovery", "where was everybody?")
-    add("--people", type=int, metavar="N", help="most people counted; of more, a sample drawn by the seed (1000)")
-    add("--windows", type=int, metavar="N", help="first windows of the run (168, or all that there are)")
-
-
-def _attack_parser(kinds: Any, name: str, question: str) -> Callable[..., Any]:
-    """Parser of one attack, which takes the common arguments too; returns its `add_argument`."""
-    parser = kinds.add_parser(name, help=question, argument_default=argparse.SUPPRESS)
-    _add_common(parser, of=name)
-    return parser.add_argument  # type: ignore[no-any-return]
+    for name, (game, question) in _games().items():
+        attack = kinds.add_parser(name, help=question, argument_default=argparse.SUPPRESS)
+        add_fields(attack, game)
+        _add_common(attack, of=name)
+        # What stands before the name of an attack may stand behind it, too.
+        attack.add_argument("--set", dest="set_later", action="append", metavar="KEY.PATH=VALUE", help="change a value")
+        attack.add_argument("--json", action="store_true", help="print JSON for machines")
 
 
 def _add_common(parser: argparse.ArgumentParser, of: str | None = None) -> None:
     """Add the common arguments of attacks, except those that this one does not use."""
     add = parser.add_argument
-    if of != "recovery":
-        people = "people attacked, a sample with a third of each mobility group (30; for membership at least 6 where "
-        add("--targets", type=int, metavar="N", help=people + "aggregates are large)")
     if of in (None, "membership"):
         until = "membership: attack no more targets after so long; run again to go on"
         add("--minutes", type=float, metavar="M", help=f"{until} ({MINUTES}; no end with --targets)")
     add("--out", metavar="DIR", help="write here instead of output.path")
     add_jobs(parser, "targets attacked at a time; memory grows with it (one a processor)")
     add("-q", "--quiet", action="store_true", help="no progress and no table")
-    if of is not None:  # what stands before the name of an attack may stand behind it, too
-        add("--set", dest="set_later", action="append", metavar="KEY.PATH=VALUE", help="change a value")
-        add("--json", action="store_true", help="print JSON for machines")
 
 
 def _execute(arguments: argparse.Namespace) -> int:
@@ -141,16 +131,14 @@ def _attack(
     config: RunConfig, arguments: argparse.Namespace, listener: Callable[[], Callable[[int, int], None]], quiet: bool
 ) -> tuple[dict[str, AttackOutcome], dict[str, str]]:
     """Outcomes by attack, and the reason for each attack that does not apply and was not asked for."""
-    from penstock.evaluation.attacks.parameters import Game, ReconstructionGame, RecoveryGame
     from penstock.mechanisms.core.plugin import PenstockError
     from penstock.pipeline.experiments.games.measures import check_recoverable
     from penstock.pipeline.experiments.games.membership import AttackListener, attack
     from penstock.pipeline.experiments.games.reconstruction import prepare_reconstruction, reconstruct
     from penstock.pipeline.experiments.games.recovery import recovery
 
-    kinds: dict[str, Any] = {"membership": Game, "reconstruction": ReconstructionGame, "recovery": RecoveryGame}
-    wanted = [name for name in kinds if arguments.kind in (None, name)]
-    games = {name: _game(kinds[name], arguments) for name in wanted}
+    games = {name: of_fields(game, arguments) for name, (game, _) in _games().items() if arguments.kind in (None, name)}
+    wanted = list(games)
     checks: dict[str, Callable[[], Any]] = {
         "reconstruction": lambda: prepare_reconstruction(config, games["reconstruction"]),
         "recovery": lambda: check_recoverable(config),
@@ -179,17 +167,6 @@ def _attack(
             told = replace(told, begun=partial(_announce, people, within), foreseen=partial(_foresee, name, within))
         outcomes[name] = play[name](config, games[name], folder=arguments.out, listener=told)
     return outcomes, left_out
-
-
-def _game(kind: Any, arguments: argparse.Namespace) -> Any:
-    """Return a game with the parameters given on the command line."""
-    from penstock.mechanisms.core.plugin import ParameterError
-
-    given = {field.name: getattr(arguments, field.name, None) for field in fields(kind)}
-    try:
-        return kind(**{name: value for name, value in given.items() if value is not None})
-    except ParameterError as error:
-        raise ParameterError(f"--{error.field.replace('_', '-')}", error.value, error.expected) from None
 
 
 ATTACK = Command(

@@ -46,6 +46,34 @@ def add_parameters(parser: argparse.ArgumentParser, of: str) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=f"parameter of the {of}")
 
 
+def add_fields(parser: argparse.ArgumentParser, kind: type) -> None:
+    """Add an option for every key of a dataclass, by its declaration; `of_fields` reads them."""
+    from penstock.pipeline.config.build import alternatives, fields_of
+
+    for field in fields_of(kind):
+        choices = f": {', '.join(field.declared.choices)}" if field.declared.choices else ""
+        default = "" if field.default is None else f" ({field.default})"
+        parser.add_argument(
+            f"--{field.key.replace('_', '-')}",
+            dest=field.name,
+            type=alternatives(field.hint)[0],
+            metavar=field.key[0].upper(),
+            help=field.declared.doc + choices + default,
+        )
+
+
+def of_fields(kind: Any, arguments: argparse.Namespace) -> Any:
+    """Build a dataclass of the options that were given; raises `ParameterError` that names the option."""
+    from penstock.mechanisms.core.plugin import ParameterError
+    from penstock.pipeline.config.build import fields_of
+
+    given = {field.name: getattr(arguments, field.name, None) for field in fields_of(kind)}
+    try:
+        return kind(**{name: value for name, value in given.items() if value is not None})
+    except ParameterError as error:
+        raise ParameterError(f"--{error.field.replace('_', '-')}", error.value, error.expected) from None
+
+
 def add_quiet(parser: argparse.ArgumentParser) -> None:
     """Add ``-q`` and ``--quiet``: errors are still printed."""
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary")

@@ -66,12 +66,12 @@ def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -
         first = _date(pl.col("window_start").min(), time_zone)
         last = _date((pl.col("window_end") - pl.duration(milliseconds=1)).max(), time_zone)
         is_covered = ((pl.col("action") == "published") & (pl.col("epsilon") == 0)).any()
-        paid = first_rows(releases).group_by("stream", "available_at")
+        paid = first_rows(releases).group_by("available_at")
         released = paid.agg(charge.max(), first=first, last=last, is_covered=is_covered).collect(engine="streaming")
         # Of the windows that an earlier charge covers the last one ends it.
         covered = pl.when("is_covered").then("last").otherwise(None).max()
         number = (~pl.col("is_covered")).cum_sum()
-        by_charge = released.sort("stream", "available_at").group_by("stream", number.alias("charge"))
+        by_charge = released.sort("available_at").group_by(number.alias("charge"))
         charges = by_charge.agg(
             charge.max(), pl.col("first").min(), last=pl.max_horizontal(pl.col("last").first(), covered)
         )
@@ -130,7 +130,7 @@ def expected_losses(rehearsal: Rehearsal | None) -> dict[str, float] | None:
     by_index = {window.index: window for window in rehearsal.windows}
     released = [by_index[release.window] for release in rehearsal.releases]
     first = [release.replica(0) for release in rehearsal.releases]
-    table = pl.DataFrame(releases_table(first, released, list(plan.space.cells), "", plan.grid.lateness_ms))
+    table = pl.DataFrame(releases_table(first, released, list(plan.space.cells), plan.grid.lateness_ms))
     return losses(table.lazy(), plan.config.windows.time_zone, plan.chain.reader.guarantee.measure)
 
 

@@ -16,6 +16,7 @@ from penstock.mechanisms.core.contract import ChainStep, Postprocess, Release, W
 from penstock.mechanisms.core.events import Block, Event
 from penstock.mechanisms.core.run import ReleasedTraces
 from penstock.mechanisms.core.traces import Traces
+from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.releasing.traces import pseudonyms
 
 TIME = pa.timestamp("ms", tz="UTC")
@@ -87,7 +88,7 @@ UTILITY = pa.schema(
 
 
 def releases_table(
-    releases: Sequence[Release], windows: Sequence[Window], cells: Sequence[str], stream: str, lateness: int
+    releases: Sequence[Release], windows: Sequence[Window], cells: Sequence[str], lateness: int
 ) -> pa.Table:
     """Return one row per active cell of each release, in order of window and cell.
 
@@ -102,7 +103,7 @@ def releases_table(
     available = [w.end + lateness if r.available_at is None else r.available_at for r, w in zip(releases, windows)]
     charges = _charges(releases)
     deviations = rows.each([np.nan if r.standard_deviation is None else r.standard_deviation for r in releases])
-    columns = rows.of(windows, cells, stream) | {
+    columns = rows.of(windows, cells) | {
         "value": rows.each([r.values for r in releases]),
         "epsilon": rows.spread([pure_epsilon(charge) for charge in charges]),
         "rho": rows.spread([concentrated_rho(charge) for charge in charges]),
@@ -148,10 +149,10 @@ def _charges(releases: Sequence[Release]) -> list[tuple[Event, ...]]:
 
 
 def truth_table(
-    counts: NDArray[Any], bounded: NDArray[Any], windows: Sequence[Window], cells: Sequence[str], stream: str
+    counts: NDArray[Any], bounded: NDArray[Any], windows: Sequence[Window], cells: Sequence[str]
 ) -> pa.Table:
     """Table of distinct users per cell and window before and after bounding, from arrays (n_windows, n_cells)."""
-    columns = _Rows(len(windows), len(cells)).of(windows, cells, stream)
+    columns = _Rows(len(windows), len(cells)).of(windows, cells)
     columns |= {"count": counts.ravel(), "bounded": bounded.ravel()}
     return pa.table([pa.array(columns[f.name]).cast(f.type) for f in TRUTH], schema=TRUTH)
 
@@ -181,9 +182,9 @@ def _who_and_when(traces: Traces) -> dict[str, Any]:
     return {"pseudonym": names, "time": _times(traces.times)}
 
 
-def accounts_table(rows: Sequence[AccountRow], accountant: str, stream: str) -> pa.Table:
+def accounts_table(rows: Sequence[AccountRow], accountant: str) -> pa.Table:
     """Rows of one accountant."""
-    fixed = {"stream": [stream] * len(rows), "accountant": [accountant] * len(rows)}
+    fixed = {"stream": [STREAM] * len(rows), "accountant": [accountant] * len(rows)}
     names = [name for name in ACCOUNTS.names if name not in fixed]
     columns = zip(*map(attrgetter(*names), rows)) if rows else ([] for _ in names)
     return pa.table(fixed | dict(zip(names, columns)), schema=ACCOUNTS)
@@ -204,11 +205,11 @@ class _Rows(NamedTuple):
         rows = [np.broadcast_to(np.asarray(value, np.float64), self.n_cells) for value in values]
         return np.concatenate([np.zeros(0), *rows])
 
-    def of(self, windows: Sequence[Window], cells: Sequence[str], stream: str) -> dict[str, Any]:
+    def of(self, windows: Sequence[Window], cells: Sequence[str]) -> dict[str, Any]:
         """Columns that say which window and cell a row is about."""
         codes = np.tile(np.arange(self.n_cells, dtype=np.int32), self.n_windows)
         return {
-            "stream": _dictionary(np.zeros(len(codes), np.int32), [stream]),
+            "stream": _dictionary(np.zeros(len(codes), np.int32), [STREAM]),
             "window": self.spread([w.index for w in windows], np.int64),
             "window_start": _times(self.spread([w.start for w in windows])),
             "window_end": _times(self.spread([w.end for w in windows])),

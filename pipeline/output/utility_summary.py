@@ -517,14 +517,13 @@ def unbounded_in_words(config: RunConfig, rehearsal: Rehearsal | None) -> str | 
 # What the rows of a release share.
 
 #: Columns that the rows of a release share and that say what it was and cost.
-SHARED = ["stream", "window", "window_start", "window_end", "landmark", "action", "epsilon", "rho", "available_at"]
+SHARED = ["window", "window_start", "window_end", "landmark", "action", "epsilon", "rho", "available_at"]
 SHARED += ["noise", "scale"]
 
 
 def first_rows(releases: pl.LazyFrame) -> pl.LazyFrame:
     """The first row of each release in the table ``public/releases``, where the rows of a release follow each other."""
-    release = pl.col("stream", "window")
-    return releases.filter(pl.any_horizontal(release.ne_missing(release.shift())))
+    return releases.filter(pl.col("window").ne_missing(pl.col("window").shift()))
 
 
 def shared_rows(releases: pl.LazyFrame) -> pl.DataFrame:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import ACCOUNTANTS, Rows
 from penstock.pipeline.counting.ingest import RowCounts, kept_reject
-from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import PART_ROWS, keeps_truth, parts_folder
 from penstock.pipeline.output.sinks import Sink
@@ -65,9 +64,7 @@ class RunWriter:
             return
         plan, first, last = self.plan, batch.releases[0].window, batch.releases[-1].window
         # Before the wait: how long it takes depends on the data.
-        table = releases_table(
-            batch.releases, plan.grid.windows(first, last), plan.space.cells, STREAM, plan.grid.lateness_ms
-        )
+        table = releases_table(batch.releases, plan.grid.windows(first, last), plan.space.cells, plan.grid.lateness_ms)
         if final_at is not None:
             self._wait(final_at)
         held = files.write_part(parts_folder(plan, "releases"), files.part_name(first, last), table)
@@ -84,7 +81,7 @@ class RunWriter:
         for row in range(0, len(counts), step):
             windows = plan.grid.windows(first + row, first + min(row + step, len(counts)) - 1)
             some = slice(row, row + step)
-            table = truth_table(counts[some], bounded[some], windows, plan.space.cells, STREAM)
+            table = truth_table(counts[some], bounded[some], windows, plan.space.cells)
             name = files.part_name(windows[0].index, windows[-1].index)
             files.write_part(parts_folder(plan, "truth"), name, table)
 
@@ -107,7 +104,7 @@ class RunWriter:
         if not rows:
             return
         accountant = self.plan.accountants[number]
-        table = accounts_table(rows, ACCOUNTANTS.name_of(type(accountant)), STREAM)
+        table = accounts_table(rows, ACCOUNTANTS.name_of(type(accountant)))
         kind = "accounts_public" if accountant.public else "accounts"
         held = files.write_part(parts_folder(self.plan, kind), f"{number:03d}-{first:012d}-{shard:06d}", table)
         if accountant.public and not self.plan.on_points:

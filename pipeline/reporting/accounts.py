@@ -164,7 +164,7 @@ def figures(rows: pl.DataFrame) -> list[AccountFigure]:
                 adjacency=worst["adjacency"],
                 value=worst["value"],
                 window=worst["window"],
-                n_subjects=len(_subjects(group if among.all() else group.filter(among))),
+                n_subjects=(group if among.all() else group.filter(among))["subject"].n_unique(),
                 final=bool(group["is_final"].to_numpy()[among].all()),
                 low=worst["low"],
                 high=worst["high"] if is_least else max(ends.tolist(), default=None),
@@ -236,10 +236,9 @@ def _end(panel: list[tuple[str, pl.DataFrame]], windows: pl.Series) -> str:
 
 
 def _lines(known: Treatment, name: str, named: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
-    """Return a line for each stream and subject, or bands of quantiles over many subjects."""
+    """Return a line for each subject, or bands of quantiles over many subjects."""
     base = {"name": name, "hidden": name in known.hidden, "stacked": name in known.stacked}
-    subjects = _subjects(named)
-    several = len({stream for stream, _ in subjects}) > 1
+    subjects = named["subject"].unique(maintain_order=True).to_list()
     if len(subjects) > MOST_LINES:
         grouped = named.group_by("window").agg(
             [pl.col("value").quantile(q, "linear").alias(f"q{i}") for i, q in enumerate(QUANTILES)]
@@ -248,23 +247,14 @@ def _lines(known: Treatment, name: str, named: pl.DataFrame, windows: pl.Series)
         label = f"{known.label(name)} · median of {len(subjects):,}"
         return [base | {"label": label, "value": columns["q2"], "quantiles": columns}]
     lines = []
-    for stream, subject in subjects:
-        rows = named
-        if len(subjects) > 1:
-            rows = named.filter((pl.col("stream") == stream) & (pl.col("subject") == subject))
-        words = [known.label(name), *([stream] if several else []), *([subject] if len(subjects) > 1 else [])]
+    for subject in subjects:
+        rows = named.filter(pl.col("subject") == subject)
+        words = [known.label(name), *([subject] if len(subjects) > 1 else [])]
         line = base | {"label": " · ".join(words), "value": _along(rows, "value", windows)}
         if rows["high"].null_count() < len(rows):
             line |= {side: _along(rows, side, windows) for side in ("low", "high")}
         lines.append(line)
     return lines
-
-
-def _subjects(named: pl.DataFrame) -> list[tuple[str, str]]:
-    """Stream and subject of all lines, mostly one."""
-    if named["stream"].n_unique() == named["subject"].n_unique() == 1:
-        return [(named["stream"][0], named["subject"][0])]
-    return named.select("stream", "subject").unique(maintain_order=True).rows()  # type: ignore[return-value]
 
 
 def _along(frame: pl.DataFrame, column: str, windows: pl.Series) -> dict[str, Any]:

@@ -116,7 +116,7 @@ class Run:
         tables = [rows for rows in tables if not rows.is_empty()]
         if not tables:
             return pl.DataFrame(schema=dict.fromkeys(("accountant", "name", "unit", "side"), pl.String))
-        key = ["side", "stream", "accountant", "subject", "window", "name"]
+        key = ["side", "accountant", "subject", "window", "name"]
         rows = pl.concat(tables).lazy().with_columns(is_final=pl.col("status") == "final")
         return rows.sort("is_final", maintain_order=True).unique(key, keep="last", maintain_order=True).collect()
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
-from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.output.checkpoint import public_name
 from penstock.pipeline.output.files import canonical
 from penstock.pipeline.output.maps import CELLS, OUTLINES
@@ -87,7 +86,7 @@ class Store(Sink):
 def by_window(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     """Name and rows of each window of a stream, in order, independent of batching.
 
-    >>> rows = pa.table({"stream": ["main"] * 3, "window": [3, 3, 4]})
+    >>> rows = pa.table({"window": [3, 3, 4]})
     >>> [(name, len(own)) for name, own in by_window(rows)]
     [('000000000003', 2), ('000000000004', 1)]
     """
@@ -95,8 +94,7 @@ def by_window(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     edges = [0, *(np.flatnonzero(np.diff(windows)) + 1).tolist(), len(windows)]
     for first, end in pairwise(edges):
         if first < end:
-            stream, window = table.column("stream")[first].as_py(), f"{windows[first]:012d}"
-            yield window if stream == STREAM else f"{stream}/{window}", canonical(table[first:end])
+            yield f"{windows[first]:012d}", canonical(table[first:end])
 
 
 def as_parquet(table: pa.Table) -> bytes:

@@ -18,7 +18,6 @@ from apache_beam.typehints.decorators import with_input_types, with_output_types
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.ingest import kept_reject
-from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.output.checkpoint import plan_in_folder
 from penstock.pipeline.output.tables import releases_table
 from penstock.pipeline.releasing.release import Batch
@@ -230,7 +229,7 @@ class _Rows(Step):
         """Emit the rows of a batch."""
         if batch.releases:
             windows = self.plan.grid.windows(batch.releases[0].window, batch.releases[-1].window)
-            table = releases_table(batch.releases, windows, self.plan.space.cells, STREAM, self.plan.grid.lateness_ms)
+            table = releases_table(batch.releases, windows, self.plan.space.cells, self.plan.grid.lateness_ms)
             yield from table.to_pylist()
 
 

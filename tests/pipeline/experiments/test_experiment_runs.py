@@ -14,7 +14,6 @@ import pytest
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.counting.contributions import ContributionRows
-from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.experiments import runner, trial
 from penstock.pipeline.experiments.measures import measure, trial_record
 from penstock.pipeline.experiments.pieces import DIED, run_tasks
@@ -62,7 +61,7 @@ def test_a_cell_releases_the_bytes_of_a_plain_run(experiment, tmp_path: Path, ch
     counts = counts_of(plan, people)
     made = [one for batch in release(plan, counts.bounded) for one in batch.releases]
     windows = [plan.grid.windows(one.window, one.window)[0] for one in made]
-    table = releases_table(made, windows, plan.space.cells, STREAM, 0)
+    table = releases_table(made, windows, plan.space.cells, 0)
     files.write_part(tmp_path, "cell", table)
     # Written and read again as the run's own file is, so that equal tables are equal bytes of values.
     assert pl.read_parquet(tmp_path / "cell.parquet").equals(pl.read_parquet(plain.folder / "public/releases.parquet"))

@@ -55,11 +55,11 @@ def releases():
 
 def test_each_row_says_whether_its_value_is_unusual():
     windows = Facts(n_cells=3).windows(2)
-    table = releases_table(releases(), windows, ["a", "b", "c"], "main", 0)
+    table = releases_table(releases(), windows, ["a", "b", "c"], 0)
     assert table.schema.field("alarm") == pa.field("alarm", pa.bool_(), nullable=False)
     assert table["alarm"].to_pylist() == [False, False, False, False, True]
     plain = [Release(window=1, values=np.ones(3), noise="laplace", scale=1.0)]
-    assert "alarm" not in releases_table(plain, windows[:1], ["a", "b", "c"], "main", 0).column_names
+    assert "alarm" not in releases_table(plain, windows[:1], ["a", "b", "c"], 0).column_names
 
 
 @pytest.mark.parametrize(
