@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from penstock.mechanisms.core.contract import DAY_TYPES, Facts
 from penstock.mechanisms.core.state import State
@@ -104,7 +105,7 @@ def learned(row: int, noisy: Noisy, predicted: Array, noise: Array, per_day: int
     return after
 
 
-# All sums over cells are NumPy's own, without BLAS, whose last bit may depend on the number of threads.
+# BLAS has one thread, and no sum over cells: its last bit may depend on the number of threads.
 
 
 def _in_patterns(means: Array, variances: Array, noise: Array, profile: Array | None) -> State:
@@ -124,7 +125,8 @@ def _in_patterns(means: Array, variances: Array, noise: Array, profile: Array | 
     n_windows = noise * precision.sum(-1) / n_seen
     weighted = np.sqrt(n_windows)[..., None] * rest
     gram = np.einsum("...ic,...jc->...ij", weighted, weighted)
-    squares, axes = np.linalg.eigh(gram)
+    with threadpool_limits(1):
+        squares, axes = np.linalg.eigh(gram)
     n_kept = min(PATTERNS, n_rows)
     squares, axes = squares[..., ::-1][..., :n_kept], axes[..., ::-1][..., :n_kept]
     m = is_seen.sum(-1)[..., None]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.usual_days import Noisy, learned, start, usual
@@ -57,3 +58,18 @@ def test_a_type_of_day_that_was_never_seen_is_as_the_others():
     state = taught(truths()[:SLOTS], 2, variance=1.0)
     assert np.array_equal(usual(range(SLOTS, 2 * SLOTS), state), usual(range(2 * SLOTS, 3 * SLOTS), state))
     assert usual(range(SLOTS, 2 * SLOTS), state) == pytest.approx(usual(range(SLOTS), state), rel=0.05)
+
+
+def test_patterns_of_many_times_of_day_have_the_same_bits_with_any_number_of_threads():
+    rng, slots = np.random.default_rng(5), 96
+    state = start(Facts(n_cells=200, windows_per_day=slots), slots)
+    state["means"] = np.einsum("ik,kj->ij", rng.gamma(1.0, 1.0, (3 * slots, 5)), rng.gamma(1.0, 20.0, (5, 200)))
+    state["variances"] = np.ones_like(state["means"])
+    seen = Noisy(state["means"][7], np.ones(200), np.ones(200, bool))
+
+    def patterns() -> bytes:
+        return learned(7, seen, np.zeros(200), np.array(1.0), slots, state)["patterns"].tobytes()
+
+    with threadpool_limits(1):
+        alone = patterns()
+    assert patterns() == alone
