@@ -88,7 +88,7 @@ class RescueDp(WEventSchedule):
     def start(self, facts: Facts) -> State:
         """Initial state: due at once, full budget, no estimates."""
         return super().start(facts) | {
-            "spent": np.zeros((*facts.shape, self.w)),
+            "spent": self.unspent(facts),
             "recent": np.full((*facts.shape, MEMORY, facts.n_cells), np.nan),
         }
 

@@ -43,7 +43,7 @@ class WEventBd(DissimilaritySchedule):
 
     def start(self, facts: Facts) -> State:
         """Initial state with the full budget."""
-        return super().start(facts) | {"spent": np.zeros((*facts.shape, self.w))}
+        return super().start(facts) | {"spent": self.unspent(facts)}
 
     def amount(self, window: Window, state: State) -> Any:
         """Half of the remaining budget; entry 0 of ``spent`` is no longer among the last w windows."""

@@ -615,6 +615,10 @@ class WEventSchedule(BudgetSchedule):
         """A w-th of the budget."""
         return self.budget / self.w
 
+    def unspent(self, facts: Facts) -> NDArray[np.float64]:
+        """Spending of the last w windows, before the first; a run of fewer windows needs no more of them."""
+        return np.zeros((*facts.shape, min(self.w, facts.n_windows or self.w)))
+
 
 @dataclass(frozen=True, kw_only=True)
 class WEventTraceSchedule(TraceSchedule, WEventSchedule):

@@ -79,6 +79,14 @@ def test_an_adversary_chooses_which_windows_publish(name, w, spikes, budget):
     assert max(stretches(epsilons, w)) <= EPSILON * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("name", ["w_event_bd", "rescue_dp"])
+def test_a_run_of_fewer_windows_than_w_keeps_to_its_budget_and_remembers_no_more_of_them(name):
+    counts, mechanism = (np.arange(40) % 2 * 10**6)[:, None] * np.ones(4, int), get(name)(w=1_000_000, epsilon=EPSILON)
+    assert 0 < spent(mechanism, counts).sum() <= EPSILON * (1 + 1e-9)
+    assert mechanism.start(Facts(n_cells=4, n_windows=40, n_replicas=3))["spent"].shape == (3, 40)
+    assert mechanism.start(Facts(n_cells=4))["spent"].shape == (1_000_000,)
+
+
 @pytest.mark.parametrize("spikes", ["1" * 20, "10" * 10, "0001" * 5, "00000111110000011111", "0" * 9 + "1" * 11])
 def test_distribution_and_absorption_follow_the_published_algorithms(spikes):
     w = 4
