@@ -46,7 +46,7 @@ def run_trials(experiment: Sweep, folder: Path, n_jobs: int, listener: Listener)
         shared = reading_config(trial.config)
         decides = [resolved(shared, secrets=True), content, made_by()]
         name = digest_of(decides)
-        path = folder / PEOPLE / f"{name}{'.parquet' if shared.windows.per_event else '.npz'}"
+        path = folder / PEOPLE / f"{name}.parquet"
         reading.setdefault(name, Piece(decides, write_people, (shared, path)))
         provenance = {"people": name, "inputs": digest_of(content)}
         arguments = (trial.config, path, config.measures, config.group_size, config.played, provenance)
@@ -91,14 +91,13 @@ def run_one(
     provenance: Mapping[str, str],
 ) -> Record:
     """Run one trial over the people in a file."""
-    people = _people(path, config.windows.per_event)
-    return trial_record(config, people, measures, group_size, game) | dict(provenance)
+    return trial_record(config, _people(path), measures, group_size, game) | dict(provenance)
 
 
 @lru_cache(maxsize=1)
-def _people(path: Path, on_points: bool) -> People:
+def _people(path: Path) -> People:
     """People of the last trial, cached for the next."""
-    return read_people(path, on_points)
+    return read_people(path)
 
 
 def trial_decides(trial: Planned, config: ExperimentConfig, inputs: Mapping[str, str]) -> dict[str, Any]:

@@ -65,30 +65,28 @@ def write_people(config: RunConfig, path: Path) -> Record:
     source = config.source
     if config.windows.per_event:
         calendar = config.windows.calendar(source.from_, source.until)  # type: ignore[arg-type]  # a checked trial's
-        of = source.from_start()
-        blocks = (block.frame for span in of.spans() for block in of.read(span))
-        columns = ("user", "time", "latitude", "longitude")
-        frames = [one.select(columns).filter(calendar.index(one["time"].to_numpy()) > 0) for one in blocks]
-        events = pl.concat(frames)
-        with files.replacing(path, private=True) as temporary:
-            events.write_parquet(temporary)
-        return {"rows": len(events)}
-    plan = make_plan(config)
-    people = read_memberships(plan, plan.grid.n_windows)
-    arrays = {"user": people.user, "window": people.window, "cell": people.cell}
-    if people.mark is not None:
-        arrays["mark"] = people.mark
-    with files.replacing(path, private=True) as temporary, temporary.open("wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)
-    return {"rows": len(people)}
+        events = (block.frame.select("user", "time", "latitude", "longitude") for block in source.all_blocks())
+        frame = pl.concat([one.filter(calendar.index(one["time"].to_numpy()) > 0) for one in events])
+    else:
+        plan = make_plan(config)
+        people = read_memberships(plan, plan.grid.n_windows)
+        low, high = people.user.T
+        frame = pl.DataFrame({"low": low, "high": high, "window": people.window, "cell": people.cell})
+        if people.mark is not None:
+            frame = frame.with_columns(mark=people.mark)
+    with files.replacing(path, private=True) as temporary:
+        frame.write_parquet(temporary)
+    return {"rows": len(frame)}
 
 
-def read_people(path: Path, on_points: bool) -> People:
+def read_people(path: Path) -> People:
     """Read the file of `write_people`."""
-    if on_points:
-        return pl.read_parquet(path)
-    with np.load(path, allow_pickle=False) as arrays:
-        return ContributionRows(arrays["user"], arrays["window"], arrays["cell"], arrays.get("mark"))
+    frame = pl.read_parquet(path)
+    if "time" in frame.columns:
+        return frame
+    return ContributionRows(
+        frame.select("low", "high").to_numpy(), **{one.name: one.to_numpy() for one in frame.drop("low", "high")}
+    )
 
 
 @dataclass(frozen=True)

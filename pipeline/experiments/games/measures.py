@@ -21,7 +21,7 @@ from penstock.mechanisms.core.geometry import corners_of, offsets_between
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.counting.presence import Presence, read_memberships, read_presence
+from penstock.pipeline.counting.presence import Presence, read_presence
 from penstock.pipeline.experiments.games.membership import membership_game, targets_of
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.windows.calendar import DAY, wall_time
@@ -82,13 +82,10 @@ def recovered(plan: Plan, released: NDArray[np.float64], windows: Sequence[int],
     windows divide a day, days of that many windows are counted from the first one.
     """
     check_recoverable(plan.config)
-    memberships = read_memberships(plan, plan.grid.n_windows)
-    people, who = np.unique(memberships.user, axis=0, return_inverse=True)
-    if len(people) > MAX_PEOPLE:
+    presence = read_presence(plan, plan.grid.n_windows).raw
+    if len(presence) > MAX_PEOPLE:
         expected = f"at most {MAX_PEOPLE:,} people, to recover trajectories: fewer windows, or a smaller source"
-        raise ParameterError("source", f"{len(people):,} people", expected)
-    presence = np.zeros((len(people), plan.grid.n_windows, plan.grid.n_cells), bool)
-    presence[who.ravel(), memberships.window - 1, memberships.cell] = True
+        raise ParameterError("source", f"{len(presence):,} people", expected)
     positions, known = knowledge(plan, windows)
     return trajectory_recovery(presence[:, np.asarray(windows) - 1], released, positions, **known, seed=seed)
 

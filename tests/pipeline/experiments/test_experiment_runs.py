@@ -38,8 +38,8 @@ def experiment(tmp_path: Path):
 
 
 def people_of(config, folder: Path):
-    write_people(reading_config(config), folder / "people.npz")
-    return read_people(folder / "people.npz", on_points=False)
+    write_people(reading_config(config), folder / "people.parquet")
+    return read_people(folder / "people.parquet")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_source_is_read_once_for_all_trials_that_share_it(experiment, tmp_path
     # Another source is another file.
     run_experiment(experiment(text, "base.source.n_users=61"), tmp_path / "out", n_jobs=1)
     assert len(read) == 2
-    assert len(list((tmp_path / "out" / "people").glob("*.npz"))) == 2
+    assert len(list((tmp_path / "out" / "people").glob("*.parquet"))) == 2
 
 
 def test_an_interrupted_experiment_goes_on_and_ends_with_the_same_bytes(experiment, tmp_path: Path, monkeypatch):

@@ -53,7 +53,7 @@ def sweep(tmp_path):
 def test_a_trial_releases_the_bytes_of_a_plain_run(sweep, tmp_path):
     one = sweep.trials[-1].config
     write_people(reading_config(one), tmp_path / "events")
-    finished = run_trial(one, read_people(tmp_path / "events", on_points=True))
+    finished = run_trial(one, read_people(tmp_path / "events"))
     plain = run(one, tmp_path / "plain")
     released = pl.read_parquet(plain.folder / "public/traces.parquet")
     assert np.array_equal(released.select("latitude", "longitude").to_numpy(), finished.released)
@@ -83,7 +83,7 @@ def test_a_sweep_over_traces_has_measures_and_accounts(sweep, tmp_path):
 
 def test_measures_of_counts_are_refused_on_traces(sweep, tmp_path):
     write_people(reading_config(sweep.trials[0].config), tmp_path / "events")
-    finished = run_trial(sweep.trials[0].config, read_people(tmp_path / "events", on_points=True))
+    finished = run_trial(sweep.trials[0].config, read_people(tmp_path / "events"))
     for name in ("mre", "guess_mae", "epsilon_sum", "epsilon_in_3"):
         with pytest.raises(DataError, match="traces have the measures"):
             measure(name).compute(finished)
