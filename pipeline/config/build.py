@@ -430,6 +430,8 @@ REMOVED: dict[str, str] = {
     "differences": "explanations of the papers' figures are in reproductions/shown",
     "tables": "what pages show is in reproductions/shown",
     "study": "studies of the papers run by python -m reproductions",
+    "confidence": "intervals over seeds are at 95 %",
+    "figures.title": "labels name what a figure shows",
     "choose.judge_by": "the less favourable end of an interval must keep the limits",
     "figures.type=heat_map": "line, box and scatter are left",
     "figures.value": "it was for heat_map alone",

@@ -30,7 +30,6 @@ class FigureSpec(Checked):
     y: str = parameter(doc="the measure that the vertical axis shows")
     by: str | None = parameter(None, doc="quantity that colours distinguish")
     where: dict[str, Any] = parameter(factory=dict, doc="only settings with these values")
-    title: str | None = parameter(None, doc="heading; unset: none")
     log_x: bool = parameter(False, doc="logarithmic horizontal axis")
     log_y: bool = parameter(False, doc="logarithmic vertical axis")
 
@@ -135,9 +134,7 @@ class ExperimentHeader(Checked):
 class ExperimentConfig(ExperimentHeader):
     """A sweep without its base configuration and grid."""
 
-    seeds: int | tuple[int, ...] = parameter(
-        1, doc="number of seeds (1, 2, …), or a list; every setting runs with each"
-    )
+    seeds: int = parameter(1, at_least=1, doc="number of seeds: 1, 2, …; every setting runs with each")
     group_size: int | None = parameter(
         None, at_least=1, doc="people of a run, a random group drawn by the seed; unset: everybody"
     )
@@ -147,16 +144,12 @@ class ExperimentConfig(ExperimentHeader):
     figures: tuple[FigureSpec, ...] = parameter((), doc="pictures of the results; they need the extra penstock[plot]")
     expected: tuple[Expectation, ...] = parameter((), doc="expected results and their sources")
     choose: Choose | None = parameter(None, doc="advice: limits, and what is best within them")
-    confidence: float = parameter(0.95, above=0, below=1, doc="level of intervals over seeds")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.seed_list or min(self.seed_list) < 0:
-            raise ParameterError("seeds", self.seeds, "at least one whole number, none below 0")
-        for field, values in (("seeds", self.seed_list), ("measures", self.measures)):
-            twice = [value for value in values if values.count(value) > 1]
-            if twice:
-                raise ParameterError(field, twice[0], "written once")
+        twice = [name for name in self.measures if self.measures.count(name) > 1]
+        if twice:
+            raise ParameterError("measures", twice[0], "written once")
         if not self.measures:
             raise ParameterError("measures", (), "at least one measure")
         self._check_attacks()
@@ -181,11 +174,6 @@ class ExperimentConfig(ExperimentHeader):
         """Game of the measured attacks, if any."""
         attacked = any(map(plays_membership, self.measures))
         return (self.attack or Game()) if attacked else None
-
-    @property
-    def seed_list(self) -> tuple[int, ...]:
-        """Every seed."""
-        return tuple(range(1, self.seeds + 1)) if isinstance(self.seeds, int) else self.seeds
 
     def label(self, name: str) -> str:
         """Label of a measure, or of something that varies, in tables and figures."""

@@ -45,7 +45,7 @@ def write_figures(
         if not installed():
             continue
         draw(figure, config, rows, means, folder / "figures")
-        title = figure.title or f"{config.label(figure.y)} by {config.label(figure.x)}"
+        title = f"{config.label(figure.y)} by {config.label(figure.x)}"
         written.append({"file": f"figures/{figure.file}", "title": title, "data": data})
     return written
 
@@ -93,8 +93,6 @@ def draw(
         if figure.log_y:
             _logarithmic(axes.yaxis)
         annotate(axes)
-        if figure.title:
-            axes.set_title(figure.title)
         kind = figure.file.rpartition(".")[2]
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
         with files.replacing(folder / figure.file) as temporary:
@@ -191,7 +189,7 @@ def draw_frontier(config: ExperimentConfig, summary: pl.DataFrame, table: pl.Dat
         return None
     by = "variant" if "variant" in table.columns else None
     x, y = pair[1], pair[0]
-    figure = FigureSpec(file="frontier.svg", type="scatter", x=x, y=y, by=by, title="Every setting, and the limits")
+    figure = FigureSpec(file="frontier.svg", type="scatter", x=x, y=y, by=by)
 
     def limits(axes: Any) -> None:
         """Lines at the limits, and rings around the settings that keep all of them."""

@@ -199,7 +199,7 @@ def spell_out(root: Mapping, config: ExperimentConfig, grid: ParameterGrid, fold
             continue
         problems += _cannot_run(root, checked, measures)
         configs.append(checked)
-        for seed in config.seed_list:
+        for seed in range(1, config.seeds + 1):
             trials.append(Planned(len(trials), setting.values, seed, replace(checked, seed=seed)))
     if len(configs) == len(settings):  # a trial that is wrong may be the one that reads a key
         problems += _never_read(base, settings, configs)

@@ -23,6 +23,9 @@ from penstock.pipeline.experiments.measures import LIMITS, measure
 from penstock.pipeline.output import files
 from penstock.pipeline.reporting.summary import as_yaml
 
+#: Level of intervals over seeds.
+CONFIDENCE = 0.95
+
 
 def write_tables(
     experiment: Sweep, records: Mapping[int, Mapping[str, Any]], folder: Path
@@ -35,7 +38,7 @@ def write_tables(
     ``versions``. And one row for each setting and measure, with its interval and spread.
     """
     results = _results(experiment, records)
-    summary = _summary(results, experiment.columns, experiment.config.confidence)
+    summary = _summary(results, experiment.columns)
     setting = (*experiment.columns, "measure")
     beside = summary.select(*setting, "mean", "low", "high")
     results = results.join(beside, on=setting, how="left", maintain_order="left", nulls_equal=True)
@@ -64,7 +67,7 @@ def _results(experiment: Sweep, records: Mapping[int, Mapping[str, Any]]) -> pl.
     return pl.DataFrame([_column(name, list(values), types.get(name)) for name, values in zip(names, columns)])
 
 
-def _summary(results: pl.DataFrame, varied: Sequence[str], confidence: float) -> pl.DataFrame:
+def _summary(results: pl.DataFrame, varied: Sequence[str]) -> pl.DataFrame:
     """Mean and interval over seeds of every setting and measure.
 
     The interval is that of `interval`; without one (a single seed) ``low`` and ``high`` are null.
@@ -75,7 +78,7 @@ def _summary(results: pl.DataFrame, varied: Sequence[str], confidence: float) ->
         rows.append(
             dict(zip((*varied, "measure"), key))
             | {"unit": group["unit"][0]}
-            | interval(group["value"].to_numpy(), confidence, limits_of(str(key[-1]), group["unit"][0]))
+            | interval(group["value"].to_numpy(), limits_of(str(key[-1]), group["unit"][0]))
             | {name: _joined(group[name]) for name in ("configuration", "inputs", "versions")}
         )
     schema: dict[str, Any] = {name: results.schema[name] for name in (*varied, "measure", "unit")}
@@ -93,20 +96,20 @@ def limits_of(name: str, unit: str) -> tuple[float, float] | None:
     return measure(name).limits or LIMITS.get(unit)
 
 
-def interval(values: Any, confidence: float, limits: tuple[float, float] | None = None) -> dict[str, Any]:
+def interval(values: Any, limits: tuple[float, float] | None = None) -> dict[str, Any]:
     """Mean, Student's interval and spread of independent numbers.
 
     With ``limits``, between which every number must be, the interval is Student's on the logit scale (delta method):
     it does not leave them, and is Student's where the spread is small.
 
-    >>> found = interval([1.0, 2.0, 3.0], 0.95)
+    >>> found = interval([1.0, 2.0, 3.0])
     >>> found["mean"], round(found["low"], 3), round(found["high"], 3)
     (2.0, -0.484, 4.484)
-    >>> interval([2.0], 0.95)["low"] is None
+    >>> interval([2.0])["low"] is None
     True
-    >>> interval([1.0, 1.0 - 2**-53], 0.95, (-1.0, 1.0))["low"] > 0.99  # at a limit but for rounding
+    >>> interval([1.0, 1.0 - 2**-53], (-1.0, 1.0))["low"] > 0.99  # at a limit but for rounding
     True
-    >>> found = interval([0.9, 0.95, 1.0], 0.95, (0.0, 1.0))
+    >>> found = interval([0.9, 0.95, 1.0], (0.0, 1.0))
     >>> round(found["low"], 3), round(found["high"], 3)
     (0.582, 0.996)
     """
@@ -116,7 +119,7 @@ def interval(values: Any, confidence: float, limits: tuple[float, float] | None 
     if n > 1:
         with np.errstate(invalid="ignore"):
             spread = float(array.std(ddof=1))
-        half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * spread / n**0.5
+        half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * spread / n**0.5
         low, high = mean - half, mean + half
         if limits is not None and 0 < (mean - limits[0]) / (limits[1] - limits[0]) < 1:
             low, high = _within(mean, half, *limits)
@@ -164,12 +167,8 @@ def _column(name: str, values: list[Any], dtype: Any) -> pl.Series:
     if dtype is not None:
         return pl.Series(name, values, dtype=dtype)
     kinds = {type(value) for value in values}
-    if kinds == {bool}:
-        return pl.Series(name, values, dtype=pl.Boolean)
-    if kinds == {int}:
-        return pl.Series(name, values, dtype=pl.Int64)
-    if kinds and kinds <= {int, float}:
-        return pl.Series(name, [float(value) for value in values], dtype=pl.Float64)
+    if kinds and (kinds == {bool} or kinds <= {int, float}):
+        return pl.Series(name, values, strict=False)
     return pl.Series(name, [str(value) for value in values], dtype=pl.String)
 
 
@@ -185,35 +184,21 @@ def _write(frame: pl.DataFrame, path: Path) -> None:
 AGREES, UNCERTAIN, DIFFERS, MISSING = "agrees", "too close to tell", "differs", "not measured"
 
 
-def write_expected(
-    config: ExperimentConfig, results: pl.DataFrame, varied: Sequence[str], folder: Path
-) -> list[dict[str, Any]]:
+def write_expected(config: ExperimentConfig, results: pl.DataFrame, folder: Path) -> list[dict[str, Any]]:
     """Write ``expected.csv``: every claim with the measured number and the verdict."""
-    rows = [_judged(claim, results, varied, config.confidence) for claim in config.expected]
+    rows = [_judged(claim, results) for claim in config.expected]
     if rows:
-        _write(pl.DataFrame(rows, schema=_SCHEMA), folder / "expected.csv")
+        numbers = dict.fromkeys(("at_least", "at_most", "value", "low", "high"), pl.Float64)
+        _write(pl.DataFrame(rows, schema_overrides=numbers), folder / "expected.csv")
     return rows
 
 
-_SCHEMA = {
-    "says": pl.String,
-    "source": pl.String,
-    "number": pl.String,
-    "at_least": pl.Float64,
-    "at_most": pl.Float64,
-    "value": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "verdict": pl.String,
-}
-
-
-def _judged(claim: Expectation, results: pl.DataFrame, varied: Sequence[str], confidence: float) -> dict[str, Any]:
+def _judged(claim: Expectation, results: pl.DataFrame) -> dict[str, Any]:
     values = per_seed(claim, results)
     units = results.filter(pl.col("measure") == claim.measure)["unit"]
     # A ratio has no limits, even of shares.
     limits = limits_of(claim.measure, units[0]) if len(units) and claim.over is None else None
-    figure = interval(values, confidence, limits) if len(values) else {"mean": None, "low": None, "high": None}
+    figure = interval(values, limits) if len(values) else {"mean": None, "low": None, "high": None}
     return {
         "says": claim.says,
         "source": claim.source,

@@ -205,7 +205,7 @@ def _write(experiment: Sweep, folder: Path, ended: Made) -> dict[str, Any]:
     manifest: dict[str, Any] = heading(config, experiment.written, experiment.reduced) | {
         "varied": list(experiment.columns),
         "measures": list(config.measures),
-        "confidence": config.confidence,
+        "confidence": results.CONFIDENCE,
         "inputs": sorted({record["inputs"] for record in ended.records.values()}),
         "cells": len(experiment.trials),
         "resumed": ended.n_resumed,
@@ -217,7 +217,7 @@ def _write(experiment: Sweep, folder: Path, ended: Made) -> dict[str, Any]:
     }
     if ended.records:
         manifest["figures"] = figures.write_figures(config, table, summary, folder)
-        manifest["expected"] = results.write_expected(config, table, experiment.columns, folder)
+        manifest["expected"] = results.write_expected(config, table, folder)
         if config.choose:
             choice, frontier = results.write_choice(experiment, summary, folder)
             manifest["choice"] = choice | {"chart": figures.draw_frontier(config, summary, frontier, folder)}

@@ -35,7 +35,7 @@ RECONSTRUCTION = {"type": "reconstruction", "horizon": 4, "tolerance": 1, "targe
 KAFKA = {"type": "kafka", "brokers": "localhost:9092", "topic": "events"}
 PUBSUB = {"type": "pubsub", "subscription": "projects/city-1/subscriptions/events"}
 
-OF_EXPERIMENTS = ("zip", "published", "differences", "tables", "study", "choose", "figures")
+OF_EXPERIMENTS = ("zip", "published", "differences", "tables", "study", "choose", "figures", "confidence")
 #: By what was removed: the key of the document that is changed, its value, and the path that the message names.
 WRITTEN: dict[str, tuple[str, Any, str]] = {
     "accountant temporal.method": ("accountants", [{"type": "temporal", "method": "sound"}], "accountants[0].method"),
@@ -73,6 +73,10 @@ WRITTEN: dict[str, tuple[str, Any, str]] = {
     "differences": ("differences", [{"why": "unknown"}], "differences"),
     "tables": ("tables", [{"rows": "variant"}], "tables"),
     "study": ("study", "module:function", "study"),
+    "confidence": ("confidence", 0.9, "confidence"),
+    "figures.title": (
+        *("figures", [{"file": "a.svg", "type": "line", "x": "a", "y": "mae", "title": "A"}], "figures[0].title"),
+    ),
     "choose.judge_by": ("choose", {"prefer": "mae", "judge_by": "mean"}, "choose.judge_by"),
     "figures.type=heat_map": (
         *("figures", [{"file": "a.svg", "type": "heat_map", "x": "variant", "y": "mae"}], "figures[0].type"),

@@ -48,22 +48,22 @@ variants:
 grid:
   bounding.max_cells: [1, 2]
   "mechanism[0].epsilon": [0.5, 1.0]
-seeds: [7, 3]
+seeds: 2
 """
     experiment = load(text)
     assert experiment.columns == ("variant", "bounding.max_cells", "mechanism[0].epsilon")
     rows = [(*cell.values.values(), cell.seed) for cell in experiment.trials]
     assert rows[:5] == [
-        ("plain", 1, 0.5, 7),
-        ("plain", 1, 0.5, 3),
-        ("plain", 1, 1.0, 7),
-        ("plain", 1, 1.0, 3),
-        ("plain", 2, 0.5, 7),
+        ("plain", 1, 0.5, 1),
+        ("plain", 1, 0.5, 2),
+        ("plain", 1, 1.0, 1),
+        ("plain", 1, 1.0, 2),
+        ("plain", 2, 0.5, 1),
     ]
     assert len(rows) == len(set(rows)) == 2 * 2 * 2 * 2
     last = experiment.trials[-1].config
     assert (type(last.mechanism[0]).__name__, last.mechanism[0].epsilon) == ("Laplace", 1.0)
-    assert (last.bounding.max_cells, last.seed) == (2, 3)
+    assert (last.bounding.max_cells, last.seed) == (2, 2)
 
 
 def test_values_written_once_do_not_leak_into_other_cells(load):
@@ -119,8 +119,8 @@ def test_sections_as_values_are_shown_as_json(load):
         ),
         ("grid:\n  space.rows.more: [1]\n", "e.yaml:6: grid.space.rows.more: is a single value"),
         ("grid:\n  spaec.rows: [1]\n", "e.yaml:6: spaec: unknown key; did you mean 'space'?"),
-        ("seeds: []\n", "e.yaml:5: seeds: a list is not allowed; it must be at least one whole number"),
-        ("seeds: [1, 1]\n", "e.yaml:5: seeds[0]: 1 is not allowed; it must be written once"),
+        ("seeds: [1, 1]\n", "e.yaml:5: seeds: a list is not allowed; it must be a whole number"),
+        ("seeds: 0\n", "seeds: 0 is not allowed; it must be a whole number at least 1"),
         ("figures: [{file: a.pdf, type: line, x: seed, y: mae}]\n", "a file name ending in .svg or .png"),
         ("figures: [{file: ../a.svg, type: line, x: seed, y: mae}]\n", "a file name ending in .svg or .png"),
         (

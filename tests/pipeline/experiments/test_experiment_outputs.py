@@ -217,16 +217,16 @@ def test_an_experiment_of_which_nothing_came_out_is_saved_too(experiment, tmp_pa
 def test_an_interval_stays_within_the_limits_of_its_measure(limits):
     least, most = limits
     near = [most - 0.001, most, most - 0.04]
-    assert interval(near, 0.95)["high"] > most  # Student's leaves them
-    found = interval(near, 0.95, limits)
+    assert interval(near)["high"] > most  # Student's leaves them
+    found = interval(near, limits)
     assert least < found["low"] < found["mean"] < found["high"] < most
     # Far from the limits it is Student's.
     values = [0.5, 0.501, 0.502]
-    plain, bounded = interval(values, 0.95), interval(values, 0.95, limits)
+    plain, bounded = interval(values), interval(values, limits)
     for side in ("low", "high"):
         assert bounded[side] == pytest.approx(plain[side], abs=2e-5)
     # At a limit there is no spread, and no logit.
-    assert interval([most] * 3, 0.95, limits)["low"] == most
+    assert interval([most] * 3, limits)["low"] == most
 
 
 def test_measures_with_limits_say_so():
