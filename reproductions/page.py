@@ -81,7 +81,12 @@ def papers_section(index: Path, experiments: dict[str, dict[str, Any]], results:
         Folder of saved tables.
     """
     root, _ = parse(read_text(index), index.name)
-    lines = ["## Figure by figure", "", f"A figure is near if {WITHIN_TABLE} of the paper's.", ""]
+    lines = [
+        "## Figure by figure",
+        "",
+        f"A figure is near if {WITHIN_TABLE} of the paper's, and small if it is at most {NEAR} itself.",
+        "",
+    ]
     for paper in plain(root) if root is not None else ():
         lines += [f"**{paper['paper']}**", ""]
         for entry in paper["figures"]:
@@ -115,7 +120,9 @@ def _measured(experiment: dict[str, Any], name: str, results: Path) -> tuple[str
         near, n = compare(pl.read_csv(table), experiment["published"])
         share = near / n if n else 0.0
         verdict = "agrees" if share >= MOST else "in part" if share >= MANY else "differs"
-        return f"{near} of {n} figures near", verdict
+        n_small = sum(abs(figure) <= NEAR for _, _, figure in published_figures(experiment["published"]))
+        small = f" ({n_small} small)" if n_small else ""
+        return f"{near} of {n} figures near{small}", verdict
     if not claims.exists():
         return "the published table is not at hand", "no numbers"
     verdicts = Counter(pl.read_csv(claims)["verdict"].to_list())

@@ -128,7 +128,15 @@ EXPERIMENTS = {
     "SPSC": "sfc_sampling_perturb_small",
     "SFPA": "sfc_sampling_fpa",
 }
-BOTH = {"1x1, 1 week": "1 week, 1x1"}
+#: Settings whose reading in these experiments, the one that is attacked, has another name.
+VARIANTS = {
+    "SPG+TG 1x1, 1 week": "1 week, 1x1",
+    "DGAR x′ = 1": "x′ = 1, all middles",
+    "DGAR x′ = 2": "x′ = 2, all middles",
+    "FPA ε = 1": "ε = 1, both halves",
+    "FPA ε = 10": "ε = 10, both halves",
+    "SFPA w = 0.8": "w = 0.8, both halves",
+}
 
 
 def trade_off_table(gains: pl.DataFrame, results: Path) -> pl.DataFrame:
@@ -147,7 +155,7 @@ def trade_off_table(gains: pl.DataFrame, results: Path) -> pl.DataFrame:
             path = results / f"{EXPERIMENTS[family]}.csv"
             if not path.exists():
                 continue
-            utility = pl.read_csv(path).filter(variant=BOTH.get(setting, setting), measure=metric)["mean"]
+            utility = pl.read_csv(path).filter(variant=VARIANTS.get(defense, setting), measure=metric)["mean"]
             rows += [
                 {"defense": defense, "family": family, "metric": metric, "privacy_gain": gain, "utility_loss": loss}
                 for loss in (utility - best).abs()

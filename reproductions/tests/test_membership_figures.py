@@ -49,12 +49,15 @@ def test_cabs_are_placed_in_cells_and_hours(tmp_path):
 
 
 def test_gains_meet_the_tables_of_utility(tmp_path):
-    gains = pl.DataFrame({"defense": ["SSC k = 2", "FPA ε = 1"], "gain": [0.25, 0.5]})
+    gains = pl.DataFrame({"defense": ["SSC k = 2", "FPA ε = 1", "DGAR x′ = 2"], "gain": [0.25, 0.5, 0.75]})
     rows = {"variant": ["k = 2", "k = 2", "k = 5"], "measure": ["mre", "pearson", "mre"], "mean": [0.1, 0.8, 0.3]}
     pl.DataFrame(rows).write_csv(tmp_path / "sfc_suppress_small.csv")
+    rows = {"variant": ["x′ = 2", "x′ = 2, all middles"], "measure": ["mre", "mre"], "mean": [0.01, 0.12]}
+    pl.DataFrame(rows).write_csv(tmp_path / "sfc_adaptive_ranges.csv")
     table = trade_off_table(gains, tmp_path)
     assert table.select("metric", "privacy_gain", "utility_loss").rows() == [
         ("mre", 0.25, 0.1),
+        ("mre", 0.75, 0.12),  # of the reading that is attacked
         ("pearson", 0.25, pytest.approx(0.2)),
     ]
 
