@@ -307,6 +307,7 @@ class LiveInput:
         [EventBlock], EventBlock
     ]  # makes the block that may be kept: in a deployment without ids, positions
     max_readers: int = 1  # that share the source on an engine
+    waits: bool = True  # whether a source waits for input; on an engine, readers that take turns do not
 
 
 def latest_before(times: Integers, calendar: Calendar, before: int) -> Integers:

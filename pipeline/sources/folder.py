@@ -147,7 +147,8 @@ class Folder(LiveSource):
             following = reader.next(number)
             if following is None:
                 yield None
-                time.sleep(min(self.every, 100) / 1000)
+                if run.waits:
+                    time.sleep(min(self.every, 100) / 1000)
                 continue
             journal.append(following, checkpointed)
             yield reader.micro_batch(following)

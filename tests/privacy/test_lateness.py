@@ -287,7 +287,7 @@ def test_at_the_end_of_a_partition_the_clock_goes_on_once_the_broker_confirms_it
 
     def at(minute: float):
         monkeypatch.setattr(kafka, "clock_time", lambda: BEGIN / 1000 + 60 * minute)
-        assert reader.look_around() == {}
+        assert reader.look_around({}) == {}
         idle, clock = reader.quiet({})
         if idle:
             reader.batch(TopicEntry(1, {}, idle, clock, reader.listed), {})
@@ -355,7 +355,7 @@ class Topic(Partitions):
     def trouble(self):
         return None
 
-    def poll(self):
+    def poll(self, _):
         found = {}
         for partition, at in self.at.items():
             if own := [Message(row, n) for n, row in enumerate(self._there(partition))][at:]:
@@ -364,6 +364,19 @@ class Topic(Partitions):
 
     def close(self):
         pass
+
+
+def test_a_message_that_ends_a_window_waits_for_no_other_turn(tmp_path, monkeypatch):
+    """The topic is listed before the message is read, not before the next one."""
+    topic = Topic({0: [("u", minute - 1.0, "a", float(minute)) for minute in (30, 75)]})
+    plan = make_plan(loads(TOPIC.replace("PATH", str(tmp_path)).replace("MORE", "disorder: 0s, idle_after: 1m")))
+    monkeypatch.setattr(kafka, "Consumer", topic)
+    monkeypatch.setattr(kafka, "clock_time", lambda: BEGIN / 1000 + 60 * topic.minute)
+    monkeypatch.setattr(kafka, "_AGAIN", -1.0)
+    pieces = plan.config.source.micro_batches(live_input(plan), tmp_path, {}, 0, MIN_EVENT_TIME, Checkpointed())
+    for topic.minute in (30.0, 76.0):
+        piece = next(pieces)
+    assert (piece.block.frame["user"].to_list(), piece.after) == (["u"], BEGIN + 75 * MINUTE)
 
 
 @pytest.mark.parametrize("is_quiet", [False, True])

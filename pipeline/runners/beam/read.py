@@ -257,7 +257,7 @@ class Reader:
         #: What the engine has taken: every turn begins with that.
         self.checkpointed = Checkpointed(start.position)
         self._pieces = self.source.micro_batches(
-            live_input(plan), spool, start.position, start.number, start.latest, self.checkpointed
+            replace(live_input(plan), waits=False), spool, start.position, start.number, start.latest, self.checkpointed
         )
         self._begun, self._start = time.monotonic(), max(start.latest, plan.grid.calendar.from_ms)
         self.ended = False
@@ -272,8 +272,7 @@ class Reader:
                 self.piece = None
                 return
         try:
-            # Asked twice: what a source has found out meanwhile, a list of partitions say, may have ended a window.
-            self.piece = next(self._pieces) or next(self._pieces)
+            self.piece = next(self._pieces)
         except StopIteration:
             self.ended, self.piece = True, None
             self._folder.cleanup()

@@ -127,9 +127,12 @@ class Consumer:
         return int(low), int(high)
 
     def listed(self) -> list[int] | None:
-        """Partitions of the topic as a broker says now; None without an answer, or with one that lacks some."""
+        """Partitions of the topic as a broker says now; None without an answer, or with one that lacks some.
+
+        Not over the connection on which messages are waited for: a broker answers one request of it after another.
+        """
         try:
-            topic = self._client.list_topics(self.topic, timeout=_ANSWER).topics[self.topic]
+            topic = self._administrator().list_topics(self.topic, timeout=_ANSWER).topics[self.topic]
         except (self._kafka.KafkaException, KeyError):
             return None
         partitions = sorted(topic.partitions)
@@ -158,10 +161,13 @@ class Consumer:
             self._ended |= dict.fromkeys(ends & self._ended.keys(), time.monotonic())
         self._paused = set(partitions)
 
-    def poll(self) -> Messages:
-        """Return new messages by partition, in increasing order; empty while idle."""
+    def poll(self, waits: bool = True) -> Messages:
+        """Return new messages by partition, in increasing order; empty while idle.
+
+        Not ``waits``: what is there, once all partitions have been read to their ends.
+        """
         if not any(self._waiting.values()):
-            self._fill()
+            self._fill(_WAIT if waits or not self._assigned.keys() <= self._ended.keys() else 0.0)
         polled = {partition: list(waiting) for partition, waiting in sorted(self._waiting.items()) if waiting}
         for partition in polled:
             self._waiting[partition].clear()
@@ -257,8 +263,8 @@ class Consumer:
             self._admin = self._kafka.admin.AdminClient(self._options | {"logger": silent()})
         return self._admin
 
-    def _fill(self) -> None:
-        messages = self._client.consume(self.at_once, timeout=_WAIT)
+    def _fill(self, seconds: float = _WAIT) -> None:
+        messages = self._client.consume(self.at_once, timeout=seconds)
         self.more = len(messages) == self.at_once
         for message in messages:
             error = message.error()
@@ -407,7 +413,8 @@ def micro_batches(
             number = entry.number + 1
         new = reader.begin()
         while not reader.finished:
-            messages = consumer.poll()
+            messages = consumer.poll(run.waits)
+            new |= reader.look_around(messages)
             idle, clock = reader.quiet(messages)
             if messages or new or idle != reader.progress.idle or reader.passes(clock) or reader.passes(reader.heard):
                 ranges = {partition: (first, first) for partition, first in new.items()}
@@ -415,12 +422,11 @@ def micro_batches(
                 entry = TopicEntry(number, ranges, idle, clock, reader.listed)
                 journal.append(entry, checkpointed)
                 yield replace(reader.batch(entry, messages), more=consumer.more)
-                number += 1
+                number, new = number + 1, {}
             else:
                 yield None
             commits.go_on()
             check_reach(consumer, outage)
-            new = reader.look_around()
 
 
 class _TopicReader:
@@ -482,10 +488,11 @@ class _TopicReader:
     def _known(self, time: int | None) -> int | None:
         return time if time is None or self.listed is None else min(time, self.listed)
 
-    def _by_clock(self, ended: frozenset[int], clock: int) -> int | None:
-        """Time that is reached once the clock goes on at the end of some partitions; None where there are none."""
-        times = self.progress.times.items()
-        return min((self.progress.at_end(p, clock) if p in ended else time for p, time in times), default=None)
+    def _by_clock(self, ended: frozenset[int], clock: int, messages: Messages | None = None) -> int | None:
+        """Time reached once messages are read and the clock goes on at the end of partitions; None where none is."""
+        read = {p: own[-1].timestamp()[1] for p, own in (messages or {}).items()}
+        times = {p: max(time, read.get(p, time)) for p, time in self.progress.times.items()}
+        return min((self.progress.at_end(p, clock) if p in ended else time for p, time in times.items()), default=None)
 
     def passes(self, time: int | None) -> bool:
         """Return whether a window, or the run, is over at a time and was not before."""
@@ -494,8 +501,11 @@ class _TopicReader:
         before, after = (self.run.grid.last_final(at - self.source.disorder) for at in (self.progress.watermark, time))
         return after > before
 
-    def look_around(self) -> dict[int, int]:
-        """Hold partitions that are far ahead of one that has more to be read; read new ones, and give where."""
+    def look_around(self, messages: Messages) -> dict[int, int]:
+        """Hold partitions that are far ahead of one that has more to be read; read new ones, and give where.
+
+        ``messages`` were polled last, and are not read yet: a window that they end waits for no other turn.
+        """
         partitions = self.progress.offsets
         # One that has shown nothing yet may have everything before it: the others wait until it has been heard of.
         behind = [
@@ -505,9 +515,9 @@ class _TopicReader:
         ]
         longest = _WINDOWS_AHEAD * self.run.grid.calendar.step
         self.consumer.pause({p for p, time in self.typical.items() if behind and time > min(behind) + longest})
-        return self._look_for_more()
+        return self._look_for_more(messages)
 
-    def _look_for_more(self) -> dict[int, int]:
+    def _look_for_more(self, messages: Messages) -> dict[int, int]:
         """Read partitions that the topic was given, and give where.
 
         A window ends only with a list of the partitions that is younger than its deadline: a message of a partition
@@ -519,7 +529,7 @@ class _TopicReader:
         is_due = False
         if self.listed is not None:
             ended = frozenset(filter(self.consumer.at_end, self.progress.offsets))
-            time_there = self._by_clock(ended, clock)
+            time_there = self._by_clock(ended - messages.keys(), clock, messages)
             is_due = not self.passes(self._known(time_there)) and self.passes(min(clock, time_there or MIN_EVENT_TIME))
         if time.monotonic() - self._asked < (_AGAIN if is_due else _REFRESH):
             return {}

@@ -129,12 +129,12 @@ def test_a_partition_that_is_far_ahead_of_another_is_held(tmp_path, monkeypatch)
         ({0: 2_000_000, 2: 1_900_000}, set()),
     ):
         reader.typical = typical
-        assert reader.look_around() == {}
+        assert reader.look_around({}) == {}
         assert consumer.held == held
     consumer.new = [6, 7]
-    assert reader.look_around() == {}  # a list a minute will do while no window waits for one
+    assert reader.look_around({}) == {}  # a list a minute will do while no window waits for one
     monkeypatch.setattr(kafka, "_REFRESH", -1.0)
-    assert reader.look_around() == {6: 0}
+    assert reader.look_around({}) == {6: 0}
 
 
 class Client:
@@ -142,7 +142,8 @@ class Client:
 
     code, partition = 0, 0
 
-    def consume(self, *_, **__):
+    def consume(self, _, timeout):
+        self.waited = timeout
         error = SimpleNamespace(code=lambda: self.code, retriable=lambda: False, str=lambda: "refused")
         return [SimpleNamespace(error=lambda: error, partition=lambda: self.partition, offset=lambda: 7)]
 
@@ -178,7 +179,7 @@ def client(monkeypatch):
         (KeyError("events"), None, None),
     ],
 )
-def test_a_list_that_lacks_a_partition_is_none(tmp_path, client, partitions, error, found):
+def test_a_list_that_lacks_a_partition_is_none(tmp_path, monkeypatch, client, partitions, error, found):
     def list_topics(_, timeout):
         assert timeout == 2.0
         if isinstance(partitions, Exception):
@@ -188,9 +189,23 @@ def test_a_list_that_lacks_a_partition_is_none(tmp_path, client, partitions, err
         )
 
     client.list_topics, client.incremental_assign = list_topics, lambda _: None
+    monkeypatch.setattr(Consumer, "_administrator", lambda _: client)
     reading = Consumer(plan_in(tmp_path).config.source)
     reading.assign({0: 0, 1: 0})
     assert reading.listed() == found
+
+
+def test_a_reader_that_takes_turns_waits_for_no_message_at_the_end(tmp_path, client):
+    """While it waited, the other readers of its slot would."""
+    client.incremental_assign = lambda _: None
+    reading = Consumer(plan_in(tmp_path).config.source)
+    reading.assign({0: 0})
+    waited = []
+    for code, waits in ((30, False), (-191, False), (-191, True), (-191, False)):
+        client.code = code
+        reading.poll(waits)
+        waited.append(client.waited)
+    assert waited == [0.1, 0.1, 0.1, 0.0]  # it is at the end from the second one on
 
 
 def test_a_partition_that_is_held_is_not_idle(tmp_path, client):

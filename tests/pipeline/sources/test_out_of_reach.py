@@ -151,7 +151,8 @@ def plan_in(folder, patience: str):
 
 
 def test_a_run_whose_topic_is_deleted_ends(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(Consumer, "_fill", lambda self: None)
+    monkeypatch.setattr(Consumer, "_fill", lambda *_: None)
+    monkeypatch.setattr(Consumer, "listed", lambda _: None)
     monkeypatch.setattr(Consumer, "topic_id", lambda self: "id")
     plan = plan_in(tmp_path, "patience: 1ms")
     pieces = plan.config.source.micro_batches(live_input(plan), tmp_path, {}, 0, MIN_EVENT_TIME, Checkpointed())
