@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +25,7 @@ from penstock.pipeline.output.utility_summary import (
     bias_by_hour,
     coverage_by_part,
     interval_coverage,
+    matrices,
     quiet_by_day,
     usual_counts,
     utility_summary,
@@ -33,10 +33,6 @@ from penstock.pipeline.output.utility_summary import (
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
-
-
-#: Rows of a table that are in memory at once.
-_PART_ROWS = 1_000_000
 
 
 class _Score(NamedTuple):
@@ -200,41 +196,15 @@ def _matrices(folder: Path, cells: tuple[str, ...]) -> _Matrices:
 
     Only windows and cells that were released are compared; elsewhere both are 0.
     """
-    path = folder / "public" / "releases.parquet"
-    windows = pl.scan_parquet(path).select(pl.col("window").unique().sort()).collect()["window"].to_numpy()
-    shape = (len(windows), len(cells))
-    values, deviation, truth = np.zeros(shape), np.full(shape, np.nan), np.zeros(shape)
-    active = np.zeros(shape, bool)
-    alarm = np.zeros(shape, bool) if "alarm" in pq.read_schema(path).names else None
-    columns = ["value", "standard_deviation", *(["alarm"] if alarm is not None else [])]
-    for rows, at in _parts(path, columns, cells, windows):
-        values[at] = rows["value"].to_numpy()
-        deviation[at] = rows["standard_deviation"].to_numpy(zero_copy_only=False)
-        active[at] = True
-        if alarm is not None:
-            alarm[at] = rows["alarm"].to_numpy(zero_copy_only=False)
-    for rows, at in _parts(folder / "operator" / "truth.parquet", ["count"], cells, windows):
-        truth[at] = rows["count"].to_numpy()
-    truth[~active] = 0
-    return _Matrices(truth, values, deviation, alarm, active, windows)
-
-
-def _parts(
-    path: Path, columns: list[str], cells: tuple[str, ...], windows: NDArray[Any]
-) -> Iterator[tuple[pa.RecordBatch, tuple[NDArray[Any], NDArray[Any]]]]:
-    """Yield the rows of some windows in pieces of `_PART_ROWS`, with the places of their windows and cells."""
-    number = {cell: index for index, cell in enumerate(cells)}
-    last = int(windows[-1]) if len(windows) else 0
-    column = np.full(last + 2, -1)
-    column[windows] = np.arange(len(windows))
-    with pq.ParquetFile(path) as table:
-        for batch in table.iter_batches(_PART_ROWS, columns=["window", "cell", *columns]):
-            at = column[np.minimum(batch["window"].to_numpy(), last + 1)]
-            if (at < 0).any():
-                batch, at = batch.filter(pa.array(at >= 0)), at[at >= 0]
-            # Each cell's name is looked up once: rows refer to a dictionary of names.
-            names = np.array([number[name] for name in batch["cell"].dictionary.to_pylist()], np.int64)
-            yield batch, (at, names[batch["cell"].indices.to_numpy()])
+    rows = pl.scan_parquet(folder / "public" / "releases.parquet")
+    windows = rows.select(pl.col("window").unique().sort()).collect()["window"]
+    names = {"value", "standard_deviation", "alarm"} & set(rows.collect_schema().names())
+    released = matrices(rows, windows, cells, *(pl.col(name).cast(pl.Float64) for name in sorted(names)))
+    true = matrices(pl.scan_parquet(folder / "operator" / "truth.parquet"), windows, cells, pl.col("count"))
+    active = ~np.isnan(released["value"])
+    truth, values = (np.where(active, of, 0.0) for of in (true["count"], released["value"]))
+    alarm = released["alarm"] > 0 if "alarm" in names else None
+    return _Matrices(truth, values, released["standard_deviation"], alarm, active, windows.to_numpy())
 
 
 def _trace_scores(folder: Path) -> list[_Score]:

@@ -19,7 +19,7 @@ from penstock.mechanisms.core.schedules import AUTO, BudgetSchedule
 from penstock.pipeline.config.plan import Plan, outline
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.bounding import unbounded
-from penstock.pipeline.output.files import ROW_GROUP
+from penstock.pipeline.output.files import PART_ROWS, ROW_GROUP
 from penstock.pipeline.windows.calendar import DAY
 
 Array = NDArray[np.float64]
@@ -534,3 +534,23 @@ def shared_rows(releases: pl.LazyFrame) -> pl.DataFrame:
     # A filtered frame keeps the memory of all its rows. A release that goes on in the next stretch is first in both.
     shared = pl.concat([first_rows(rows).collect().shrink_to_fit() for rows in stretches])
     return first_rows(shared.lazy()).collect()
+
+
+def matrices(
+    rows: pl.LazyFrame, windows: pl.Series, cells: Sequence[str], *columns: pl.Expr
+) -> dict[str, NDArray[np.float64]]:
+    """Matrices of columns of a table by window and cell, NaN where missing; a stretch of rows in memory."""
+    names = [column.meta.output_name() for column in columns]
+    made = {name: np.full((len(windows), len(cells)), np.nan) for name in names}
+    row, column = windows.to_numpy(), pl.col("cell").cast(pl.Enum(cells), strict=False).to_physical()
+    step = max(1, PART_ROWS // max(1, len(cells)))
+    for some in (row[first : first + step] for first in range(0, len(row), step)):
+        shown = rows.filter(pl.col("window").is_between(some[0], some[-1])).select(column, "window", *columns)
+        table = shown.filter(pl.col("cell").is_not_null()).collect(engine="streaming")
+        window = table["window"].to_numpy()
+        at = np.searchsorted(row, window)
+        known = row[at] == window
+        place = at[known], table["cell"].to_numpy()[known]
+        for name in names:
+            made[name][place] = table[name].to_numpy()[known]
+    return made

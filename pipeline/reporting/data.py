@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.output.loss import losses
-from penstock.pipeline.output.utility_summary import counted, half_width, shared_rows
+from penstock.pipeline.output.utility_summary import counted, half_width, matrices, shared_rows
 from penstock.pipeline.reporting.accounts import AccountFigure, figures
 
 T = TypeVar("T")
@@ -105,7 +105,7 @@ class Run:
         if released is None:
             return None
         shown, cells = released.windows["window"], released.cells
-        truth = self.read("operator/truth", lambda rows: _matrices(rows, shown, cells, pl.col("count")))
+        truth = self.read("operator/truth", lambda rows: matrices(rows, shown, cells, pl.col("count")))
         return released if truth is None else replace(released, truth=truth["count"])
 
     @cached_property
@@ -254,8 +254,7 @@ def _released(rows: pl.LazyFrame, windows: pl.DataFrame) -> ShownCounts:
     columns = [pl.col("value").alias("released"), half_width().alias("margin")]
     if "alarm" in rows.collect_schema():
         columns.append(pl.col("alarm").cast(pl.Float64))
-    matrices = _matrices(rows, shown["window"], names, *columns)
-    return ShownCounts(shown, names, len(windows), len(cells), **matrices)
+    return ShownCounts(shown, names, len(windows), len(cells), **matrices(rows, shown["window"], names, *columns))
 
 
 def _windows(releases: pl.DataFrame) -> pl.DataFrame:
@@ -273,18 +272,3 @@ def _windows(releases: pl.DataFrame) -> pl.DataFrame:
             "epsilon",
         )
     )
-
-
-def _matrices(
-    rows: pl.LazyFrame, windows: pl.Series, cells: Sequence[str], *columns: pl.Expr
-) -> dict[str, NDArray[np.float64]]:
-    """Matrices of columns by window and cell, NaN where missing."""
-    wanted = pl.col("window").is_in(windows.implode()) & pl.col("cell").is_in(cells)
-    places = rows.filter(wanted).select(pl.col("cell").cast(pl.Enum(cells)).to_physical(), "window", *columns)
-    table = places.collect(engine="streaming")
-    at = windows.search_sorted(table["window"]).to_numpy(), table["cell"].to_numpy()
-    matrices = {}
-    for name in table.columns[2:]:
-        matrices[name] = np.full((len(windows), len(cells)), np.nan)
-        matrices[name][at] = table[name].to_numpy()
-    return matrices
