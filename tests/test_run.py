@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.output import utility
+from penstock.pipeline.output import utility_summary
 from tests.tools.small_configuration import START, made_up_events
 
 
@@ -191,7 +191,7 @@ def test_utility_is_the_same_in_whatever_parts_the_tables_are_read(small_run, mo
     filtered = [{"type": "w_event_ba", "epsilon": 4.0, "w": 3}, {"type": "filter"}]
     changes = {"landmarks": None, "mechanism": filtered, "accountants": [], "utility": ["mae", "pearson", "mre"]}
     whole = small_run(made_up_events(500), "whole", **changes)
-    monkeypatch.setattr(utility, "_PART_ROWS", 5)
+    monkeypatch.setattr(utility_summary, "PART_ROWS", 5)
     parts = small_run(made_up_events(500), "parts", **changes)
     assert parts.manifest["worth"] == whole.manifest["worth"]
     name = "operator/utility.parquet"
