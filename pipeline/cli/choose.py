@@ -6,10 +6,20 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline import DONE, FAILED
-from penstock.pipeline.cli.command import Command, add_configuration, add_jobs, add_quiet, progress_bar, show
+from penstock.pipeline.cli.command import (
+    Command,
+    add_configuration,
+    add_fields,
+    add_jobs,
+    add_quiet,
+    of_fields,
+    progress_bar,
+    show,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,43 +38,13 @@ LOOKED = (
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
-    add = parser.add_argument
-    add(
-        "--protect",
-        default="24h",
-        metavar="DURATION",
-        help="any stretch of a person's contributions, window, or day: a calendar day (24h)",
-    )
-    add("--epsilon", type=float, default=1.0, metavar="E", help="budget of the stretch, in nats (1)")
-    add("--delta", type=float, default=1e-6, metavar="D", help="δ of Gaussian noise; 0: only Laplace noise (1e-6)")
-    add("--each-noise", action="store_true", help="try Laplace and Gaussian noise apart, not the one that has less")
-    add(
-        "--advantage",
-        type=float,
-        metavar="A",
-        help="refuse what gives an adversary (LiRA) a larger advantage over the most exposed people (unset: no attack)",
-    )
-    add(
-        "--for",
-        dest="purpose",
-        default="windows",
-        metavar="USE",
-        help="what the release is for: windows (counts of each), places (the busiest), days (daily totals), events "
-        "(sudden crowds), forecast (windows)",
-    )
-    add("--at-most", type=_limit_of, action="append", default=[], metavar="MEASURE=X", help="a limit; may be repeated")
-    add(
-        "--at-least",
-        type=_limit_of,
-        action="append",
-        default=[],
-        metavar="MEASURE=X",
-        help="a limit (unset: better than nothing, such as skill=0.01)",
-    )
-    add("--prefer", metavar="MEASURE", help="ranks what keeps the limits (that of --for, such as relative_mae)")
-    add("--seeds", type=int, default=3, metavar="N", help="runs of every candidate (3)")
-    add("--grids", type=int, default=3, metavar="N", help="grids at most, each half as fine; 1: as configured (3)")
-    add("--out", metavar="DIR", help="write here instead of runs/choose/<name>")
+    from penstock.pipeline.experiments.choose import Asked
+
+    add_fields(parser, Asked)
+    add = partial(parser.add_argument, type=_limit_of, action="append", default=[], metavar="MEASURE=X")
+    add("--at-most", help="a limit; may be repeated")
+    add("--at-least", help="a limit (unset: better than nothing, such as skill=0.01)")
+    parser.add_argument("--out", metavar="DIR", help="write here instead of runs/choose/<name>")
     add_jobs(parser)
     add_quiet(parser)
 
@@ -73,19 +53,8 @@ def _execute(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.experiments.choose import Asked, choose
 
     n_jobs = arguments.jobs or os.cpu_count() or 1
-    asked = Asked(
-        protect=arguments.protect,
-        epsilon=arguments.epsilon,
-        delta=arguments.delta,
-        purpose=arguments.purpose,
-        at_least=dict(arguments.at_least),
-        at_most=dict(arguments.at_most),
-        prefer=arguments.prefer,
-        n_seeds=arguments.seeds,
-        n_grids=arguments.grids,
-        each_noise=arguments.each_noise,
-        advantage=arguments.advantage,
-    )
+    arguments.at_least, arguments.at_most = dict(arguments.at_least), dict(arguments.at_most)
+    asked = of_fields(Asked, arguments)
     quiet = arguments.quiet or arguments.json
     total = 0
     with progress_bar("trials", enabled=not quiet, piped=not sys.stderr.isatty()) as progress:

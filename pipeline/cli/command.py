@@ -52,22 +52,24 @@ def add_fields(parser: argparse.ArgumentParser, kind: type) -> None:
 
     for field in fields_of(kind):
         choices = f": {', '.join(field.declared.choices)}" if field.declared.choices else ""
-        default = "" if field.default is None else f" ({field.default})"
+        default = "" if field.default in (None, False) else f" ({field.default})"
+        hint = alternatives(field.hint)[0]
+        form: dict[str, Any] = {"type": hint, "metavar": field.key[0].upper()}
         parser.add_argument(
             f"--{field.key.replace('_', '-')}",
             dest=field.name,
-            type=alternatives(field.hint)[0],
-            metavar=field.key[0].upper(),
             help=field.declared.doc + choices + default,
+            **({"action": "store_true"} if hint is bool else form),
         )
 
 
 def of_fields(kind: Any, arguments: argparse.Namespace) -> Any:
     """Build a dataclass of the options that were given; raises `ParameterError` that names the option."""
-    from penstock.mechanisms.core.plugin import ParameterError
-    from penstock.pipeline.config.build import fields_of
+    from dataclasses import fields
 
-    given = {field.name: getattr(arguments, field.name, None) for field in fields_of(kind)}
+    from penstock.mechanisms.core.plugin import ParameterError
+
+    given = {field.name: getattr(arguments, field.name, None) for field in fields(kind)}
     try:
         return kind(**{name: value for name, value in given.items() if value is not None})
     except ParameterError as error:

@@ -8,6 +8,7 @@ Where nothing keeps the limits on the configured grid, coarser ones follow.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
@@ -20,7 +21,14 @@ import yaml
 
 from penstock.evaluation.attacks.parameters import Game
 from penstock.mechanisms.core.contract import MECHANISMS, ChainStep
-from penstock.mechanisms.core.plugin import ConfigError, ParameterError, examples_of, parameters_of
+from penstock.mechanisms.core.plugin import (
+    Checked,
+    ConfigError,
+    ParameterError,
+    examples_of,
+    parameter,
+    parameters_of,
+)
 from penstock.mechanisms.core.schedules import AUTO, BudgetSchedule
 from penstock.mechanisms.core.sensitivity import Sensitivity
 from penstock.mechanisms.fast import Fast
@@ -106,60 +114,45 @@ SETTING = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Asked(Checked):
     """Request to `choose`: unit to protect, and limits of the release.
 
-    Parameters
-    ----------
-    protect
-        How long a stretch of one person's contributions: a duration as in a configuration, ``window``, or ``day``: a
-        calendar day in the time zone of the windows.
-    epsilon, delta
-        Budget of the stretch; with 0 for δ there is only Laplace noise.
-    each_noise
-        Whether Laplace and Gaussian noise are tried apart, in place of the one that has less (``noise: auto``).
-    advantage
-        Largest membership advantage of an adversary over the most exposed people; None: no one is attacked.
-    purpose
-        What the release is for, out of `PURPOSES`.
-    at_least, at_most
-        Limits by measure; without any those of the purpose, which a release of nothing does not keep.
-    prefer
-        The measure that ranks what keeps the limits; None: that of the purpose.
-    n_seeds
-        Runs of every candidate.
-    n_grids
-        How many grids may be tried, each half as fine in both directions; 1: only the configured one.
+    ``at_least``, ``at_most``: limits by measure; without any those of the purpose, which a release of nothing does not
+    keep.
     """
 
-    protect: str = "24h"
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    purpose: str = "windows"
+    protect: str = parameter(
+        "24h", doc="any stretch of a person's contributions of a duration, window, or day: a calendar day"
+    )
+    epsilon: float = parameter(1.0, above=0, below=math.inf, doc="budget of the stretch, in nats")
+    delta: float = parameter(1e-6, at_least=0, below=1, doc="δ of Gaussian noise; 0: only Laplace noise")
+    each_noise: bool = parameter(False, doc="try Laplace and Gaussian noise apart, not the one that has less")
+    advantage: float | None = parameter(
+        None,
+        above=0,
+        at_most=1,
+        doc="refuse what gives an adversary (LiRA) a larger advantage over the most exposed people; unset: no attack",
+    )
+    purpose: str = parameter(
+        "windows",
+        key="for",
+        choices=tuple(PURPOSES),
+        doc="use of the release: counts of windows, the busiest places, daily totals, sudden crowds, a forecast",
+    )
     at_least: dict[str, float] = field(default_factory=dict)
     at_most: dict[str, float] = field(default_factory=dict)
-    prefer: str | None = None
-    n_seeds: int = 3
-    n_grids: int = 3
-    each_noise: bool = False
-    advantage: float | None = None
+    prefer: str | None = parameter(
+        None, doc="measure that ranks what keeps the limits; unset: that of --for, such as relative_mae"
+    )
+    n_seeds: int = parameter(3, key="seeds", at_least=1, doc="runs of every candidate")
+    n_grids: int = parameter(3, key="grids", at_least=1, doc="grids at most, each half as fine; 1: as configured")
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon < np.inf:
-            raise ParameterError("--epsilon", self.epsilon, "a number above 0")
-        if not 0 <= self.delta < 1:
-            raise ParameterError("--delta", self.delta, "at least 0 and below 1")
-        if self.advantage is not None and not 0 < self.advantage <= 1:
-            raise ParameterError("--advantage", self.advantage, "above 0 and at most 1")
-        for name, value in (("--seeds", self.n_seeds), ("--grids", self.n_grids)):
-            if value < 1:
-                raise ParameterError(name, value, "at least 1")
-        if self.purpose not in PURPOSES:
-            raise ParameterError("--for", self.purpose, f"one of {', '.join(PURPOSES)}")
+        super().__post_init__()
         if self.purpose == "events" and self.prefer is not None:
-            raise ParameterError("--prefer", self.prefer, "left out with --for events, which ranks by the events shown")
-        limits = (("--at-least", self.at_least), ("--at-most", self.at_most))
-        for option, names in (*limits, ("--prefer", (self.preferred,))):
+            raise ParameterError("prefer", self.prefer, "left out with --for events, which ranks by the events shown")
+        limits = (("at-least", self.at_least), ("at-most", self.at_most))
+        for option, names in (*limits, ("prefer", (self.preferred,))):
             for name in names:
                 try:
                     measure(name)
