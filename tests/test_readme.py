@@ -88,6 +88,29 @@ def test_links_lead_to_files(page):
         assert re.match(r"[a-z]+:", target) or (page.parent / target).exists(), target
 
 
+def test_messages_name_pages_as_the_menu_does_and_no_file_that_an_installed_package_lacks():
+    labels = set(re.findall(r"^\* \[(.+?)\]", (ROOT / "docs" / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
+    named = set()
+    for path in (
+        path for part in ("pipeline", "mechanisms", "accountants", "evaluation") for path in (ROOT / part).rglob("*.py")
+    ):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+        docstrings = {ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, documented)}
+        texts = {
+            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
+        for text in texts - docstrings:
+            assert not re.search(r"[a-z]\.md\b", text), (path, text)
+            named |= set(re.findall(r"documentation: (.+?)\)", text))
+    for template in (ROOT / "pipeline").rglob("*.html"):
+        text = re.sub(r"\{#.*?#\}", "", template.read_text(encoding="utf-8"))
+        assert not re.search(r"[a-z]\.md\b", text), template
+        named |= set(re.findall(r"documentation, ([A-Z]\w+)", text))
+    assert named == {"Bring data", "Flink", "Glossary", "Security", "Write an experiment"}
+    assert named <= labels
+
+
 def test_mechanisms_that_the_readme_offers_exist():
     offered = re.findall(
         r"^\|[^|]*\| `(\w+)` \|", README.partition("## Mechanisms")[2].partition("\n## ")[0], re.MULTILINE

@@ -318,7 +318,7 @@ def _init(arguments: argparse.Namespace) -> int:
         stops=arguments.stops,
     )
     losses = expected_losses(rehearse(loads(draft.text))) if draft.is_whole else None
-    cost = [losses_in_words(losses)] if losses else []
+    cost = [losses_in_words(losses, draft.one)] if losses else []
     then = f"now look at it, then: penstock run {out}" if draft.is_whole else "write what is marked FIXME in it"
     show(arguments, {"file": str(out), "notes": draft.notes}, [*draft.notes, *cost, f"wrote {out}; {then}"])
     return DONE

@@ -145,13 +145,14 @@ def expectations(config: RunConfig) -> list[str]:
     rehearsal = rehearse(config)
     losses, noise = expected_losses(rehearsal), expected_noise(rehearsal)
     choice = rehearsal and rehearsal.plan.noise_choice
-    rows = "rows of this source belong to no person: what is said of one person holds for one row"
+    one = "person" if config.source.has_people else "trip"
+    rows = "rows of this source belong to no person: what is counted and protected is a row or a trip"
     is_silent = config.mode == "deployment" and is_recorded(config.source) and not config.allow_empty
     lines = [
         ("CAUTION", zeros_in_words(config, noise)),
         ("CAUTION", None if config.source.has_people else rows),
         ("noise", choice and choice.words),
-        ("loss", losses and losses_in_words(losses)),
+        ("loss", losses and losses_in_words(losses, one)),
         ("CAUTION", caution(losses)),
         ("expect", expected_in_words(config, noise)),
         ("CAUTION", unbounded_in_words(config, rehearsal)),
@@ -165,7 +166,7 @@ def summary(result: Result) -> str:
     from penstock.evaluation.utility import METRICS
     from penstock.pipeline.output.loss import losses_in_words
     from penstock.pipeline.output.manifest import users_in_words
-    from penstock.pipeline.output.utility_summary import counted, in_words, zeros_win, zone_in_words
+    from penstock.pipeline.output.utility_summary import ONE, counted, in_words, zeros_win, zone_in_words
 
     manifest = result.manifest
     rows = manifest["rows"]
@@ -182,7 +183,7 @@ def summary(result: Result) -> str:
         if not manifest["distinct_people"]:
             lines.append("CAUTION   rows of this source belong to no person: the counts are not of distinct people")
     if loss := manifest.get("loss"):
-        lines.append(f"loss      {losses_in_words(loss)}")
+        lines.append(f"loss      {losses_in_words(loss, ONE[counted(manifest)])}")
     if worth := manifest.get("worth"):
         verdict = in_words(worth, counted(manifest))
         lines.insert(*((0, f"CAUTION   {verdict}") if zeros_win(worth) else (len(lines), f"worth     {verdict}")))

@@ -142,7 +142,7 @@ class Table:
         if lines[0].lstrip()[:1] in "{[":
             raise DataError(
                 f"{path}: looks like JSON; a draft is made of CSV and Parquet files: convert it, for instance with jq "
-                "(docs/data.md)"
+                "(documentation: Bring data)"
             )
         separator = max(",;\t|", key=lambda one: (min(_count(line, one) for line in lines[:20]), lines[0].count(one)))
         if separator not in lines[0]:

@@ -89,6 +89,7 @@ class Draft:
     text: str  # the YAML, with comments
     notes: list[str] = field(default_factory=list)  # what was found and what to look at, a sentence each
     is_whole: bool = True  # nothing is left to be written by hand
+    one: str = "person"  # whom the budget is for
 
 
 def draft(
@@ -157,7 +158,10 @@ def draft(
         *(_doubts(table, columns, source, events, rejects) if len(events) else _unreadable(rejects, is_whole)),
         *_caveats(facts),
     ]
-    return Draft(_text(path, source, columns, time_zone, facts, notes[2:]), notes, facts.is_known)
+    one = "person" if source.has_people else "trip"
+    if source.has_people and "user" in columns.checks:
+        one = columns.names["user"]
+    return Draft(_text(path, source, columns, time_zone, facts, notes[2:], one), notes, facts.is_known, one)
 
 
 def _unreadable(rejects: Counter[str], is_whole: bool) -> Iterator[str]:
@@ -449,7 +453,7 @@ def _caveats(facts: _Facts) -> Iterator[str]:
 # The text.
 
 
-def _text(path: str, source: Source, columns: Columns, zone: str, facts: _Facts, doubts: list[str]) -> str:
+def _text(path: str, source: Source, columns: Columns, zone: str, facts: _Facts, doubts: list[str], one: str) -> str:
     name = name_of(path)
     looked = "LOOKED: " if facts.is_known else f"{FIXME}: "
     how_read = {
@@ -488,7 +492,7 @@ def _text(path: str, source: Source, columns: Columns, zone: str, facts: _Facts,
             {
                 "type": "period_uniform",
                 "noise": ("auto", "of Laplace and Gaussian noise the one that is smaller here"),
-                "epsilon": (facts.epsilon, f"DECIDE: what {facts.period} may cost one person, in nats"),
+                "epsilon": (facts.epsilon, f"DECIDE: what {facts.period} may cost one {one}, in nats"),
                 "delta": (f"{_DELTA:.1e}", "but for this chance; spent by Gaussian noise only"),
             },
             {"type": ("filter", "the best guess from all releases so far; costs nothing")},
@@ -502,9 +506,14 @@ def _text(path: str, source: Source, columns: Columns, zone: str, facts: _Facts,
         "# LOOKED marks values that were taken from the data. That is fine for a simulation. In a deployment they",
         "# would tell of the data: decide each by what is publicly known, then remove looked_at_data.",
         "# DECIDE marks what is a matter of judgement.",
-        *(f"# CHECK: {doubt}" + "." * (not doubt.endswith("?")) for doubt in doubts),
+        *(f"# CHECK: {one_line(doubt)}" + "." * (not doubt.endswith("?")) for doubt in doubts),
     )
     return "\n".join((*head, *_lines(keys))) + "\n"
+
+
+def one_line(text: str) -> str:
+    """Return text without line ends, which names of columns may hold: a comment must not go on as YAML."""
+    return " ".join(text.split())
 
 
 def _lines(keys: dict[str, Any], indent: str = "") -> Iterator[str]:
@@ -515,7 +524,7 @@ def _lines(keys: dict[str, Any], indent: str = "") -> Iterator[str]:
         if inside and not indent:
             yield ""
         text = f"{indent}{key}:" if inside else f"{indent}{key}: {value}"
-        yield f"{text:<32} # {comment}" if comment else text
+        yield f"{text:<32} # {one_line(comment)}" if comment else text
         if isinstance(value, dict):
             yield from _lines(value, indent + "  ")
         for entry in value if isinstance(value, list) else ():
@@ -534,7 +543,7 @@ def _keys(section: Source | Space) -> dict[str, Any]:
 
 
 def _columns(columns: Columns) -> dict[str, Any]:
-    written = {part: json.dumps(name, ensure_ascii=False) for part, name in columns.names.items()}
+    written = {part: json.dumps(name, ensure_ascii=not name.isprintable()) for part, name in columns.names.items()}
     return {part: (name, "CHECK: see above" if part in columns.checks else "") for part, name in written.items()}
 
 

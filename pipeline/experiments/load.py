@@ -47,7 +47,8 @@ MAX_SETTINGS = 100_000
 REDUCED = "reduced"
 IS_A_RUN = (
     "{name}: is the configuration of a run, not an experiment: penstock run {name}; an experiment is a file of its own "
-    "with name, question, measures, what varies (variants or grid), and base: {file} (docs/experiment_files.md)"
+    "with name, question, measures, what varies (variants or grid), and base: {file} "
+    "(documentation: Write an experiment)"
 )
 A_BASE = "a section as in a run's configuration, or the file of one"
 

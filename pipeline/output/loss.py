@@ -175,8 +175,8 @@ def even_odds(epsilon: float) -> str:
     return "over 99.9 %" if share > 99.9 else f"{share:.1f} %" if share >= 98.5 else f"{share:.0f} %"
 
 
-def losses_in_words(figures: Mapping[str, float]) -> str:
-    """Return the result of `losses` or `expected_losses` as a sentence.
+def losses_in_words(figures: Mapping[str, float], one: str = "person") -> str:
+    """Return the result of `losses` or `expected_losses` as a sentence; ``one``: who has an id of their own.
 
     >>> losses_in_words({"release": 0.4, "day": 2.0, "run": 14.0})
     'One person loses at most ε = 2 by a day (even odds become at most 88 %), 14 by the whole run (over 99.9 %),
@@ -185,7 +185,7 @@ def losses_in_words(figures: Mapping[str, float]) -> str:
     'What one person loses has no bound: not by one release, not by a day, not by the whole run.'
     """
     if math.isinf(figures["release"]):
-        return "What one person loses has no bound: not by one release, not by a day, not by the whole run."
+        return f"What one {one} loses has no bound: not by one release, not by a day, not by the whole run."
     names = {"day": "by a day", "run": "by the whole run", "release": "by one release"}
     amounts = [
         f"{short(figures[name])} {words} ({even_odds(figures[name])})"
@@ -195,7 +195,7 @@ def losses_in_words(figures: Mapping[str, float]) -> str:
     amounts[0] = amounts[0].replace("(", "(even odds become at most ").replace("at most over", "over")
     delta = f" at δ = {figures['delta']:g}" if "delta" in figures else ""
     endless = "" if "run" in figures else ", and as much again by each day that follows"
-    return f"One person loses at most ε = {', '.join(amounts)}{endless}; in nats{delta}, sums of the charges."
+    return f"One {one} loses at most ε = {', '.join(amounts)}{endless}; in nats{delta}, sums of the charges."
 
 
 def caution(figures: Mapping[str, Any] | None) -> str | None:

@@ -280,6 +280,10 @@ def _bias_in_words(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
+#: One of those that `counted` names.
+ONE = {"people": "person", "trips": "trip"}
+
+
 def counted(manifest: Mapping[str, Any]) -> str:
     """Noun for the counted units: people, or trips if the source has no riders."""
     return "people" if manifest.get("distinct_people", True) else "trips"
@@ -480,7 +484,7 @@ def zeros_in_words(config: RunConfig, noise: tuple[float, float] | None) -> str 
     plan = public_plan(replace(config, mechanism=tuple(left_open)))
     choice = plan and plan.noise_choice
     by_laplace = ""
-    if choice and choice.schedule not in config.mechanism and choice.schedule.delta is None:
+    if choice and tuple(left_open) != config.mechanism and choice.schedule.delta is None:
         by_laplace = " Laplace noise (noise: auto) is smaller here."
     unless = ", unless smoothing mends it" if _is_smoothed(config) else ""
     figures = f"about {short(noise[0])} people of noise where {short(typical)} are typical"

@@ -109,12 +109,13 @@ class Result:
     def _repr_html_(self) -> str:
         """Summary of utility and cost, with a drawing of the busiest cell."""
         from penstock.pipeline.output.loss import losses_in_words
-        from penstock.pipeline.output.utility_summary import counted, in_words
+        from penstock.pipeline.output.utility_summary import ONE, counted, in_words
         from penstock.pipeline.reporting.drawing import shown_in_notebook
 
         lines = [self.manifest["exit"]["reason"]]
         lines += [in_words(self.manifest["worth"], counted(self.manifest))] if "worth" in self.manifest else []
-        lines += [losses_in_words(self.manifest["loss"])] if "loss" in self.manifest else []
+        one = ONE[counted(self.manifest)]
+        lines += [losses_in_words(self.manifest["loss"], one)] if "loss" in self.manifest else []
         return shown_in_notebook(str(self.folder), lines, None if "points" in self.manifest else self.plot)
 
     def _frame(self, name: str) -> pl.DataFrame:

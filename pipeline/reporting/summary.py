@@ -19,6 +19,7 @@ from penstock.pipeline.counting.input_check import lost
 from penstock.pipeline.output.loss import HOPELESS, caution, even_odds, losses_in_words
 from penstock.pipeline.output.manifest import users_in_words
 from penstock.pipeline.output.utility_summary import (
+    ONE,
     beats,
     in_words,
     short,
@@ -48,7 +49,6 @@ MANY_VISITS = 0.05
 
 #: Order of the sections in a configuration as people write it.
 SECTIONS = ("name", "mode", "seed", "noise_key", "source", "space", "sensors", "windows", "bounding", "landmarks")
-ONE = {"people": "person", "trips": "trip"}
 OUTCOMES = ("used", "late", "out_of_area", "out_of_time", "rejected")
 
 #: Metrics that are a share, and are shown in percent.
@@ -107,7 +107,7 @@ def details(run: Run) -> list[Paragraph]:
     summary, noise = (run.operator or {}).get("worth"), _noise(run)
     worth = in_words(summary, run.counted) if summary else noise and _noise_in_words(*noise, run.counted)
     against = "Against someone who sees all releases and knows everything but this person's events."
-    losses = run.losses and [(losses_in_words(run.losses), against)]
+    losses = run.losses and [(losses_in_words(run.losses, ONE[run.counted]), against)]
     return [*([(worth, "")] if worth else []), *_guarantees(run), *(losses or [])]
 
 

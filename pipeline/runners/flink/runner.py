@@ -122,7 +122,7 @@ def _run_job(
             raise DataError(
                 "Flink cannot write a checkpoint any more: its readers have had more than 32,767 turns, and --resume "
                 "would fail again. Releases and charges are kept; begin another run on the same ledger, in another "
-                "folder, from the first window not released (docs/flink.md)"
+                "folder, from the first window not released (documentation: Flink)"
             ) from error
         raise
 
@@ -188,7 +188,7 @@ def _end_in_sight(version: str | None) -> str:
         f"cannot be resumed: after about {32_767 / TURNS_PER_HOUR:,.0f} hours, divided by the readers that share a "
         "slot. This job cannot be renewed before that, since its checkpoints are elsewhere, or the configuration of "
         "its Flink is not penstock's: stop it in time and --resume, or take runner 2.76 or later, which keeps one "
-        "state (docs/flink.md)"
+        "state (documentation: Flink)"
     )
 
 

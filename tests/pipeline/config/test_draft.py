@@ -273,6 +273,8 @@ def test_trips_of_bikes_are_no_people(tmp_path, header):
         assert (type(config.source).__name__, config.source.has_people) == ("Citibike", False)
         assert config.windows.time_zone == "America/New_York"
         assert "# CHECK: user from no column: rows are trips, and none says who rode" in drafted.text
+        assert "may cost one trip" in drafted.text
+        assert any(line.startswith("loss      One trip loses at most ε = 2 by a day") for line in expectations(config))
     assert penstock.run(config, tmp_path / "run", runner="local").manifest["rows"]["used"] == 120
     # Other cities have the same columns, and clocks of their own.
     path.write_text(header + "".join(rows).replace("-74.", "-87."))
@@ -288,6 +290,7 @@ def test_an_id_may_be_of_anything(tmp_path):
         drafted = draft(written(tmp_path, [NAMED[0].replace("rider", name), *NAMED[1:]]))
         said = f"user from {name}: an id may be of a trip, a row or a place, too: it has 7 values in 60 rows"
         assert (said in drafted.notes) == is_said
+        assert drafted.one == (name if is_said else "person")
         assert drafted.notes[0].startswith(f"columns: user from {name}")
         assert "?." not in drafted.text
 
@@ -312,6 +315,17 @@ def test_parquet_is_drafted(tmp_path):
         assert type(config.source).__name__ == "Parquet"
         assert config.source.columns["user"] == "rider"
     assert penstock.run(config, tmp_path / "run", runner="local").manifest["rows"]["used"] == 60
+
+
+def test_names_of_columns_write_no_keys(tmp_path):
+    names = ["ride_id\nplugins: evil", "ride_id\u2028plugins: evil", "ride_id\x85plugins: evil"]
+    for name in names:
+        at = [f"2024-05-01T{i % 24:02d}:00:00Z" for i in range(60)]
+        frame = pl.DataFrame({name: [f"r{i}" for i in range(60)], "at": at, "stop": ["A", "B"] * 30})
+        frame.write_parquet(tmp_path / "rides.parquet")
+        drafted = draft(str(tmp_path / "rides.parquet"))
+        assert "# CHECK: nearly every row has another ride_id plugins: evil: is it a trip" in drafted.text
+        assert loads(drafted.text).source.columns["user"] == name
 
 
 def test_what_is_stated_is_not_guessed(tmp_path, working_folder):
