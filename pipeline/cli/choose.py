@@ -91,6 +91,7 @@ def _limit_of(text: str) -> tuple[str, float]:
 def summary(chosen: Choice, asked: Asked) -> list[str]:
     """Summary: ranking, binding constraint and files written."""
     from penstock.pipeline.experiments.results import best_in_words
+    from penstock.pipeline.reporting.experiment import binding_in_words
 
     choice, table, useless = chosen.choice, chosen.ranking, _useless(chosen.ranking)
     if not choice:
@@ -115,8 +116,8 @@ def summary(chosen: Choice, asked: Asked) -> list[str]:
         lines.append(f"… and {len(table) - MOST_SHOWN} more, in {chosen.report}")
     limits = ", ".join(_limit(name, choice) for side in ("at_least", "at_most") for name in choice[side])
     lines.append(f"limits    {limits}" + (", of the whole interval over seeds" if asked.n_seeds > 1 else ""))
-    if binding := choice["binding"]:
-        lines.append(in_words(binding, choice))
+    if binding := binding_in_words(choice, str, lambda row: str(row["variant"])):
+        lines.append(f"binding   {binding}")
     if choice["best"]:
         lines.append(f"best      {choice['best']['values']['variant']}: {chosen.best}")
         lines.append(f"          {best_in_words(choice['best'])}")
@@ -155,20 +156,6 @@ def _useless(table: pl.DataFrame) -> list[str]:
 def _limit(name: str, limits: Mapping[str, Any]) -> str:
     at_least = limits["at_least"]
     return f"{name} ≥ {at_least[name]:g}" if name in at_least else f"{name} ≤ {limits['at_most'][name]:g}"
-
-
-def in_words(binding: dict[str, Any], choice: dict[str, Any]) -> str:
-    """Return the limit that binds, with the setting that it keeps out and the nearest one that keeps it."""
-    name, limit = binding["limit"], _limit(binding["limit"], choice)
-
-    def setting_in_words(row: dict[str, Any]) -> str:
-        """Describe a setting with its figure."""
-        return f"{row['variant']} ({name} {row[f'mean {name}']:.4g})"
-
-    keeping = binding["keeping"]
-    nearest = f"; the nearest that keeps it is {setting_in_words(keeping)}" if keeping else "; nothing keeps it"
-    out = "is better and misses it" if choice["best"] else "is nearest to all limits, and misses it"
-    return f"binding   {limit}: {setting_in_words(binding['setting'])} {out}{nearest}"
 
 
 CHOOSE = Command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -253,28 +253,28 @@ def _found(experiment: ExperimentFolder, choice: dict[str, Any]) -> str:
     judged = " with its whole interval" if has_intervals else ""
     keep = "keeps" if choice["allowed"] == 1 else "keep"
     kept = f"Of {plural(choice['settings'], 'setting')} {choice['allowed']:,} {keep} every limit{judged}: {limits}."
-    binding = _binding(experiment, choice)
-    if choice.get("best"):
-        return f"{kept}{binding}"
-    return f"{kept}{binding} Nothing can be advised: ask for less, or spend more."
+    binding = binding_in_words(choice, experiment.label, experiment.setting)
+    advice = "" if choice.get("best") else "Nothing can be advised: ask for less, or spend more."
+    return " ".join(filter(None, (kept, binding, advice)))
 
 
-def _binding(experiment: ExperimentFolder, choice: dict[str, Any]) -> str:
-    """Return the limit that decides, the setting that it keeps out, and the nearest one that keeps it."""
+def binding_in_words(choice: Mapping[str, Any], label: Callable[[str], str], setting: Callable[[Any], str]) -> str:
+    """Describe the limit that decides, the setting that it keeps out, and the nearest one that keeps it.
+
+    ``label``, ``setting``: a measure and the values of a setting in words.
+    """
     binding = choice.get("binding")
     if not binding:
         return ""
     name = binding["limit"]
 
-    def setting_in_words(row: dict[str, Any]) -> str:
+    def with_figure(row: Mapping[str, Any]) -> str:
         """Describe a setting with its figure."""
-        return f"{experiment.setting(row)} ({number(row[f'mean {name}'])})"
+        return f"{setting(row)} ({number(row[f'mean {name}'])})"
 
     out = "it keeps out" if choice.get("best") else "it is missed even by"
-    keeping = f", and the nearest that keeps it is {setting_in_words(binding['keeping'])}" if binding["keeping"] else ""
-    return (
-        f" What binds is the limit on {experiment.label(name)}: {out} {setting_in_words(binding['setting'])}{keeping}."
-    )
+    keeping = f", and the nearest that keeps it is {with_figure(binding['keeping'])}" if binding["keeping"] else ""
+    return f"What binds is the limit on {label(name)}: {out} {with_figure(binding['setting'])}{keeping}."
 
 
 def _shown(experiment: ExperimentFolder, table: pl.DataFrame) -> pl.DataFrame:
