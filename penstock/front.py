@@ -137,9 +137,9 @@ def _stored(source: Any, out: str | Path | None, config: object, resume: bool) -
     import polars as pl
     import pyarrow as pa
 
+    from penstock.pipeline.atomic import replacing
     from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.output.checkpoint import is_deployment
-    from penstock.pipeline.output.files import replacing
     from penstock.pipeline.sources.reading.times import plain_times
 
     if isinstance(config, RunConfig):

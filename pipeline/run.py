@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
-from penstock.pipeline import DONE, FAILED, INTERRUPTED, STOPPED
+from penstock.pipeline import DONE, FAILED, INTERRUPTED, STOPPED, atomic
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import check_local
@@ -119,7 +119,7 @@ def _run_alone(
         outcome.note_unverified(plan, unverified)
         logs.caution(f"UNVERIFIED ENGINE: {outcome.unverified_in_words(unverified)}")
     # What is known beforehand, so that the run can be watched; its end adds what the accountants say.
-    files.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
+    atomic.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
     if not plan.on_points:
         write_cells(plan.folder, plan.space)
         if config.output.outlines is not None and (caution := write_outlines(plan.folder, config.output.outlines)):
@@ -237,7 +237,7 @@ def _make_ready(plan: Plan, how: Any) -> dict[str, Any] | None:
     if notice := checkpoint.begin(plan):
         logs.caution(notice)
     for side in ("public", "operator"):  # a refused run leaves neither
-        files.make_folder(plan.folder / side)
+        atomic.make_folder(plan.folder / side)
     return None
 
 
@@ -268,11 +268,11 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
         manifest |= write_utility(plan)
     clock.lap("finish")
     manifest["seconds"] = clock.seconds
-    files.write_json(
+    atomic.write_json(
         plan.folder / "public" / "manifest.json",
         public_manifest(plan, outcome.account_summaries(plan), manifest["ledger"]),
     )
-    files.write_json(plan.folder / "operator" / "manifest.json", manifest)
+    atomic.write_json(plan.folder / "operator" / "manifest.json", manifest)
     return _done(plan, manifest)
 
 

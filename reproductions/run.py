@@ -13,6 +13,7 @@ import numpy as np
 import polars.selectors as cs
 
 from penstock.mechanisms.core.plugin import parameter
+from penstock.pipeline import atomic
 from penstock.pipeline.config.build import FAILED, Builder
 from penstock.pipeline.config.canonical import content_digest
 from penstock.pipeline.config.run import read_text
@@ -23,7 +24,6 @@ from penstock.pipeline.experiments.config import ExperimentHeader
 from penstock.pipeline.experiments.load import REDUCED, raise_all, reduce
 from penstock.pipeline.experiments.pieces import Listener, Piece, Record, run_pieces
 from penstock.pipeline.experiments.runner import RECORDS, begin, heading
-from penstock.pipeline.output import files
 from penstock.pipeline.output.manifest import code_digest, made_by
 from reproductions.plots import draw
 from reproductions.study import STUDIES, Figures, Study
@@ -107,7 +107,7 @@ class StudyRun:
         }
         if not made.failed:
             manifest |= self._write(target, {names[i]: _arrays(made.records[i]) for i in range(len(names))})
-        files.write_json(target / "experiment.json", manifest)
+        atomic.write_json(target / "experiment.json", manifest)
         return StudyResult(target, manifest)
 
     def _write(self, folder: Path, measured: Mapping[Any, Figures]) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class StudyRun:
         study = self.config.study
         tables = study.tables(_data(study, tuple(content_digest(path) for path in study.inputs)), measured)
         for name, table in tables.items():
-            with files.replacing(folder / f"{name}.csv") as temporary:
+            with atomic.replacing(folder / f"{name}.csv") as temporary:
                 table.with_columns(cs.float().round_sig_figs(DIGITS)).write_csv(temporary)
         written: dict[str, Any] = {"tables": [f"{name}.csv" for name in tables]}
         if not figures.installed():

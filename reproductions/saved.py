@@ -9,9 +9,9 @@ from typing import Any
 
 import polars as pl
 
+from penstock.pipeline import atomic
 from penstock.pipeline.config.run import read_text
 from penstock.pipeline.config.yaml import parse, plain
-from penstock.pipeline.output import files
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -52,10 +52,10 @@ def save(folder: Path, results: Path) -> None:
         _save_summary(folder, results / f"{name}.csv", shown_measures(manifest["configuration"] | _shown(name)))
         copied = {"expected.csv": f"{name}-expected.csv"} if (folder / "expected.csv").exists() else {}
     for source, saved in copied.items():
-        with files.replacing(results / saved) as temporary:
+        with atomic.replacing(results / saved) as temporary:
             temporary.write_bytes((folder / source).read_bytes())
     kept = {key: manifest[key] for key in ("inputs", "versions", "cells", "confidence", "tables") if key in manifest}
-    files.write_json(results / f"{name}.json", kept | {"failed": len(manifest["failed"])})
+    atomic.write_json(results / f"{name}.json", kept | {"failed": len(manifest["failed"])})
 
 
 def _save_summary(folder: Path, path: Path, shown: list[str]) -> None:
@@ -69,7 +69,7 @@ def _save_summary(folder: Path, path: Path, shown: list[str]) -> None:
             if summary.schema[column] == pl.Float64  # null without any result
         ),
     )
-    with files.replacing(path) as temporary:
+    with atomic.replacing(path) as temporary:
         summary.write_csv(temporary)
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from penstock.pipeline import atomic
 from penstock.pipeline.experiments.config import ExperimentConfig, FigureSpec
 from penstock.pipeline.experiments.results import matching, wide_summary
-from penstock.pipeline.output import files
 
 #: Colours that remain apart for colour-blind readers (Okabe, Ito 2008), and markers that remain apart in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
@@ -40,7 +40,7 @@ def write_figures(
     for figure in config.figures:
         rows, means = matching(results, figure.where), matching(summary, figure.where)
         data = f"figures/{Path(figure.file).stem}.csv"
-        with files.replacing(folder / data) as temporary:
+        with atomic.replacing(folder / data) as temporary:
             _data(figure, rows, means).write_csv(temporary)
         if not installed():
             continue
@@ -95,7 +95,7 @@ def draw(
         annotate(axes)
         kind = figure.file.rpartition(".")[2]
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        with files.replacing(folder / figure.file) as temporary:
+        with atomic.replacing(folder / figure.file) as temporary:
             picture.savefig(temporary, format=kind, dpi=150, metadata=metadata)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from penstock.mechanisms.core.plugin import PenstockError
-from penstock.pipeline.output import files
+from penstock.pipeline import atomic
 
 Task = tuple[Callable[..., None], tuple[Any, ...]]
 #: Plain values, as JSON can hold them.
@@ -51,7 +51,7 @@ class RecordFolder:
 
     def write(self, decides: Any, record: Record) -> None:
         """Write a record atomically, for its owner alone."""
-        files.write_json(self.path(decides), record, private=True)
+        atomic.write_json(self.path(decides), record, private=True)
 
 
 @dataclass(frozen=True)

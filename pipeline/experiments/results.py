@@ -15,12 +15,12 @@ from scipy.special import expit, logit
 
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline import atomic
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.rules import unread_keys
 from penstock.pipeline.experiments.config import Choose, Expectation, ExperimentConfig
 from penstock.pipeline.experiments.load import Sweep
 from penstock.pipeline.experiments.measures import LIMITS, measure
-from penstock.pipeline.output import files
 from penstock.pipeline.reporting.summary import as_yaml
 
 #: Level of intervals over seeds.
@@ -177,7 +177,7 @@ def _joined(column: pl.Series) -> str:
 
 
 def _write(frame: pl.DataFrame, path: Path) -> None:
-    with files.replacing(path) as temporary:
+    with atomic.replacing(path) as temporary:
         (frame.write_csv if path.suffix == ".csv" else frame.write_parquet)(temporary)
 
 
@@ -424,7 +424,7 @@ def _write_best(experiment: Sweep, best: dict[str, Any], path: Path) -> None:
         del values[key]
     metrics = [name for name in experiment.config.measures if name in METRICS]
     header = BEST_HEADER.format(name=experiment.config.name, found=best_in_words(best), file=path.name)
-    with files.replacing(path) as temporary:
+    with atomic.replacing(path) as temporary:
         temporary.write_text(header + as_yaml(values | {"utility": metrics}), encoding="utf-8")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.evaluation.attacks.parameters import Game
 from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline import atomic
 from penstock.pipeline.config.build import input_paths
 from penstock.pipeline.config.canonical import content_digest, resolved
 from penstock.pipeline.config.run import RunConfig
@@ -21,7 +22,6 @@ from penstock.pipeline.experiments.load import Planned, Sweep
 from penstock.pipeline.experiments.measures import trial_record
 from penstock.pipeline.experiments.pieces import Made, Piece, Record, RecordFolder, digest_of, run_pieces
 from penstock.pipeline.experiments.trial import People, read_people, reading_config, write_people
-from penstock.pipeline.output import files
 from penstock.pipeline.output.manifest import UNFIT, made_by, versions
 from penstock.pipeline.reporting.page import write_report
 
@@ -193,7 +193,7 @@ def heading(config: ExperimentHeader, written: dict[str, Any], reduced: bool) ->
 
 def finish(folder: Path, manifest: dict[str, Any]) -> ExperimentResult:
     """Write the manifest and the report."""
-    files.write_json(folder / "experiment.json", manifest)
+    atomic.write_json(folder / "experiment.json", manifest)
     write_report(folder)
     return ExperimentResult(1 if manifest["failed"] else 0, folder, manifest)
 

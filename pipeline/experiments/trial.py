@@ -18,6 +18,7 @@ from penstock.evaluation.attacks.recovery import Recovery
 from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.mechanisms.core.events import Event
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline import atomic
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import Output
@@ -28,7 +29,6 @@ from penstock.pipeline.counting.presence import read_memberships
 from penstock.pipeline.counting.targets import PrivateFacts, no_target_cells
 from penstock.pipeline.experiments.games.measures import Attacked, recovered
 from penstock.pipeline.experiments.pieces import Record
-from penstock.pipeline.output import files
 from penstock.pipeline.output.files import PART_ROWS
 from penstock.pipeline.releasing.account import AccountLoop
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
@@ -61,7 +61,7 @@ def reading_config(config: RunConfig) -> RunConfig:
 
 def write_people(config: RunConfig, path: Path) -> Record:
     """Read the people of a source, write them to one private file atomically, and return how many rows there are."""
-    files.make_folder(path.parent, private=True)
+    atomic.make_folder(path.parent, private=True)
     source = config.source
     if config.windows.per_event:
         calendar = config.windows.calendar(source.from_, source.until)  # type: ignore[arg-type]  # a checked trial's
@@ -74,7 +74,7 @@ def write_people(config: RunConfig, path: Path) -> Record:
         frame = pl.DataFrame({"low": low, "high": high, "window": people.window, "cell": people.cell})
         if people.mark is not None:
             frame = frame.with_columns(mark=people.mark)
-    with files.replacing(path, private=True) as temporary:
+    with atomic.replacing(path, private=True) as temporary:
         frame.write_parquet(temporary)
     return {"rows": len(frame)}
 

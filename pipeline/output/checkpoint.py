@@ -13,11 +13,12 @@ from typing import Any
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError, StateVersionError
 from penstock.mechanisms.core.state import State, StateFormat
+from penstock.pipeline import atomic
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.plan import Plan, ledger_path, make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import check_local
-from penstock.pipeline.output import files, registration
+from penstock.pipeline.output import registration
 from penstock.pipeline.output.files import parts_folder
 from penstock.pipeline.output.manifest import key_mismatch
 from penstock.pipeline.releasing import account, traces
@@ -49,11 +50,11 @@ def write(plan: Plan, state: State) -> int:
 
 def _replace(path: Path, data: bytes) -> None:
     """Replace a file, atomically and durably."""
-    with files.replacing(path) as temporary, temporary.open("wb") as file:
+    with atomic.replacing(path) as temporary, temporary.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    files.sync_folder(path.parent)
+    atomic.sync_folder(path.parent)
 
 
 def read(plan: Plan) -> State | None:
@@ -184,7 +185,7 @@ def begin(plan: Plan) -> str | None:
 
     def write_mark() -> None:
         """Mark the folder as the run's, before its registration in the ledger."""
-        if not files.write_first(_mark(plan), _encoded(mark)):
+        if not atomic.write_first(_mark(plan), _encoded(mark)):
             raise holds_a_run(plan)
 
     return registration.register_run(plan, write_mark)

@@ -15,13 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.mechanisms.core.plugin import ConfigError
-from penstock.pipeline.atomic import PRIVATE
-from penstock.pipeline.atomic import make_folder as make_folder
-from penstock.pipeline.atomic import replacing as replacing
-from penstock.pipeline.atomic import sync_folder as sync_folder
-from penstock.pipeline.atomic import write_first as write_first
-from penstock.pipeline.atomic import write_json as write_json
-from penstock.pipeline.atomic import write_text as write_text
+from penstock.pipeline.atomic import PRIVATE, make_folder, replacing, write_first
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan

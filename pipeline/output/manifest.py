@@ -21,12 +21,13 @@ from penstock.mechanisms.core.contract import ChainStep
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise_keys import BEGINNING
 from penstock.mechanisms.core.plugin import DataError, RowEquationError
+from penstock.pipeline import atomic
 from penstock.pipeline.config.canonical import digest, resolved
 from penstock.pipeline.config.plan import Plan, ledger_path
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import SINKS
 from penstock.pipeline.counting.ingest import RowCounts
-from penstock.pipeline.output import files, tables
+from penstock.pipeline.output import tables
 from penstock.pipeline.output.files import keeps_truth, merge, parts_folder
 from penstock.pipeline.output.loss import losses
 from penstock.pipeline.output.registration import KnownLedgers, promise
@@ -139,7 +140,7 @@ def ledger_head(plan: Plan) -> dict[str, Any]:
 
 def note_unverified(plan: Plan, engine: str) -> None:
     """Note in the folder of a run that an engine has run it which was never shown to hold watermarks."""
-    files.write_json(_unverified(plan), engine)
+    atomic.write_json(_unverified(plan), engine)
 
 
 def unverified_in_words(engine: str) -> str:
@@ -468,7 +469,7 @@ def merge_outputs(plan: Plan) -> None:
     if keeps_truth(plan):
         schema, once = (tables.TRUE_TRACES, None) if plan.on_points else (tables.TRUTH, "window")
         merge(parts_folder(plan, "truth"), operator / "truth.parquet", schema, once)
-    with files.replacing(operator / "rejects.jsonl") as temporary, temporary.open("wb") as target:
+    with atomic.replacing(operator / "rejects.jsonl") as temporary, temporary.open("wb") as target:
         for path in sorted(parts_folder(plan, "rejects").glob("*.jsonl")):
             with path.open("rb") as source:
                 shutil.copyfileobj(source, target)

@@ -17,7 +17,7 @@ import shapely
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
-from penstock.pipeline.output import files
+from penstock.pipeline import atomic
 from penstock.pipeline.output.utility_summary import ends, half_width
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.spaces.polygons import around, read_lines, sides_near
@@ -113,7 +113,7 @@ def _polygons(geometry: dict[str, Any]) -> list[list[list[list[float]]]]:
 def write_cells(folder: Path, space: Space) -> None:
     """Write ``public/cells.geojson`` into the folder of a run, where its cells have a place on a map."""
     if (geojson := cells_geojson(space)) is not None:
-        files.write_text(folder / "public" / CELLS, json.dumps(geojson, ensure_ascii=False) + "\n")
+        atomic.write_text(folder / "public" / CELLS, json.dumps(geojson, ensure_ascii=False) + "\n")
 
 
 # Outlines of the operator's own file as the background of maps: cut to the cells, simplified, and published.
@@ -146,7 +146,7 @@ def write_outlines(folder: Path, path: str) -> str | None:
     geometry = {"type": "MultiLineString", "coordinates": coordinates}
     feature = {"type": "Feature", "properties": {}, "geometry": geometry}
     collection = {"type": "FeatureCollection", "features": [feature]}
-    files.write_text(folder / "public" / OUTLINES, json.dumps(collection, separators=(",", ":")) + "\n")
+    atomic.write_text(folder / "public" / OUTLINES, json.dumps(collection, separators=(",", ":")) + "\n")
     n_off = sum(not sides_near(line, *box).any() for line in lines)
     if not n_off:
         return None
@@ -229,7 +229,7 @@ def export(folder: str | Path, form: str, out: str | Path | None = None) -> Path
     path = Path(out) if out is not None else source.with_name(f"releases{FORMATS[form]}")
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = _rows(source, _time_zone(folder), as_text=form != "geoparquet")
-    with files.replacing(path) as temporary:
+    with atomic.replacing(path) as temporary:
         if form == "geojson":
             _write_geojson(temporary, rows, cells)
         elif form == "csv":

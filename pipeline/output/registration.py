@@ -21,11 +21,10 @@ from penstock.mechanisms.core.events import Block, Event
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD, RUN, WINDOW
-from penstock.pipeline.atomic import private_opener
+from penstock.pipeline.atomic import make_folder, private_opener, write_json
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.kinds import format_duration
 from penstock.pipeline.config.plan import Plan, ledger_path, state_folder
-from penstock.pipeline.output.files import make_folder, write_json
 from penstock.pipeline.releasing.charge_table import Terms
 from penstock.pipeline.releasing.ledger import Charge, Ledger
 from penstock.pipeline.releasing.release import ReleaseLoop

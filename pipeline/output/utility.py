@@ -16,10 +16,10 @@ from penstock.evaluation.utility import METRICS, skills
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.profile import UsualCounts
 from penstock.mechanisms.filter import Filter
+from penstock.pipeline import atomic
 from penstock.pipeline.config.kinds import parse_time
 from penstock.pipeline.config.rules import METRIC
 from penstock.pipeline.counting.spec import STREAM
-from penstock.pipeline.output import files
 from penstock.pipeline.output.tables import UTILITY
 from penstock.pipeline.output.utility_summary import (
     bias_by_hour,
@@ -88,7 +88,7 @@ def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
     if not plan.config.utility:
         return results
     columns = zip(*scores) if scores else ([] for _ in _Score._fields)
-    with files.replacing(plan.folder / "operator" / "utility.parquet") as temporary:
+    with atomic.replacing(plan.folder / "operator" / "utility.parquet") as temporary:
         pq.write_table(pa.table(dict(zip(_Score._fields, columns)), schema=UTILITY), temporary)
     return results | {"utility": {score.metric: score.value for score in scores if score.scope == "run"}}
 

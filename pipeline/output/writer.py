@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import ACCOUNTANTS, Rows
+from penstock.pipeline import atomic
 from penstock.pipeline.counting.ingest import RowCounts, kept_reject
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import PART_ROWS, keeps_truth, parts_folder
@@ -115,31 +116,31 @@ class RunWriter:
         """Replace the summary of the accountant at a place."""
         accountant = self.plan.accountants[number]
         line = {"accountant": ACCOUNTANTS.name_of(type(accountant)), "public": accountant.public, **figures}
-        files.write_json(parts_folder(self.plan, "summaries") / f"{number:03d}.json", line)
+        atomic.write_json(parts_folder(self.plan, "summaries") / f"{number:03d}.json", line)
 
     def row_counts(self, name: str, counts: RowCounts) -> None:
         """Replace the row counts of one piece of the input, or of all of it."""
-        files.write_json(parts_folder(self.plan, "row_counts") / f"{name}.json", asdict(counts))
+        atomic.write_json(parts_folder(self.plan, "row_counts") / f"{name}.json", asdict(counts))
 
     def memberships(self, name: str, n_memberships: int) -> None:
         """Replace the number of distinct memberships that one piece of the rows was reduced to."""
-        files.write_json(parts_folder(self.plan, "memberships") / f"{name}.json", n_memberships)
+        atomic.write_json(parts_folder(self.plan, "memberships") / f"{name}.json", n_memberships)
 
     def rejects(self, name: str, rejects: Iterable[Reject]) -> None:
         """Write the rejected rows of one piece of the input; redacted in a deployment, since a row names a person."""
         kept = [json.dumps(kept_reject(reject, self.plan).as_dict(), ensure_ascii=False) for reject in rejects]
         if kept:
             path = parts_folder(self.plan, "rejects") / f"{name}.jsonl"
-            files.write_first(path, ("\n".join(kept) + "\n").encode())
+            atomic.write_first(path, ("\n".join(kept) + "\n").encode())
 
     def users(self, shard: int, summary: Mapping[str, list[int]]) -> None:
         """Write figures of the users of one shard, each without identity."""
         # In one line: Python indents JSON number by number.
-        files.write_text(parts_folder(self.plan, "users") / f"{shard:06d}.json", json.dumps(summary))
+        atomic.write_text(parts_folder(self.plan, "users") / f"{shard:06d}.json", json.dumps(summary))
 
     def stopped(self, reason: str) -> None:
         """Write down why the release stopped before its last window."""
-        files.write_json(parts_folder(self.plan, "stopped") / "stopped.json", reason)
+        atomic.write_json(parts_folder(self.plan, "stopped") / "stopped.json", reason)
 
     def _wait(self, final_at: float) -> None:
         """Wait until a fixed time after the window was final.

@@ -10,8 +10,8 @@ from typing import Any
 from penstock.mechanisms.core.concentrated import epsilon_at
 from penstock.mechanisms.core.guarantee import EPSILON
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline import atomic
 from penstock.pipeline.counting.bounding import unbounded
-from penstock.pipeline.output import files
 from penstock.pipeline.output.loss import DELTA, HOPELESS, caution, even_odds
 from penstock.pipeline.output.maps import CELLS, OUTLINES
 from penstock.pipeline.reporting.accounts import treatment
@@ -38,7 +38,7 @@ def write_statement(folder: str | Path) -> Path:
     if is_experiment(folder):
         raise DataError(f"{folder}: an experiment publishes nothing; the statement is about a run")
     path = folder / "public" / STATEMENT
-    files.write_text(path, statement(Run(folder, public_only=True)))
+    atomic.write_text(path, statement(Run(folder, public_only=True)))
     return path
 
 

@@ -13,9 +13,9 @@ from markupsafe import Markup
 
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.mechanisms.core.plugin import PenstockError
+from penstock.pipeline import atomic
 from penstock.pipeline.config.build import build_plugin, input_paths
 from penstock.pipeline.config.sections import add_folder
-from penstock.pipeline.output import files
 from penstock.pipeline.output.maps import cell_names, geometries, read_cells, read_outlines, rings_of
 from penstock.pipeline.reporting.accounts import charts, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import Run, ShownCounts
@@ -73,7 +73,7 @@ def write_report(folder: str | Path) -> list[Path]:
 
 
 def _write(path: Path, page: str, private: bool = False) -> Path:
-    files.write_text(path, page, private)
+    atomic.write_text(path, page, private)
     return path
 
 

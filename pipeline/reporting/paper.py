@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from penstock.pipeline.output import files
+from penstock.pipeline import atomic
 from penstock.pipeline.reporting.accounts import metric_words
 from penstock.pipeline.reporting.data import Run, citation, identity
 from penstock.pipeline.reporting.experiment import ExperimentFolder, is_experiment
@@ -113,5 +113,5 @@ def write_for_paper(folder: str | Path) -> list[Path]:
     shown = frame.drop("name", "version", "configuration", "seed")
     texts = {"figures.csv": frame.write_csv(), "figures.tex": latex(shown, entry) + "\n", "citation.bib": entry + "\n"}
     for name, text in texts.items():
-        files.write_text(place / name, text, private=True)
+        atomic.write_text(place / name, text, private=True)
     return [place / name for name in texts]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from penstock.mechanisms.core import plugin
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, PenstockError, UnknownPlugin
-from penstock.pipeline.output import files
+from penstock.pipeline import atomic
 
 #: What is wrong with a machine's files and stays so until an operator repairs it.
 _LASTING = {errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS}
@@ -31,7 +31,7 @@ def note_failure(folder: Path, error: BaseException) -> None:
         return
     kind = "ConfigError" if isinstance(error, (ParameterError, UnknownPlugin)) else type(error).__name__
     words = list(error.problems) if isinstance(error, ConfigError) else [str(error)]
-    files.write_first(_path(folder), json.dumps({"error": kind, "words": words}).encode())
+    atomic.write_first(_path(folder), json.dumps({"error": kind, "words": words}).encode())
 
 
 def forget_failure(folder: Path) -> None:

@@ -22,12 +22,12 @@ from penstock.evaluation.attacks.parameters import Game
 from penstock.evaluation.attacks.summaries import summarize
 from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups, most_exposed
 from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.pipeline import atomic
 from penstock.pipeline.config.canonical import content_digest, digest, resolved
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import Presence, read_presence
 from penstock.pipeline.experiments.pieces import Record, RecordFolder
-from penstock.pipeline.output import files as parts
 from penstock.pipeline.output.manifest import made_by, versions
 
 TABLE, SUMMARY = "attack.parquet", "attack.json"
@@ -196,7 +196,7 @@ def write_table(
 ) -> pl.DataFrame:
     """Write the rows of a game, ordered ``by`` columns, atomically, and return them."""
     table = pl.DataFrame([{"game": game} | row for row in rows], schema=schema).sort(by, maintain_order=True)
-    with parts.replacing(path) as temporary:
+    with atomic.replacing(path) as temporary:
         table.write_parquet(temporary)
     return table
 
@@ -207,7 +207,7 @@ def finish_attack(
     """Write the summary of a game, under the first of the names of its files, with what was attacked by what code."""
     summary = record | {"mechanism": resolved(config)["mechanism"], "versions": versions()}
     files = tuple(folder / "operator" / name for name in names)
-    parts.write_json(files[0], summary)
+    atomic.write_json(files[0], summary)
     return AttackOutcome(folder, table, summary, n_resumed, files)
 
 

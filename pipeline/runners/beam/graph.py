@@ -29,6 +29,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from penstock.accountants.core.accountant import Rows
+from penstock.pipeline import atomic
 from penstock.pipeline.counting.bounding import PeriodQuota
 from penstock.pipeline.counting.contributions import Contributions, decoded, merged
 from penstock.pipeline.counting.count import (
@@ -41,7 +42,6 @@ from penstock.pipeline.counting.count import (
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.monitoring import metrics
-from penstock.pipeline.output import files
 from penstock.pipeline.output.files import parts_folder
 from penstock.pipeline.output.registration import open_ledger
 from penstock.pipeline.output.writer import RunWriter
@@ -462,7 +462,7 @@ class CountWhenFinal(Step):
     def _agree(self, shard: int, group: int, used: PeriodQuota) -> None:
         """Leave no user anything of the period if the group was counted before, from other rows."""
         path, digest = self._marks(shard) / f"{group:012d}", used.digest(self.plan.keys.bounding)
-        if not files.write_first(path, digest) and path.read_bytes() != digest:
+        if not atomic.write_first(path, digest) and path.read_bytes() != digest:
             window = group * self.plan.batching.group + self.plan.batching.windows_of(group)
             period = int(self.plan.grid.periods(window, window)[0])
             if used.close(period):
@@ -591,7 +591,7 @@ class ReleaseWhenDue(WritingStep):
             return counts
         path = self._path(group)
         if not path.exists():
-            files.write_first(path, coders.encode_counts(counts, 0, self.plan))
+            atomic.write_first(path, coders.encode_counts(counts, 0, self.plan))
             self._path(group - _KEPT).unlink(missing_ok=True)
         settled: GroupCounts = coders.decode(path.read_bytes())[0]
         return settled
@@ -613,7 +613,7 @@ class WriteBatches(WritingStep):
         self.writer.releases(batch, final_at)
         metrics.written(final_at)
         if last and last == plan.grid.calendar.n_windows:
-            files.write_json(parts_folder(plan, "ended") / _RELEASES, True)
+            atomic.write_json(parts_folder(plan, "ended") / _RELEASES, True)
         yield batch
 
 
@@ -658,7 +658,7 @@ class AccountInOrder(WritingStep):
             self.writer.summary(number, account.summary(state))
         if account_loop.FORMAT.decode(state)["finished"]:
             name = f"{_account_name(element[0])}.json"
-            files.write_json(parts_folder(self.plan, "ended") / name, account.summary(state))
+            atomic.write_json(parts_folder(self.plan, "ended") / name, account.summary(state))
 
     def _loop_of(self, part: tuple[int, int]) -> AccountLoop:
         if part not in self.loops:
@@ -713,7 +713,7 @@ class Tally(WritingStep):
         if not self.plan.streaming:
             self._write(total, memberships)
         summary = {"row_counts": asdict(total), "memberships": memberships}
-        files.write_json(parts_folder(self.plan, "ended") / _INPUT, summary)
+        atomic.write_json(parts_folder(self.plan, "ended") / _INPUT, summary)
         yield data
 
     def _write(self, total: RowCounts, memberships: int) -> None:

@@ -19,10 +19,10 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineState
 
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline import atomic
 from penstock.pipeline.atomic import private_opener
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.monitoring.status import of_folder
-from penstock.pipeline.output import files
 from penstock.pipeline.runners.beam.graph import build, has_ended, settle
 from penstock.pipeline.runners.beam.pool import worker_pool
 from penstock.pipeline.runners.failure import forget_failure, raise_failure
@@ -71,7 +71,7 @@ def served(
 
     **Privacy**: the log and all that the server writes, such as checkpoints, are for their owner alone.
     """
-    files.make_folder(folder, private=True)
+    atomic.make_folder(folder, private=True)
     log = folder / "job_server.log"
     with open(log, "ab", opener=private_opener) as output, contextlib.ExitStack() as begun:
         for others in reversed(range(_PORTS)):

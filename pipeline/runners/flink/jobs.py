@@ -18,10 +18,10 @@ from urllib.parse import quote
 import apache_beam
 
 from penstock.mechanisms.core.plugin import StateVersionError
+from penstock.pipeline import atomic
 from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.monitoring.metrics import MEASURES
 from penstock.pipeline.monitoring.server import LOOPBACK
-from penstock.pipeline.output import files
 from penstock.pipeline.runners.beam.graph import GRAPH
 from penstock.pipeline.runners.beam.jobs import served
 from penstock.pipeline.runners.flink import jars
@@ -82,10 +82,10 @@ def job_server(
     command = [jars.java(), *JAVA_OPTIONS, "-Xmx1g", *program, "--flink-master", master, "--job-host", "localhost"]
     command += ["--artifact-port", "0", "--expansion-port", "0"]  # 0: a free one
     command += ["--artifacts-dir", str(folder / "artifacts"), "--clean-artifacts-per-job"]
-    files.make_folder(folder, private=True)
+    atomic.make_folder(folder, private=True)
     restored = f"execution.savepoint.path: {checkpoint}\n" if checkpoint else ""
     listening = f"rest.bind-port: {rest_port}\n" if rest_port else ""
-    files.write_text(folder / "config.yaml", RESTARTS + LOCAL_ONLY + listening + restored, private=True)
+    atomic.write_text(folder / "config.yaml", RESTARTS + LOCAL_ONLY + listening + restored, private=True)
     environment = {"FLINK_CONF_DIR": str(folder)} | os.environ  # a configuration of one's own replaces all of it
     version = {"jar": Path(jar).name} if jar else {"version": jars.version(begun_with)}
     logs.event("job server of Flink started", **version, beam=apache_beam.__version__)
@@ -117,7 +117,7 @@ def latest_checkpoint(plan: Plan) -> Path | None:
 
 def mark_graph(plan: Plan) -> None:
     """Record the `GRAPH` of a run's jobs in its folder."""
-    files.write_json(_graph_mark(plan), GRAPH)
+    atomic.write_json(_graph_mark(plan), GRAPH)
 
 
 def check_graph(plan: Plan) -> None:
@@ -153,7 +153,7 @@ def mark_runner(plan: Plan, runner: str) -> None:
             f"drop the readers in them; go on with {before}, or begin another run on the same ledger, in another "
             "folder, from the first window not released"
         )
-    files.write_json(_runner_mark(plan), runner)
+    atomic.write_json(_runner_mark(plan), runner)
 
 
 def _runner_mark(plan: Plan) -> Path:

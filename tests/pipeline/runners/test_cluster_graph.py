@@ -25,11 +25,12 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from penstock.mechanisms.core.plugin import StateVersionError
+from penstock.pipeline import atomic
 from penstock.pipeline.config.plan import Plan, ledger_path, make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.monitoring.redaction import UnforeseenError
-from penstock.pipeline.output import files, manifest
+from penstock.pipeline.output import manifest
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import distributed, read
@@ -445,6 +446,6 @@ def test_the_engine_sees_the_steps_as_they_are_meant(tmp_path: Path) -> None:
 def test_of_several_writers_of_counts_the_first_counts(tmp_path: Path) -> None:
     path = tmp_path / "counted" / "7"
     for data in (b"first", b"second"):
-        files.write_first(path, data)
+        atomic.write_first(path, data)
     assert path.read_bytes() == b"first"
     assert [found.name for found in path.parent.iterdir()] == ["7"]

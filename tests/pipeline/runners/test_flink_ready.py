@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.pipeline import atomic
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring import status
@@ -99,13 +100,13 @@ def test_a_topic_is_not_read_anew_where_its_beginning_is_gone(tmp_path, monkeypa
 
 def test_a_status_tells_how_far_the_readers_of_a_cluster_have_come(tmp_path):
     plan = distributed(make_plan(streamed(tmp_path), tmp_path))
-    files.make_folder(tmp_path / "operator")
+    atomic.make_folder(tmp_path / "operator")
     checkpoint.begin(plan)
     assert status.of_folder(tmp_path).watermark is None
     for reader, time in ((0, NOON), (1, NOON - 5000)):
         path = files.parts_folder(plan, files.READERS) / f"{reader:03d}.json"
-        files.write_json(path, {"watermark": time, "turns": 7})
-    files.write_json(files.parts_folder(plan, "row_counts") / "cluster.json", {"rows": 12, "late": 3})
+        atomic.write_json(path, {"watermark": time, "turns": 7})
+    atomic.write_json(files.parts_folder(plan, "row_counts") / "cluster.json", {"rows": 12, "late": 3})
     found = status.of_folder(tmp_path)
     assert (found.watermark, found.rows, found.late) == (NOON / 1000 - 5, 12, 3)
     assert (found.state, found.exit_code) == ("stopped", 1)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from apache_beam.runners.runner import PipelineState
 
+from penstock.pipeline import atomic
 from penstock.pipeline.output import files
 from penstock.pipeline.output.checkpoint import MARK
 from penstock.pipeline.runners.beam import jobs
@@ -34,12 +35,14 @@ def own(plan, monkeypatch):
 
 
 def turns(plan, reader: int, n_turns: int) -> None:
-    files.write_json(files.parts_folder(plan, files.READERS) / f"{reader:03d}.json", {"turns": n_turns, "watermark": 0})
+    atomic.write_json(
+        files.parts_folder(plan, files.READERS) / f"{reader:03d}.json", {"turns": n_turns, "watermark": 0}
+    )
 
 
 def release(plan, window: int) -> None:
     path = files.parts_folder(plan, "releases") / f"{files.part_name(window, window)}.parquet"
-    files.write_first(path, b"")
+    atomic.write_first(path, b"")
 
 
 def test_a_job_is_renewed_when_a_window_has_just_ended(plan, own):
@@ -140,7 +143,7 @@ def files_plan(folder: Path):
 
 
 def test_the_driver_leaves_a_job_that_was_stopped_to_be_renewed(plan, monkeypatch):
-    files.write_json(plan.folder / "operator" / MARK, {})
+    atomic.write_json(plan.folder / "operator" / MARK, {})
     job = SimpleNamespace(state=PipelineState.RUNNING, cancel=lambda: setattr(job, "state", PipelineState.CANCELLED))
     monkeypatch.setattr("penstock.pipeline.runners.beam.jobs.has_ended", lambda _: False)
     tries = iter([False, True])
