@@ -225,10 +225,10 @@ def _filtered(facts: AccountingFacts, w: int | None) -> dict[str, float]:
 
     Nothing where sums over them are no more than that.
     """
-    one, coarse = facts.mechanism, any(isinstance(step, TemporalGeneralization) for step in facts.steps)
-    if one is None or coarse:
+    mechanism, coarse = facts.mechanism, any(isinstance(step, TemporalGeneralization) for step in facts.steps)
+    if mechanism is None or coarse:
         return {}
-    promised = one.guarantee
+    promised = mechanism.guarantee
     if promised.amount is None or not (promised.concentrated and (promised.adaptive or promised.linked)):
         return {}
     if promised.unit.kind == "stretch":

@@ -120,9 +120,9 @@ class CrowdBlending(Accountant):
         if crowd is not None and sampling is not None and (n_counts == 1 or sampling.unit == "membership"):
             threshold, small = crowd
             if sampling.rate < 1:
-                one = self.epsilon if self.epsilon is not None else amplified_epsilon(small, sampling.rate)
-                delta = n_counts * amplified_delta(one, threshold, small, sampling.rate)
-                model["amplified"] = (n_counts * one, delta) if delta < 1 else None
+                epsilon = self.epsilon if self.epsilon is not None else amplified_epsilon(small, sampling.rate)
+                delta = n_counts * amplified_delta(epsilon, threshold, small, sampling.rate)
+                model["amplified"] = (n_counts * epsilon, delta) if delta < 1 else None
         return model, {"largest": np.zeros(2), "total": np.asarray(0.0)}
 
     def charge(

@@ -199,9 +199,9 @@ def stationary_distribution(matrix: Any, start: FloatArray | None = None) -> Flo
         raise ParameterError("matrix", f"{len(closed)} closed classes of states", "one closed class, or given a start")
     share = np.ones(n_classes) if start is None else _absorbed(chain, np.asarray(start, float), label, is_open)
     result = np.zeros(chain.shape[0])
-    for one in closed[share[closed] > 0]:
-        members = np.flatnonzero(label == one)
-        result[members] = share[one] * _irreducible(chain[members][:, members])
+    for closed_class in closed[share[closed] > 0]:
+        members = np.flatnonzero(label == closed_class)
+        result[members] = share[closed_class] * _irreducible(chain[members][:, members])
     return np.asarray(result / result.sum())
 
 

@@ -155,11 +155,11 @@ class Membership(Accountant):
         mechanism_facts = facts.of_mechanism(self.samples)
         game = GroupGame(groups, _mechanism(facts), mechanism_facts, prepared["warnings"])
         state: State = {}
-        for one in groups:
-            state |= nested(f"{one.subject}.mechanism", game.mechanism.start(mechanism_facts))
-            state |= nested(f"{one.subject}.learner", start_learner(facts.n_cells + 1))
+        for group in groups:
+            state |= nested(f"{group.subject}.mechanism", game.mechanism.start(mechanism_facts))
+            state |= nested(f"{group.subject}.learner", start_learner(facts.n_cells + 1))
             state |= nested(
-                f"{one.subject}.evidence", {"sum": np.zeros(self.samples - one.n_train), "window": np.asarray(0)}
+                f"{group.subject}.evidence", {"sum": np.zeros(self.samples - group.n_train), "window": np.asarray(0)}
             )
         return game, state
 
@@ -209,7 +209,8 @@ class Membership(Accountant):
     def summary(self, model: GroupGame, state: State) -> dict[str, Any]:
         """Area under the curve of each target so far, with remarks on fewer targets or groups."""
         areas = {
-            f"target {one.subject}": _area(one, part(f"{one.subject}.evidence", state)["sum"]) for one in model.groups
+            f"target {group.subject}": _area(group, part(f"{group.subject}.evidence", state)["sum"])
+            for group in model.groups
         }
         warnings = {"warnings": list(model.warnings)} if model.warnings else {}
         return {"membership_auc": areas, "samples": self.samples, **warnings}

@@ -96,10 +96,10 @@ class Temporal(Accountant):
         super().__post_init__()
         if self.correlation is None and not self.classes:
             raise ParameterError("correlation", None, "given, for instance {estimate: first, windows: 168}")
-        names = [*(("everybody",) if self.correlation else ()), *(one.name for one in self.classes)]
-        for i, one in enumerate(self.classes):
-            if names.count(one.name) > 1:
-                raise ParameterError(f"classes.{i}.name", one.name, "different from every other class and everybody")
+        names = [*(("everybody",) if self.correlation else ()), *(group.name for group in self.classes)]
+        for i, group in enumerate(self.classes):
+            if names.count(group.name) > 1:
+                raise ParameterError(f"classes.{i}.name", group.name, "different from every other class and everybody")
 
     @classmethod
     def examples(cls) -> tuple[Temporal, ...]:
@@ -115,7 +115,7 @@ class Temporal(Accountant):
     def known(self) -> tuple[tuple[str, KnownCorrelation], ...]:
         """Subjects with the correlations known about them."""
         everybody = () if self.correlation is None else (("everybody", self.correlation),)
-        return (*everybody, *((one.name, one.correlation) for one in self.classes))
+        return (*everybody, *((group.name, group.correlation) for group in self.classes))
 
     @property
     def public(self) -> bool:

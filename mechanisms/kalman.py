@@ -84,7 +84,7 @@ class Kalman(Postprocess):
         n_counts = float(np.max(state["windows_per_day"]) * values.shape[-1])
         begun = np.asarray(state["windows"] >= state["windows_per_day"])
         usual = np.sqrt(state["largest"])
-        limit = tuple(np.maximum(one, usual) for one in surprise.limits(release.noise, release.scale, n_counts, begun))
+        limit = tuple(np.maximum(end, usual) for end in surprise.limits(release.noise, release.scale, n_counts, begun))
         event, events = surprise.believed(predicted, expected, noisy, added, known, limit, state)
         surprises = np.where(known, (noisy - predicted) ** 2 / np.maximum(expected + added, surprise.LEAST), 0.0)
         estimate, variance = correct(predicted, spread, noisy, noise)

@@ -173,7 +173,7 @@ class Pegasus(Mechanism):
 
     def _calibrated(self, share: float, moved: Sensitivity) -> tuple[Sensitivity, float]:
         """The largest sensitivity of all replicas, and the scale that spends a share of a window's ε/w on it."""
-        largest = Sensitivity(*(float(np.max(one)) for one in moved))
+        largest = Sensitivity(*(float(np.max(norm)) for norm in moved))
         return largest, float(self._family.scale(self.epsilon / self.w * share, largest))
 
 

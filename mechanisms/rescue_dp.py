@@ -77,8 +77,8 @@ class RescueDp(WEventSchedule):
     @classmethod
     def examples(cls) -> tuple[RescueDp, ...]:
         """Without groups, whose means are not the counts: for every family of noise."""
-        every = (one for one in super().examples() if isinstance(one, RescueDp))
-        return tuple(replace(one, group_below=0.0) for one in every)
+        every = (example for example in super().examples() if isinstance(example, RescueDp))
+        return tuple(replace(example, group_below=0.0) for example in every)
 
     @property
     def releases_single_counts(self) -> bool:

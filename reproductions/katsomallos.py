@@ -96,7 +96,7 @@ def temporal_loss_table(
         for method in METHODS:
             overall = _overall_loss(matrix, method)
             for shape, percentage, sets in _landmark_sets(n_repetitions, percentages, seed):
-                losses = np.array([overall(landmark_allocation("uniform", one, 1.0), one) for one in sets])
+                losses = np.array([overall(landmark_allocation("uniform", marks, 1.0), marks) for marks in sets])
                 key = {"correlation": name, "shape": shape, "percentage": percentage, "method": method}
                 rows.append(key | _spread(losses))
     return pl.DataFrame(rows)
@@ -113,7 +113,7 @@ def distance_table(n_repetitions: int = 100, percentages: Iterable[int] = PERCEN
     """
     rows = []
     for shape, percentage, sets in _landmark_sets(n_repetitions, percentages, seed):
-        means = np.array([landmark_distance(one).mean() for one in sets])
+        means = np.array([landmark_distance(marks).mean() for marks in sets])
         rows.append({"shape": shape, "percentage": percentage} | _spread(means))
     return pl.DataFrame(rows)
 

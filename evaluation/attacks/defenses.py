@@ -153,8 +153,8 @@ class _Pooled(NoiseSource):
         n_replicas: int | None = None,
     ) -> Noise:
         """Noise of one window and step, for all samples."""
-        one = super().at(window_start, window_end, step, counts, state)
-        return Noise(lambda: one._seeds, n_replicas, one.exact)
+        counted = super().at(window_start, window_end, step, counts, state)
+        return Noise(lambda: counted._seeds, n_replicas, counted.exact)
 
 
 def _released(

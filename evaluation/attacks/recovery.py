@@ -151,8 +151,8 @@ def recover(
     paths: Trajectories | None = None
     for begin in range(0, n_windows, length):
         part = slice(begin, begin + length)
-        one = _within_a_day(places[part], positions, n_people, stays[part], centre)
-        paths = one if paths is None else np.hstack([paths, one[_joined(paths, one, n_cells)]])
+        walked = _within_a_day(places[part], positions, n_people, stays[part], centre)
+        paths = walked if paths is None else np.hstack([paths, walked[_joined(paths, walked, n_cells)]])
         if begin == length or n_windows <= length:
             paced(paths.shape[1])
     assert paths is not None
@@ -267,7 +267,7 @@ def trajectory_recovery(
     blind = continued(zeros, n_present=n_present_of(zeros, n_people))
     rng = np.random.default_rng(seed)
     shuffled = [compare(rng.permuted(paths, axis=0), presence, positions) for _ in range(N_SHUFFLES)]
-    by_chance = Agreement(*np.mean([[one.accuracy, one.distance] for one in shuffled], axis=0).tolist())
+    by_chance = Agreement(*np.mean([[row.accuracy, row.distance] for row in shuffled], axis=0).tolist())
     return Recovery(
         compare(paths, presence, positions), by_chance, compare(blind, presence, positions), n_people, n_windows
     )

@@ -147,8 +147,8 @@ def shadows(
     common = shared.toarray()
     pair = (common + trace.ravel(), common + people[chosen[:, 0]].toarray())
     seed = int(rng.integers(2**63))
-    counts = [np.rint(one).astype(np.int64).reshape(n_pairs, *trace.shape) for one in pair]
-    return np.concatenate([_released(defense, one, seed).reshape(n_pairs, -1) for one in counts])
+    counts = [np.rint(traces).astype(np.int64).reshape(n_pairs, *trace.shape) for traces in pair]
+    return np.concatenate([_released(defense, traces, seed).reshape(n_pairs, -1) for traces in counts])
 
 
 def _released(defense: Defense | None, counts: Counts, seed: int) -> Array:

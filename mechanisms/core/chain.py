@@ -260,7 +260,7 @@ def misplaced(steps: Sequence[ChainStep]) -> Iterator[tuple[int, str]]:
         before = steps[:position]
         if isinstance(step, EventStep):
             order = next((i for i, kind in enumerate(EVENT_STEPS) if isinstance(step, kind)), stage)
-            counted = next((one for one in before if not isinstance(one, EventStep)), None)
+            counted = next((earlier for earlier in before if not isinstance(earlier, EventStep)), None)
             if counted is not None:
                 yield position, f"before {_name(counted)}: it changes who is counted, and counts are made already"
             elif order == stage and stage >= 0:
@@ -275,7 +275,7 @@ def misplaced(steps: Sequence[ChainStep]) -> Iterator[tuple[int, str]]:
                 yield position, advice
         elif isinstance(step, Mechanism) and reader is None:
             reader = step
-            if any(isinstance(one, Postprocess) for one in before):
+            if any(isinstance(earlier, Postprocess) for earlier in before):
                 yield position, f"before {_name(before[-1])}, which works on what it releases"
             yield from ((position, advice) for advice in _cannot_read(step, before))
         elif reader is not None:

@@ -195,5 +195,5 @@ def families(on: str | None = None, measure: str | None = None) -> tuple[str, ..
     (('discrete_laplace', 'laplace'), ('planar_laplace', 'planar_gaussian'))
     """
     return tuple(
-        name for name, one in NOISE_FAMILIES.items() if on in (None, one.on) and measure in (None, one.measure)
+        name for name, family in NOISE_FAMILIES.items() if on in (None, family.on) and measure in (None, family.measure)
     )

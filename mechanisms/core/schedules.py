@@ -346,7 +346,7 @@ class Scheduled(Mechanism):
         scale = self.scale(self.budget, offer.sensitivity)
         begun = {"charged": window.index, "covered": window.period_last}
         after = after | {name: np.full_like(after[name], index) for name, index in begun.items()}
-        largest = Sensitivity(*(float(np.max(one)) for one in offer.sensitivity))
+        largest = Sensitivity(*(float(np.max(norm)) for norm in offer.sensitivity))
         return (Block(self.family.event(largest, float(np.max(scale))), window.index, window.period_last),), after
 
 
@@ -376,9 +376,9 @@ class NoiseChoice(NamedTuple):
         """The choice as a sentence."""
         chosen, delta = self.schedule.family, self.schedule.delta
         others = [
-            f"{deviation:.3g} with {LAWS_OF_NOISE[one.family.measure]}"
-            for one, deviation in self.deviations.items()
-            if one != self.schedule
+            f"{deviation:.3g} with {LAWS_OF_NOISE[candidate.family.measure]}"
+            for candidate, deviation in self.deviations.items()
+            if candidate != self.schedule
         ]
         spent = "the promise is a pure ε, no δ is spent" if delta is None else f"δ = {delta:g} is spent"
         name = LAWS_OF_NOISE[chosen.measure] + (", the measure of the ledger" if self.by_ledger else "")
@@ -441,7 +441,7 @@ class BudgetSchedule(Budgeted, Scheduled):
         pure = (replace(self, noise="discrete_laplace", delta=None, accounting=None),) if self.noise == AUTO else ()
         named = replace(self, noise="discrete_gaussian") if self.noise == AUTO else self
         is_open = self.accounting is None and self.delta is not None and not (self.adaptive or self.on_points)
-        return *pure, *(replace(named, accounting=one) for one in (RHO, GAUSSIAN) if is_open), *(named,) * (not is_open)
+        return *pure, *(replace(named, accounting=law) for law in (RHO, GAUSSIAN) if is_open), *(named,) * (not is_open)
 
     def choose_noise(self, facts: Facts, windows: Sequence[Window], measure: str | None = None) -> NoiseChoice:
         """Choose the noise of the smaller standard deviation, pure noise where both are equal.
@@ -464,9 +464,9 @@ class BudgetSchedule(Budgeted, Scheduled):
         ...  for e in (2.0, 20.0)]
         ['discrete_gaussian', 'discrete_laplace']
         """
-        deviations = {one: one.deviation(facts, windows) for one in self.candidates}
-        of_ledger = [one for one in deviations if one.family.measure == measure]
-        return NoiseChoice(min(of_ledger or deviations, key=lambda one: deviations[one]), deviations, bool(of_ledger))
+        deviations = {candidate: candidate.deviation(facts, windows) for candidate in self.candidates}
+        of_ledger = [candidate for candidate in deviations if candidate.family.measure == measure]
+        return NoiseChoice(min(of_ledger or deviations, key=deviations.__getitem__), deviations, bool(of_ledger))
 
     def deviation(self, facts: Facts, windows: Sequence[Window]) -> float:
         """Standard deviation of the noise of a publication, over windows of which each is the first of its unit."""
@@ -492,12 +492,12 @@ class BudgetSchedule(Budgeted, Scheduled):
     @classmethod
     def examples(cls) -> tuple[Mechanism, ...]:
         """Instances with every noise family of counts, and with a budget in (ε, δ)."""
-        pure = [one for one in typical(cls, epsilon=1.0) if not one.on_points]
+        pure = [schedule for schedule in typical(cls, epsilon=1.0) if not schedule.on_points]
         offered = parameters_of(cls)["noise"].choices or ()
         gaussian = [
             replace(pure[0], epsilon=None, rho=0.5, noise=name) for name in families("counts", "rho") if name in offered
         ]
-        both = [replace(one, rho=None, epsilon=2.0, delta=1e-6) for one in gaussian[:1]]
+        both = [replace(schedule, rho=None, epsilon=2.0, delta=1e-6) for schedule in gaussian[:1]]
         return (*pure, *gaussian, *both)
 
 

@@ -183,8 +183,8 @@ def _by_type(sizes: Array, variance: Array) -> Array:
     # A time of day that was never seen is as the others.
     usual = np.where(at_all > 0, usual, _pooled(usual, at_all, -2)[0])
     two = _towards(usual, at_all, two, in_two)
-    one = _towards(two[..., 1:, :, :], at_weekend, sizes[..., 1:, :, :], precision[..., 1:, :, :])
-    stacked = np.concatenate([two[..., :1, :, :], one], -3)
+    of_type = _towards(two[..., 1:, :, :], at_weekend, sizes[..., 1:, :, :], precision[..., 1:, :, :])
+    stacked = np.concatenate([two[..., :1, :, :], of_type], -3)
     return stacked.reshape(*shape[:-3], -1, shape[-1])
 
 

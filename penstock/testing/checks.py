@@ -201,15 +201,15 @@ def a_changed_count_draws_independent_noise(subject: Subject) -> None:
     counts = counts_for(6, n_cells)
     changed = counts.copy()
     changed[0, 7] += 1
-    one, _ = released(subject, counts, facts)
+    unchanged, _ = released(subject, counts, facts)
     other, _ = released(subject, changed, facts)
-    first, second = one[0], other[0]
+    first, second = unchanged[0], other[0]
     assert first.repeats is second.repeats is None, "the first window is published when it is far from empty"
     if first.noise == "none":
         return
     noises = [
         noise_in(subject.mechanism, matrix_of(run, matrix), matrix)[0]
-        for run, matrix in ((one, counts), (other, changed))
+        for run, matrix in ((unchanged, counts), (other, changed))
     ]
     correlation = abs(np.corrcoef(*noises)[0, 1])
     assert correlation < 5 / np.sqrt(n_cells), "noise on counts that differ by one is not independent"

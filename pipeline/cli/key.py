@@ -53,7 +53,7 @@ def _show(arguments: argparse.Namespace) -> None:
     starts = [None if start == BEGINNING else format_time(start) for start in key.epochs]
     epochs = [{"from": start, "fingerprint": digits} for start, digits in zip(starts, key.fingerprints)]
     named = (
-        f"epoch {n}: {one['fingerprint']} from {one['from'] or 'the beginning'}" for n, one in enumerate(epochs, 1)
+        f"epoch {n}: {row['fingerprint']} from {row['from'] or 'the beginning'}" for n, row in enumerate(epochs, 1)
     )
     show(arguments, {"key": key.fingerprint, "epochs": epochs}, [f"key {key.fingerprint}", *named])
 

@@ -508,7 +508,7 @@ def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: 
     _choose("place", named("place", left), text, names, checks, "it is text that repeats")
     if names["place"] != FIXME:
         return
-    projected = [one for one in left if share(_numbers(frame[one]).abs() > 10_000) >= _MOST]
+    projected = [column for column in left if share(_numbers(frame[column]).abs() > 10_000) >= _MOST]
     checks["place"] = (
         "no column holds latitude and longitude, or names a place: write it (--latitude, --longitude, --place)"
     )

@@ -42,8 +42,8 @@ def deployed_ledger_is_named(output: Output, mechanism: tuple[ChainStep, ...]) -
 
 def deployed_run_has_no_truth(accountants: tuple[Accountant, ...], utility: tuple[str, ...]) -> Iterator[Finding]:
     """Metrics need true counts, and a game members that are known."""
-    for i, one in enumerate(accountants):
-        if one.simulation_only:
+    for i, accountant in enumerate(accountants):
+        if accountant.simulation_only:
             yield Finding(("accountants", i, "type"), "", "left out in a deployment; play the game on a simulation")
     if utility:
         yield Finding(("utility",), utility, "left out in a deployment, which keeps no true counts")
@@ -53,10 +53,10 @@ def deployed_facts_are_public(
     space: Space, looked_at_data: bool | None, mechanism: tuple[ChainStep, ...], landmarks: Landmarks | None
 ) -> Iterator[Finding]:
     """Refuse public facts, and a profile, that were derived from private data."""
-    for i, one in enumerate(mechanism):
-        if isinstance(one, Filter) and one.profile is not None and not is_paid_for(one.profile):
+    for i, step in enumerate(mechanism):
+        if isinstance(step, Filter) and step.profile is not None and not is_paid_for(step.profile):
             expected = "declared: public, or with the ledger that holds the charges of the run that it is learned from"
-            yield Finding(("mechanism", i, "profile"), one.profile.file, expected)
+            yield Finding(("mechanism", i, "profile"), step.profile.file, expected)
     if space.derived_from_data:
         yield Finding(("space",), space, "a list of places from elsewhere, not the most visited of the private data")
     if looked_at_data:
@@ -74,7 +74,7 @@ def deployed_mechanisms_have_a_guarantee(
     mechanism: tuple[ChainStep, ...], allow_no_guarantee: bool
 ) -> Iterator[Finding]:
     """The first step on counts, which alone reads private values, has a guarantee, unless that is waived explicitly."""
-    on_counts = [i for i, one in enumerate(mechanism) if not isinstance(one, EventStep)]
+    on_counts = [i for i, step in enumerate(mechanism) if not isinstance(step, EventStep)]
     for i in on_counts[:1] or range(len(mechanism))[-1:]:
         promised = mechanism[i].guarantee
         is_promise = promised.exists or promised.amount == math.inf  # that it is infinite is said below
@@ -96,14 +96,14 @@ def deployed_rows_are_people(source: Source, allow_no_guarantee: bool) -> Iterat
 
 def deployed_noise_protects(mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
     """Floating-point noise carries traces of the count (Mironov 2012); none at all releases the counts themselves."""
-    for i, one in enumerate(mechanism):
-        name = MECHANISMS.name_of(type(one))
-        family = getattr(one, "noise", name)
+    for i, step in enumerate(mechanism):
+        name = MECHANISMS.name_of(type(step))
+        family = getattr(step, "noise", name)
         if family in ("laplace", "gaussian"):
             key = "type" if name == family else "noise"
             yield Finding(("mechanism", i, key), family, f"discrete_{family} in a deployment")
         for amount, nothing in (("epsilon", math.inf), ("rho", math.inf), ("sigma", 0)):
-            if getattr(one, amount, None) == nothing:
+            if getattr(step, amount, None) == nothing:
                 expected = "finite in a deployment" if nothing else "above 0 in a deployment"
                 yield Finding(("mechanism", i, amount), nothing, expected)
 

@@ -536,9 +536,9 @@ def _keys(section: Source | Space) -> dict[str, Any]:
     """Keys of a section that are not at their defaults."""
     registry = SOURCES if isinstance(section, Source) else SPACES
     keys = {"type": registry.name_of(type(section))}
-    for one in fields_of(type(section)):
-        if (value := getattr(section, one.name)) != one.default:
-            keys[one.key] = json.dumps(value, ensure_ascii=False)
+    for entry in fields_of(type(section)):
+        if (value := getattr(section, entry.name)) != entry.default:
+            keys[entry.key] = json.dumps(value, ensure_ascii=False)
     return keys
 
 

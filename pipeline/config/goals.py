@@ -127,7 +127,7 @@ def plan_conditional(config: RunConfig, goal: float) -> PlannedLine:
     step = config.mechanism[-1]
     if not isinstance(step, GaussianTrace):
         raise _unplannable(config, "gaussian_trace")
-    known = [(i, one) for i, one in enumerate(config.accountants) if isinstance(one, ConditionalInferential)]
+    known = [(i, entry) for i, entry in enumerate(config.accountants) if isinstance(entry, ConditionalInferential)]
     if len(known) != 1:
         text = "a plan needs one conditional_inferential accountant, whose process is what the adversary knows"
         raise ConfigError((f"accountants: {text}",))

@@ -184,9 +184,11 @@ def landmark_mechanisms_have_landmarks(
     mechanism: tuple[ChainStep, ...], landmarks: Landmarks | None
 ) -> Iterator[Finding]:
     """A landmark budget is divided over landmarks."""
-    for i, one in enumerate(mechanism):
-        if one.guarantee.unit == LANDMARKS and landmarks is None:
-            expected = f"a section with windows, times or recurring (mechanism[{i}] is {MECHANISMS.name_of(type(one))})"
+    for i, step in enumerate(mechanism):
+        if step.guarantee.unit == LANDMARKS and landmarks is None:
+            expected = (
+                f"a section with windows, times or recurring (mechanism[{i}] is {MECHANISMS.name_of(type(step))})"
+            )
             yield Finding(("landmarks",), None, expected)
 
 
@@ -212,7 +214,7 @@ def keys_are_read(
     budget_period: int | None,
 ) -> Iterator[Finding]:
     """Refuse keys that no step reads."""
-    read = {key for one in accountants for key in one.reads}
+    read = {key for accountant in accountants for key in accountant.reads}
     read |= {key for step in mechanism for key in step.guarantee.unit.reads}
     read |= {"landmarks", "budget_period"} if on_points(mechanism) else set()
     text = "no {} here reads it (landmark_uniform does, for one); it must be left out"
@@ -264,9 +266,9 @@ def sensors_are_cells(sensors: Sensors, space: Space) -> Iterator[Finding]:
 @rule
 def accountants_are_different(accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
     """Two equal accountants would write every row twice."""
-    for i, one in enumerate(accountants):
-        if one in accountants[:i]:
-            yield Finding(("accountants", i, "type"), "", f"different from accountants[{accountants.index(one)}]")
+    for i, entry in enumerate(accountants):
+        if entry in accountants[:i]:
+            yield Finding(("accountants", i, "type"), "", f"different from accountants[{accountants.index(entry)}]")
 
 
 @rule
@@ -274,8 +276,8 @@ def accountants_can_learn(accountants: tuple[Accountant, ...], source: Source, w
     """A training part is a part of the run."""
     calendar = _calendar(source, windows)
     n_windows = calendar.n_windows if calendar else None
-    for i, one in enumerate(accountants):
-        wanted = one.training_windows or 0
+    for i, accountant in enumerate(accountants):
+        wanted = accountant.training_windows or 0
         if getattr(source, "endless", False) and wanted:
             yield Finding(("accountants", i, "type"), "", "one that needs no training part: the source is endless")
         elif n_windows is not None and wanted > n_windows:
@@ -435,16 +437,16 @@ def accountants_know_the_mechanism(
     supported = {"points": "traces, such as landmark_budget", "counts": "counts, such as composition"}[route]
     linked = next((step for step in mechanism if step.guarantee.linked), None)
     chain = Chain.of(mechanism) if mechanism and not any(misplaced(mechanism)) else None
-    for i, one in enumerate(accountants):
+    for i, entry in enumerate(accountants):
         key = ("accountants", i, "type")
-        if route not in one.stages:
+        if route not in entry.stages:
             yield Finding(key, "", f"an accountant for {supported}")
-        if bounding.max_per_period is not None and not one.bounds_periods:  # what goes makes room in later windows
+        if bounding.max_per_period is not None and not entry.bounds_periods:  # what goes makes room in later windows
             yield Finding(key, "", "composition or landmark_budget, where bounding.max_per_period is set")
-        if linked is not None and not one.prices_links:  # a recursion over windows needs a loss of each alone
+        if linked is not None and not entry.prices_links:  # a recursion over windows needs a loss of each alone
             name = MECHANISMS.name_of(type(linked))
             yield Finding(key, "", f"left out: releases of {name} read other windows, too")
-        if one.follows_groups and chain is not None and (chain.reshapes or chain.unit_windows > 1):
+        if entry.follows_groups and chain is not None and (chain.reshapes or chain.unit_windows > 1):
             text = "left to penstock attack: it follows neither steps on events nor blocks of windows"
             yield Finding(key, "", text)
 
@@ -456,12 +458,12 @@ def landmark_budgets_share_a_measure(
     """The smallest of several budgets is the one that can be exceeded: an ε and a ρ have no order."""
     promised = next((step.guarantee.concentrated for step in mechanism if step.guarantee.unit == LANDMARKS), None)
     first: bool | None = None
-    for i, one in enumerate(accountants):
-        if not isinstance(one, LandmarkBudget):
+    for i, entry in enumerate(accountants):
+        if not isinstance(entry, LandmarkBudget):
             continue
-        concentrated = one.rho is not None if one.rho is not None or one.budget is not None else promised
+        concentrated = entry.rho is not None if entry.rho is not None or entry.budget is not None else promised
         if None not in (first, concentrated) and concentrated != first:
-            key, value = ("rho", one.rho) if concentrated else ("budget", one.budget)
+            key, value = ("rho", entry.rho) if concentrated else ("budget", entry.budget)
             yield Finding(("accountants", i, key), value, "in the measure of the landmark_budget before it, ε or ρ")
         first = concentrated if first is None else first
 
@@ -474,7 +476,7 @@ METRIC = "mae"
 
 def on_points(mechanism: tuple[ChainStep, ...]) -> bool:
     """Return whether a mechanism releases traces; otherwise counts."""
-    return any(one.guarantee.on_points for one in mechanism)
+    return any(step.guarantee.on_points for step in mechanism)
 
 
 @rule

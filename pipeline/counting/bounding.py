@@ -191,7 +191,7 @@ class PeriodQuota:
         window = memberships.window
         order = np.lexsort((memberships.cell, _preference(memberships, keep, hash_key), window, user))
         # Where the quota opens in turn, what is left of it depends on what the windows before have used.
-        turns = [order] if isinstance(quota, int) else [order[window[order] == one] for one in np.unique(window)]
+        turns = [order] if isinstance(quota, int) else [order[window[order] == number] for number in np.unique(window)]
         kept = np.empty(len(user), bool)
         for rows in turns:
             first = np.flatnonzero(starts_of([user[rows]]))

@@ -103,8 +103,8 @@ class ParameterGrid:
     def settings(self) -> Iterator[Setting]:
         """Every combination, the last axis fastest."""
         for point in itertools.product(*self.axes):
-            values = {column: value for one in point for column, value in one.values.items()}
-            yield Setting(values, self.fixed + tuple(change for one in point for change in one.changes))
+            values = {column: value for choice in point for column, value in choice.values.items()}
+            yield Setting(values, self.fixed + tuple(change for choice in point for change in choice.changes))
 
     def _section(self, root: Mapping, name: str) -> Mapping | None:
         node = root.items.get(name)
@@ -235,9 +235,12 @@ def _checked(
 
 def _never_read(base: Node, settings: list[Setting], configs: list[RunConfig]) -> list[Problem]:
     """Keys that the base or a change sets although no trial reads them."""
-    unread = {key for one in configs for key in unread_keys(one)}
+    unread = {key for config in configs for key in unread_keys(config)}
     unread -= {
-        key for key in unread for one in configs if getattr(one, key) is not None and key not in unread_keys(one)
+        key
+        for key in unread
+        for config in configs
+        if getattr(config, key) is not None and key not in unread_keys(config)
     }
     text = "must be left out: no mechanism and no accountant of any trial reads it"
     given: list[tuple[Node, tuple[str | int, ...]]] = []
@@ -256,16 +259,16 @@ def _cannot_run(root: Mapping, config: RunConfig, measures: list[TrialMeasure]) 
     """Why a valid configuration cannot be a trial."""
     problems = []
     names = [ACCOUNTANTS.name_of(type(accountant)) for accountant in config.accountants]
-    for i, one in enumerate(measures):
-        if one.accountant is not None and one.accountant not in names:
+    for i, entry in enumerate(measures):
+        if entry.accountant is not None and entry.accountant not in names:
             place, _ = locate(root, ("measures", i))
             kept = ", ".join(names) or "there is none"
-            text = f"no accountant {one.accountant} in every trial; it must be one of the run's: {kept}"
+            text = f"no accountant {entry.accountant} in every trial; it must be one of the run's: {kept}"
             problems.append(Problem(place, ("measures", i), text))
-        if one.daily and (expected := without_days(config.source, config.windows)):
+        if entry.daily and (expected := without_days(config.source, config.windows)):
             place, _ = locate(root, ("measures", i))
-            problems.append(Problem(place, ("measures", i), f"{one.name!r} is not allowed; it must be {expected}"))
-        if one.name.startswith(f"attack/{RECOVERY}/"):
+            problems.append(Problem(place, ("measures", i), f"{entry.name!r} is not allowed; it must be {expected}"))
+        if entry.name.startswith(f"attack/{RECOVERY}/"):
             try:
                 check_recoverable(config)
             except ParameterError as error:

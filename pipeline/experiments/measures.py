@@ -138,8 +138,8 @@ def _epsilon_stated(trial: Trial) -> float:
     schedules = [step for step in trial.plan.config.mechanism if isinstance(step, BudgetSchedule)]
     if len(schedules) != 1:
         raise DataError("measure epsilon_stated: needs a landmark or w-event mechanism; use accountant/name")
-    [one] = schedules
-    return epsilon_at(one.family.measure, one.budget, one.delta or DELTA)
+    [schedule] = schedules
+    return epsilon_at(schedule.family.measure, schedule.budget, schedule.delta or DELTA)
 
 
 def _figure(accountant: str, name: str, summary: str | None, trial: Trial) -> float:
@@ -274,14 +274,14 @@ def _account(text: str) -> TrialMeasure:
     return TrialMeasure(text, compute, None, accountant=accountant)
 
 
-def unit_of(one: TrialMeasure, trial: Trial) -> str:
+def unit_of(measure: TrialMeasure, trial: Trial) -> str:
     """Unit of a measure, where necessary that of the account rows."""
-    if one.name == "mae" and trial.view == "points":
+    if measure.name == "mae" and trial.view == "points":
         return "metres"
-    if one.unit is not None or one.accountant is None:
-        return one.unit or ""
-    name = one.name.split("/")[1]
-    return next((row.unit for row in trial.accounts[one.accountant] if row.name == name), "")
+    if measure.unit is not None or measure.accountant is None:
+        return measure.unit or ""
+    name = measure.name.split("/")[1]
+    return next((row.unit for row in trial.accounts[measure.accountant] if row.name == name), "")
 
 
 def trial_record(

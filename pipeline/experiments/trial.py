@@ -85,7 +85,8 @@ def read_people(path: Path) -> People:
     if "time" in frame.columns:
         return frame
     return ContributionRows(
-        frame.select("low", "high").to_numpy(), **{one.name: one.to_numpy() for one in frame.drop("low", "high")}
+        frame.select("low", "high").to_numpy(),
+        **{col.name: col.to_numpy() for col in frame.drop("low", "high")},
     )
 
 
@@ -169,9 +170,9 @@ def events_shown(plan: Plan, counts: TrialCounts, size: int) -> EventFigures:
     at = rng.choice(np.arange(first, n_windows), n_events, replace=False), rng.integers(0, n_cells, n_events)
     with_events = counts.bounded.copy()
     with_events[at] += size
-    releases = [one for batch in release(plan, with_events) for one in batch.releases]
-    values = np.stack([np.asarray(one.values, np.float64) for one in releases])[at]
-    alarms = [False if one.alarm is None else one.alarm[cell] for one, cell in ((releases[t], c) for t, c in zip(*at))]
+    releases = [row for batch in release(plan, with_events) for row in batch.releases]
+    values = np.stack([np.asarray(row.values, np.float64) for row in releases])[at]
+    alarms = [False if row.alarm is None else row.alarm[cell] for row, cell in ((releases[t], c) for t, c in zip(*at))]
     true = counts.truth[at] + size
     shown = values - counts.truth[at] >= size / 2
     return EventFigures(float(shown.mean()), float(np.mean(alarms)), float(np.median(np.abs(values - true) / true)))
@@ -262,18 +263,18 @@ def run_trial(
     if not releases:
         raise DataError("nothing was released")
     nothing, everywhere = np.full(plan.grid.n_cells, np.nan), np.ones(plan.grid.n_cells, bool)
-    active = np.stack([everywhere if one.active is None else one.active for one in releases])
-    windows = np.array([one.window for one in releases], np.int64)
-    deviations = [nothing if one.standard_deviation is None else one.standard_deviation for one in releases]
+    active = np.stack([everywhere if entry.active is None else entry.active for entry in releases])
+    windows = np.array([entry.window for entry in releases], np.int64)
+    deviations = [nothing if entry.standard_deviation is None else entry.standard_deviation for entry in releases]
     return Trial(
         plan=plan,
         truth=np.where(active, counts.truth[windows - 1], 0.0),
-        released=np.where(active, np.stack([np.asarray(one.values, np.float64) for one in releases]), 0.0),
+        released=np.where(active, np.stack([np.asarray(entry.values, np.float64) for entry in releases]), 0.0),
         deviations=np.stack(deviations),
-        actions=np.array([str(one.action) for one in releases]),
-        landmarks=np.array([one.landmark for one in releases], bool),
+        actions=np.array([str(entry.action) for entry in releases]),
+        landmarks=np.array([entry.landmark for entry in releases], bool),
         windows=windows,
-        charges=tuple(one.charge for one in releases),
+        charges=tuple(entry.charge for entry in releases),
         accounts=_accounts(plan, batches, accountants),
         counts=counts,
         group_size=group_size,

@@ -84,7 +84,7 @@ def _offsets(manifest: dict[str, Any]) -> list[Check]:
     result = shortfall(source, read)
     if result["shortfall"]:
         return [Check("offsets", False, "; ".join(result["shortfall"][:5]))]
-    records, n_offsets = sum(one.records for one in read.ranges), sum(one.end - one.first for one in read.ranges)
+    records, n_offsets = sum(span.records for span in read.ranges), sum(span.end - span.first for span in read.ranges)
     detail = f"{n_offsets:,} of {len(read.ranges):,} partitions without a gap, {n_offsets - records:,} without a record"
     if result["unchecked"]:
         detail += f"; not held against the brokers: {result['unchecked']}"

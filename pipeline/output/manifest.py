@@ -444,7 +444,7 @@ def key_mismatch(plan: Plan, begun_with: Sequence[str]) -> str | None:
 
 def _last_charged(plan: Plan) -> int | None:
     """End of the last charged window; a block's noise is that of its last window."""
-    postings = [one for one in Ledger(ledger_path(plan)).postings() if one.run == plan.keys.run_id]
+    postings = [entry for entry in Ledger(ledger_path(plan)).postings() if entry.run == plan.keys.run_id]
     if not postings:
         return None
     if plan.on_points:

@@ -50,9 +50,9 @@ def cells_geojson(space: Space) -> dict[str, Any] | None:
     if len(space.cells) > MOST_CELLS:
         return None
     placed = space.geometry()
-    if all(_geometry(one) is None for one in placed):
+    if all(_geometry(place) is None for place in placed):
         return None
-    return {"type": "FeatureCollection", "features": [_feature(one) for one in placed]}
+    return {"type": "FeatureCollection", "features": [_feature(place) for place in placed]}
 
 
 def _feature(placed: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def cell_names(folder: Path) -> dict[str, str]:
     path = folder / "public" / CELLS
     features = json.loads(path.read_text(encoding="utf-8"))["features"] if path.is_file() else ()
     facts = (feature["properties"] for feature in features)
-    return {one["cell"]: one["name"] for one in facts if one.get("name")}
+    return {place["cell"]: place["name"] for place in facts if place.get("name")}
 
 
 def rings_of(geometry: dict[str, Any]) -> list[list[list[float]]]:

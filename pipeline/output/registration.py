@@ -454,7 +454,7 @@ class KnownLedgers:
         """Warn that a key was used before although there is no ledger."""
         if self.beside_key is None or self.ledger.exists():
             return None
-        n_runs = sum(one["runs"] for ledgers in self._read(self.beside_key).values() for one in ledgers.values())
+        n_runs = sum(entry["runs"] for ledgers in self._read(self.beside_key).values() for entry in ledgers.values())
         if not n_runs:
             return None
         return (

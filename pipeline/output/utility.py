@@ -80,7 +80,7 @@ def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
             results["worth"] = summary | {
                 k: v for k, v in (("coverage_by_part", parts), ("bias_by_hour", by_hour)) if v
             }
-            scores += [_Score("bias", f"hour:{one['hour']:02}", None, one["bias"]) for one in by_hour]
+            scores += [_Score("bias", f"hour:{row['hour']:02}", None, row["bias"]) for row in by_hour]
             for name in ("coverage", "half_width"):
                 scores += [_Score(name, part["part"], None, part[name]) for part in parts]
             if (hour := quiet_by_day(truth, starts, plan.config.windows.time_zone)) is not None:
@@ -128,7 +128,7 @@ def _prior_scores(
     starts: NDArray[np.int64],
 ) -> tuple[dict[str, float | None], list[_Score]]:
     """Error and skill of the release against the prior; empty without a prior."""
-    n_training = max((one.training_windows or 0 for one in plan.accountants), default=0)
+    n_training = max((accountant.training_windows or 0 for accountant in plan.accountants), default=0)
     later = windows > n_training
     about: dict[str, float | None] = {}
     if n_training and later.any():

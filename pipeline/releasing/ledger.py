@@ -511,8 +511,11 @@ def series(terms: Terms, postings: Sequence[Posting]) -> dict[str, Any] | None:
     """
     if not postings or terms.traces:
         return None
-    begin, end = min(one.slot for one in postings), terms.start(max(one.last_slot for one in postings) + 1)
-    amounts = [(one.charge.amounts(terms.measure)[0], terms.start(one.last_slot + 1)) for one in postings]
+    begin, end = (
+        min(entry.slot for entry in postings),
+        terms.start(max(entry.last_slot for entry in postings) + 1),
+    )
+    amounts = [(entry.charge.amounts(terms.measure)[0], terms.start(entry.last_slot + 1)) for entry in postings]
     sums = {
         "sum": sum(amount for amount, _ in amounts),
         "sum_of_30_days": sum(amount for amount, until in amounts if until > end - MONTH),
@@ -527,8 +530,8 @@ def is_paid_for(profile: Profile) -> bool:
         return profile.declared == "public"
     entries = Ledger(Path(profile.ledger)).checked_entries()
     learned_from = UsualCounts.read(profile.file).facts.get("configuration")
-    runs = {one.values["run"] for one in entries if one.kind == "run" and one.values["configuration"] == learned_from}
-    return any(one.kind == "charge" and one.values["run"] in runs for one in entries)
+    runs = {row.values["run"] for row in entries if row.kind == "run" and row.values["configuration"] == learned_from}
+    return any(row.kind == "charge" and row.values["run"] in runs for row in entries)
 
 
 def _short(nonce: str) -> str:

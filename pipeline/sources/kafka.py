@@ -93,7 +93,7 @@ class Kafka(KafkaSettings):
         with closing(kafka.Consumer(self)) as consumer:
             if self.topic_id(run) is not None:
                 self._check_topic(run, consumer)
-            for partition, first in {one.partition: one.first for one in reversed(counted)}.items():
+            for partition, first in {span.partition: span.first for span in reversed(counted)}.items():
                 if (low := consumer.bounds(partition)[0]) > first:
                     raise consumer.offsets_lost(partition, first, low)
 
@@ -126,7 +126,7 @@ class Kafka(KafkaSettings):
                 raise DataError(f"topic {self.topic} was created again (its id was {read.topic_id} and is {now})")
             for partition in partitions:
                 low, high = consumer.bounds(partition)
-                ranges = [one for one in read.ranges if one.partition == partition]
+                ranges = [span for span in read.ranges if span.partition == partition]
                 if ranges and self.offset == "earliest" and low < ranges[0].first:
                     words.append(f"offsets {low} to {ranges[0].first} of partition {partition} were not read")
                 if read.over is None:

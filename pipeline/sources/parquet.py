@@ -118,7 +118,9 @@ class Parquet(MappedColumns, FileSource):
         )
         events, sound, unsound = sifted(events)
         raw_rejected = batch.take(pa.array(list(unsound), pa.int64())) if unsound else batch.slice(0, 0)
-        rejected = pa.table({name: _shown(one) for name, one in zip(raw.columns, raw_rejected.columns)}).to_pylist()
+        rejected = pa.table(
+            {name: _shown(column) for name, column in zip(raw.columns, raw_rejected.columns)}
+        ).to_pylist()
         rejects = [
             Reject(file, first_row + row + 1, reason, str(values)[:MAX_RAW_CHARACTERS])
             for (row, reason), values in zip(unsound.items(), rejected)

@@ -185,7 +185,7 @@ def _of_geojson(path: str, content: bytes, name: str | None) -> Iterator[tuple[A
     if (stated := root.get("crs")) is not None and not _is_wgs84(stated):
         raise DataError(f"{path}: crs is {json.dumps(stated)}; it must be longitude and latitude (WGS 84): {CONVERT}")
     features = root.get("features")
-    if not isinstance(features, list) or not all(isinstance(one, dict) for one in features):
+    if not isinstance(features, list) or not all(isinstance(entry, dict) for entry in features):
         raise DataError(f"{path}: features must be a list of GeoJSON features")
     for number, feature in enumerate(features, 1):
         properties = given if isinstance(given := feature.get("properties"), dict) else {}

@@ -131,8 +131,8 @@ def _of_gbfs(path: str, text: str) -> pl.DataFrame:
         raise DataError(f"{path}: is GeoJSON; areas make a space of type: zones, with path and name")
     try:
         rows = [
-            [str(one["station_id"]), _text_of(one.get("name")), str(one["lat"]), str(one["lon"])]
-            for one in root["data"]["stations"]
+            [str(station["station_id"]), _text_of(station.get("name")), str(station["lat"]), str(station["lon"])]
+            for station in root["data"]["stations"]
         ]
     except (LookupError, TypeError, AttributeError) as error:
         raise DataError(

@@ -85,8 +85,8 @@ class PrivacyGain(CabStudy):
         features = np.empty((len(counts), counts[0].size), np.float32)  # half of the time that doubles take
         thinned: dict[float, NDArray[Any]] = {}
         areas = {RAW: game.attack(piece.target).auc}
-        for number, one in enumerate(self.defenses):
-            name, chain = one.name, Chain.of(one.mechanism)
+        for number, defense in enumerate(self.defenses):
+            name, chain = defense.name, Chain.of(defense.mechanism)
             if chain.spatial is not None or chain.temporal is not None:
                 areas[name] = subset_game(coarse(week, chain), **sizes).attack(piece.target).auc
                 continue
@@ -106,7 +106,7 @@ class PrivacyGain(CabStudy):
 
     def tables(self, presence: Binary, measured: Mapping[TargetPiece, Figures]) -> Tables:
         """Mean area and gain of every defense with its 95 % interval over targets, and quartiles of the gain."""
-        names = (RAW, *(one.name for one in self.defenses))
+        names = (RAW, *(defense.name for defense in self.defenses))
         areas = {name: np.array([figures[name][0] for figures in measured.values()]) for name in names}
         gains = gain_table(areas)
         return {"membership_gain": gains, "membership_trade_off": trade_off_table(gains, RESULTS)}

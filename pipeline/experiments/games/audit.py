@@ -262,36 +262,36 @@ class _Run:
     @property
     def guesses(self) -> Guesses:
         """Guesses about the planted people, from the release."""
-        return self._guesses(self.noise, [one.present for one in self.stretches])
+        return self._guesses(self.noise, [stretch.present for stretch in self.stretches])
 
     def simulated(self, share: float, random: np.random.Generator) -> Guesses:
         """Simulate guesses under a share of the stated noise, with fresh coins."""
-        coins = [random.random(len(one.cells)) < 0.5 for one in self.stretches]
+        coins = [random.random(len(stretch.cells)) < 0.5 for stretch in self.stretches]
         drawn = _drawn(self.family, share * self.scale, random)
         return self._guesses(np.where(np.isnan(self.noise), np.nan, drawn), coins)
 
     def _guesses(self, noise: Array, coins: list[NDArray[np.bool_]]) -> Guesses:
-        scores = [self._scores(one, noise, present) for one, present in zip(self.stretches, coins)]
-        sizes = [len(one.cells) for one in self.stretches]
-        claims = np.repeat([one.claim for one in self.stretches], sizes)
+        scores = [self._scores(stretch, noise, present) for stretch, present in zip(self.stretches, coins)]
+        sizes = [len(stretch.cells) for stretch in self.stretches]
+        claims = np.repeat([stretch.claim for stretch in self.stretches], sizes)
         return Guesses(np.concatenate(scores), np.concatenate(coins), claims, np.repeat(np.arange(len(sizes)), sizes))
 
-    def _scores(self, one: _Stretch, noise: Array, present: NDArray[np.bool_]) -> Array:
+    def _scores(self, stretch: _Stretch, noise: Array, present: NDArray[np.bool_]) -> Array:
         """Log-likelihood ratio of each person of a stretch, given where others are."""
-        n_people, n_own = one.cells.shape
+        n_people, n_own = stretch.cells.shape
         is_gaussian = "gaussian" in self.family
         if self.cells is None:
             # Each person moves numbers of cells of their own.
-            columns = one.cells.ravel()
-            moved = one.moved[:, None]
-            near = noise[one.numbers][:, columns] + (np.repeat(present, n_own) - 1) * moved
+            columns = stretch.cells.ravel()
+            moved = stretch.moved[:, None]
+            near = noise[stretch.numbers][:, columns] + (np.repeat(present, n_own) - 1) * moved
             gains = log_ratio(
-                near + moved, near, np.maximum(self.scale[one.numbers][:, columns], NO_NOISE), is_gaussian
+                near + moved, near, np.maximum(self.scale[stretch.numbers][:, columns], NO_NOISE), is_gaussian
             )
             return np.asarray(np.nan_to_num(gains).sum(0).reshape(n_people, n_own).sum(1))
-        moved = self.cells[one.cells].sum(1)
-        near = noise[one.numbers][:, None] + (present[:, None] - 1) * moved
-        gains = log_ratio(near + moved, near, np.maximum(self.scale[one.numbers][:, None], NO_NOISE), is_gaussian)
+        moved = self.cells[stretch.cells].sum(1)
+        near = noise[stretch.numbers][:, None] + (present[:, None] - 1) * moved
+        gains = log_ratio(near + moved, near, np.maximum(self.scale[stretch.numbers][:, None], NO_NOISE), is_gaussian)
         return np.asarray(np.nan_to_num(gains).sum((0, 2)))
 
 
@@ -360,7 +360,7 @@ def _play(config: RunConfig, counts: NDArray[np.int64], length: int | None, seed
         stretches.append(_Stretch(rows, cells, present, promised.amount or 0.0, numbers, moved))
     values, scale, worst, charges, family = _released(plan, planted, promised.concentrated)
     if length is not None or promised.amount is None:
-        stretches = [replace(one, claim=float(worst[one.rows].sum())) for one in stretches]
+        stretches = [replace(stretch, claim=float(worst[stretch.rows].sum())) for stretch in stretches]
     noise = values - planted
     if mixed.windows is not None or mixed.cells is not None:
         noise = np.nan_to_num(noise)  # cells without a sensor, which are publicly empty
@@ -380,7 +380,7 @@ def _play(config: RunConfig, counts: NDArray[np.int64], length: int | None, seed
         cells=mixed.cells,
         family=family,
         concentrated=promised.concentrated,
-        unit=_unit([one.rows for one in stretches], n_own),
+        unit=_unit([stretch.rows for stretch in stretches], n_own),
         charged=charged,
         promised=promised.amount,
         single_counts=shows_single_counts(reader),

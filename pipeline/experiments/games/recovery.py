@@ -70,8 +70,8 @@ def recovery(
 
     agreement: dict[str, Agreement] = {}
     for done, (name, shown) in enumerate(counts.items(), 1):
-        one = trajectory_recovery(raw, shown, positions, **known, seed=config.seed or 0, paced=paced)
-        agreement |= {name: one.recovered, NOTHING: one.nothing, SHUFFLED: one.shuffled}
+        result = trajectory_recovery(raw, shown, positions, **known, seed=config.seed or 0, paced=paced)
+        agreement |= {name: result.recovered, NOTHING: result.nothing, SHUFFLED: result.shuffled}
         listener.made(done, len(counts))
     rows = [{"from": name, **asdict(agreement[name])} for name in (RAW, RELEASED, NOTHING, SHUFFLED)]
     if positions_of(plan.space) is None:

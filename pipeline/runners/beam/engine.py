@@ -46,7 +46,7 @@ def engine_behind(endpoint: str) -> str:
             if error.code() == grpc.StatusCode.UNIMPLEMENTED:
                 return "unknown"
             raise DataError(f"--job_endpoint: no job service answers at {endpoint} ({error.code().name})") from None
-        if names := sorted({match[1].capitalize() for one in options if (match := _ENGINE.fullmatch(one.group))}):
+        if names := sorted({match[1].capitalize() for option in options if (match := _ENGINE.fullmatch(option.group))}):
             return " or ".join(names)
         try:
             service.GetState(beam_job_api_pb2.GetJobStateRequest(job_id=_NO_SUCH_JOB), timeout=_SECONDS)

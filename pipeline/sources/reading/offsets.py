@@ -72,11 +72,11 @@ class OffsetsRead:
         ['offsets 5 to 8 of partition 0 were not counted', 'partition 0 was not read to the end of the run, only to 9']
         """
         words = []
-        for partition, group in groupby(self.ranges, key=lambda one: one.partition):
+        for partition, group in groupby(self.ranges, key=lambda span: span.partition):
             ranges = list(group)
             for before, after in pairwise(ranges):
                 words.append(f"offsets {before.end} to {after.first} of partition {partition} were not counted")
-            if twice := sum(one.twice for one in ranges):
+            if twice := sum(span.twice for span in ranges):
                 words.append(f"{twice:,} offsets of partition {partition} were counted twice")
             if self.over is not None and not ranges[-1].is_last:
                 words.append(f"partition {partition} was not read to the end of the run, only to {ranges[-1].end}")
@@ -84,7 +84,7 @@ class OffsetsRead:
 
     def as_json(self) -> dict[str, Any]:
         """The ranges as the operator's manifest has them, offsets without a record apart."""
-        rows = [{**one._asdict(), "without_record": max(0, one.end - one.first - one.records)} for one in self.ranges]
+        rows = [{**row._asdict(), "without_record": max(0, row.end - row.first - row.records)} for row in self.ranges]
         return {"topic_id": self.topic_id, "over": self.over, "ranges": rows}
 
     @classmethod
