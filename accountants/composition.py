@@ -143,7 +143,7 @@ class Composition(Accountant):
         return [*rows, self._row(None, "user_epsilon_pld", least, _unit("user"), self._approximate)]
 
     def summary(self, model: Mapping[str, Any], state: State) -> dict[str, Any]:
-        """The figures so far by name, as in the rows of the whole run."""
+        """Figures so far by name, as in the rows of the whole run."""
         return {row.name: row.value for row in self._rows(None, model, state)} | {"delta": self.delta}
 
     def _priced(self, total: NDArray[np.float64]) -> tuple[float, float, float]:

@@ -1,4 +1,4 @@
-"""Conditional inferential privacy: what a released trace says about its secret points when points depend on each other.
+"""Conditional inferential privacy: loss about secret points of a released trace whose points depend on each other.
 
 Meehan and Chaudhuri, *Location Trace Privacy Under Conditional Priors*, 2021. The trace is a Gaussian process on each
 axis, the release adds Gaussian noise, and the adversary, who knows the process, compares two hypotheses about some
@@ -51,7 +51,7 @@ ADJACENCY = "two hypotheses `radius` metres apart at each secret point; the adve
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalInferential(TracePrior, Accountant):
-    """Account what a released trace tells about its secret points when its points depend on each other.
+    """Account the loss about a trace's secret points when its points depend on each other.
 
     Parameters
     ----------

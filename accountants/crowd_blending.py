@@ -1,4 +1,4 @@
-"""Crowd-blending: what suppressing or perturbing small counts promises, and what sampling makes of it."""
+"""Crowd-blending of suppressed or perturbed small counts, and its amplification by sampling."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class CrowdBlending(Accountant):
         return _rows(window.index, "window", epsilon, delta), state
 
     def finish(self, model: Mapping[str, Any], state: State) -> Rows:
-        """The largest of one window, what a run adds up to, and the crowd."""
+        """Largest figure of one window, the total of the run, and the size of the crowd."""
         total = float(state["total"])
         rows = _rows(None, "event", *state["largest"].tolist())
         rows.append(AccountRow("everybody", None, "user_epsilon", total, adjacency=_noted(RUN, total)))

@@ -1,4 +1,4 @@
-"""The landmark budget: what all landmarks and any one other window have cost together."""
+"""Landmark budget: the joint cost of all landmarks and any one other window."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class LandmarkBudget(Accountant):
-    """Keep the sum of ε over L ∪ {t} within the budget of each period, and say how much is left.
+    """Keep the sum of ε over L ∪ {t} within the budget of each period, and report the remainder.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ class LandmarkBudget(Accountant):
         return rows
 
     def summary(self, model: Budget, state: State) -> dict[str, Any]:
-        """The most that any period has spent, and of how much."""
+        """Largest amount spent in a period, and the budget."""
         budget: dict[str, Any] = {"budget": model.amount} if np.isfinite(model.amount) else {}
         if model.concentrated:
             budget |= {"unit": model.unit, "epsilon": model.epsilon(model.amount), "delta": model.delta}
@@ -271,7 +271,7 @@ class LandmarkBudget(Accountant):
 
 
 def counts_as_landmark(window: Window, charge: tuple[Event, ...]) -> bool:
-    """Return whether a charge is that of a landmark, or of a block in a period that has any."""
+    """Return whether a charge is of a landmark, or of a block in a period with landmarks."""
     # Which windows of a block are landmarks is not told here; where there are any, the block is taken for one.
     return window.landmark or (window.n_landmarks != 0 and any(isinstance(event, Block) for event in charge))
 

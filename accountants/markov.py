@@ -270,7 +270,7 @@ def backward_matrix(forward: ArrayLike, distribution: ArrayLike | None = None) -
 
 
 def spectral_gap(transition: Any) -> float:
-    """1 minus the second largest modulus of an eigenvalue: how fast the chain forgets where it was.
+    """1 minus the second largest modulus of an eigenvalue.
 
     Parameters
     ----------
@@ -351,7 +351,7 @@ class MarkovPrior:
 
     @classmethod
     def stationary(cls, transition: Any, start: FloatArray | None = None) -> MarkovPrior:
-        """Prior that begins in the long-run distribution of its own transition matrix.
+        """Prior that starts in the stationary distribution of its transition matrix.
 
         `start`: decides between several closed classes; uniform when left out.
 
@@ -483,7 +483,7 @@ def estimate_prior(
     towards: FloatArray | None = None,
     initial: Literal["stationary", "empirical"] = "stationary",
 ) -> MarkovPrior:
-    """Markov prior of one target (or of people alike) from training trajectories.
+    """Markov prior of one target, or of a group of people, from training trajectories.
 
     Row x is (moves from x to x′ + smoothing · towards[x′]) / (moves from x + smoothing), the posterior mean under
     a Dirichlet prior of total weight ``smoothing``. A row without moves and without smoothing gets the share of visits

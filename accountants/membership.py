@@ -1,4 +1,4 @@
-"""Membership: how well an adversary who learns with every window infers whether a person is in the counts."""
+"""Membership: success of an online adversary at inferring whether a person is in the counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reconstruction risk: how likely can an informed adversary retrace a person's way from released counts?
+"""Reconstruction risk: probability that an informed adversary retraces a person from released counts.
 
 The adversary knows where everybody else is, how the target moves (a Markov chain) and every release. It succeeds when
 it guesses all but ``tolerance`` of the target's locations; the loss is the probability of that. Here are the priors,
@@ -74,7 +74,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Reconstruction(Accountant):
-    """Bound how likely an informed adversary retraces each target's way, window by window.
+    """Bound the probability that an informed adversary retraces each target, window by window.
 
     Parameters
     ----------

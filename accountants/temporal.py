@@ -1,4 +1,4 @@
-"""Temporal privacy loss: what a series of releases tells about one moment, when neighbouring moments are correlated.
+"""Temporal privacy loss: loss about one moment from a series of releases of correlated values.
 
 An adversary who knows how a person's value changes from one window to the next learns about the value at t from the
 releases before and after t as well. This module holds the exact functions; definitions, and how to read the figures,
@@ -46,7 +46,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Temporal(Accountant):
-    """Account what releases tell about one window through the windows before and after it.
+    """Account the loss about each window from releases of the correlated windows before and after it.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class Temporal(Accountant):
 
     @property
     def public(self) -> bool:
-        """Not where a correlation was learned from people: the rows tell of them."""
+        """Return whether no correlation was learned from people."""
         return all(correlation.is_public for _, correlation in self.known)
 
     @property

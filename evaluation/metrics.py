@@ -192,7 +192,7 @@ def metric(
 
 
 def turned(axes: Axes, *arrays: ArrayLike) -> tuple[NDArray[Any], ...]:
-    """Arrays as (…, n_windows, n_cells): the last two axes are exchanged where they are ``cells_windows``.
+    """Arrays as (…, n_windows, n_cells): swap the last two axes where they are ``cells_windows``.
 
     >>> [turned(axes, np.zeros((3, 2)))[0].shape for axes in ("windows_cells", "cells_windows")]
     [(3, 2), (2, 3)]

@@ -412,7 +412,7 @@ def daily_mean_absolute_error(truth: Array, released: Array, days: ArrayLike | N
 
 @metric("daily_relative_mae", "cell", higher_is_better=False, daily=True)
 def daily_relative_mean_absolute_error(truth: Array, released: Array, days: ArrayLike | None = None) -> Array:
-    """Error of a cell's total of a day as a share of the mean such total (0 is best; a release of zeros has 1).
+    """Mean error of a cell's daily total as a share of the mean daily total (0 is best; a release of zeros has 1).
 
     Totals and ``days`` are those of `daily_mean_absolute_error`.
 
@@ -424,7 +424,7 @@ def daily_relative_mean_absolute_error(truth: Array, released: Array, days: Arra
 
 @metric("daily_city_error", "day", higher_is_better=False, daily=True)
 def daily_city_error(truth: Array, released: Array, days: ArrayLike | None = None) -> Array:
-    """Error of all cells' common total of a day as a share of the mean such total (0 is best).
+    """Mean error of the daily total over all cells, as a share of its mean (0 is best).
 
     Totals and ``days`` are those of `daily_mean_absolute_error`. Errors of cells cancel in it: it says whether the
     release is too large or too small as a whole. Where no one was counted at all, as if one person had been there once.

@@ -14,7 +14,7 @@ from penstock.mechanisms.core.plugin import parameter
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveRanges(CountsOfBlock):
-    """Cut each cell's span from its least to its greatest count into equal parts, and show the middle of the part.
+    """Divide each cell's range of counts into equal parts, and release the midpoint of the part.
 
     Parameters
     ----------

@@ -281,7 +281,7 @@ def _features(first: int, slot: int, state: State) -> Array:
 def _predicted(
     features: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
 ) -> tuple[Array, NDArray[np.int64]]:
-    """Prediction of each cell, less what those of its level are off by, and its level."""
+    """Bias-corrected prediction of each cell, and its level."""
     # A ridge towards the first weights, worth the information of one window with the cells' means.
     ridge = np.maximum((features[..., MEAN, :] ** 2).sum(-1) / np.maximum(state["variance"], LEAST), LEAST)[..., None]
     information = state["information"] + ridge[..., None] * np.eye(len(PRIOR_WEIGHTS))
@@ -326,14 +326,14 @@ def _spread(predicted: Array, size: Array, level: NDArray[np.int64], state: Stat
 
 
 def _beyond(slot: int, size: Array, seen: NDArray[np.bool_], state: State) -> Array:
-    """Variance of predictions beyond what their errors show: of a time of day of which nothing was ever published."""
+    """Additional variance of predictions for a time of day without any publication."""
     # It may be as far from the others as these are from 0.
     is_new = ~(state["variances"][..., slot, :] > 0).any(-1) & ~seen.any(-1)
     return np.asarray((is_new * size.max(-1))[..., None] * size)
 
 
 def _widened(spread: Array, shifted: Array, doubt: Array, noisy: Noisy) -> Array:
-    """Variances of the predictions, or what the present window alone says where that is clearly more."""
+    """Variances of the predictions, inflated where the present window shows clearly larger errors."""
     weight = noisy.seen / (spread + noisy.variance)
     squares = np.maximum((weight**2 * spread**2).sum(-1), LEAST**2)
     error = (noisy.values - shifted) ** 2 - noisy.variance + doubt

@@ -13,7 +13,7 @@ from penstock.mechanisms.core.plugin import parameter
 
 @dataclass(frozen=True, kw_only=True)
 class FixedRanges(Postprocess):
-    """Show each count as the middle of its range: 0 to width − 1, width to 2·width − 1, and so on.
+    """Release each count as the midpoint of its range: 0 to width − 1, width to 2·width − 1, and so on.
 
     Parameters
     ----------

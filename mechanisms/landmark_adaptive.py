@@ -139,7 +139,7 @@ class LandmarkAdaptive(LandmarkSchedule):
     def _next_rate(
         self, state: State, difference: Array, expected: Array, scale: Array, is_first: Any
     ) -> tuple[Array, Any]:
-        """The sampling rate and history, from how far two releases are apart and would be without a change."""
+        """Next sampling rate and history, from the distance of two releases and its expectation without a change."""
         rate = state["rate"]
         if self.sampler == "paper":
             is_small = difference < (expected if self.calibration == "expected" else scale)

@@ -1,4 +1,4 @@
-"""Skip landmark privacy: landmarks show the last release, everything else gets the whole budget."""
+"""Skip landmark privacy: landmarks repeat the last release, every other window gets the whole budget."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class Pegasus(Mechanism):
     def _smoothed(
         self, window: Window, noisy: NDArray[Any], n_alike: NDArray[np.int64], state: State
     ) -> tuple[NDArray[Any], State]:
-        """Values to release, of the last ``n_alike`` noisy counts of each cell, and the latest ones, newest first."""
+        """Smoothed values from the last ``n_alike`` noisy counts of each cell, and the latest counts, newest first."""
         if self.smoothing == "none":
             return noisy, {}
         latest = np.concatenate([noisy[..., None, :], state["recent"][..., :-1, :]], axis=-2)
@@ -178,7 +178,7 @@ class Pegasus(Mechanism):
 
 
 def _deviation(group: NDArray[np.int64], inside: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Σ|count − mean| over each group in parts of GRID, rounded down exactly; groups lie along the last axis but one.
+    """Σ|count − mean| over each group in units of 1/GRID, rounded down; groups are the last axis but one.
 
     Examples
     --------

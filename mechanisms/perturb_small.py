@@ -11,7 +11,7 @@ from penstock.mechanisms.crowd_blending import CrowdBlending
 
 @dataclass(frozen=True, kw_only=True)
 class PerturbSmall(CrowdBlending):
-    """Add Laplace noise of scale 1/ε to counts below a threshold, and show all others as they are.
+    """Add Laplace noise of scale 1/ε to counts below a threshold, and release all others exactly.
 
     Parameters
     ----------

@@ -71,7 +71,7 @@ class RescueDp(WEventSchedule):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return that of the schedule; a membership is in sums of groups, whose sizes follow earlier releases."""
+        """Guarantee of the schedule: a membership is in sums of groups that depend on earlier releases alone."""
         return replace(super().guarantee, may_be_sampled=False)
 
     @classmethod
@@ -109,7 +109,7 @@ class RescueDp(WEventSchedule):
     def perturb(
         self, window: Window, values: NDArray[Any], offer: Offer, scale: Any, noise: Noise
     ) -> tuple[Array, Any]:
-        """Sums of groups with noise, as means of their cells; the scale is that of the mean."""
+        """Noisy sums of groups as means of their cells, and the scale of the means."""
         groups, sizes = self._groups(_active(window, offer.state), offer.state)
         # Sums stand where the first cell of a group is.
         noisy = self.family.add(noise, _summed(np.where(_active(window, offer.state), values, 0), groups), scale)

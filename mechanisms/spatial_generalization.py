@@ -16,7 +16,7 @@ from penstock.mechanisms.core.plugin import ParameterError, parameter
 
 @dataclass(frozen=True, kw_only=True)
 class SpatialGeneralization(Generalization):
-    """Count distinct people in groups of cells, and show the group's count in each of its cells.
+    """Count distinct people in groups of cells, and copy the count to each cell of the group.
 
     Parameters
     ----------

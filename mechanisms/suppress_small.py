@@ -14,7 +14,7 @@ from penstock.mechanisms.core.plugin import parameter
 
 @dataclass(frozen=True, kw_only=True)
 class SuppressSmall(Postprocess):
-    """Show counts below a threshold as 0, and all others as they are.
+    """Suppress counts below a threshold to 0, and release all others exactly.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from penstock.mechanisms.core.plugin import parameter
 
 @dataclass(frozen=True, kw_only=True)
 class SuppressUnpopular(CountsOfBlock):
-    """Show 0 in the least popular cells and in the least popular windows of each block.
+    """Suppress the least popular cells and the least popular windows of each block to 0.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The contract of an accountant: releases in, rows of what they cost out, state in between."""
+"""Contract of an accountant: a fold over releases that yields rows of their cost."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class AccountingFacts:
 
     @property
     def replaces_in_blocks(self) -> bool:
-        """Return whether some of a person's events in a block, when they go, may give way to others of theirs in it."""
+        """Return whether bounding may replace removed events of a person in a block by others of that person."""
         # Bounding then chooses among the events of several windows: of a block, of a budget period, or of the windows
         # that are counted as one.
         bounds = (self.max_windows, self.max_block_cells, self.max_per_period)

@@ -1,4 +1,4 @@
-"""Price of a privacy event under each adjacency: the one place that prices events in pure ε and in zCDP."""
+"""Price of a privacy event under each adjacency, in pure ε and in zCDP."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def pure_epsilon(charge: Iterable[events.Event], adjacency: Adjacency = "add_rem
 
 @singledispatch
 def replaced(event: events.Event) -> events.Event:
-    """The event priced for *replacing* what a unit adds: where contribution bounding chooses again among what is left.
+    """Price an event for *replacing* a unit's contributions, where bounding selects again among those that remain.
 
     The L1 sensitivity doubles. The L2 sensitivity grows by √2 only, since contributions are never negative: the squared
     distance of two of them is at most the sum of their squared lengths.
@@ -161,7 +161,7 @@ def _(event: events.Sampled) -> events.Event:
 
 
 def is_linked(charge: Iterable[events.Event]) -> bool:
-    """True if releases of other windows read this one, too: then a window's loss is not that of its release alone."""
+    """Return whether releases of other windows read the same data, so that a window costs more than its release."""
     return links(charge) > 0
 
 

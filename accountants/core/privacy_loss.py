@@ -113,7 +113,7 @@ class _Loss(NamedTuple):
 
 
 def _step(parts: Sequence[tuple[_Loss, float, int]]) -> float:
-    """Distance of two dots: any is sound, a longer one overstates by less than it each release."""
+    """Grid spacing: any is sound; each release is overstated by less than one spacing."""
     return max(FINEST, sum(loss.reach * n for loss, rate, n in parts if loss.is_bounded or rate == 1) / N_PARTS)
 
 
@@ -171,7 +171,7 @@ def _epsilon(parts: Sequence[tuple[int, NDArray[np.float64], float, int]], step:
 
 @singledispatch
 def _key(event: events.Event) -> tuple[list[float] | None, int]:
-    """Key by which two events are equal (None: no distribution is known), and how many events it stands for."""
+    """Key of equal events (None: no known distribution), and the number of events in it."""
     return None, 1
 
 

@@ -70,7 +70,7 @@ def _(event: events.Linked) -> NDArray[np.float64]:
 
 
 def _linked(event: events.Event) -> NDArray[np.float64]:
-    """Of k windows with one draw: no more than their ε together, nor (Bun and Steinke 2016, proposition 1.4) than ρ."""
+    """Bound for k windows with one draw: the smaller of their joint ε and ρ (Bun and Steinke 2016, proposition 1.4)."""
     return np.minimum(pure_epsilon([event]), ORDERS * concentrated_rho([event]))
 
 

@@ -105,7 +105,7 @@ class KnownCorrelation(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class UserClass(Checked):
-    """People who move alike, with a correlation of their own: a subject of the accountant."""
+    """People with a common correlation: a subject of the accountant."""
 
     name: str = parameter(doc="name of the class in the rows")
     correlation: KnownCorrelation = parameter(doc="correlation of people of this class")

@@ -51,7 +51,7 @@ def landmark_temporal_privacy_loss(
     forward: Any = None,
     method: Method = "sound",
 ) -> Array:
-    """Loss about the values at all landmarks and at t together, for every release t.
+    """Joint loss about the values at all landmarks and at t, for every release t.
 
     With L the landmarks, the loss at t is the sum of epsilon over L ∪ {t}, plus what the releases before the first and
     after the last of them tell (as backward and forward loss), plus a term for each gap between two neighbours in
@@ -108,7 +108,7 @@ def landmark_temporal_privacy_loss(
 
 
 class LandmarkModel:
-    """The adversary of the landmark loss: public and unchanging, apart from bridges that are built when needed.
+    """Public, immutable adversary of the landmark loss; bridges are built lazily.
 
     Keep one for several series under the same matrices, since building the bridges is most of the work. Parameters are
     those of `landmark_temporal_privacy_loss`. A *segment* is a maximal run of releases without a landmark, with a

@@ -191,7 +191,7 @@ def disjoint_rows(matrix: Any) -> bool:
 def temporal_privacy_loss(
     epsilons: ArrayLike, backward: Correlation = None, forward: Correlation = None
 ) -> tuple[Array, Array, Array]:
-    """Loss at each release about the value at that time, given all releases and what neighbours in time tell.
+    """Loss about the value at each release, given all releases and the correlation over time.
 
     BPL_1 = eps_1, BPL_t = L_B(BPL_{t-1}) + eps_t; FPL_T = eps_T, FPL_t = L_F(FPL_{t+1}) + eps_t;
     TPL_t = BPL_t + FPL_t - eps_t.

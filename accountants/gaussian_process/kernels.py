@@ -166,7 +166,7 @@ def sliding_blocks(n_points: int, width: int) -> list[Indices]:
 
 
 def named_family(name: str, n_points: int, width: int = 2) -> Sequence[Indices]:
-    """Family of secrets by the name that a configuration gives it; ``width`` is that of ``sliding_blocks``.
+    """Family of secrets by its name in a configuration; ``width``: of ``sliding_blocks``.
 
     >>> named_family("every_other", 3)
     [array([0, 2]), array([1])]

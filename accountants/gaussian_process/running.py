@@ -106,7 +106,7 @@ def running_losses(
     order: float,
     spacing: MinimumSpacing | None = None,
 ) -> RunningLoss:
-    """Loss of each secret after all releases so far, or for ever.
+    """Loss of each secret after all releases so far, or over an endless trace.
 
     `spacing`: None: the loss after the releases made so far (it can only grow). Given: no later release that keeps to
     the declaration will take it above the figure.
@@ -145,7 +145,7 @@ def largest_losses(
 
 
 class TraceBlock:
-    """Posterior of the points of the block under each of several length scales, and the bound on what is outside."""
+    """Posterior of a block's points under each of several length scales, and a bound on the points outside it."""
 
     def __init__(
         self, prior: GaussianProcess, state: State, length_scales: Array, spacing: MinimumSpacing | None = None
@@ -229,7 +229,7 @@ class TraceBlock:
 
 
 def endless_tail(prior: GaussianProcess, interval: float) -> float:
-    """Σ_{j ≥ 1} g(j·interval)², bounded from above: releases for ever, at least ``interval`` apart, of unit noise."""
+    """Upper bound on Σ_{j ≥ 1} g(j·interval)²: endless releases of unit noise, ``interval`` apart or more."""
     if not (math.isfinite(interval) and interval > 0):
         raise ParameterError("interval", interval, "a finite number above 0")
     squares = prior.envelope(interval * np.arange(1, N_TAIL_TERMS + 1)) ** 2

@@ -1,4 +1,4 @@
-"""Likelihood of releases for an adversary who knows a part of the crowd, and how likely each of the others is where.
+"""Likelihood of releases for an adversary who knows part of the crowd and the distribution of the others.
 
 A released count is known people, the target if there, unknown people and noise. The number of unknown people in a cell
 has a Poisson-binomial distribution: each is there independently of the others, with a probability of their own.
@@ -79,7 +79,7 @@ def at_places(evidence: FloatArray, places: PriorPlaces) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class UnknownCrowd:
-    """People whose cells the adversaries do not know, only how likely each is in each cell in any window.
+    """People of whom adversaries know only the probability of each cell.
 
     The likelihood is exact in a window with one sensor, and over windows if nobody's place depends on the one before.
     Otherwise it is that of an adversary who takes cells and windows as independent given the target's places; they

@@ -1,4 +1,4 @@
-"""Estimators of a trajectory, and how often they succeed, by Monte Carlo."""
+"""Estimators of a trajectory, and their success rates by Monte Carlo."""
 
 from __future__ import annotations
 

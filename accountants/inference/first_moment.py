@@ -1,4 +1,4 @@
-"""Markov's inequality on the number of right guesses, averaged over what the adversary may observe.
+"""Markov's inequality on the number of right guesses, averaged over the adversary's observations.
 
 *Success ≤ E_y min(1, Σ_t max_x Pr(X_t = x | y) / r, G(y))*, r the right guesses that a success needs and G(y) the
 genie ball of the posterior. *Proof.* Given y, the expected number of right guesses is Σ_t Pr(X_t = x̂_t | y) ≤ Σ_t
@@ -165,7 +165,7 @@ def upper_mean(values: FloatArray, confidence: float) -> float:
         return 1.0
 
     def excess(limit: float) -> float:
-        """KL divergence of the mean from the limit, above what the error probability allows."""
+        """KL divergence of the mean from the limit, less the one that the error probability allows."""
         rest = (1 - mean) * math.log((1 - mean) / (1 - limit))
         return (mean * math.log(mean / limit) if mean > 0 else 0.0) + rest - error / n
 

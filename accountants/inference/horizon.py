@@ -1,4 +1,4 @@
-"""A-priori bounds for the coming windows of many targets at once, starting from what each adversary believes now.
+"""A-priori bounds for the coming windows of many targets at once, from each adversary's current beliefs.
 
 The same bounds as `success_upper_bound` in their cheapest form: genie and first-moment balls, information of order 1
 (of order 0 above eight sensors a window), no sampling and no segments.
@@ -75,7 +75,7 @@ def horizon_bounds(
     scale: Any = None,
     ahead: GenieAhead | None = None,
 ) -> dict[str, FloatArray]:
-    """Bounds on what any attack on the coming windows can achieve, for every target.
+    """Bounds on the success of any attack on the coming windows, for every target.
 
     `start`: (n_targets, n_places) belief about the first coming window, from `predict`.
 

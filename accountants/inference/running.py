@@ -197,7 +197,7 @@ class RowWriter:
     known: float = 1.0
 
     def coming(self, subjects: Iterable[int], window: int, bounds: dict[str, FloatArray]) -> Rows:
-        """Bounds on attacks on the horizon that begins with a window; said before its release, hence final."""
+        """Bounds on attacks on the horizon that begins with a window, final because they precede its release."""
         text = f"success against {self.horizon} windows from this one on, at most {self.tolerance} wrong"
         text = f"{text}; everybody else's cells known, {self.assumption}"
         columns = [(*COMING[name], values.tolist()) for name, values in bounds.items() if name in COMING]
@@ -238,7 +238,7 @@ class RowWriter:
         ]
 
     def gaps(self, subjects: Iterable[int], gaps: FloatArray) -> Rows:
-        """Spectral gap of each target's prior: how fast it forgets where it was."""
+        """Spectral gap of each target's prior."""
         text = self._text("of the transition matrix that the adversary knows")
         return [
             AccountRow(f"target {subject}", None, "spectral_gap", gap, unit="1", adjacency=text)
@@ -266,7 +266,7 @@ class TargetBlock:
         return start_beliefs(self.targets, self.horizon)
 
     def bounds(self, state: State, coming: PlannedWindows) -> dict[str, FloatArray]:
-        """Bounds over the coming windows, from what each adversary believes now."""
+        """Bounds over the coming windows, from each adversary's current beliefs."""
         return horizon_bounds(
             self.targets,
             predict(self.targets, state),
@@ -278,7 +278,7 @@ class TargetBlock:
         )
 
     def observe(self, state: State, reading: Reading | None, cells: IntArray, likely: FloatArray | None) -> State:
-        """Beliefs after a release, which told nothing where ``reading`` is None; ``likely`` as in `WindowInput`."""
+        """Beliefs after a release, unchanged where ``reading`` is None; ``likely`` as in `WindowInput`."""
         shape = self.targets.locations.shape
         if reading is None:
             return observe(self.targets, state, np.zeros(shape))

@@ -101,7 +101,7 @@ def advantage_upper_bound(
     bound: Bound = "best",
     **options: Any,
 ) -> float:
-    """Upper bound on the normalised advantage (p − p*) / (1 − p*) of any attack: how much a release adds to a guess.
+    """Upper bound on the normalised advantage (p − p*) / (1 − p*) of any attack.
 
     p is the success with the releases, p* that of the best guess without them. For ``tolerance=0`` p* is the largest
     probability of a trajectory; else the success of the most probable one stands for it, which is no more than p*, so

@@ -82,7 +82,7 @@ class KnownPrior(Checked):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KnownTargets:
-    """Targets and what their adversaries know, as arrays that can be shipped."""
+    """Targets and their adversaries' knowledge, as picklable arrays."""
 
     # `users` are identities as in `Training`, ids as configured, or None each where no one is named; `priors` is one of
     # each target, or a single one for all; `first` is the number of the first target among all, from 0. `crowd` are the

@@ -81,7 +81,7 @@ class LowerBound:
 
     @property
     def amount(self) -> float:
-        """Lower bound on the loss of those of whom most is claimed, in ε or ρ; claims are taken to scale together."""
+        """Lower bound on the loss of those with the largest claim, in ε or ρ; claims are assumed to scale together."""
         return self.factor * self.claim
 
 
@@ -99,7 +99,7 @@ def log_ratio(far: NDArray[Any], near: NDArray[Any], scale: Any, is_gaussian: bo
 
 
 def largest_accuracy(claims: Array, concentrated: bool) -> Array:
-    """Largest probability with which the toss of a fair coin is guessed from what it decides, at a loss of ε or ρ.
+    """Largest probability of guessing a fair coin from the output that it decides, at a loss of ε or ρ.
 
     Under ε the odds of presence, 1 before, are at most e^ε afterwards. Under ρ let p and q be the probabilities with
     which a guess of presence is made of somebody present and absent. Turning the coin round as well gives a guess with
@@ -123,7 +123,7 @@ def largest_accuracy(claims: Array, concentrated: bool) -> Array:
 
 
 def lower_bound(guesses: Guesses, concentrated: bool = False, confidence: float = 0.999) -> LowerBound:
-    """Bound from below the multiple f of the claims that is lost.
+    """Lower bound on the loss as a multiple f of the claims.
 
     Let H(f) say that nobody loses more than f times the claim. Where H(f) holds it is refuted with probability
     1 − ``confidence`` at most, and what refutes it refutes every smaller f. So the largest f that is refuted, which is

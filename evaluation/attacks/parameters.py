@@ -1,4 +1,4 @@
-"""Parameters of the games that are played against a configured release."""
+"""Parameters of the games against a configured release."""
 
 from __future__ import annotations
 

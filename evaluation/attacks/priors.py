@@ -101,7 +101,7 @@ class Samples:
 
 
 def check_whole(**numbers: object) -> None:
-    """Refuse a number that is not whole, by its name.
+    """Raise `ParameterError` for a number that is not an integer.
 
     >>> check_whole(seed=3, n_samples=80.5)
     Traceback (most recent call last):

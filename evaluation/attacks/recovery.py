@@ -196,7 +196,7 @@ def _joined(before: Trajectories, after: Trajectories, n_cells: int) -> NDArray[
 
 
 def compare(paths: Trajectories, presence: NDArray[np.bool_], positions: Array) -> Agreement:
-    """Measure how well trajectories agree with where people are.
+    """Measure the agreement of trajectories with people's true cells.
 
     `paths` (n_people, n_windows): cells, as `recover` gives them. `presence` (n_people, n_windows, n_cells): whether a
     person is in a cell during a window; at least one is.

@@ -72,7 +72,7 @@ class Observed:
 
 @dataclass(frozen=True, eq=False)
 class NotKnown:
-    """People whom a target's adversary does not know, the target included, and her distribution of the others."""
+    """People unknown to a target's adversary, the target included, and her distribution of the others."""
 
     people: IntArray  # (n_windows, n_cells)
     log_mass: FloatArray  # (n_cells, n), as `UnknownCrowd.log_mass`

@@ -112,7 +112,7 @@ def as_text(summary: Mapping[str, Any]) -> str:
 
 
 def in_a_sentence(does: str, tries: str, released: float, without: float, raw: float | None = None) -> str:
-    """Compare an attack on the release with what the adversary has without it, of 100 tries.
+    """Compare the successes of an attack with and without the release, of 100 tries.
 
     >>> in_a_sentence("retraces", "hours", 0.42, 0.2, 0.421)
     'retraces 42 of 100 hours with the release, 42 from exact counts, 20 without either: the noise does not help here'
@@ -196,7 +196,7 @@ def attacked_part(game: Mapping[str, Any]) -> list[str]:
 
 
 def fewer_targets(game: Mapping[str, Any]) -> list[str]:
-    """A line if fewer targets were attacked than requested, or than there was time for."""
+    """Line on targets that were requested but not attacked."""
     asked, attacked, n_left = game["targets"], game["n_attacked"], game.get("n_left", 0)
     if n_left:
         return [f"stopped for the time: {n_left} of {asked} targets are left, which the same command goes on with"]

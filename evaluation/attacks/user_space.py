@@ -95,6 +95,6 @@ class UserSpace:
 
     @cached_property
     def _rows(self) -> list[NDArray[np.bool_]]:
-        """For each block, what every user adds to an aggregate: (n_users, n_windows·n_cells)."""
+        """Contribution of every user to an aggregate, by block: (n_users, n_windows·n_cells)."""
         shape = len(self.binary), self.shape[0] * self.shape[1]
         return [self.binary[:, windows].reshape(shape) for windows in self.blocks]

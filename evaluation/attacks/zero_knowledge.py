@@ -165,7 +165,7 @@ def zero_knowledge_scores(
     n_trainings: int,
     seed: list[int],
 ) -> Array:
-    """Log-odds of the target's presence in releases, by an adversary who has nothing but these.
+    """Log-odds of the target's presence in releases, for an adversary without a reference group.
 
     `released` (n_releases, n_windows, n_cells): the releases; those that are trained on are the first ones. `trace`
     (n_windows, n_cells): where and when the target is.
@@ -207,6 +207,6 @@ def zero_knowledge_scores(
 
 
 def _excluded(released: Array, trace: NDArray[np.bool_], group_size: int) -> NDArray[np.bool_]:
-    """Exact releases in which no one is where the target is, or everyone is where the target is not."""
+    """Exact releases that exclude the target: nobody in a cell of the target, or everybody in another."""
     excluded: NDArray[np.bool_] = ((released == 0) & trace | (released == group_size) & ~trace).any(axis=(1, 2))
     return excluded

@@ -183,7 +183,7 @@ class CountsOfBlock(BlockMechanism):
         return np.asarray(self.generalize(state["counts"][..., :n_windows, :]), np.float64), {}
 
     def block_charge(self, n_windows: int, state: State) -> tuple[Event, ...]:
-        """No noise: an exact release."""
+        """Charge of an exact release."""
         return (Exact(),)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:

@@ -88,7 +88,7 @@ class Chain(Mechanism):
 
     @property
     def version(self) -> int:  # type: ignore[override]
-        """Version of the state, increased with that of any step."""
+        """Version of the state, derived from the versions of the steps."""
         return (2 if self.after else 1) + sum(step.version - 1 for step in (self.reader, *self.after))
 
     @property

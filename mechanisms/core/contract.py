@@ -215,7 +215,7 @@ ACTIONS = ("published", "repeated", "refused")
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """One window's public vector and what was done to make it; on traces, the points of many users at one timestamp.
+    """Public vector of one window and its provenance; on traces, the points of many users at one timestamp.
 
     Parameters
     ----------
@@ -364,7 +364,7 @@ class Mechanism(ChainStep):
 
     @abstractmethod
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """The most that the next step can charge; reads only what earlier releases already tell.
+        """Upper bound on the charge of the next step, a function of earlier releases alone.
 
         A block announces its charge at its first window, after which nothing may be in its way.
         """
@@ -398,7 +398,7 @@ class Generalization(EventStep):
 
 @dataclass(frozen=True, kw_only=True)
 class Postprocess(ChainStep):
-    """Base of functions of releases: they see nothing else of what people do, and cost nothing.
+    """Base of post-processing: functions of releases alone, at no cost.
 
     One that maps each value by itself implements `transform`; one that remembers `start` and `process`.
     """
@@ -419,7 +419,7 @@ class Postprocess(ChainStep):
         return replace(release, values=self.transform(np.asarray(release.values, np.float64))), state
 
     def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Values as they are shown, shape (..., n_cells); NaN stands for inactive sensors and stays NaN."""
+        """Transformed values, shape (..., n_cells); NaN marks inactive sensors and stays NaN."""
         raise NotImplementedError(f"{type(self).__name__} does not map values one by one")
 
 

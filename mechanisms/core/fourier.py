@@ -123,7 +123,7 @@ class FourierMechanism(BlockMechanism):
         return values, {"noise": shown, "scale": scale * self.step_size}
 
     def block_charge(self, n_windows: int, state: State) -> tuple[events.Event, ...]:
-        """Return the same for every block of one length."""
+        """Return the charge of a block, which depends on its length alone."""
         return (self.noise_event(n_windows, _bounds(state)),)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:

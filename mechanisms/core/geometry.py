@@ -98,7 +98,7 @@ def offsets_between(points: Points, others: Points) -> NDArray[np.float64]:
 
 
 def within(points: Points, centre: tuple[float, float], radius: float) -> Points:
-    """Points moved into a circle on the sphere, so that no two of them end further apart than they were.
+    """Contract points into a circle on the sphere: no distance between two of them grows.
 
     `points`: shape (n_points, 2): latitude and longitude in degrees. `radius`: in metres; a quarter of the way round
     the sphere or more: every point stays where it is.

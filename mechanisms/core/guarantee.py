@@ -1,4 +1,4 @@
-"""Guarantees: what a mechanism promises with its parameters, in figures and in words."""
+"""Guarantee of a mechanism with its parameters, in figures and in words."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Guarantee:
 
     @property
     def concentrated(self) -> bool:
-        """Return whether the amount is in ρ; half of μ² is a ρ, too."""
+        """Return whether the amount is in ρ, or half of μ²."""
         return self.measure in (RHO, GAUSSIAN)
 
     @property

@@ -161,7 +161,7 @@ class NoiseSource:
         return [subkeys[i] for i in inverse]
 
     def membership_hashes(self, *columns: NDArray[Any]) -> NDArray[np.uint64]:
-        """Uniform 64-bit hashes by which event steps keep memberships, another sample for every configuration.
+        """Uniform 64-bit hashes for sampling memberships, independent for each configuration.
 
         Parameters
         ----------

@@ -162,7 +162,7 @@ def _over(sensitivity: Any, budget: Any) -> Any:
 
 
 def _variance_of_integers(sigma: Array) -> Array:
-    """Variance of the discrete Gaussian: that of the continuous one to the last digits from σ = 2 on."""
+    """Variance of the discrete Gaussian; from σ = 2 on that of the continuous one."""
     # Canonne, Kamath, Steinke 2020: less than the continuous one's below.
     if np.all(sigma >= 2.0):
         return sigma * sigma
@@ -189,7 +189,7 @@ NOISE_FAMILIES: dict[str, NoiseFamily] = {
 
 
 def families(on: str | None = None, measure: str | None = None) -> tuple[str, ...]:
-    """Names of the families on ``counts`` or ``points``, that divide ``epsilon`` or ``rho``; None: any.
+    """Names of the noise families for ``counts`` or ``points`` with budgets in ``epsilon`` or ``rho``; None: any.
 
     >>> families("counts", "epsilon"), families("points")
     (('discrete_laplace', 'laplace'), ('planar_laplace', 'planar_gaussian'))

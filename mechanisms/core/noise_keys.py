@@ -142,7 +142,7 @@ class NoiseKey:
 
     @property
     def fingerprints(self) -> tuple[str, ...]:
-        """Sixteen hexadecimal digits for each epoch: a key that goes on with another one begins with the same."""
+        """Fingerprints of the epochs, 16 hexadecimal digits each; a rotated key extends those of its predecessor."""
         derived = [hmac.digest(s, b"penstock fingerprint %d" % e, "sha256") for e, s in zip(self.epochs, self._secrets)]
         return tuple(digest.hex()[:16] for digest in derived)
 

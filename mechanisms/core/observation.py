@@ -63,7 +63,7 @@ def shows_single_counts(step: Any) -> bool:
 
 
 def adds_noise_only(mechanism: Mechanism) -> bool:
-    """Return whether publications are counts plus noise, so that the noise's likelihood is that of a release."""
+    """Return whether publications are counts plus noise, whose likelihood is that of the noise."""
     return shows_single_counts(mechanism) and not (
         hasattr(mechanism, "without_noise") or hasattr(mechanism, "noise_in")
     )

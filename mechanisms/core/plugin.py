@@ -31,7 +31,7 @@ class PenstockError(Exception):
 
 
 class ParameterError(PenstockError, ValueError):
-    """A parameter is outside what its definition allows.
+    """Invalid value of a parameter.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ class Parameter:
         return f"a number {phrase}".strip() + (f" ({self.unit})" if self.unit else "")
 
     def limits_in_words(self, show: Callable[[Any], str]) -> str:
-        """Return the limits as people read them, such as "at least 1 and at most 9"; none: nothing."""
+        """Format the limits, such as "at least 1 and at most 9"; empty without any."""
         return " and ".join(f"{name.replace('_', ' ')} {show(limit)}" for name, limit in self.limits.items())
 
     @property
@@ -214,7 +214,7 @@ def chance(default: Any = None, *, doc: str) -> Any:
 
 
 def stretch(default: Any = MISSING, *, doc: str = "length of the protected stretch") -> Any:
-    """Declare a `parameter` w, in windows: a schedule keeps what it spent in each of them.
+    """Declare a `parameter` w in windows, over each of which a schedule keeps its spending.
 
     >>> stretch().metadata["parameter"].expected()
     'a number at least 1 and at most 1,000,000 (windows)'

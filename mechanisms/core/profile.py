@@ -61,7 +61,7 @@ class UsualCounts:
 
     @classmethod
     def read(cls, path: str | Path) -> UsualCounts:
-        """Read what `write` wrote; raises `DataError` for anything else."""
+        """Read a profile from a file of `write`; raises `DataError` for any other."""
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
             counts = np.asarray(values["counts"], np.float64)

@@ -124,7 +124,7 @@ def _whole_numbers(counts: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class ReleasedTraces:
-    """Release of every point, in the order of the traces: arrays as in `Release`, and what each point costs.
+    """Releases of all points in the order of the traces: arrays as in `Release`, and the cost of each point.
 
     ``epsilon`` is infinite where no such figure exists; ``rho`` is ε²/2 for noise that has an ε.
     """

@@ -1,4 +1,4 @@
-"""Schedules: when to spend how much of a budget. One path for replicas of counts and for users of traces."""
+"""Schedules: allocation of a budget over time, for replicas of counts and users of traces."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Points:
-    """View of positions: their distance is in metres; those ``radius`` metres apart are hidden at a budget's cost."""
+    """View of positions: distances in metres; a budget is the cost of ``radius`` metres."""
 
     radius: float
     rate_steps: ClassVar[tuple[float, float]] = (0.1, 0.9)
@@ -114,7 +114,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduled(Mechanism):
-    """Base of mechanisms that decide when to spend how much, and leave noise to a family and distances to a view.
+    """Base of mechanisms that allocate a budget over time, with noise of a family and distances of a view.
 
     A schedule says `amount`, unless every window has the whole budget, and where publishing is not a matter of budget
     alone `rate`, ``query_budget`` and `record`. All of them are functions of public facts and of state that follows
@@ -154,12 +154,12 @@ class Scheduled(Mechanism):
 
     @property
     def view(self) -> Counts | Points:
-        """Return what values are."""
+        """Return the view of the released values."""
         return Points(self.metres) if self.family.on == "points" else Counts()
 
     @property
     def query_budget(self) -> float:
-        """Cost of asking, in every window, how far the data are from the last release; 0: not asked."""
+        """Cost of the dissimilarity query of every window; 0: none."""
         return 0.0
 
     def amount(self, window: Window, state: State) -> Any:
@@ -167,7 +167,7 @@ class Scheduled(Mechanism):
         return self.budget
 
     def refused(self, window: Window, state: State) -> Any:
-        """Return whether the window must not publish, as it was not declared."""
+        """Return whether the window must not publish, being undeclared."""
         return False
 
     def rate(self, state: State) -> Array | None:
@@ -223,7 +223,7 @@ class Scheduled(Mechanism):
         return state
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Sensitivity that an amount pays for: that of a window; of a unit that is the period, that of all of it."""
+        """Sensitivity behind an amount: of a window, or of the whole period where the unit is the period."""
         return self.view.sensitivity(window, state)
 
     def scale(self, amount: Any, sensitivity: Sensitivity) -> Any:
@@ -479,7 +479,7 @@ class BudgetSchedule(Budgeted, Scheduled):
 
     @property
     def budget(self) -> float:
-        """Return what the schedule divides: ε, or with Gaussian noise ρ, or half of μ²."""
+        """Total budget of the schedule: ε, or with Gaussian noise ρ or half of μ²."""
         if self.accounting == GAUSSIAN:
             return gaussian_of(self.epsilon or 0.0, self.delta or 0.0)
         return super().budget
@@ -574,7 +574,7 @@ class LandmarkSchedule(TraceSchedule):
         return LANDMARKS
 
     def refused(self, window: Window, state: State) -> Any:
-        """Landmarks beyond the declared maximum of their period."""
+        """Landmarks over the declared maximum of their period."""
         if window.n_landmarks is None:
             raise ParameterError("landmarks", None, "listed, or bounded by max_per_period with a budget_period")
         return window.landmark & (state["landmarks_seen"] >= window.n_landmarks)
@@ -648,7 +648,7 @@ class DissimilaritySchedule(WEventTraceSchedule):
 
     @property
     def query_budget(self) -> float:
-        """A 2w-th of the budget: that of one dissimilarity query, and the unit of publication budgets."""
+        """Budget of one dissimilarity query, B/(2w), also the unit of publication budgets."""
         return self.budget / (2 * self.w)
 
 

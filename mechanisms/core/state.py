@@ -42,7 +42,7 @@ def encode_state(name: str, version: int, state: Mapping[str, NDArray[Any]]) -> 
 
 
 def decode_state(data: bytes, name: str, version: int) -> State:
-    """Decode what `encode_state` wrote for the same plug-in and version; `StateVersionError` for all other bytes."""
+    """Decode the bytes of `encode_state`; raises `StateVersionError` for another plug-in or version."""
     if data[: len(_MAGIC)] != _MAGIC:
         raise StateVersionError("these bytes are not an encoded penstock state")
     offset = len(_MAGIC) + 4

@@ -113,6 +113,6 @@ def traces_of(
 
 
 def _counted(mask: Mask, group: Integers) -> tuple[Integers, Integers]:
-    """Return how many of ``mask`` each point's group has, and how many of them come after the point."""
+    """Count the points of ``mask`` in each point's group, and those after the point."""
     totals = np.bincount(group, weights=mask).astype(np.int64)
     return totals[group], np.cumsum(totals)[group] - np.cumsum(mask)

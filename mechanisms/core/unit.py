@@ -1,4 +1,4 @@
-"""Units of privacy: what a guarantee protects, and what charges cost the dearest of them."""
+"""Units of privacy, and the largest cost of charges to any of them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Unit:
 
     @classmethod
     def of(cls, text: str) -> Unit:
-        """Read what ``str`` of a unit writes."""
+        """Parse the text of a unit."""
         matched = re.fullmatch(r"([a-z]+)(?:\(([0-9]+)\))?", text)
         if matched is None:
             raise ParameterError("unit", text, "a kind of unit, with its length in brackets, such as stretch(24)")

@@ -146,7 +146,7 @@ def _in_patterns(means: Array, variances: Array, noise: Array, profile: Array | 
 
 
 def _mean(means: Array, precision: Array) -> Array:
-    """Mean of each cell over the times of day, drawn to that of all cells; no time of day counts twice."""
+    """Mean of each cell over the times of day, shrunk towards the mean of all cells."""
     by_type = (*means.shape[:-2], len(DAY_TYPES), -1, means.shape[-1])
     of_time = precision.reshape(by_type).sum(-3)
     at_time = (precision * means).reshape(by_type).sum(-3) * _inverse(of_time)
@@ -170,7 +170,7 @@ def shrunk(means: Array, variance: Array) -> Array:
 
 
 def _by_type(sizes: Array, variance: Array) -> Array:
-    """Sizes of the rows, drawn from types of day to the time of day by as much as noise drives them apart.
+    """Sizes of the rows by type of day, shrunk towards the time of day according to the noise.
 
     A weekday and a weekend are drawn to their mean, then Saturday and Sunday to the weekend.
     """
@@ -195,7 +195,7 @@ def _pooled(values: Array, precision: Array, axis: int) -> tuple[Array, Array]:
 
 
 def _towards(centre: Array, precision: Array, values: Array, each: Array) -> Array:
-    """Values drawn to a mean that holds them; how much is the same at all times of day, the last axis but one."""
+    """Shrink values towards their mean, by one factor for all times of day (the last axis but one)."""
     deviations = np.where(each > 0, values - centre, 0.0)
     noise = np.where(each > 0, np.maximum(_inverse(each) - _inverse(precision), 0.0), 0.0)
     n_seen = np.maximum((each > 0).sum(-2, keepdims=True), 1)

@@ -128,7 +128,7 @@ def without_limits_gives_the_ideal(subject: Subject) -> None:
 
 
 def noise_has_the_declared_scale(subject: Subject) -> None:
-    """Noise is that of the release's family and scale, and of no scale 30 % off."""
+    """Noise follows the release's family at the declared scale, and at none that is 30 % off."""
     n_cells = 40_000  # enough to refuse a scale that is a tenth off
     facts = facts_for(6, n_cells, max_cells=1, landmarks=(2, 4))
     counts = np.random.default_rng(3).poisson(30, (6, n_cells))
@@ -227,7 +227,7 @@ def replicas_equal_separate_runs(subject: Subject) -> None:
 
 
 def every_window_is_released_once(subject: Subject) -> None:
-    """Windows in order, each once, with values exactly where sensors are active."""
+    """Every window is released once and in order, with values exactly where sensors are active."""
     for facts, windows in worlds(subject):
         releases, _ = released(subject, counts_for(), facts, windows)
         numbers = [release.window for release in releases]

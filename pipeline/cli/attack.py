@@ -92,11 +92,11 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 def _with_time_left(progress: Callable[[int, int | None, str], None]) -> Callable[[int, int], None]:
-    """Show attacks made, with the time that those left take at the pace so far."""
+    """Show completed attacks and the estimated time for the remaining ones."""
     first: list[tuple[int, float]] = []
 
     def listener(done: int, total: int) -> None:
-        """Show progress, and the time left at the pace so far."""
+        """Show progress and the estimated time left."""
         first.append((done, time.monotonic())) if not first else None
         made, now = done - first[0][0], time.monotonic()
         left = (now - first[0][1]) / made * (total - done) if made else 0.0
@@ -115,14 +115,14 @@ def in_words(duration: float) -> str:
 
 
 def _announce(attack: str, minutes: float | None, n_chosen: int, n_people: int) -> None:
-    """Print before an attack how many people it is about, and the limit on its time."""
+    """Print the number of people to attack, and the time limit."""
     people = f"{n_chosen:,} of {n_people:,} people" if n_chosen < n_people else f"all {n_people:,} people"
     within = f", in {minutes:g} min at most" if minutes else ""
     print(f"penstock: {attack.format(people)}{within}", file=sys.stderr)
 
 
 def _foresee(attack: str, minutes: float | None, seconds: float) -> None:
-    """Print after the first piece of an attack how long the whole takes."""
+    """Print the estimated duration after the first piece of an attack."""
     within = min(seconds, 60 * minutes) if minutes else seconds
     print(f"penstock: {attack}: about {in_words(max(within, 1.0))}", file=sys.stderr, flush=True)
 

@@ -136,7 +136,7 @@ def summary(chosen: Choice, asked: Asked) -> list[str]:
 
 
 def attacked_in_words(chosen: Choice, asked: Asked) -> list[str]:
-    """Describe the advantage over the most exposed people for every attacked candidate, and the refusals."""
+    """Describe the advantage over the most exposed people for every attacked candidate, and refused candidates."""
     if not chosen.attacked:
         return []
     lines = [f"{'advantage over the most exposed people':44}{'mean':>10}{'interval':>20}  at most {asked.advantage:g}"]

@@ -47,7 +47,7 @@ def add_parameters(parser: argparse.ArgumentParser, of: str) -> None:
 
 
 def add_fields(parser: argparse.ArgumentParser, kind: type) -> None:
-    """Add an option for every key of a dataclass, by its declaration; `of_fields` reads them."""
+    """Add an option for every key of a dataclass, from its declaration; `of_fields` reads them."""
     from penstock.pipeline.config.build import alternatives, fields_of
 
     for field in fields_of(kind):

@@ -153,7 +153,7 @@ def learn_to_file(
 
 
 def learn_profile(config: RunConfig, path: str | Path) -> dict[str, Any]:
-    """Learn which counts are usual from what a run releases, and write them for ``profile`` of a filter.
+    """Learn usual counts from the releases of a run, and write them for ``profile`` of a filter.
 
     The run is made first, or gone on with, in its own folder and on its own ledger, unless it has finished there. It is
     charged as any other; the profile is a function of its releases, and costs nothing more.

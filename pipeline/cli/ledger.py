@@ -167,7 +167,7 @@ def _lines(ledger: dict[str, Any]) -> list[str]:
 
 
 def _left(budget: float, spent: float) -> float:
-    """Return what is left of a budget; 0 for less than rounding errors of sums.
+    """Return the remaining budget; 0 where it is within the rounding errors of sums.
 
     >>> _left(1.0, 0.75), _left(1.0, 1 - 4e-16), _left(1e-12, 5e-13), _left(1.0, 1.5)
     (0.25, 0.0, 5e-13, 0.0)

@@ -39,7 +39,7 @@ def _shells(parser: argparse.ArgumentParser) -> None:
 
 
 def _completion(arguments: argparse.Namespace) -> int:
-    """Print a script by what ``--help`` of every command says of its options."""
+    """Print a completion script, from the options in ``--help`` of every command."""
     options: dict[str, list[str]] = {}
     for name, command in COMMANDS.items():
         parser = argparse.ArgumentParser(name, add_help=False)

@@ -53,7 +53,7 @@ class Field:
 
     @property
     def required(self) -> bool:
-        """Return whether the key must be given."""
+        """Return whether the key is mandatory."""
         return self.default is MISSING
 
 
@@ -236,7 +236,7 @@ class Builder:
     def values(
         self, node: Mapping, cls: type, path: yaml.Path, also: tuple[str, ...] = (), plugin: str | None = None
     ) -> dict[str, Any]:
-        """Value (or FAILED) of every field that is written in a section or must be.
+        """Value (or FAILED) of every field that is present in a section or mandatory.
 
         ``also``: further known keys; ``plugin``: kind and name of the plug-in that the section configures.
         """
@@ -351,7 +351,7 @@ class Builder:
             return self.refuse(node, path, wrong.expected or expected(hint, declared, self.unions))
 
     def list(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
-        """Read a list; a single value or section stands for a list of one."""
+        """Read a list; a single value or section is a list of one."""
         hints = typing.get_args(hint)
         if not isinstance(node, Sequence):
             if hints[-1] is not Ellipsis or not self.is_one(node, hints[0]):
@@ -381,7 +381,7 @@ class Builder:
 
 
 def _refused(node: Mapping, cls: type, error: ParameterError, path: yaml.Path) -> Problem:
-    """Locate what a dataclass refused: the line of the field, or of the entry of its list, that the error names."""
+    """Locate the value that a dataclass refused: the line of the field, or of the list entry, in the error."""
     steps: yaml.Path = tuple(error.field.split("."))
     place, refused = locate(node, steps)
     if isinstance(refused, Sequence):  # name the entry, not the list

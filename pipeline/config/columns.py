@@ -116,7 +116,7 @@ class Stated:
 
 @dataclass
 class Table:
-    """The first rows of a table, all as text, and how it is written."""
+    """First rows of a table as text, with its dialect."""
 
     frame: pl.DataFrame
     separator: str = ","
@@ -258,7 +258,7 @@ def _n_known(header: str) -> int:
 
 
 def _count(line: str, separator: str) -> int:
-    """Return how often a separator is in a line, outside of quotes."""
+    """Count a separator in a line, outside of quotes."""
     return re.sub(r'"[^"]*"', "", line).count(separator)
 
 
@@ -277,7 +277,7 @@ def _numbers(column: pl.Series) -> pl.Series:
 
 
 def time_format(column: pl.Series, zone: str, formats: Sequence[str] = _WHOLE) -> str | None:
-    """Return the format that most values of a column have, if any has nearly all; a time of day for ``iso``, too.
+    """Return the time format of nearly all values of a column, if there is one; also of times of day for ``iso``.
 
     Where day and month could be either it is the one by which the values are closer together.
     """

@@ -310,7 +310,7 @@ class _Facts:
 
     @property
     def period(self) -> str:
-        """The budget period, a day or one longer window."""
+        """Budget period: a day, or one longer window."""
         return format_duration(max(self.window, DAY))
 
 
@@ -412,7 +412,7 @@ def _doubts(
 
 
 def _time_doubts(table: Table, columns: Columns, zone: str) -> Iterator[str]:
-    """List what is doubtful in how times are read."""
+    """List doubts about the interpretation of times."""
     parts = {part: columns.names[part] for part in ("date", "time") if part in columns.names}
     times = join_date(table.frame.select(pl.col(name).alias(part) for part, name in parts.items()))["time"]
     form = columns.time_format
@@ -548,7 +548,7 @@ def _columns(columns: Columns) -> dict[str, Any]:
 
 
 def _space(facts: _Facts, looked: str) -> tuple[dict[str, Any], str]:
-    """Keys of the space, and what to say of it."""
+    """Keys of the space, and remarks on it."""
     keys = _keys(facts.space)
     if isinstance(facts.space, Grid):
         return keys, f"{looked}a box with {100 * facts.inside:.0f} % of the events; DECIDE: how fine"

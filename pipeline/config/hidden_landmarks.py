@@ -108,7 +108,7 @@ class LandmarkChoice(Checked):
 
 
 def worst_loss(amounts: ArrayLike, chosen: ArrayLike, size: int, covered: int = 0) -> float:
-    """Largest sum of amounts over L and any one window, over all L of a size with at least so many windows chosen.
+    """Largest sum of amounts over L and any one window, over all L of a size of which enough windows are chosen.
 
     `amounts`: ε or ρ of each window, (N,). `chosen`: mask of the public set.
 

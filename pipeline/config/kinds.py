@@ -1,4 +1,4 @@
-"""Kinds of single values: how YAML writes each, how it is read, shown and described, and its JSON Schema."""
+"""Kinds of scalar values: their YAML form, parsing, formatting, description and JSON Schema."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
 
 
 def parse_duration(text: str) -> int:
-    """Parse a duration into milliseconds; the ValueError says what is expected.
+    """Parse a duration into milliseconds; raises ValueError that describes the expected form.
 
     >>> [parse_duration(text) for text in ("250ms", "10m", "1h30m", "1.5h", "7d")]
     [250, 600000, 5400000, 5400000, 604800000]
@@ -89,7 +89,7 @@ def format_duration(milliseconds: int) -> str:
 
 
 def parse_time(text: str) -> int:
-    """Parse an ISO 8601 time into milliseconds since 1970 UTC; the ValueError says what is expected.
+    """Parse an ISO 8601 time into milliseconds since 1970 UTC; raises ValueError that describes the expected form.
 
     >>> parse_time("2008-05-19T02:00:00+02:00")
     1211155200000

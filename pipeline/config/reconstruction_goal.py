@@ -236,13 +236,13 @@ def _rounded(value: float, sign: int) -> float:
 
 
 def _sensors(plan: Plan, crowd: _Crowd, share: float) -> tuple[str, str, Any, float]:
-    """Plan how many cells publish counts without noise, those first in which people are most."""
+    """Plan the number of cells that publish exact counts, the most visited first."""
     places, cells = crowd.known.places, plan.space.cells
     presence = np.mean([prior.initial[places.location] for prior in crowd.known.priors], axis=0) * places.share
     order = np.argsort(-presence[:-1], kind="stable")
 
     def share_at(n_active: int, seed: int = _SEARCH) -> float:
-        """Share retraced if so many cells publish."""
+        """Share retraced for a number of publishing cells."""
         sensors = Sensors(fixed=tuple(cells[cell] for cell in order[:n_active])).prepare(cells, 0)
         return crowd.share_of(replace(plan, grid=replace(plan.grid, sensors=sensors)), seed)
 

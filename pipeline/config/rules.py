@@ -143,7 +143,7 @@ def cells_can_be_listed(space: Space) -> Iterator[Finding]:
 
 @rule
 def places_come_from_the_source(source: Source, space: Space) -> Iterator[Finding]:
-    """Check on one small block that the input holds what the space needs."""
+    """Check on one small block that the source supplies the columns of the space."""
     if isinstance(source.recorded, LiveSource) or not input_paths(source):
         return  # what comes later cannot be looked at
     little = replace(source, block_rows=1_000).from_start()
@@ -382,7 +382,7 @@ def space_fits_the_mechanism(mechanism: tuple[ChainStep, ...], space: Space) -> 
 
 @rule
 def bounds_are_priced(mechanism: tuple[ChainStep, ...], bounding: Bounding, sensors: Sensors) -> Iterator[Finding]:
-    """A bound over a block needs blocks, one over a period such a unit; some counts are of all sensors."""
+    """Bounds over a block need blocks, bounds over a period a unit of periods; some mechanisms need all sensors."""
     for step in mechanism:
         if isinstance(step, Generalization) and sensors != Sensors():
             name = MECHANISMS.name_of(type(step))
@@ -432,7 +432,7 @@ _SCALES: dict[str, Callable[[float, int], float]] = {
 def accountants_know_the_mechanism(
     mechanism: tuple[ChainStep, ...], accountants: tuple[Accountant, ...], bounding: Bounding
 ) -> Iterator[Finding]:
-    """An accountant has theorems for counts, for traces, or for both, and not for every kind of release."""
+    """Accountants have theorems for counts, for traces, or for both, and for some kinds of releases only."""
     route = "points" if on_points(mechanism) else "counts"
     supported = {"points": "traces, such as landmark_budget", "counts": "counts, such as composition"}[route]
     linked = next((step for step in mechanism if step.guarantee.linked), None)
@@ -455,7 +455,7 @@ def accountants_know_the_mechanism(
 def landmark_budgets_share_a_measure(
     mechanism: tuple[ChainStep, ...], accountants: tuple[Accountant, ...]
 ) -> Iterator[Finding]:
-    """The smallest of several budgets is the one that can be exceeded: an ε and a ρ have no order."""
+    """The smallest of several budgets is binding, and an ε and a ρ have no order."""
     promised = next((step.guarantee.concentrated for step in mechanism if step.guarantee.unit == LANDMARKS), None)
     first: bool | None = None
     for i, entry in enumerate(accountants):

@@ -79,7 +79,7 @@ class KafkaOutput(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreOutput(Checked):
-    """Folder on any file system of Beam that public files are written to, each once.
+    """Folder on any file system of Beam for public files, each written once.
 
     >>> StoreOutput(path="gs://bucket/footfall").path
     'gs://bucket/footfall'

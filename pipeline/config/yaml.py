@@ -48,7 +48,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Scalar:
-    """A single value; ``text`` is how it was written."""
+    """Scalar value; ``text``: its source."""
 
     place: Place
     value: bool | int | float | str | None

@@ -204,7 +204,7 @@ class PeriodQuota:
 
 @dataclass(frozen=True, kw_only=True)
 class CountingBounds(Bounds):
-    """Bounds on the contributions of one user, and how counting enforces them; the sensitivity comes from here.
+    """Bounds on the contributions of one user as enforced in counting, and the sensitivity that follows.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ class CountingBounds(Bounds):
 
     @classmethod
     def of(cls, bounding: Bounding, n_cells: int, block_length: int) -> CountingBounds:
-        """Bounds of a run with so many cells, whose mechanism has blocks of so many windows."""
+        """Bounds of a run by its number of cells and the mechanism's windows in a block."""
         has_blocks = block_length > 1
         return cls(
             max_cells=min(bounding.max_cells or n_cells, n_cells),
@@ -261,7 +261,7 @@ class CountingBounds(Bounds):
 
 
 def bound_block(memberships: ContributionRows, bounds: CountingBounds, hash_key: bytes) -> NDArray[np.bool_]:
-    """Which memberships stay where users are bounded over whole blocks: U cells first, then C a window, then W windows.
+    """Select the memberships kept under bounds over whole blocks: U cells first, then C a window, then W windows.
 
     ``memberships``: all of each user's in each block, sorted as for `bound`; a window's or cell's mark is that of all
     its memberships in the block. Returns a mask of shape (n,); each bound only takes away, so that all three hold in

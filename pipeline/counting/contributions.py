@@ -100,7 +100,7 @@ class ContributionRows:
 
 
 def merge(parts: Iterable[ContributionRows], keep: str = "hash") -> ContributionRows:
-    """Union of contributions, each once, in order of user, window and cell.
+    """Union of contributions without duplicates, in order of user, window and cell.
 
     ``parts``: at least one; all with a mark or all without; identities of equally many columns. ``keep``: how marks of
     the same contribution merge.
@@ -178,7 +178,7 @@ class KeyLayout:
         return low >= 0 and high.bit_length() + self.place_bits < KEY_BITS
 
     def check(self, users: Integers) -> None:
-        """Raise `DataError` unless `holds`: the counts of such a group, 8 bytes a window and cell, fit no machine."""
+        """Raise `DataError` unless `holds`: the counts of a larger group, 8 bytes a window and cell, fit no machine."""
         if not self.holds(users):
             n_users = int(users.max()) + 1
             raise DataError(
@@ -200,7 +200,7 @@ class KeyLayout:
         return keys >> self.place_bits, place >> self.cell_bits, place & ((1 << self.cell_bits) - 1)
 
     def count(self, keys: Integers) -> Integers:
-        """Return how many keys each window and cell has, shape (n_windows, n_cells)."""
+        """Count the keys of each window and cell, shape (n_windows, n_cells)."""
         table = np.zeros(1 << self.place_bits, np.int64)
         step = max(CHUNK, len(table))
         for start in range(0, len(keys), step):

@@ -39,7 +39,7 @@ Integers = NDArray[np.int64]
 
 
 def visits(contributions: Contributions, layout: KeyLayout) -> Contributions:
-    """Return the cells of every user in a group of windows, as one window; marks add up to each one's windows."""
+    """Cells of every user in a group of windows, as one window; marks hold the number of windows."""
     user, bits = contributions.keys >> layout.place_bits, layout.cell_bits
     first = np.flatnonzero(starts_of([user]))
     n_windows = np.add.reduceat(starts_of([contributions.keys >> bits]), first, dtype=np.int64) if len(first) else first
@@ -138,7 +138,7 @@ def _of_one_block(users: pl.Series, plan: CoreSpec) -> tuple[Integers, IdentityT
 def _grouped(
     user: Integers, window: Integers, cell: Integers, marks: Integers | None, table: UserTable | None, plan: CoreSpec
 ) -> Iterator[tuple[int, Contributions]]:
-    """Contributions to every group of windows, each once."""
+    """Distinct contributions to every group of windows."""
     least, most = ((int(end) - 1) // plan.batching.group for end in (window.min(), window.max()))
     if least == most:  # as in most blocks of an input in the order of time
         group, groups = np.asarray(least), iter([(least, slice(None))])

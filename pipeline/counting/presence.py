@@ -94,7 +94,7 @@ def _contributions(plan: CoreSpec, n_windows: int) -> Iterator[ContributionRows]
 
 
 def _rows(users: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Row of each wanted identity among all users, every one of which is there."""
+    """Row of each wanted identity among all users, which include them."""
     _, code = np.unique(np.concatenate([users, wanted]), axis=0, return_inverse=True)
     rows: NDArray[np.intp] = code.ravel()[len(users) :]
     return rows
@@ -149,7 +149,7 @@ def training_part(
 
 @dataclass
 class _KeptRows:
-    """Distinct contributions collected so far, of the people whose hash lies under a limit."""
+    """Distinct contributions collected so far, of the people with a hash below a limit."""
 
     keep: str
     hash_key: bytes

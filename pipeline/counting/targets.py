@@ -69,7 +69,7 @@ class Targets:
         return max((span.stop for spans in self.spans for span in spans), default=0)
 
     def among(self, contributions: Contributions, layout: KeyLayout, first: int) -> tuple[ContributionRows, Integers]:
-        """The targets' contributions to a group of windows, and whose they are; O(n log n).
+        """Targets' contributions to a group of windows, and the person of each; O(n log n).
 
         ``contributions`` is of `union`; ``first`` is the first window of the group.
         """
@@ -105,7 +105,7 @@ def no_target_cells() -> Integers:
 def target_cells(
     contributions: tuple[ContributionRows, Integers], targets: Targets, keep: str, hash_key: bytes
 ) -> Integers:
-    """Rows (window, target, cell): the one cell that bounding leaves each target seen in a window.
+    """Rows (window, target, cell): the cell that bounding keeps of each target in a window.
 
     ``contributions`` is of `Targets.among`.
     """
@@ -122,7 +122,7 @@ def target_cells(
 def targets_of(
     accountants: Sequence[Accountant], prepared: Sequence[tuple[Any, ...]], digest_key: bytes | None
 ) -> Targets:
-    """Targets of all accountants; ``prepared`` is what each of their shards works with (`Accountant.shards`)."""
+    """Targets of all accountants; ``prepared``: data of each of their shards (`Accountant.shards`)."""
     identities: list[Integers] = []
     numbers: list[Integers] = []
     spans: list[tuple[slice, ...]] = []

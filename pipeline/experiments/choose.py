@@ -248,7 +248,7 @@ def noisy(title: str, changes: dict[str, Any]) -> str:
 
 
 def cost_in_words(attack: Sweep) -> str:
-    """Say how many people an attack is on, and about how long that takes."""
+    """Describe the number of people to attack, and the estimated duration."""
     grid, game = make_plan(attack.trials[0].config).grid, Game(**GAME)
     n_values = game.samples * GAME["targets"] * game.periods(grid.n_windows)[0][1] * grid.n_cells
     minutes = len(attack.trials) * n_values / VALUES_A_SECOND / 60

@@ -40,12 +40,12 @@ class FigureSpec(Checked):
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The axes that must be measures."""
+        """Axes that must be measures."""
         return (self.x, self.y) if self.type == "scatter" else (self.y,)
 
     @property
     def varied(self) -> tuple[str, ...]:
-        """The axes that must be something that varies."""
+        """Axes that must be varied keys."""
         axes = () if self.type == "scatter" else (self.x,)
         return (*axes, *((self.by,) if self.by else ()), *self.where)
 

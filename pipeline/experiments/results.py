@@ -339,7 +339,7 @@ def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
 
 
 def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64]]:
-    """By how much of it every setting misses each limit: above 0 where it does.
+    """Relative excess of every setting over each limit; above 0 where it is missed.
 
     >>> wide = pl.DataFrame({"mean f1": [1.0, 0.25], "mean loss": [1.0, 3.0]})
     >>> limits = Choose(at_least={"f1": 0.5}, at_most={"loss": 2})
@@ -357,7 +357,7 @@ def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64
 
 
 def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
-    """The limit that decides: with a best setting the one that keeps out the best that is better; else the most missed.
+    """Binding constraint: it excludes the best setting outside the limits; without a best setting the most missed.
 
     Returns ``limit`` (a measure), ``row`` (of the setting that it keeps out; without a best setting, of the nearest to
     all limits) and ``keeping`` (the row that is nearest among those that keep this limit; None where none does). None

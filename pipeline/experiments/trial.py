@@ -60,7 +60,7 @@ def reading_config(config: RunConfig) -> RunConfig:
 
 
 def write_people(config: RunConfig, path: Path) -> Record:
-    """Read the people of a source, write them to one private file atomically, and return how many rows there are."""
+    """Write the people of a source to one private file atomically, and return the number of rows."""
     atomic.make_folder(path.parent, private=True)
     source = config.source
     if config.windows.per_event:
@@ -228,7 +228,7 @@ class Trial:
         return {}
 
     def with_events(self, size: int) -> EventFigures:
-        """Injected events of so many people in a second release of the same counts."""
+        """Injected events of ``size`` people in a second release of the counts."""
         assert self.counts is not None
         if size not in self._events:
             self._events[size] = events_shown(self.plan, self.counts, size)

@@ -329,7 +329,7 @@ def period_closed(period: int) -> None:
 
 
 def written(final_at: float | None) -> None:
-    """Record how long ago the last window of releases now on disk became final, in seconds since 1970 (streams)."""
+    """Record the delay of releases on disk (streams); ``final_at``: end of their last window, seconds since 1970."""
     if final_at is not None:
         record(RELEASE_DELAY, max(0.0, time.time() - final_at))
 

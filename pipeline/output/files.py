@@ -108,7 +108,7 @@ def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
 
 
 def part_name(first: int, last: int) -> str:
-    """Name of a part that holds some windows; how windows are shared out to parts may differ when a run goes on.
+    """Name of a part by its windows, whose division into parts may differ when a run is resumed.
 
     >>> part_name(3, 3), part_name(3, 12)
     ('000000000003', '000000000003~000000000012')

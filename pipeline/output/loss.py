@@ -148,7 +148,7 @@ def _budgeted(plan: Plan) -> dict[str, float]:
     periods = DAY // (terms.period or 1) if day_is_whole else 2 * (-(-day // (terms.period or day)) + 1)
 
     def amounts(n: int, periods: int) -> tuple[float, ...]:
-        """Return the amounts (see `_priced`) of so many windows in a row that meet so many periods."""
+        """Return the amounts (see `_priced`) of a number of successive windows in a number of periods."""
         units = -(-n // terms.length) if terms.kind == "stretch" else periods
         if terms.kind == "landmarks":
             # Landmarks cost with every other window, one at a time, at most the budget.

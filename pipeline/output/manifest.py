@@ -105,7 +105,7 @@ def guarantee_in_words(mechanism: ChainStep, promised: Guarantee, source: Source
 
 
 def _guarantees(plan: Plan) -> list[dict[str, Any]]:
-    """Guarantees of all steps; that of the mechanism is the promise of the run."""
+    """Guarantees of all steps; the mechanism's is the promise of the run."""
     reader = plan.traces.mechanism if plan.on_points else plan.chain.reader
     return [
         guarantee_in_words(step, promise(plan) if step is reader else step.guarantee, plan.config.source)
@@ -443,7 +443,7 @@ def key_mismatch(plan: Plan, begun_with: Sequence[str]) -> str | None:
 
 
 def _last_charged(plan: Plan) -> int | None:
-    """End of the last charged window; a block's noise is that of its last window."""
+    """End of the last charged window; of a block, its last window."""
     postings = [entry for entry in Ledger(ledger_path(plan)).postings() if entry.run == plan.keys.run_id]
     if not postings:
         return None

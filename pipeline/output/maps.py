@@ -87,7 +87,7 @@ def read_cells(folder: Path) -> dict[str, dict[str, Any] | None] | None:
 
 
 def cell_names(folder: Path) -> dict[str, str]:
-    """Names for people of cells that events know by an identifier, such as stops, from the published file of a run."""
+    """Display names of cells with identifiers, such as stops, from the published file of a run."""
     path = folder / "public" / CELLS
     features = json.loads(path.read_text(encoding="utf-8"))["features"] if path.is_file() else ()
     facts = (feature["properties"] for feature in features)

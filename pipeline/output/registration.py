@@ -218,7 +218,7 @@ def _periods(terms: Terms) -> str:
 
 
 def open_ledger(plan: Plan) -> Ledger:
-    """Open the ledger of a run; that of a deployment exists since the run has begun.
+    """Open the ledger of a run; a deployment created it at its start.
 
     Raises `ConfigError` for a deployment without a nonce, and `DataError` for one that was not begun in its folder: a
     worker does not see it.
@@ -267,7 +267,7 @@ def register_run(plan: Plan, begin: Callable[[], None] | None = None) -> str | N
 
 
 def _begin(plan: Plan, transaction: Ledger, begin: Callable[[], None] | None) -> None:
-    """Charge what counts as a whole, and begin the run."""
+    """Register a run, and charge mechanisms that are charged as a whole."""
     if plan.on_points:
         _charge_traces(plan, transaction)
     if begin is not None:
@@ -288,7 +288,7 @@ def _entry(plan: Plan, others: bool) -> dict[str, Any]:
 
 
 def resume_run(plan: Plan) -> None:
-    """Draw another nonce for the windows that a deployment goes on with, durable in its ledger before any noise.
+    """Draw another nonce for the remaining windows of a deployment, durable in its ledger before any noise.
 
     What is charged is made again under its own nonce. Traces are charged as a whole, hence go on under the first, and
     only with the input that they began with: otherwise `DataError`. Raises `ConfigError` for a copy of a ledger, or one
@@ -431,7 +431,7 @@ class KnownLedgers:
                     )
 
     def check(self) -> None:
-        """Raise what `check_original` does, and `ConfigError` where another ledger over the source is known.
+        """Run `check_original`, and raise `ConfigError` where another ledger over the source is known.
 
         That has to be acknowledged.
         """
@@ -463,7 +463,7 @@ class KnownLedgers:
         )
 
     def note(self, identity: str, resumed: bool = False) -> None:
-        """Note a run that begins or goes on, on a ledger.
+        """Record the start or resumption of a run on a ledger.
 
         Raises `ConfigError` for a new run where that can be written nowhere.
         """

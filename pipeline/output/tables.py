@@ -136,7 +136,7 @@ def releases_schema(steps: Sequence[ChainStep]) -> pa.Schema:
 
 
 def _charges(releases: Sequence[Release]) -> list[tuple[Event, ...]]:
-    """Charge shown with each release: that of a block in each of its windows, although it is paid once."""
+    """Charge shown with each release; a block's is paid once and shown in each of its windows."""
     shown: list[tuple[Event, ...]] = []
     block: tuple[Event, ...] = ()
     last = 0

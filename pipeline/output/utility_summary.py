@@ -190,7 +190,7 @@ FEWEST_COVERED = 100
 def coverage_by_part(
     truth: Array, released: Array, deviation: Array, alarm: NDArray[np.bool_] | None = None
 ) -> list[dict[str, Any]]:
-    """Coverage and mean half-width of the stated 95 % intervals where a reader would look: one entry a part.
+    """Coverage and mean half-width of the stated 95 % intervals, by part of the counts.
 
     Parts are tenths by *released* value (equal values stay together), the cells with the highest mean release, and the
     values that are marked by an alarm. By true count every estimate that is drawn to a mean would look biased.

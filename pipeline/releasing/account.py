@@ -90,7 +90,7 @@ class AccountLoop:
 
 
 def books_of(accountant: Accountant, flat: State) -> State:
-    """Return the accountant's own state in that of its loop; raises `StateVersionError` where it cannot be read."""
+    """Decode the accountant's state in its loop's state; raises `StateVersionError` if that is impossible."""
     name = ACCOUNTANTS.name_of(type(accountant))
     return decode_state(flat["state"].tobytes(), name, accountant.version)
 

@@ -480,7 +480,7 @@ class Ledger:
         known.read_to = file.seek(0, os.SEEK_END)
 
     def _check_heads(self, kept: Sequence[str | None], before: str, entries: Sequence[LedgerEntry]) -> None:
-        """Raise `DataError` unless every head that was kept is that of an entry, or the one before them.
+        """Raise `DataError` unless every kept head belongs to an entry, or precedes the first.
 
         One that is gone was lost, but for that of a run which has not charged yet.
         """
@@ -535,7 +535,7 @@ def is_paid_for(profile: Profile) -> bool:
 
 
 def _short(nonce: str) -> str:
-    """Return how charges name a nonce."""
+    """Return the name of a nonce in charges."""
     return nonce[:16]
 
 

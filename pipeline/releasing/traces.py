@@ -193,7 +193,7 @@ def gather(pieces: Sequence[State], plan: CoreSpec) -> Traces:
 
 
 def _apart(times: Integers, starts: Integers, gap: int) -> Integers:
-    """Points that remain if each trace is thinned from its beginning to points at least ``gap`` apart.
+    """Points that remain when each trace is thinned from its start to gaps of at least ``gap``.
 
     >>> _apart(np.array([0, 4, 5, 9, 11, 3, 7]), np.array([0, 5]), 5).tolist()
     [0, 2, 4, 5]

@@ -193,7 +193,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def identity(manifest: dict[str, Any]) -> dict[str, str]:
-    """Return what decides a result of this version: configuration digest, and seed; a deployment has no seed.
+    """Return the identity of a result: configuration digest, and seed; a deployment has no seed.
 
     >>> identity({"configuration_digest": "c366", "noise": {"seed": 7}})
     {'configuration digest': 'c366', 'seed': '7'}

@@ -128,7 +128,7 @@ class ExperimentFolder:
 
     @property
     def _figures(self) -> list[dict[str, Any]]:
-        """Figures whose pictures are there and fit into the page."""
+        """Figures with an existing picture that fits into the page."""
         names = self.manifest.get("figures", [])
         paths = [self.folder / figure["file"] for figure in names]
         return [figure for figure, path in zip(names, paths) if path.suffix in PICTURES and path.is_file()]

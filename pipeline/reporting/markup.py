@@ -66,7 +66,7 @@ def content_hash(text: str) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Format a number with so many significant digits, without an exponent where people would not write one.
+    """Format a number with a number of significant digits, without an exponent in the usual range.
 
     >>> number(1015506), number(0.011036774), number(2.0), number(float("inf")), number(-1e-16), number(None)
     ('1,015,506', '0.01104', '2', '∞', '0', '–')

@@ -55,7 +55,7 @@ def tidy_figures(folder: str | Path) -> pl.DataFrame:
 
 
 def _manifest(folder: Path) -> tuple[str, dict[str, Any]]:
-    """Return the name and the manifest of an experiment, or of a run the one that says most."""
+    """Return the name and the manifest of an experiment, or the most detailed manifest of a run."""
     if is_experiment(folder):
         manifest = ExperimentFolder(folder).manifest
         return manifest["name"], manifest

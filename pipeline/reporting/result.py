@@ -47,7 +47,7 @@ class Result:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """The operator's manifest: row counts, digests of the input, timings, how the run ended."""
+        """Operator's manifest: row counts, digests of the input, timings, exit state."""
         values: dict[str, Any] = json.loads(self._file("operator/manifest.json").read_text(encoding="utf-8"))
         return values
 

@@ -103,7 +103,7 @@ def _people(value: float, run: Run) -> str:
 
 
 def details(run: Run) -> list[Paragraph]:
-    """Return what the release is worth, what it promises and what it costs one person, independent of accountants."""
+    """Describe accuracy, guarantee and cost to one person, independent of accountants."""
     summary, noise = (run.operator or {}).get("worth"), _noise(run)
     worth = in_words(summary, run.counted) if summary else noise and _noise_in_words(*noise, run.counted)
     against = "Against someone who sees all releases and knows everything but this person's events."
@@ -195,7 +195,7 @@ def _safe_for(guarantee: dict[str, Any]) -> Paragraph:
 
 
 def pure_epsilon(guarantee: dict[str, Any]) -> float | None:
-    """ε in nats of a guarantee of the public manifest, where it is that of pure differential privacy."""
+    """ε in nats of a guarantee of pure differential privacy in the public manifest; None of any other."""
     is_pure = guarantee.get("measure") == "epsilon" and "indistinguishability" not in guarantee["guarantee"]
     return float(guarantee["amount"]) if is_pure else None
 

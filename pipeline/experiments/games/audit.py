@@ -409,7 +409,7 @@ def _stretches(plan: Plan, n_windows: int, length: int | None, n_own: int) -> It
 def _apart(
     stretches: Iterator[NDArray[np.int64]], mixed: Measured, most: int, concentrated: bool
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], Array]]:
-    """At most ``most`` windows of each stretch, the rows of the numbers that they move, and by how much in a cell.
+    """At most ``most`` windows of each stretch, the rows of the affected numbers, and their change in a cell.
 
     Stretches that would move the same numbers as one before are left out.
     """

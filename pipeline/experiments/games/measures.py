@@ -91,7 +91,7 @@ def recovered(plan: Plan, released: NDArray[np.float64], windows: Sequence[int],
 
 
 def knowledge(plan: Plan, windows: Sequence[int]) -> tuple[NDArray[np.float64], dict[str, Any]]:
-    """Positions of the cells, and of some windows which are by night and how many make a day."""
+    """Positions of the cells, night windows, and the number of windows in a day."""
     calendar = plan.grid.calendar
     starts = [wall_time(calendar.time_zone, calendar.start(index)) for index in windows]
     night = (np.array(starts) % DAY < NIGHT) | (calendar.step >= DAY)

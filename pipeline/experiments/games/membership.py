@@ -55,7 +55,7 @@ SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class AttackListener:
-    """Functions that are told how an attack goes on."""
+    """Callbacks for the progress of an attack."""
 
     #: Told before the first attack: people attacked, and people seen.
     begun: Callable[[int, int], None] = lambda n_targets, n_people: None
@@ -169,7 +169,7 @@ def play_all(
     listener: AttackListener,
     is_over: Callable[[int], bool] = lambda n_made: False,
 ) -> tuple[list[Record], int]:
-    """Return the rows of every target of a game, in their order, and how many targets an earlier call attacked."""
+    """Return the rows of every target of a game in order, and the number of targets attacked by an earlier call."""
     records = {one: record["rows"] for one in targets if (record := kept.read([game, one])) is not None}
     n_resumed = len(records)
     listener.made(n_resumed, len(targets))
@@ -204,7 +204,7 @@ def write_table(
 def finish_attack(
     config: RunConfig, folder: Path, table: pl.DataFrame, record: Record, n_resumed: int, names: tuple[str, ...]
 ) -> AttackOutcome:
-    """Write the summary of a game, under the first of the names of its files, with what was attacked by what code."""
+    """Write the summary of a game to the first of its files, with the mechanism and versions."""
     summary = record | {"mechanism": resolved(config)["mechanism"], "versions": versions()}
     files = tuple(folder / "operator" / name for name in names)
     atomic.write_json(files[0], summary)

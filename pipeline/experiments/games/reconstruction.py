@@ -344,7 +344,7 @@ def _known(
 
 
 def _not_known(known: KnownTargets, presence: Presence, trajectories: NDArray[np.intp], number: int) -> NotKnown | None:
-    """People whom a target's adversary does not know in each window; None where she knows everybody."""
+    """People unknown to a target's adversary in each window; None where she knows everybody."""
     if known.crowd is None:
         return None
     row = {tuple(user): place for place, user in enumerate(presence.users.tolist())}

@@ -70,7 +70,7 @@ class Store(Sink):
                 self._put(f"releases/{name}.parquet", as_parquet(rows))
 
     def end(self) -> None:
-        """Copy the files of a run that has come to its end."""
+        """Copy the files of a finished run."""
         for name in FILES:
             if (path := self.plan.folder / "public" / name).exists():
                 self._put(name, path.read_bytes())
