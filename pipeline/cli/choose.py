@@ -24,7 +24,7 @@ from penstock.pipeline.cli.command import (
 if TYPE_CHECKING:
     import polars as pl
 
-    from penstock.pipeline.experiments.choose import Asked, Choice
+    from penstock.pipeline.experiments.choose import Choice, ChoiceRequest
 
 #: Candidates that the summary shows.
 MOST_SHOWN = 12
@@ -38,9 +38,9 @@ LOOKED = (
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
-    from penstock.pipeline.experiments.choose import Asked
+    from penstock.pipeline.experiments.choose import ChoiceRequest
 
-    add_fields(parser, Asked)
+    add_fields(parser, ChoiceRequest)
     add = partial(parser.add_argument, type=_limit_of, action="append", default=[], metavar="MEASURE=X")
     add("--at-most", help="a limit; may be repeated")
     add("--at-least", help="a limit (unset: better than nothing, such as skill=0.01)")
@@ -50,11 +50,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(arguments: argparse.Namespace) -> int:
-    from penstock.pipeline.experiments.choose import Asked, choose
+    from penstock.pipeline.experiments.choose import ChoiceRequest, choose
 
     n_jobs = arguments.jobs or os.cpu_count() or 1
     arguments.at_least, arguments.at_most = dict(arguments.at_least), dict(arguments.at_most)
-    asked = of_fields(Asked, arguments)
+    asked = of_fields(ChoiceRequest, arguments)
     quiet = arguments.quiet or arguments.json
     total = 0
     with progress_bar("trials", enabled=not quiet, piped=not sys.stderr.isatty()) as progress:
@@ -88,7 +88,7 @@ def _limit_of(text: str) -> tuple[str, float]:
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; it must be {expected}") from None
 
 
-def summary(chosen: Choice, asked: Asked) -> list[str]:
+def summary(chosen: Choice, asked: ChoiceRequest) -> list[str]:
     """Summary: ranking, binding constraint and files written."""
     from penstock.pipeline.experiments.results import best_in_words
     from penstock.pipeline.reporting.experiment import binding_in_words
@@ -135,7 +135,7 @@ def summary(chosen: Choice, asked: Asked) -> list[str]:
     return lines
 
 
-def attacked_in_words(chosen: Choice, asked: Asked) -> list[str]:
+def attacked_in_words(chosen: Choice, asked: ChoiceRequest) -> list[str]:
     """Describe the advantage over the most exposed people for every attacked candidate, and refused candidates."""
     if not chosen.attacked:
         return []

@@ -58,7 +58,7 @@ PUBLISHED_WITH: dict[str, tuple[dict[str, str], str | None]] = {
 }
 #: Title of the filter with the parameters that the configuration gives it.
 CONFIGURED = "filter as configured"
-#: Asked for: all that a person contributes in a calendar day, as against any stretch of that length.
+#: ChoiceRequest for: all that a person contributes in a calendar day, as against any stretch of that length.
 CALENDAR_DAY = "day"
 #: Mechanisms that protect all that a person does in a budget period.
 OF_A_PERIOD = (PeriodUniform, Fast)
@@ -114,7 +114,7 @@ SETTING = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked(Checked):
+class ChoiceRequest(Checked):
     """Request to `choose`: unit to protect, and limits of the release.
 
     ``at_least``, ``at_most``: limits by measure; without any those of the purpose, which a release of nothing does not
@@ -177,7 +177,7 @@ class Asked(Checked):
 
 
 def candidates(
-    w: int | None, asked: Asked, bounds: Iterable[int] = (), configured: dict[str, Any] | None = None
+    w: int | None, asked: ChoiceRequest, bounds: Iterable[int] = (), configured: dict[str, Any] | None = None
 ) -> dict[str, dict[str, Any]]:
     """Changes of the configuration for every candidate that keeps the budget, by name.
 
@@ -307,7 +307,7 @@ def grids(config: RunConfig, n: int) -> Iterator[dict[str, int]]:
             yield {"space.rows": rows, "space.columns": columns}
 
 
-def experiment_of(path: str | Path, overrides: Iterable[str], asked: Asked, changes: dict[str, int]) -> Sweep:
+def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceRequest, changes: dict[str, int]) -> Sweep:
     """The candidates over one grid, as an experiment."""
     config = load(path, overrides)
     if config.mode == "deployment":
@@ -410,7 +410,7 @@ class Choice:
 
 def choose(
     path: str | Path,
-    asked: Asked,
+    asked: ChoiceRequest,
     folder: str | Path | None = None,
     overrides: Iterable[str] = (),
     n_jobs: int = 1,
@@ -531,7 +531,7 @@ def _by_events(experiment: Sweep, best: dict[str, Any], path: str | Path) -> Swe
     return with_variants(written | {"choose": choose}, path, written["variants"])
 
 
-def _ranked(outcome: ExperimentResult | None, asked: Asked) -> tuple[pl.DataFrame, dict[str, Any]]:
+def _ranked(outcome: ExperimentResult | None, asked: ChoiceRequest) -> tuple[pl.DataFrame, dict[str, Any]]:
     """The candidates of an experiment, best first, and the choice of its manifest; without one, of no candidates."""
     if outcome is None:
         return pl.DataFrame(), {**asked.limits, "prefer": asked.preferred, "settings": 0, "best": None, "binding": None}

@@ -23,8 +23,8 @@ from penstock.pipeline.counting.presence import read_memberships
 from penstock.pipeline.experiments.choose import (
     GAME,
     PURPOSES,
-    Asked,
     Choice,
+    ChoiceRequest,
     attack_on,
     candidates,
     choose,
@@ -49,13 +49,13 @@ def configuration(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def chosen(configuration, tmp_path_factory):
-    asked = Asked(epsilon=20.0, n_seeds=2, n_grids=2, at_most={"relative_mae": 0.001})
+    asked = ChoiceRequest(epsilon=20.0, n_seeds=2, n_grids=2, at_most={"relative_mae": 0.001})
     return choose(configuration, asked, tmp_path_factory.mktemp("out"))
 
 
 def test_every_candidate_keeps_the_asked_budget_for_any_24_hours(configuration):
-    experiment = experiment_of(configuration, (), Asked(epsilon=2.0, n_seeds=1), {})
-    assert len(experiment.trials) == len(candidates(24, Asked()))
+    experiment = experiment_of(configuration, (), ChoiceRequest(epsilon=2.0, n_seeds=1), {})
+    assert len(experiment.trials) == len(candidates(24, ChoiceRequest()))
     for trial in experiment.trials:
         step = trial.config.mechanism[0]
         assert (step.w, step.epsilon) == (24, 2.0)
@@ -64,15 +64,17 @@ def test_every_candidate_keeps_the_asked_budget_for_any_24_hours(configuration):
         name = ", ".join(trial.values["variant"].split(", ")[:2])
         assert step.noise == noise.get(name, "auto"), name
         assert getattr(step, "delta", None) == (None if "Laplace" in name else 1e-6)
-    apart = candidates(24, Asked(each_noise=True))
+    apart = candidates(24, ChoiceRequest(each_noise=True))
     assert {"w_event_ba, Laplace", "w_event_ba, Gaussian", "pegasus, Laplace, filter"} <= apart.keys()
-    assert not any("Gaussian" in name for name in candidates(24, Asked(delta=0.0, each_noise=True)))
-    assert {changes["mechanism"][0].get("delta") for changes in candidates(24, Asked(delta=0.0)).values()} == {None}
+    assert not any("Gaussian" in name for name in candidates(24, ChoiceRequest(delta=0.0, each_noise=True)))
+    assert {changes["mechanism"][0].get("delta") for changes in candidates(24, ChoiceRequest(delta=0.0)).values()} == {
+        None
+    }
 
 
 def test_a_filter_with_parameters_is_tried_beside_the_usual_one(configuration):
     change = "mechanism=[{type: w_event_uniform, epsilon: 1, w: 24}, {type: filter, slots: 8}]"
-    experiment = experiment_of(configuration, (change,), Asked(n_seeds=1), {})
+    experiment = experiment_of(configuration, (change,), ChoiceRequest(n_seeds=1), {})
     found = {trial.values["variant"]: trial.config.mechanism[1:] for trial in experiment.trials}
     slots = {name: [step.slots for step in steps] for name, steps in found.items() if "w_event_uniform" in name}
     assert slots == {
@@ -83,7 +85,7 @@ def test_a_filter_with_parameters_is_tried_beside_the_usual_one(configuration):
 
 
 def test_a_calendar_day_is_protected_by_other_mechanisms_and_by_bounds_on_a_persons_day(configuration):
-    asked = Asked(protect="day", epsilon=2.0, n_seeds=1, each_noise=True)
+    asked = ChoiceRequest(protect="day", epsilon=2.0, n_seeds=1, each_noise=True)
     experiment = experiment_of(configuration, (), asked, {})
     found = {trial.values["variant"]: trial.config for trial in experiment.trials}
     assert {"fast, Laplace, kalman", "period_uniform, Gaussian", "period_uniform, Gaussian, filter"} <= found.keys()
@@ -117,7 +119,7 @@ def test_a_calendar_day_is_protected_by_other_mechanisms_and_by_bounds_on_a_pers
 )
 def test_a_calendar_day_that_windows_do_not_divide_is_refused(configuration, change):
     with pytest.raises(ParameterError, match="--protect: 'day' is not allowed; it must be a duration"):
-        experiment_of(configuration, (change,), Asked(protect="day", n_seeds=1), {})
+        experiment_of(configuration, (change,), ChoiceRequest(protect="day", n_seeds=1), {})
 
 
 def test_where_nothing_keeps_the_limits_coarser_grids_follow_and_the_nearest_is_named(chosen):
@@ -167,7 +169,7 @@ def test_a_deployment_is_not_chosen_for_and_wrong_wishes_are_refused(configurati
     assert "--at-most: 'mea' is not allowed; it must be one of mae" in capsys.readouterr().err
     for wrong in ({"epsilon": 0.0}, {"delta": 1.0}, {"n_seeds": 0}, {"n_grids": 0}):
         with pytest.raises(ParameterError):
-            Asked(**wrong)
+            ChoiceRequest(**wrong)
 
 
 def test_a_stretch_is_counted_in_windows(configuration):
@@ -192,11 +194,11 @@ def test_the_files_words_about_its_data_are_not_told_of_other_data(tmp_path):
 
 def test_zeros_are_never_chosen_without_a_word(tmp_path):
     """A schedule that publishes nothing but zeros is as near as zeros are, and does not beat them."""
-    assert Asked().limits["at_least"]["skill"] > 0
+    assert ChoiceRequest().limits["at_least"]["skill"] > 0
     table = pl.DataFrame({"variant": ["a", "b"], "mean relative_mae": [1.0, 2.0], "allowed": [True, True]})
     choice = {"binding": None, "best": {"values": {"variant": "a"}, "means": {}, "intervals": {}}}
     choice |= {"at_least": {}, "at_most": {"mae": 9.0}, "settings": 2}
-    asked = Asked()
+    asked = ChoiceRequest()
     said = summary(Choice(tmp_path, table, choice, ("as configured",), 0), asked)
     assert "limits    mae ≤ 9, of the whole interval over seeds" in said
     assert any(line.startswith("CAUTION   the best is no nearer to the counts than zeros are") for line in said)
@@ -207,18 +209,18 @@ def test_zeros_are_never_chosen_without_a_word(tmp_path):
 
 
 def test_what_a_release_is_for_decides_what_ranks_and_which_limit_holds(configuration, chosen, tmp_path, capsys):
-    assert Asked(purpose="days").limits == {"at_least": {}, "at_most": {"daily_relative_mae": 0.99}}
-    assert Asked(purpose="places").preferred == "hotspot_f1"
+    assert ChoiceRequest(purpose="days").limits == {"at_least": {}, "at_most": {"daily_relative_mae": 0.99}}
+    assert ChoiceRequest(purpose="places").preferred == "hotspot_f1"
     # Zeros find the busiest cells where these are listed first, but keep no purpose's limits.
     truth = np.tile(np.arange(24.0, 0.0, -1.0), (24, 1))
     zeros = {name: METRICS[name].function(truth, 0 * truth, axes="windows_cells") for name in METRICS}
     assert zeros["hotspot_f1"] == 1.0
-    for limits in (Asked(purpose=purpose).limits for purpose in PURPOSES):
+    for limits in (ChoiceRequest(purpose=purpose).limits for purpose in PURPOSES):
         kept = [zeros[name] >= least for name, least in limits["at_least"].items()]
         kept += [zeros[name] <= most for name, most in limits["at_most"].items()]
         assert not all(kept)
-    assert Asked(purpose="days", prefer="mae").preferred == "mae"
-    assert Asked(purpose="days", at_most={"mae": 3.0}).limits == {"at_least": {}, "at_most": {"mae": 3.0}}
+    assert ChoiceRequest(purpose="days", prefer="mae").preferred == "mae"
+    assert ChoiceRequest(purpose="days", at_most={"mae": 3.0}).limits == {"at_least": {}, "at_most": {"mae": 3.0}}
     arguments = ["choose", str(configuration), "--epsilon", "20", "--seeds", "2", "--jobs", "1", "--out", str(tmp_path)]
     # All purposes are measured in every trial: none is run again.
     (tmp_path / "grid-1").symlink_to(chosen.folder / "grid-1")
@@ -252,7 +254,9 @@ def test_daily_totals_are_chosen_for_where_windows_add_up_to_days(configuration,
     assert "--for: 'days' is not allowed" in said
     assert "measures: 'daily_mae' is not allowed" in said
     # For the other purposes totals are not measured there.
-    measured = [experiment_of(configuration, (change,), Asked(), {}).config.measures for change in (short, "seed=1")]
+    measured = [
+        experiment_of(configuration, (change,), ChoiceRequest(), {}).config.measures for change in (short, "seed=1")
+    ]
     assert [name for name in measured[1] if name not in measured[0]] == ["daily_relative_mae"]
 
 
@@ -286,13 +290,13 @@ def test_what_lets_an_adversary_tell_the_most_exposed_people_apart_is_refused_be
     assert len(names) == len(set(names))
     assert not any("filter" in name for name in names)
     none = {"at_least": {}, "at_most": {}, "settings": 0, "best": None, "binding": None}
-    said = summary(Choice(tmp_path, pl.DataFrame(), none, ("as configured",), 0), Asked(advantage=0.5))
+    said = summary(Choice(tmp_path, pl.DataFrame(), none, ("as configured",), 0), ChoiceRequest(advantage=0.5))
     assert any(line.startswith("best      none: every candidate is refused") for line in said)
 
 
 def test_a_release_of_less_budget_gives_an_adversary_less_advantage(configuration):
     def advantage(epsilon: float) -> float:
-        asked = Asked(protect="window", epsilon=epsilon, delta=0.0, n_seeds=1)
+        asked = ChoiceRequest(protect="window", epsilon=epsilon, delta=0.0, n_seeds=1)
         changes = ("source.n_users=60", "bounding.max_cells=2")
         attack = attack_on(experiment_of(configuration, changes, asked, {}), configuration, 0.5)
         trial = next(trial for trial in attack.trials if trial.values["variant"] == "w_event_uniform")
@@ -317,7 +321,7 @@ def test_a_choice_for_events_takes_of_what_is_as_near_the_one_that_shows_most_ev
     assert best[recall] == table.filter("allowed")[recall].max()
     assert f"best      {best['variant']}: " in told
     # Eight standard deviations of the noise of one membership at ε = 1, which is √2 with Laplace noise.
-    config = experiment_of(configuration, ("bounding.max_cells=1",), Asked(protect="window", n_seeds=1), {})
+    config = experiment_of(configuration, ("bounding.max_cells=1",), ChoiceRequest(protect="window", n_seeds=1), {})
     assert event_size(config) == round(8 * np.sqrt(1 / (2 * np.sinh(0.5) ** 2)))
     assert main(["choose", str(configuration), *asked, "--prefer", "mae"]) == WRONG_USE
 
