@@ -224,13 +224,12 @@ def input_digests(config: RunConfig) -> dict[str, str]:
 
 def operator_manifest(plan: Plan, **facts: Any) -> dict[str, Any]:
     """Manifest for the operator; ``facts`` are the figures of the finished run."""
-    key = {"key": plan.keys.noise_key.fingerprint, "epochs": key_epochs(plan)}
-    noise = {"seed": plan.config.seed} if plan.keys.noise_key.simulation else key
+    key = plan.keys.noise_key
     return {
         # With the *name* of the key's file or variable, so that the run can be checked and repeated; never the key.
         "configuration": resolved(plan.config, secrets=True),
         "configuration_digest": digest(plan.config).hex(),
-        "noise": noise,
+        "noise": {"seed": plan.config.seed} if key.simulation else {"key": key.fingerprint, "epochs": key_epochs(plan)},
         "versions": versions(),
         "accountants": [ACCOUNTANTS.name_of(type(a)) for a in plan.accountants],
         "distinct_people": plan.config.source.has_people,
