@@ -265,7 +265,10 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
     if files.keeps_truth(plan):
         from penstock.pipeline.output.utility import write_utility
 
-        manifest |= write_utility(plan)
+        figures, doubts = write_utility(plan)
+        manifest |= figures
+        if doubts:
+            manifest["doubts"] = [*manifest.get("doubts", ()), *doubts]
     clock.lap("finish")
     manifest["seconds"] = clock.seconds
     atomic.write_json(

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,25 +24,7 @@ if TYPE_CHECKING:
 LOOKED_AT = "a look at the data: a deployment takes it from public data, or from other people's"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConvertSummary:
-    """Rows read and written by a conversion; ``n_rows == n_events + n_rejected``."""
-
-    # The Parquet file, and the JSON lines with every rejected row (None where there was none)
-    path: str
-    rejects_path: str | None
-    # Rows read, written and rejected
-    n_rows: int
-    n_events: int
-    n_rejected: int
-    n_users: int  # distinct users among the events; of trips where the source has no people
-    # Earliest and latest event in milliseconds since 1970 UTC; None without events
-    first: int | None
-    last: int | None
-    n_bytes: int  # size of the Parquet file
-
-
-def convert(source: Source, out: str | os.PathLike[str]) -> ConvertSummary:
+def convert(source: Source, out: str | os.PathLike[str]) -> dict[str, Any]:
     """Write all events of a source to one Parquet file, and rejected rows to ``<out>.rejects.jsonl``.
 
     The ``parquet`` source reads the file without further settings. Columns are those of an `EventBlock`, ``time`` as a
@@ -50,13 +32,17 @@ def convert(source: Source, out: str | os.PathLike[str]) -> ConvertSummary:
 
     Memory: one block, and one number a distinct user.
 
+    Returns the paths of both files (None where no row was rejected), the numbers of rows read, written and rejected and
+    of distinct users, the earliest and latest event in milliseconds since 1970 UTC (None without events), and the size
+    of the Parquet file.
+
     A file ``out`` that exists is replaced. Raises `DataError` if the source cannot be read, or has no rows at all.
 
     >>> import tempfile
     >>> from penstock.pipeline.sources.synthetic import Synthetic
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     summary = convert(Synthetic(n_users=10, days=1), folder + "/city.parquet")
-    >>> summary.n_rows == summary.n_events, summary.n_users
+    >>> summary["n_rows"] == summary["n_events"], summary["n_users"]
     (True, 10)
     """
     import polars as pl
@@ -87,17 +73,17 @@ def convert(source: Source, out: str | os.PathLike[str]) -> ConvertSummary:
         pl.len(), pl.col("user").n_unique(), a=times.min(), b=times.max()
     )
     n_events, n_users, first, last = written.collect(engine="streaming").row(0)
-    return ConvertSummary(
-        path=str(path),
-        rejects_path=str(rejects_path) if n_rejected else None,
-        n_rows=n_events + n_rejected,
-        n_events=n_events,
-        n_rejected=n_rejected,
-        n_users=n_users,
-        first=first,
-        last=last,
-        n_bytes=path.stat().st_size,
-    )
+    return {
+        "path": str(path),
+        "rejects_path": str(rejects_path) if n_rejected else None,
+        "n_rows": n_events + n_rejected,
+        "n_events": n_events,
+        "n_rejected": n_rejected,
+        "n_users": n_users,
+        "first": first,
+        "last": last,
+        "n_bytes": path.stat().st_size,
+    }
 
 
 def _table(frame: pl.DataFrame) -> pa.Table:
@@ -236,7 +222,7 @@ def _write_events(arguments: argparse.Namespace, source_type: str, settings: lis
     from penstock.pipeline.sources.base import Source
 
     source = load_plugin(Source, source_type, settings)
-    show_figures(arguments, asdict(convert(source, arguments.target)))
+    show_figures(arguments, convert(source, arguments.target))
     return DONE
 
 

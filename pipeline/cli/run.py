@@ -166,7 +166,7 @@ def summary(result: Result) -> str:
     from penstock.evaluation.utility import METRICS
     from penstock.pipeline.output.loss import losses_in_words
     from penstock.pipeline.output.manifest import users_in_words
-    from penstock.pipeline.output.utility_summary import ONE, counted, in_words, zeros_win, zone_in_words
+    from penstock.pipeline.output.utility_summary import ONE, counted, in_words, zeros_win
 
     manifest = result.manifest
     rows = manifest["rows"]
@@ -196,8 +196,6 @@ def summary(result: Result) -> str:
     lines.append(f"took      {sum(manifest['seconds'].values()):.1f} s")
     lines.append("open")
     lines += [f"  {result.folder / name}" for name in TO_OPEN if (result.folder / name).exists()]
-    if quiet := manifest.get("quiet_by_day"):
-        lines.append(f"CAUTION   {zone_in_words(**quiet)}")
     lines += [f"CAUTION   {words}" for words in manifest.get("doubts", ())]
     if unused := manifest.get("unused"):
         lines.append(f"WARNING   half of the rows or more were not used: {unused}")

@@ -29,10 +29,15 @@ from penstock.pipeline.output.utility_summary import (
     quiet_by_day,
     usual_counts,
     utility_summary,
+    zone_in_words,
 )
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
+
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 
 class _Score(NamedTuple):
@@ -47,24 +52,13 @@ class _Score(NamedTuple):
     stream: str = STREAM
 
 
-class _Matrices(NamedTuple):
-    """Counts, released values with deviations and alarms, and which there are, (n_windows, n_cells); the windows."""
-
-    truth: NDArray[np.float64]
-    released: NDArray[np.float64]
-    deviation: NDArray[np.float64]
-    alarm: NDArray[np.bool_] | None
-    active: NDArray[np.bool_]
-    windows: NDArray[Any]
-
-
-def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
+def write_utility(plan: Plan) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Write ``operator/utility.parquet``: every metric over the whole run and by its own scopes.
 
-    Returns for the operator's manifest: ``utility``, the whole-run value of every metric; of counts `worth`, and
-    `quiet_by_day` where the time zone is in doubt.
+    Returns for the operator's manifest ``utility``, the whole-run value of every metric, and of counts ``worth``; and
+    what is doubtful in the counts.
     """
-    results: dict[str, dict[str, Any]] = {}
+    results, doubts = dict[str, dict[str, Any]](), list[str]()
     if plan.on_points:
         scores = _trace_scores(plan.folder)
     else:
@@ -84,18 +78,17 @@ def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
             for name in ("coverage", "half_width"):
                 scores += [_Score(name, part["part"], None, part[name]) for part in parts]
             if (hour := quiet_by_day(truth, starts, plan.config.windows.time_zone)) is not None:
-                results["quiet_by_day"] = {"hour": hour, "time_zone": plan.config.windows.time_zone}
+                doubts.append(zone_in_words(hour, plan.config.windows.time_zone))
     if not plan.config.utility:
-        return results
+        return results, doubts
     columns = zip(*scores) if scores else ([] for _ in _Score._fields)
     with atomic.replacing(plan.folder / "operator" / "utility.parquet") as temporary:
         pq.write_table(pa.table(dict(zip(_Score._fields, columns)), schema=UTILITY), temporary)
-    return results | {"utility": {score.metric: score.value for score in scores if score.scope == "run"}}
+    results["utility"] = {score.metric: score.value for score in scores if score.scope == "run"}
+    return results, doubts
 
 
-def _count_scores(
-    plan: Plan, truth: NDArray[np.float64], released: NDArray[np.float64], windows: NDArray[Any]
-) -> list[_Score]:
+def _count_scores(plan: Plan, truth: Array, released: Array, windows: NDArray[Any]) -> list[_Score]:
     """Return every metric of the configuration, over the run and by window or cell."""
     cells = plan.space.cells
     scores: list[_Score] = []
@@ -121,9 +114,9 @@ def _count_scores(
 
 def _prior_scores(
     plan: Plan,
-    truth: NDArray[np.float64],
-    released: NDArray[np.float64],
-    active: NDArray[np.bool_],
+    truth: Array,
+    released: Array,
+    active: Mask,
     windows: NDArray[Any],
     starts: NDArray[np.int64],
 ) -> tuple[dict[str, float | None], list[_Score]]:
@@ -170,7 +163,7 @@ def _learned(plan: Plan) -> Learned | None:
     return None
 
 
-def _usual_counts(learned: Learned, n_cells: int) -> NDArray[np.float64]:
+def _usual_counts(learned: Learned, n_cells: int) -> Array:
     """People in each cell in a window on average."""
     return np.asarray(learned.visits[:n_cells] / (learned.facts["windows"] * learned.facts["share"]))
 
@@ -191,10 +184,10 @@ def _days(plan: Plan, windows: NDArray[Any]) -> NDArray[np.datetime64]:
     return np.full(len(windows), "NaT", "M8[D]")
 
 
-def _matrices(folder: Path, cells: tuple[str, ...]) -> _Matrices:
-    """Read the released and the true counts of a run.
+def _matrices(folder: Path, cells: tuple[str, ...]) -> tuple[Array, Array, Array, Mask | None, Mask, NDArray[Any]]:
+    """Read true counts, released values with deviations and alarms, and which there are; and their windows.
 
-    Only windows and cells that were released are compared; elsewhere both are 0.
+    All are of shape (n_windows, n_cells). Only windows and cells that were released are compared; elsewhere both are 0.
     """
     rows = pl.scan_parquet(folder / "public" / "releases.parquet")
     windows = rows.select(pl.col("window").unique().sort()).collect()["window"]
@@ -204,7 +197,7 @@ def _matrices(folder: Path, cells: tuple[str, ...]) -> _Matrices:
     active = ~np.isnan(released["value"])
     truth, values = (np.where(active, of, 0.0) for of in (true["count"], released["value"]))
     alarm = released["alarm"] > 0 if "alarm" in names else None
-    return _Matrices(truth, values, released["standard_deviation"], alarm, active, windows.to_numpy())
+    return truth, values, released["standard_deviation"], alarm, active, windows.to_numpy()
 
 
 def _trace_scores(folder: Path) -> list[_Score]:

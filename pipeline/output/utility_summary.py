@@ -403,8 +403,8 @@ def _hours(starts: NDArray[np.int64], time_zone: str) -> NDArray[np.int8]:
 def zone_in_words(hour: int, time_zone: str) -> str:
     """Return the result of `quiet_by_day` as a sentence."""
     return (
-        f"Fewest people are counted around {hour:02}:00 ({time_zone}). If they sleep at night, the times are of "
-        "another time zone: see source.time_zone and windows.time_zone."
+        f"fewest people are counted around {hour:02}:00 ({time_zone}): if they sleep at night, the times are of "
+        "another time zone; see source.time_zone and windows.time_zone"
     )
 
 

@@ -24,7 +24,6 @@ from penstock.pipeline.output.utility_summary import (
     in_words,
     short,
     zeros_win,
-    zone_in_words,
 )
 from penstock.pipeline.reporting.accounts import AccountFigure, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import Run, citation, identity
@@ -458,8 +457,6 @@ def _rows(run: Run) -> Iterator[Notice]:
         yield Notice("danger", "half of the rows or more were not used", str(unused))
         explained = lost(rows) or rows
         remark = max(OUTCOMES[1:], key=lambda outcome: int(explained[outcome]))  # it is about these
-    if quiet := run.operator.get("quiet_by_day"):
-        yield Notice("caution", "another time zone", zone_in_words(**quiet))
     for words in run.operator.get("doubts", ()):
         yield Notice("caution", "look at the input", f"{words}.")
     for outcome, title, text in (

@@ -33,20 +33,20 @@ def test_events_and_rejects(tmp_path: Path, block_rows: int) -> None:
     out = str(tmp_path / "a.parquet")
     summary = convert(source, out)
     assert frame(Parquet(path=out)).equals(frame(source))
-    assert (summary.n_rows, summary.n_events, summary.n_rejected, summary.n_users) == (3, 2, 1, 2)
-    assert (summary.first, summary.last) == (1_211_014_800_000, 1_211_018_400_000)
-    assert summary.rejects_path is not None
-    (reject,) = [json.loads(line) for line in Path(summary.rejects_path).read_text().splitlines()]
+    assert (summary["n_rows"], summary["n_events"], summary["n_rejected"], summary["n_users"]) == (3, 2, 1, 2)
+    assert (summary["first"], summary["last"]) == (1_211_014_800_000, 1_211_018_400_000)
+    assert summary["rejects_path"] is not None
+    (reject,) = [json.loads(line) for line in Path(summary["rejects_path"]).read_text().splitlines()]
     assert (reject["line"], reject["reason"]) == (3, "time is not ISO 8601")
-    assert summary.n_bytes == Path(out).stat().st_size
+    assert summary["n_bytes"] == Path(out).stat().st_size
     assert pl.read_parquet(out).schema["time"] == pl.Datetime("ms", "UTC")
 
 
 def test_a_generated_city_reads_back(tmp_path: Path) -> None:
     summary = convert(Synthetic(n_users=30, days=2.0, seed=4, block_rows=100), tmp_path / "city.parquet")
     city = frame(Synthetic(n_users=30, days=2.0, seed=4))
-    assert frame(Parquet(path=summary.path)).equals(city)
-    assert summary.n_events == summary.n_rows == city.height
+    assert frame(Parquet(path=summary["path"])).equals(city)
+    assert summary["n_events"] == summary["n_rows"] == city.height
     assert [file.name for file in tmp_path.iterdir()] == ["city.parquet"]
 
 
