@@ -120,6 +120,7 @@ class Table:
 
     frame: pl.DataFrame
     separator: str = ","
+    quote: str = '"'
     decimal: str = "."
     encoding: str = "utf-8"
     has_header: bool = True
@@ -147,6 +148,11 @@ class Table:
         separator = max(",;\t|", key=lambda one: (min(_count(line, one) for line in lines[:20]), lines[0].count(one)))
         if separator not in lines[0]:
             raise DataError(f"{path}: the first line has no comma, semicolon, tab or bar; {OTHERS}")
+        field = f'("([^"]|"")*"|[^"{separator}]*)'
+        quoted = [re.fullmatch(f"({field}[{separator}])*{field}", line) is not None for line in lines if '"' in line]
+        # Quotes are text where most lines have them otherwise, and without them as many fields as all others.
+        is_plain = 2 * sum(quoted) < len(quoted) and len({line.count(separator) for line in lines}) == 1
+        quote = "" if is_plain else '"'
         first = next(csv.reader([lines[0]], delimiter=separator))
         dated = (*_WHOLE, *_DAYS)
         has_header = not any(is_number(one.strip()) or time_format(pl.Series([one]), "UTC", dated) for one in first)
@@ -156,6 +162,7 @@ class Table:
             frame = pl.read_csv(
                 io.BytesIO("\n".join(lines).encode()),
                 separator=separator,
+                quote_char=quote or None,
                 has_header=has_header,
                 infer_schema=False,
                 truncate_ragged_lines=True,
@@ -171,7 +178,7 @@ class Table:
         decimal = stated.decimal or ("," if commas else ".")
         if decimal == ",":
             frame = frame.with_columns(pl.col(commas).str.replace(",", ".", literal=True))
-        return cls(frame, separator, decimal, encoding, has_header, any(map(_is_cut, lines)), notes=notes)
+        return cls(frame, separator, quote, decimal, encoding, has_header, any(map(_is_cut, lines)), notes=notes)
 
     @classmethod
     def _of_parquet(cls, file: str) -> Table:

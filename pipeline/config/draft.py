@@ -82,6 +82,10 @@ _NEW_YORK = (-75.0, -73.0)
 LEAVE_OUT = "to leave a file out, move it away, or give a pattern that only the others match, such as 'trips-*.csv'"
 
 
+#: Number of unreadable rows by file and reason.
+Rejects = Counter[tuple[str, str]]
+
+
 @dataclass
 class Draft:
     """Drafted configuration with remarks."""
@@ -135,7 +139,7 @@ def draft(
             if stated == Stated() and _is_citibike(path, table):
                 source, time_zone = Citibike(path=path), ZONE
         is_whole = FIXME not in columns.names.values()
-        events, rejects = _events(source) if is_whole else (pl.DataFrame(), Counter[str]())
+        events, rejects = _events(source) if is_whole else (pl.DataFrame(), Rejects())
     except DataError as error:
         if _are_many(path):
             raise DataError(f"{error}; {LEAVE_OUT}") from error
@@ -164,9 +168,11 @@ def draft(
     return Draft(_text(path, source, columns, time_zone, facts, notes[2:], one), notes, facts.is_known, one)
 
 
-def _unreadable(rejects: Counter[str], is_whole: bool) -> Iterator[str]:
+def _unreadable(rejects: Rejects, is_whole: bool) -> Iterator[str]:
     """Remark that no events could be read, and on the placeholders."""
-    n_rows = f"none of {rejects.total():,} rows could be read as drafted" if is_whole else "no row was read"
+    n_rows = "no row was read"
+    if is_whole:
+        n_rows = f"none of {rejects.total():,} rows could be read as drafted ({_most_frequent(rejects)})"
     yield f"{n_rows}: from, until, space and bounds are {FIXME}, and nothing can run before they are written"
 
 
@@ -206,6 +212,7 @@ def _source(path: str, table: Table, columns: Columns, zone: str) -> Csv | Parqu
         time_format=columns.time_format,
         time_zone=zone,
         separator=table.separator,
+        quote=table.quote,
         decimal=table.decimal,
         encoding=table.encoding,
         header=table.has_header,
@@ -223,12 +230,12 @@ def _is_citibike(path: str, table: Table) -> bool:
     return is_csv and share(column.cast(pl.Float64, strict=False).is_between(*_NEW_YORK)) >= _MOST
 
 
-def _events(source: Csv | Parquet | Citibike) -> tuple[pl.DataFrame, Counter[str]]:
-    """First events of a source, with the number of unreadable rows by file."""
-    frames, n_rows, rejects = [], 0, Counter[str]()
+def _events(source: Csv | Parquet | Citibike) -> tuple[pl.DataFrame, Rejects]:
+    """First events of a source, with the number of unreadable rows by file and reason."""
+    frames, n_rows, rejects = [], 0, Rejects()
     for block in (block for span in source.spans() for block in source.read(span)):
         frames.append(block.frame)
-        rejects.update(reject.file for reject in block.rejects)
+        rejects.update((reject.file, reject.reason) for reject in block.rejects)
         n_rows += block.n_rows
         if n_rows >= _EVENTS:
             break
@@ -387,7 +394,7 @@ def _outward(low: float, high: float, limit: float) -> tuple[float, float]:
 
 
 def _doubts(
-    table: Table, columns: Columns, source: Csv | Parquet | Citibike, events: pl.DataFrame, rejects: Counter[str]
+    table: Table, columns: Columns, source: Csv | Parquet | Citibike, events: pl.DataFrame, rejects: Rejects
 ) -> Iterator[str]:
     """List doubtful guesses, one sentence each."""
     if not table.has_header:
@@ -405,10 +412,15 @@ def _doubts(
     if n_rows >= _EVENTS:
         yield f"only the first {n_rows:,} rows were looked at"
     if rejects:
-        by_file = ", ".join(f"{n:,} of {os.path.basename(file)}" for file, n in rejects.most_common(3))
-        more = ", …" if len(rejects) > 3 else ""
-        where = f" ({by_file}{more}): {LEAVE_OUT}" if _are_many(source.path) else ""
+        files = Counter(file for file, _ in rejects.elements())
+        by_file = ", ".join(f"{n:,} of {os.path.basename(file)}" for file, n in files.most_common(3))
+        more = ", …" if len(files) > 3 else ""
+        where = f" ({by_file}{more}): {LEAVE_OUT}" if _are_many(source.path) else f": {_most_frequent(rejects)}"
         yield f"{rejects.total():,} of {n_rows:,} rows cannot be read, and will be rejected{where}"
+
+
+def _most_frequent(rejects: Rejects) -> str:
+    return Counter(reason for _, reason in rejects.elements()).most_common(1)[0][0]
 
 
 def _time_doubts(table: Table, columns: Columns, zone: str) -> Iterator[str]:

@@ -465,7 +465,7 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-_STRAY = "a quote is stray, or not closed before the line end"
+_STRAY = "a quote is stray, or not closed before the line end (source.quote: '' takes quotes as text)"
 NOT_UTF8 = "not valid UTF-8"
 
 

@@ -328,6 +328,24 @@ def test_names_of_columns_write_no_keys(tmp_path):
         assert loads(drafted.text).source.columns["user"] == name
 
 
+@pytest.mark.parametrize("stop", ['Halt "Nord", unten', '"Nord" unten', '12" Gleis'])
+def test_quotes_inside_of_fields_are_text(tmp_path, stop):
+    rows = [f"r{i % 7};2024-05-01 {i % 24:02d}:30:00;{stop}" for i in range(60)]
+    config = loads(draft(written(tmp_path, ["rider;tapped_at;stop", *rows])).text, overrides=["output.report=false"])
+    assert config.source.quote == ""
+    assert penstock.run(config, tmp_path / "run", runner="local").manifest["rows"]["used"] == 60
+    around = [f'r{i % 7};2024-05-01 {i % 24:02d}:30:00;"a;b ""c"""' for i in range(60)]
+    assert loads(draft(written(tmp_path, ["rider;tapped_at;stop", *around])).text).source.quote == '"'
+
+
+def test_rows_that_cannot_be_read_are_told_with_the_most_frequent_reason(tmp_path):
+    rows = [f"r{i % 7},2024-05-01 {i % 24:02d}:30:00,North," for i in range(60)]
+    unread = draft(written(tmp_path, ["rider,tapped_at,station", *rows]))
+    assert unread.notes[-1].startswith("none of 60 rows could be read as drafted (4 fields instead of 3): from")
+    some = draft(written(tmp_path, [*NAMED, "r1,47.3,8.5", "r1,47.3,8.5", "r1,47.3,8.5,soon"]))
+    assert "3 of 63 rows cannot be read, and will be rejected: 3 fields instead of 4" in some.notes
+
+
 def test_what_is_stated_is_not_guessed(tmp_path, working_folder):
     rows = [f"{i % 7},{i % 5},01/05/2024 08:{i % 60:02d},B{i % 2},{i}" for i in range(60)]
     path = written(tmp_path, ["rider,conductor,started,stop,n", *rows])
