@@ -33,9 +33,7 @@ from penstock.accountants.inference.estimators import attack_success, estimate
 from penstock.accountants.inference.information import information_bound
 from penstock.accountants.inference.places import ReleaseForecast, Releasing
 from penstock.accountants.inference.running import (
-    RowWriter,
     TargetFilters,
-    WindowInput,
     target_filters,
 )
 from penstock.accountants.inference.success_bounds import advantage_upper_bound, success_upper_bound
@@ -176,7 +174,7 @@ class Reconstruction(Accountant):
         """Return the empty state before the first release."""
         known: KnownTargets = (facts.training or self.prepare(None))["known"]
         check_one_place(facts, known)
-        filters = target_filters(known, self.horizon, self.tolerance)
+        filters = target_filters(known, self.horizon, self.tolerance, self.known)
         releasing = Releasing(facts.mechanism, facts.steps)
         forecast = ReleaseForecast(known.places, self.horizon, releasing, facts.of_mechanism(), facts.windows)
         return (filters, forecast), filters.start() | nested("forecast", forecast.start())
@@ -195,28 +193,21 @@ class Reconstruction(Accountant):
         missing = [name for name in self.needs if name not in private]
         if missing:
             raise UnsupportedEvent(f"reconstruction: window {release.window} comes without {' and '.join(missing)}")
-        known, places = filters.known, filters.known.places
         watched = np.asarray(private["target_cells"], np.intp)
-        cells, unknown = np.split(np.where(watched < 0, places.n_cells, watched), [known.n_targets])
-        reading, active = forecast.releasing.reading(release, np.asarray(private["counts"], float))
-        likely = None
-        if known.crowd is not None and reading is not None:
-            likely = known.crowd.log_likelihood(reading, cells, unknown, places)
+        cells = np.where(watched < 0, filters.known.places.n_cells, watched)
+        told = forecast.releasing.reading(release, np.asarray(private["counts"], float))
         before = part("forecast", state)
-        step = WindowInput(release.window, forecast.coming(release.window, before), reading, active, cells, likely)
-        rows, new = filters.charge(self._writer(known), step, state)
+        coming = forecast.coming(release.window, before)
+        rows, new = filters.charge(release.window, coming, told, cells, state)
         return rows, new | nested("forecast", forecast.after(release.window, before))
 
     def finish(self, model: tuple[TargetFilters, ReleaseForecast], state: State) -> Rows:
         """Finalise the last windows: no later release can change them."""
-        return model[0].finish(self._writer(model[0].known), state)
+        return model[0].finish(state)
 
     def summary(self, model: tuple[TargetFilters, ReleaseForecast], state: State) -> dict[str, Any]:
         """Assumed prior, horizon and tolerance."""
         return {"prior": model[0].known.assumption, "horizon": self.horizon, "tolerance": self.tolerance}
-
-    def _writer(self, known: KnownTargets) -> RowWriter:
-        return RowWriter(known.assumption, self.horizon, self.tolerance, self.known)
 
 
 def check_one_place(facts: AccountingFacts, known: KnownTargets) -> None:

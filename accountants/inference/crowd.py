@@ -71,9 +71,11 @@ def at_places(evidence: FloatArray, places: PriorPlaces) -> FloatArray:
     unseen = np.zeros((*evidence.shape[:-1], 1))
     at_cells = np.concatenate([np.where(beyond, certain, evidence), np.where(beyond, -np.inf, unseen)], axis=-1)
     result = np.empty((*evidence.shape[:-1], places.n_locations))
-    elsewhere = places.location == places.n_locations - 1
-    result[..., places.location[~elsewhere]] = at_cells[..., ~elsewhere]
-    result[..., -1] = logsumexp(at_cells[..., elsewhere] + np.log(places.share[elsewhere]), axis=-1)
+    is_elsewhere = places.location == places.n_locations - 1
+    result[..., places.location[~is_elsewhere]] = at_cells[..., ~is_elsewhere]
+    # Rows in a row of memory, so that sums do not depend on how many targets there are.
+    elsewhere = np.take(at_cells, np.flatnonzero(is_elsewhere), axis=-1)
+    result[..., -1] = logsumexp(elsewhere + np.log(places.share[is_elsewhere]), axis=-1)
     return result
 
 
@@ -122,17 +124,14 @@ class UnknownCrowd:
         is_here = np.arange(n_cells) == cells[:, None]
         return np.asarray(crowd + (is_here & (self.itself < 0)[:, None]), np.intp)
 
-    def log_likelihood(self, reading: Reading, cells: IntArray, unknown: IntArray, places: PriorPlaces) -> FloatArray:
-        """ln Pr(one window's reading given each place of each target), up to a constant, (n_targets, n_locations)."""
-        people = self.not_known(cells, unknown, places.n_cells)
-        if reading.noise is None:
-            evidence = log_evidence(self.log_mass, lambda n: np.where(people == n, 0.0, -np.inf))
-        else:
-            seen = people + (0.0 if reading.residual is None else reading.residual)
-            scale = np.broadcast_to(np.asarray(reading.scale, float), seen.shape)
-            noise = reading.noise
-            evidence = log_evidence(self.log_mass, lambda n: log_noise(noise, seen - n, scale))
-        return at_places(np.where(reading.active, evidence, 0.0), places)
+    def evidence(self, reading: Reading, people: IntArray) -> FloatArray:
+        """`log_evidence` of one window, (n_targets, n_cells), of ``people`` as in `not_known`."""
+        noise = reading.noise
+        if noise is None:
+            return log_evidence(self.log_mass, lambda n: np.where(people == n, 0.0, -np.inf))
+        seen = people + (0.0 if reading.residual is None else reading.residual)
+        scale = np.broadcast_to(np.asarray(reading.scale, float), seen.shape)
+        return log_evidence(self.log_mass, lambda n: log_noise(noise, seen - n, scale))
 
 
 def log_noise(noise: str, values: Any, scale: Any) -> FloatArray:

@@ -6,24 +6,28 @@ The same bounds as `success_upper_bound` in their cheapest form: genie and first
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import entr, logsumexp, xlogy
+from scipy.special import entr
 
-from penstock.accountants.inference.information import largest_successes
+from penstock.accountants.inference.information import (
+    charged_information,
+    largest_success,
+    log_loose,
+    mixture_information,
+)
+from penstock.accountants.inference.kernel import genie_step, one_wrong
 from penstock.accountants.inference.observation import (
     ADDITIVE,
     active_sensors,
-    cell_divergence,
     log_capacity,
     noise_scales,
 )
-from penstock.accountants.inference.success_prior import FLOOR, check_horizon, log_binomial
+from penstock.accountants.inference.success_prior import FLOOR, check_horizon
 from penstock.accountants.inference.targets import TargetPriors
 from penstock.accountants.markov import FloatArray, IntArray
 
@@ -55,11 +59,7 @@ def genie_ahead(targets: TargetPriors, n_steps: int, tolerance: int) -> GenieAhe
     values = np.ones((targets.n_targets, tolerance + 1, targets.locations.shape[1]))
     log_scale = np.zeros(targets.n_targets)
     for _ in range(n_steps - 1):
-        fewer = np.concatenate([np.zeros_like(values[:, :1]), values[:, :-1]], axis=1)
-        gain = values - fewer
-        useful = gain.any(axis=(0, 2))
-        values = targets.expected(fewer)
-        values[:, useful] += targets.best_next(np.ascontiguousarray(gain[:, useful]))
+        values = genie_step(targets, values)
         top = values.max(axis=(1, 2))
         log_scale += np.log(top)
         values = np.maximum(values / top[:, None, None], FLOOR)
@@ -103,8 +103,8 @@ def horizon_bounds(
     entropy: FloatArray = sum(moves, start=entr(start).sum(axis=1))
     information = np.minimum(information, entropy)
     values = {
-        "loose": _loose(targets.n_locations, n_steps, tolerance, entropy, information),
-        "tight": largest_successes(log_ball, information),
+        "loose": log_loose(targets.n_locations, n_steps, tolerance, entropy, information),
+        "tight": largest_success(log_ball, information),
         "leakage": np.minimum(0.0, log_ball + _log_leakage(coming)),
     }
     result = {name: np.exp(value) for name, value in values.items()}
@@ -128,7 +128,7 @@ def _log_balls(targets: TargetPriors, marginals: FloatArray, tolerance: int, ahe
         return np.zeros(n_targets)
     ahead = ahead or genie_ahead(targets, n_steps, tolerance)
     weight = marginals[0]
-    fewer = ahead.values[:, -2] if tolerance else np.zeros_like(weight)
+    fewer = one_wrong(ahead.values, has_total=False)[:, -1]
     gain = ahead.values[:, -1] - fewer
     genie = np.log((weight * fewer).sum(axis=-1) + (weight * gain).max(axis=-1)) + ahead.log_scale
     hits = sum(marginal.max(axis=-1) for marginal in marginals)
@@ -177,24 +177,14 @@ def _raw_information(targets: TargetPriors, coming: _Coming) -> FloatArray:
 
 def _noisy_information(coming: _Coming) -> FloatArray:
     """Information bound from the noise alone; infinite for raw counts."""
-    n_targets, noise, scales = coming.marginals.shape[1], coming.noise, coming.scales
-    if noise is None:
-        return np.full(n_targets, np.inf)
-    charge = scales.max(axis=1)
-    if noise == "zcdp":
-        return np.full(n_targets, charge.sum())
-    if noise == "pure_dp":
-        return np.full(n_targets, np.sum(charge * np.tanh(charge / 2)))
-    total = np.zeros(n_targets)
+    noise, scales = coming.noise, coming.scales
+    if noise not in ADDITIVE:
+        return np.full(coming.marginals.shape[1], charged_information(noise, scales))
+    total = np.zeros(coming.marginals.shape[1])
     for marginal, window, place, scale in zip(coming.marginals, coming.active, coming.places, scales):
         if window.size:
             seen = _seen(marginal, place)
-            hidden = np.maximum(1.0 - seen.sum(axis=1, keepdims=True), 0.0)
-            overlap = np.exp(-cell_divergence(noise, scale[window]))
-            reached = seen * overlap
-            sums = reached.sum(axis=1, keepdims=True)
-            here, away = seen + overlap * (hidden + sums - reached), hidden + sums
-            total -= xlogy(seen, np.minimum(here, 1.0)).sum(axis=1) + xlogy(hidden, np.minimum(away, 1.0))[:, 0]
+            total += mixture_information(seen, np.maximum(1.0 - seen.sum(axis=1), 0.0), noise, scale[window])
     return total
 
 
@@ -211,12 +201,3 @@ def _log_leakage(coming: _Coming) -> FloatArray:
         noisy = [log_capacity(str(noise), scale[window]) for scale, window in zip(scales, coming.active)]
         raw = np.minimum(raw, np.array(noisy)[:, None])
     return np.asarray(sum(raw))
-
-
-def _loose(n_locations: int, n_steps: int, tolerance: int, entropy: FloatArray, information: FloatArray) -> FloatArray:
-    if n_locations == 1 or tolerance >= n_steps:
-        return np.zeros(entropy.shape)
-    log_all = n_steps * math.log(n_locations)
-    near = [log_binomial(n_steps, misses) + misses * math.log(n_locations - 1) for misses in range(tolerance + 1)]
-    baseline = np.full(entropy.shape, min(0.0, float(logsumexp(near)) - log_all))
-    return largest_successes(baseline, log_all - entropy + information)

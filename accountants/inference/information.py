@@ -46,8 +46,7 @@ from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import brentq
-from scipy.special import entr, logsumexp
+from scipy.special import entr, logsumexp, xlogy
 
 from penstock.accountants.inference.observation import ADDITIVE, Schedule, cell_divergence, log_capacity, schedule
 from penstock.accountants.inference.success_prior import log_binomial
@@ -121,27 +120,34 @@ def sharpest_information(plan: Schedule) -> float:
 
 def noisy_information(plan: Schedule) -> float:
     """Information bound from the noise alone, in nats; infinite for raw counts."""
-    if plan.noise is None:
-        return np.inf
-    if plan.noise in ADDITIVE:
-        return sum(_mixture_bound(plan, step) for step in range(plan.n_steps))
-    charge = plan.scales.max(axis=1)
-    return float(np.sum(charge if plan.noise == "zcdp" else charge * np.tanh(charge / 2)))
+    if plan.noise not in ADDITIVE:
+        return charged_information(plan.noise, plan.scales)
+    total = 0.0
+    for marginal, active, hidden, scale in zip(plan.marginals, plan.active, plan.hidden, plan.scales):
+        if active.size:
+            total += float(mixture_information(marginal[active], marginal[hidden].sum(), plan.noise, scale[active]))
+    return total
 
 
-def _mixture_bound(plan: Schedule, step: int) -> float:
-    """−Σ_m p_m ln Σ_l p_l exp(−D(m, l)), where D adds the divergences of the active cells in which m and l differ."""
-    active = plan.active[step]
-    if active.size == 0:
-        return 0.0
-    seen = plan.marginals[step, active]
-    hidden = plan.marginals[step, plan.hidden[step]].sum()
-    overlap = np.exp(-cell_divergence(str(plan.noise), plan.scales[step, active]))
+def charged_information(noise: str | None, scales: FloatArray) -> float:
+    """Information that a guarantee of each window allows, all windows together; infinite without any."""
+    charge = scales.max(axis=1)
+    if noise is None:
+        return math.inf
+    return float(np.sum(charge if noise == "zcdp" else charge * np.tanh(charge / 2)))
+
+
+def mixture_information(seen: FloatArray, hidden: FloatArray, noise: str, scale: FloatArray) -> FloatArray:
+    """−Σ_m p_m ln Σ_l p_l exp(−D(m, l)), where D adds the divergences of the active cells in which m and l differ.
+
+    `seen`, `hidden`: probability of each active cell, (..., n_sensors), and of all others together, (...).
+    """
+    overlap = np.exp(-cell_divergence(noise, scale))
     reached = seen * overlap
-    same = np.append(seen + overlap * (hidden + reached.sum() - reached), hidden + reached.sum())
-    weight = np.append(seen, hidden)
-    positive = weight > 0
-    return float(max(0.0, -weight[positive] @ np.log(np.minimum(same[positive], 1.0))))
+    away = np.asarray(hidden + reached.sum(axis=-1))
+    here = seen + overlap * (away[..., None] - reached)
+    lost = xlogy(seen, np.minimum(here, 1.0)).sum(axis=-1) + xlogy(hidden, np.minimum(away, 1.0))
+    return np.asarray(np.maximum(0.0, -lost))
 
 
 # Information in raw counts.
@@ -236,34 +242,13 @@ def log_leakage(plan: Schedule) -> float:
     return float(np.minimum(raw, noisy).sum())
 
 
-def largest_success(log_baseline: float, information: float) -> float:
-    """ln of the largest p ≥ B with p ln(p / B) + (1 − p) ln((1 − p) / (1 − B)) ≤ information, ln B given."""
-    # Solved for ln p by a bracketing root finder, so that a probability of 1e-300 has as many digits as one of 0.1, and
-    # rounded up.
-    if information >= -log_baseline:
-        return 0.0
-    if information <= 0:
-        return log_baseline
-    baseline = math.exp(log_baseline)
+def largest_success(log_baseline: float | FloatArray, information: float | FloatArray) -> FloatArray:
+    """ln of the largest p ≥ B with p ln(p / B) + (1 − p) ln((1 − p) / (1 − B)) ≤ information, ln B given.
 
-    def divergence(log_success: float) -> float:
-        """The left side of the inequality, where 1 − p and p − B keep their digits."""
-        gain = log_success - log_baseline
-        success = math.exp(log_success)
-        above = baseline * math.expm1(gain) if gain < 1 else success - baseline
-        return success * gain - math.expm1(log_success) * math.log1p(-above / (1 - baseline))
-
-    budget = information * (1 + _SLACK)
-    # at p just below 1 the divergence may still be under the budget; then 1 is right to rounding
-    top = -1e-15
-    if divergence(top) <= budget:
-        return 0.0
-    root = brentq(lambda log_success: divergence(log_success) - budget, log_baseline, top, xtol=1e-13, rtol=1e-14)
-    return float(min(0.0, root + 1e-12))
-
-
-def largest_successes(log_baseline: FloatArray, information: FloatArray) -> FloatArray:
-    """`largest_success` for arrays, by bisection; the upper end is returned, so never too small."""
+    Numbers, or arrays of one shape. Bisected in ln p, so that a probability of 1e-300 has as many digits as one of 0.1;
+    the upper end is returned.
+    """
+    log_baseline, information = np.asarray(log_baseline, float), np.asarray(information, float)
     low, high = log_baseline.copy(), np.zeros(log_baseline.shape)
     baseline = np.exp(log_baseline)
     for _ in range(_BISECTIONS):
@@ -273,20 +258,22 @@ def largest_successes(log_baseline: FloatArray, information: FloatArray) -> Floa
         above = np.where(gain < 1, baseline * np.expm1(gain), success - baseline)
         with np.errstate(divide="ignore", invalid="ignore"):
             rest = np.where(middle < 0, np.expm1(middle) * np.log1p(-above / (1 - baseline)), 0.0)
-        fits = success * (middle - log_baseline) - rest <= information
+        fits = success * (middle - log_baseline) - rest <= information * (1 + _SLACK)
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
     settled = (information <= 0) | (log_baseline >= 0)
     return np.where(settled, log_baseline, np.where(information >= -log_baseline, 0.0, high))
 
 
-def log_loose(n_locations: int, n_steps: int, tolerance: int, entropy: float, information: float) -> float:
+def log_loose(
+    n_locations: int, n_steps: int, tolerance: int, entropy: float | FloatArray, information: float | FloatArray
+) -> FloatArray:
     """ln of the largest success that Fano's inequality for a uniform prior allows (equation 3 of Koga et al.)."""
     # With N the number of trajectories within the tolerance of a guess, the inequality reads: the divergence of the
     # success from N / M^T is at most T ln M − H(X) + information. N and M^T stay in logarithms.
+    entropy = np.asarray(entropy, float)
     if n_locations == 1 or tolerance >= n_steps:
-        return 0.0
+        return np.zeros(entropy.shape)
     log_all = n_steps * math.log(n_locations)
-    log_near = logsumexp(
-        [log_binomial(n_steps, misses) + misses * math.log(n_locations - 1) for misses in range(tolerance + 1)]
-    )
-    return largest_success(min(0.0, float(log_near) - log_all), log_all - entropy + information)
+    near = [log_binomial(n_steps, misses) + misses * math.log(n_locations - 1) for misses in range(tolerance + 1)]
+    baseline = np.full(entropy.shape, min(0.0, float(logsumexp(near)) - log_all))
+    return largest_success(baseline, log_all - entropy + information)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,23 +31,28 @@ class Kernel:
         return np.asarray(rows @ self.matrix)
 
     def expected(self, rows: FloatArray) -> FloatArray:
-        """Sum over x' of matrix[x, x'] rows[x']; one matrix product."""
-        return np.asarray((self.matrix @ rows.T).T if self.is_sparse else rows @ self._arranged)
+        """Sum over x' of matrix[x, x'] rows[x'], rows (..., n_to); one matrix product."""
+        flat = self._flat(rows)
+        result = (self.matrix @ flat.T).T if self.is_sparse else flat @ self._arranged
+        return np.asarray(result).reshape(*rows.shape[:-1], self.n_from)
 
     def best_next(self, rows: FloatArray) -> FloatArray:
-        """Largest matrix[x, x'] rows[x'] over x', for nonnegative rows; O(n_rows nnz)."""
-        result = np.zeros((len(rows), self.n_from))
-        if self.n_to == 0:
-            return result
+        """Largest matrix[x, x'] rows[x'] over x', for nonnegative rows (..., n_to); O(nnz) for each that is not 0."""
+        flat = self._flat(rows)
+        result = np.zeros((len(flat), self.n_from))
+        useful = np.flatnonzero(flat.any(axis=1))
         if self.is_sparse:
             csr, filled = self._arranged, np.flatnonzero(np.diff(self._arranged.indptr))
-            for out, row in zip(result, rows):
-                if filled.size:
-                    out[filled] = np.maximum.reduceat(csr.data * row[csr.indices], csr.indptr[filled])
-            return result
-        for part in self._blocks(len(rows)):
-            np.max(self._arranged * rows[part, :, None], axis=1, out=result[part])
-        return result
+            for number in useful if filled.size else ():
+                values = csr.data * flat[number, csr.indices]
+                result[number, filled] = np.maximum.reduceat(values, csr.indptr[filled])
+        else:
+            for part in self._blocks(len(useful)):
+                result[useful[part]] = np.max(self._arranged * flat[useful[part], :, None], axis=1)
+        return result.reshape(*rows.shape[:-1], self.n_from)
+
+    def _flat(self, rows: FloatArray) -> FloatArray:
+        return rows.reshape(math.prod(rows.shape[:-1]), self.n_to)
 
     def best_previous_log(self, rows: FloatArray) -> FloatArray:
         """Largest rows[x] + ln matrix[x, x'] over x, for rows of logarithms; O(n_rows nnz)."""
@@ -89,3 +95,30 @@ class Kernel:
                 else:
                     self._log = np.log(self.matrix)
         return self._log
+
+
+class Moves(Protocol):
+    """Moves of one or many targets, as far as the genie's equation needs them; values are (..., n_places)."""
+
+    def expected(self, rows: FloatArray) -> FloatArray:
+        """Sum over x' of P[x, x'] rows[x']."""
+
+    def best_next(self, rows: FloatArray) -> FloatArray:
+        """Largest P[x, x'] rows[x'] over x'."""
+
+
+def genie_step(moves: Moves, values: FloatArray, has_total: bool = False) -> FloatArray:
+    """Genie's equation one window back, G(x, a) = Σ P[x, x'] G(x', a−1) + max P[x, x'] (G(x', a) − G(x', a−1)).
+
+    `values`: (..., levels, n_to), success with 0, 1, … wrong guesses left; with ``has_total`` the last level is the
+    mass of everything, to which a wrong guess makes no difference.
+    """
+    fewer = one_wrong(values, has_total)
+    return moves.expected(fewer) + moves.best_next(np.maximum(values - fewer, 0.0))
+
+
+def one_wrong(values: FloatArray, has_total: bool) -> FloatArray:
+    """Values after a wrong guess: one tolerated error fewer."""
+    last = values.shape[-2] - has_total
+    parts = [np.zeros_like(values[..., :1, :]), values[..., : last - 1, :], values[..., last:, :]]
+    return np.concatenate(parts, axis=-2)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.special import log_ndtr
 
-from penstock.accountants.inference.kernel import Kernel
+from penstock.accountants.inference.kernel import Kernel, genie_step
 from penstock.accountants.markov import FloatArray, IntArray, MarkovPrior
 from penstock.mechanisms.core.plugin import ParameterError
 
@@ -286,25 +286,12 @@ def smoothed(initial: FloatArray, kernel: Kernel, likelihood: FloatArray, leak: 
     return np.asarray(joint / joint.sum(axis=-1, keepdims=True))
 
 
-def genie_levels(kernel: Kernel, after: FloatArray) -> FloatArray:
-    """Genie's equation one window back for a batch."""
-    # `after` is (n, s + 2, n_to): success with 0 … s wrong guesses left, then the total mass. Levels without gain,
-    # because everything may be guessed wrong, are not worked on.
-    rows = (after.shape[0] * after.shape[1], kernel.n_to)
-    fewer = np.concatenate([np.zeros_like(after[:, :1]), after[:, :-2], after[:, -1:]], axis=1)
-    gain = np.maximum(after - fewer, 0.0).reshape(rows)
-    result = kernel.expected(fewer.reshape(rows))
-    useful = np.flatnonzero(gain.any(axis=1))
-    result[useful] += kernel.best_next(gain[useful])
-    return result.reshape(*after.shape[:2], kernel.n_from)
-
-
 def posterior_genie(initial: FloatArray, kernel: Kernel, likelihood: FloatArray, tolerance: int) -> FloatArray:
     """Bound on the posterior probability of at most ``tolerance`` wrong guesses, (n,); O(n n_steps tolerance M²)."""
     n, n_steps, n_locations = likelihood.shape
     values = np.ones((n, tolerance + 2, n_locations))
     for step in range(n_steps - 1, 0, -1):
-        values = genie_levels(kernel, values * likelihood[:, None, step])
+        values = genie_step(kernel, values * likelihood[:, None, step], has_total=True)
         values /= values[:, -1].max(axis=1)[:, None, None]
-    start = genie_levels(Kernel(initial[None, :]), values * likelihood[:, None, 0])[:, :, 0]
+    start = genie_step(Kernel(initial[None, :]), values * likelihood[:, None, 0], has_total=True)[:, :, 0]
     return np.minimum(1.0, start[:, -2] / start[:, -1] + _FLOOR)

@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from penstock.accountants.core.charges import concentrated_rho, is_linked, pure_epsilon
-from penstock.accountants.inference.observation import ADDITIVE, check_likelihood, log_ratio
+from penstock.accountants.inference.observation import ADDITIVE, log_ratio
 from penstock.accountants.markov import FloatArray, IntArray
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.contract import (
@@ -62,6 +61,17 @@ class Reading:
     noise: str | None = None
     scale: Any = None
     residual: FloatArray | None = None
+
+    def evidence(self, cells: IntArray) -> FloatArray:
+        """ln Pr(each cell's reading given a target there), less that given the target elsewhere, (n_targets, n_cells).
+
+        `cells`: true cells of the targets; the adversary of each knows everybody else's.
+        """
+        is_there = np.arange(len(self.active)) == cells[:, None]
+        if self.noise is None:
+            return np.where(is_there, np.inf, -np.inf)
+        residual = 0.0 if self.residual is None else self.residual
+        return log_ratio(self.noise, residual + is_there, np.asarray(self.scale, float))
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,35 +117,6 @@ class PriorPlaces:
     def sensors(self, active: NDArray[np.bool_]) -> set[int]:
         """Places seen by active cells. Elsewhere is seen if any of its cells is: that tells no less."""
         return set(self.location[:-1][active].tolist())
-
-    def log_likelihood(self, reading: Reading, cells: IntArray) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
-        """ln Pr(reading given each place), up to a constant a target, from true cells (``n_cells``: not seen)."""
-        # Returns (n_locations,) for the places where a target is not, (n_targets,) for the place where it is, and a
-        # mask of the targets whose raw count shows them, so that they can be nowhere else.
-        check_likelihood(reading.noise)
-        active = np.append(reading.active, False)
-        elsewhere = np.flatnonzero(self.location == self.n_locations - 1)
-        single = np.flatnonzero(self.location < self.n_locations - 1)
-        result = np.empty(self.n_locations)
-        if reading.noise is None:
-            result[self.location[single]] = np.where(active[single], -np.inf, 0.0)
-            with np.errstate(divide="ignore"):
-                result[-1] = np.log(self.share[elsewhere[~active[elsewhere]]].sum())
-            seen = active[cells]
-            return result, np.where(seen, 0.0, result[self.location[cells]]), seen
-        scale = np.append(np.broadcast_to(np.asarray(reading.scale, float), self.n_cells), 1.0)
-        known = np.zeros(self.n_cells) if reading.residual is None else reading.residual
-        residual = np.append(np.where(reading.active, known, 0.0), 0.0)
-        absent = np.where(active, log_ratio(reading.noise, residual, scale), 0.0)
-        present = np.where(active, log_ratio(reading.noise, residual + 1, scale), 0.0)
-        result[self.location[single]] = absent[single]
-        terms = absent[elsewhere] + np.log(self.share[elsewhere])
-        result[-1] = logsumexp(terms)
-        here = present[cells].copy()
-        away = np.flatnonzero(self.location[cells] == self.n_locations - 1)
-        moved = np.where(elsewhere == cells[away, None], present[elsewhere] + np.log(self.share[elsewhere]), terms)
-        here[away] = logsumexp(moved, axis=1) if away.size else 0.0
-        return result, here, np.zeros(cells.shape, bool)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import AccountRow, Rows
 from penstock.accountants.inference.horizon import GenieAhead, genie_ahead, horizon_bounds
-from penstock.accountants.inference.places import PlannedWindows, PriorPlaces, Reading
+from penstock.accountants.inference.kernel import genie_step, one_wrong
+from penstock.accountants.inference.places import PlannedWindows, Reading
 from penstock.accountants.inference.targets import KnownTargets, TargetPriors
 from penstock.accountants.markov import FloatArray, IntArray, spectral_gap
 from penstock.mechanisms.core.plugin import ParameterError
@@ -52,7 +53,7 @@ def start_beliefs(targets: TargetPriors, horizon: int) -> State:
 def observe(targets: TargetPriors, state: State, log_likelihood: FloatArray) -> State:
     """Forward filter: take in one window's release.
 
-    `log_likelihood`: (n_targets, n_places) from `TargetPriors.log_likelihood`; all equal when nothing was observed.
+    `log_likelihood`: (n_targets, n_places), up to a constant a target; all equal when nothing was observed.
 
     Returns the next state. O(n_targets n_places²) time. A release that a prior excludes restarts that target's belief
     from the release alone.
@@ -62,8 +63,8 @@ def observe(targets: TargetPriors, state: State, log_likelihood: FloatArray) -> 
     >>> from penstock.accountants.markov import MarkovPrior
     >>> targets = TargetPriors.of([MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])])
     >>> state = start_beliefs(targets, horizon=2)
-    >>> state = observe(targets, state, targets.log_likelihood({1}, np.array([1])))
-    >>> state = observe(targets, state, targets.log_likelihood(set(), np.array([1])))
+    >>> state = observe(targets, state, np.array([[-np.inf, 0.0]]))
+    >>> state = observe(targets, state, np.zeros((1, 2)))
     >>> state["belief"][:, 0]
     array([[0. , 1. ],
            [0.1, 0.9]])
@@ -107,8 +108,8 @@ def realised_risk(targets: TargetPriors, state: State, tolerance: int) -> dict[s
     >>> from penstock.accountants.markov import MarkovPrior
     >>> targets = TargetPriors.of([MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])])
     >>> state = start_beliefs(targets, horizon=2)
-    >>> for place in (0, 1):                       # not seen by sensor 1, then seen by it
-    ...     state = observe(targets, state, targets.log_likelihood({1} if place else set(), np.array([place])))
+    >>> for likely in ([0.0, 0.0], [-np.inf, 0.0]):  # nothing was observed, then the second place
+    ...     state = observe(targets, state, np.array([likely]))
     >>> risk = realised_risk(targets, state, tolerance=0)
     >>> risk["marginals"][0].round(3).tolist(), risk["low"].round(3).tolist(), risk["high"].round(3).tolist()
     ([[0.1, 0.9], [0.0, 1.0]], [0.9], [0.9])
@@ -146,16 +147,10 @@ def _smooth(
     marginals = np.empty((n_targets, n_steps, n_places))
     for step in range(n_steps - 1, 0, -1):
         marginals[:, step] = belief[step] * values[:, -1]
-        after = values * likelihood[step][:, None, :]
-        wrong = _one_wrong(after)
-        gain = np.maximum(after - wrong, 0.0)[:, :-1]
-        useful = gain.any(axis=(0, 2))
-        values = targets.expected(wrong)
-        values[:, :-1][:, useful] += targets.best_next(np.ascontiguousarray(gain[:, useful]))
-        values = _rescaled(values)
+        values = _rescaled(genie_step(targets, values * likelihood[step][:, None, :], has_total=True))
     marginals[:, 0] = belief[0] * values[:, -1]
     after = values * belief[0][:, None, :]
-    wrong = _one_wrong(after)
+    wrong = one_wrong(after, has_total=True)
     best = wrong.sum(axis=-1) + np.maximum(after - wrong, 0.0).max(axis=-1)
     return marginals / marginals.sum(axis=-1, keepdims=True), best[:, -2] / best[:, -1]
 
@@ -169,16 +164,11 @@ def _success_of_guess(
     values = np.ones((n_targets, tolerance + 2, n_places))
     for step in range(n_steps - 1, -1, -1):
         after = values * (likelihood[step] if step else belief[0])[:, None, :]
-        reached = _one_wrong(after)
+        reached = one_wrong(after, has_total=True)
         reached[rows, :, guess[:, step]] = after[rows, :, guess[:, step]]
         values = _rescaled(targets.expected(reached)) if step else reached
     total = values.sum(axis=-1)
     return np.asarray(total[:, -2] / total[:, -1])
-
-
-def _one_wrong(after: FloatArray) -> FloatArray:
-    """Values after a wrong guess: one tolerated error fewer; the total stays."""
-    return np.concatenate([np.zeros_like(after[:, :1]), after[:, :-2], after[:, -1:]], axis=1)
 
 
 def _rescaled(values: FloatArray) -> FloatArray:
@@ -200,115 +190,60 @@ class RowWriter:
         """Bounds on attacks on the horizon that begins with a window, final because they precede its release."""
         text = f"success against {self.horizon} windows from this one on, at most {self.tolerance} wrong"
         text = f"{text}; everybody else's cells known, {self.assumption}"
-        columns = [(*COMING[name], values.tolist()) for name, values in bounds.items() if name in COMING]
-        return [
-            AccountRow(f"target {subject}", window, name, values[i], unit=unit, adjacency=text)
-            for i, subject in enumerate(subjects)
-            for name, unit, values in columns
-        ]
+        columns = [_rows(subjects, window, shown, unit, text, bounds[name]) for name, (shown, unit) in COMING.items()]
+        return [row for of_target in zip(*columns) for row in of_target]
 
     def realised(self, subjects: Iterable[int], window: int, risk: dict[str, NDArray[Any]], status: str) -> Rows:
         """Realised risk of the windows up to one; later releases can still raise it."""
-        n_steps = risk["marginals"].shape[1]
-        text = self._text(
-            f"success against the last {n_steps} windows given the releases so far, at most {self.tolerance} wrong"
-        )
-        low, high = risk["low"].tolist(), risk["high"].tolist()
-        return [
-            AccountRow(
-                f"target {subject}", window, "realised_risk", high[i], low[i], high[i], "probability", text, status
-            )
-            for i, subject in enumerate(subjects)
-        ]
+        n_steps, high = risk["marginals"].shape[1], risk["high"]
+        text = f"success against the last {n_steps} windows given the releases so far, at most {self.tolerance} wrong"
+        rows = _rows(subjects, window, "realised_risk", "probability", self._text(text), high)
+        return [replace(row, low=low, high=row.value, status=status) for row, low in zip(rows, risk["low"].tolist())]
 
     def places(self, subjects: Iterable[int], window: int, likeliest: FloatArray) -> Rows:
         """Probability of the likeliest place of a window, smoothed by the windows after it; (n_targets,)."""
         text = self._text(f"place in this window given the releases up to {self.horizon - 1} windows later")
-        return [
-            AccountRow(f"target {subject}", window, "place_known", value, unit="probability", adjacency=text)
-            for subject, value in zip(subjects, likeliest.tolist())
-        ]
+        return _rows(subjects, window, "place_known", "probability", text, likeliest)
 
     def visits(self, subjects: Iterable[int], window: int, frequency: FloatArray) -> Rows:
         """Share of the windows so far in a cell that published, (n_targets,)."""
         text = "windows up to this one in which the target was in a cell whose count was published"
-        return [
-            AccountRow(f"target {subject}", window, "visit_frequency", value, unit="share", adjacency=text)
-            for subject, value in zip(subjects, frequency.tolist())
-        ]
+        return _rows(subjects, window, "visit_frequency", "share", text, frequency)
 
     def gaps(self, subjects: Iterable[int], gaps: FloatArray) -> Rows:
         """Spectral gap of each target's prior."""
         text = self._text("of the transition matrix that the adversary knows")
-        return [
-            AccountRow(f"target {subject}", None, "spectral_gap", gap, unit="1", adjacency=text)
-            for subject, gap in zip(subjects, gaps.tolist())
-        ]
+        return _rows(subjects, None, "spectral_gap", "1", text, gaps)
 
     def _text(self, figure: str) -> str:
         known = "everybody" if self.known == 1 else f"{self.known:.0%} of everybody"
         return f"{figure}; {known} else's cells known, {self.assumption}"
 
 
+def _rows(subjects: Iterable[int], window: int | None, name: str, unit: str, text: str, values: FloatArray) -> Rows:
+    return [
+        AccountRow(f"target {subject}", window, name, value, unit=unit, adjacency=text)
+        for subject, value in zip(subjects, values.tolist())
+    ]
+
+
 @dataclass(frozen=True, eq=False)
 class TargetBlock:
-    """A few targets with everything about them that does not change: priors, places and the genie's values."""
+    """A few targets with everything about them that does not change: knowledge, priors and the genie's values."""
 
     span: slice
+    known: KnownTargets
     targets: TargetPriors
-    places: PriorPlaces
-    horizon: int
-    tolerance: int
     ahead: GenieAhead
 
-    def start(self) -> State:
-        """Beliefs before the first window."""
-        return start_beliefs(self.targets, self.horizon)
-
-    def bounds(self, state: State, coming: PlannedWindows) -> dict[str, FloatArray]:
-        """Bounds over the coming windows, from each adversary's current beliefs."""
-        return horizon_bounds(
-            self.targets,
-            predict(self.targets, state),
-            coming.sensors,
-            self.tolerance,
-            coming.noise,
-            coming.scale,
-            ahead=self.ahead,
-        )
-
-    def observe(self, state: State, reading: Reading | None, cells: IntArray, likely: FloatArray | None) -> State:
-        """Beliefs after a release, unchanged where ``reading`` is None; ``likely`` as in `WindowInput`."""
-        shape = self.targets.locations.shape
+    def observe(self, state: State, reading: Reading | None, cells: IntArray, unknown: IntArray) -> State:
+        """Beliefs after a release, which told nothing where ``reading`` is None."""
+        locations = self.targets.locations
         if reading is None:
-            return observe(self.targets, state, np.zeros(shape))
-        if likely is not None:
-            rows = np.arange(len(likely))[:, None]
-            padded = np.pad(likely, ((0, 0), (0, 1)), constant_values=-np.inf)
-            return observe(self.targets, state, padded[rows, self.targets.locations])
-        away, here, seen = self.places.log_likelihood(reading, cells)
-        places = np.append(away, -np.inf)[self.targets.locations]  # the last entry stands for padding
-        places[seen] = -np.inf
-        is_there = self.targets.locations == self.places.location[cells][:, None]
-        return observe(self.targets, state, np.where(is_there, here[:, None], places))
-
-    def risk(self, state: State) -> dict[str, NDArray[Any]]:
-        """Realised risk of the last windows; see `realised_risk`."""
-        return realised_risk(self.targets, state, self.tolerance)
-
-
-@dataclass(frozen=True, eq=False)
-class WindowInput:
-    """Input of one window: horizon, reading of the release, published cells and cells of the targets."""
-
-    # `likely`: (n_targets, n_locations) ln Pr(reading given each place) for adversaries who do not know the whole crowd
-
-    window: int
-    coming: PlannedWindows
-    reading: Reading | None
-    active: NDArray[np.bool_]
-    cells: IntArray
-    likely: FloatArray | None = None
+            return observe(self.targets, state, np.zeros(locations.shape))
+        likely = self.known.log_likelihood(reading, cells[self.span], unknown)
+        padded = np.pad(likely, ((0, 0), (0, 1)), constant_values=-np.inf)  # the last entry stands for padding
+        return observe(self.targets, state, np.take_along_axis(padded, locations, axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,6 +251,7 @@ class TargetFilters:
     """Targets in blocks. All figures of one target are the same, to the last bit, whichever others it is with."""
 
     known: KnownTargets
+    writer: RowWriter
     blocks: tuple[TargetBlock, ...]
     gaps: FloatArray
 
@@ -328,21 +264,32 @@ class TargetFilters:
         """Return the empty state before the first release."""
         state: State = {"window": np.asarray(0), "visits": np.zeros(self.known.n_targets)}
         for number, block in enumerate(self.blocks):
-            state |= nested(f"{number}", block.start())
+            state |= nested(f"{number}", start_beliefs(block.targets, self.writer.horizon))
         return state
 
-    def charge(self, writer: RowWriter, step: WindowInput, state: State) -> tuple[Rows, State]:
-        """Bound the leakage of the coming windows, then update by this release."""
-        window = step.window
+    def charge(
+        self,
+        window: int,
+        coming: PlannedWindows,
+        told: tuple[Reading | None, NDArray[np.bool_]],
+        cells: IntArray,
+        state: State,
+    ) -> tuple[Rows, State]:
+        """Bound the leakage of the coming windows, then update by this release: what it ``told``, and of which cells.
+
+        `cells`: true cells of the targets and of the crowd, ``n_cells`` where not seen.
+        """
+        (reading, active), writer = told, self.writer
+        cells, unknown = np.split(cells, [self.known.n_targets])
         rows: Rows = [] if state["window"] else writer.gaps(self.subjects, self.gaps)
-        visits = state["visits"] + np.append(step.active, False)[step.cells]
+        visits = state["visits"] + np.append(active, False)[cells]
         new: State = {"window": np.asarray(window), "visits": visits}
         for number, (block, before) in enumerate(self._parts(state)):
-            subjects = self.subjects[block.span]
-            rows += writer.coming(subjects, window, block.bounds(before, step.coming))
-            likely = None if step.likely is None else step.likely[block.span]
-            after = block.observe(before, step.reading, step.cells[block.span], likely)
-            risk = block.risk(after)
+            subjects, targets = self.subjects[block.span], block.targets
+            ahead = coming.sensors, writer.tolerance, coming.noise, coming.scale, block.ahead
+            rows += writer.coming(subjects, window, horizon_bounds(targets, predict(targets, before), *ahead))
+            after = block.observe(before, reading, cells, unknown)
+            risk = realised_risk(targets, after, writer.tolerance)
             if window > writer.tolerance:
                 rows += writer.realised(subjects, window, risk, "provisional")
             if window >= writer.horizon:
@@ -351,11 +298,11 @@ class TargetFilters:
             new |= nested(f"{number}", after)
         return rows + writer.visits(self.subjects, window, visits / window), new
 
-    def finish(self, writer: RowWriter, state: State) -> Rows:
+    def finish(self, state: State) -> Rows:
         """Give the final figures of the last windows, now that no release follows."""
-        last, rows = int(state["window"]), Rows()
+        last, rows, writer = int(state["window"]), Rows(), self.writer
         for block, beliefs in self._parts(state) if last else ():
-            subjects, risk = self.subjects[block.span], block.risk(beliefs)
+            subjects, risk = self.subjects[block.span], realised_risk(block.targets, beliefs, writer.tolerance)
             if last > writer.tolerance:
                 rows += writer.realised(subjects, last, risk, "final")
             n_steps = risk["marginals"].shape[1]
@@ -371,15 +318,15 @@ class TargetFilters:
             yield block, part(f"{number}", state)
 
 
-def target_filters(known: KnownTargets, horizon: int, tolerance: int) -> TargetFilters:
+def target_filters(known: KnownTargets, horizon: int, tolerance: int, share: float) -> TargetFilters:
     """Targets in blocks of at most `BLOCK`, with everything about them that does not change."""
-    is_shared = len(known.priors) == 1
     blocks = []
     for first in range(0, known.n_targets, BLOCK):
-        last = min(first + BLOCK, known.n_targets)
-        priors = known.priors * (last - first) if is_shared else known.priors[first:last]
+        few = known.part(first, min(first + BLOCK, known.n_targets))
+        priors = few.priors * few.n_targets if len(known.priors) == 1 else few.priors
         targets = TargetPriors.of(priors, n_places=known.places.n_locations)
-        ahead = genie_ahead(targets, horizon, tolerance)
-        blocks.append(TargetBlock(slice(first, last), targets, known.places, horizon, tolerance, ahead))
+        span = slice(first, first + few.n_targets)
+        blocks.append(TargetBlock(span, few, targets, genie_ahead(targets, horizon, tolerance)))
     gaps = np.array([spectral_gap(prior.transition) for prior in known.priors])
-    return TargetFilters(known, tuple(blocks), np.broadcast_to(gaps, known.n_targets))
+    writer = RowWriter(known.assumption, horizon, tolerance, share)
+    return TargetFilters(known, writer, tuple(blocks), np.broadcast_to(gaps, known.n_targets))

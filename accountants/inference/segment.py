@@ -42,8 +42,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import comb
 
-from penstock.accountants.inference.kernel import Kernel
-from penstock.accountants.inference.observation import Schedule, genie_levels
+from penstock.accountants.inference.kernel import Kernel, genie_step
+from penstock.accountants.inference.observation import Schedule
 from penstock.accountants.markov import FloatArray, IntArray
 
 _OPERATIONS = 1e8
@@ -120,7 +120,7 @@ def _genie_tables(
             columns = (columns if isinstance(columns, np.ndarray) else columns.toarray()).T
             values = np.concatenate(
                 [
-                    genie_levels(Kernel(moves[:, after]), values[:, :, after]),
+                    genie_step(Kernel(moves[:, after]), values[:, :, after], has_total=True),
                     np.broadcast_to(columns[:, None, :], (sighted.size, tolerance + 2, columns.shape[1])),
                 ]
             )

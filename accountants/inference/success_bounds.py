@@ -136,12 +136,12 @@ def _blind_bounds(plan: Schedule, tolerance: int, bound: Bound, ball: Ball, n_lo
     information = sharpest_information(plan) if bound != "leakage" else 0.0
     if bound in ("loose", "best"):
         entropy = trajectory_entropy(plan.prior, plan.n_steps)
-        values.append(log_loose(n_locations, plan.n_steps, tolerance, entropy, information))
+        values.append(float(log_loose(n_locations, plan.n_steps, tolerance, entropy, information)))
     if bound == "loose":
         return values
     log_prior = min(0.0, log_ball(plan.prior, plan.n_steps, tolerance, ball))
     if bound in ("tight", "best"):
-        values.append(largest_success(log_prior, information))
+        values.append(float(largest_success(log_prior, information)))
     if bound in ("leakage", "best"):
         values.append(min(0.0, log_prior + log_leakage(plan)))
     return values

@@ -26,7 +26,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from penstock.accountants.inference.kernel import Kernel
+from penstock.accountants.inference.kernel import Kernel, genie_step
 from penstock.accountants.markov import FloatArray, MarkovPrior
 from penstock.mechanisms.core.plugin import ParameterError
 
@@ -131,9 +131,8 @@ def log_binomial(n: int, k: int) -> float:
 
 def log_genie(initial: FloatArray, kernel: Kernel, n_steps: int, tolerance: int) -> float:
     """ln of the success of a guesser who learns each true location after guessing it."""
-    # G_{t−1}(x, a) = Σ_x′ P[x, x′] G_t(x′, a − 1) + max_x′ P[x, x′] (G_t(x′, a) − G_t(x′, a − 1)): Bellman's equation
-    # with a misses left. Rows are rescaled every window; values 1e-280 below the largest are rounded up, which is safe
-    # because the equation is monotone.
+    # Rows are rescaled every window; values 1e-280 below the largest are rounded up, which is safe because the
+    # equation is monotone.
     values = np.ones((tolerance + 1, kernel.n_from))
     log_scale = 0.0
     for _ in range(n_steps - 1):
@@ -143,12 +142,6 @@ def log_genie(initial: FloatArray, kernel: Kernel, n_steps: int, tolerance: int)
         values = np.maximum(values / top, FLOOR)
     start = Kernel(initial[None, :])
     return min(0.0, float(np.log(genie_step(start, values)[-1, 0]) + log_scale))
-
-
-def genie_step(kernel: Kernel, values: FloatArray) -> FloatArray:
-    """Step the genie's recursion back by one window; values have shape (tolerance + 1, n_to)."""
-    fewer = np.concatenate([np.zeros((1, values.shape[1])), values[:-1]])
-    return kernel.expected(fewer) + kernel.best_next(values - fewer)
 
 
 def most_matches(prior: MarkovPrior, n_steps: int, max_skips: int) -> FloatArray:

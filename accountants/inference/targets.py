@@ -13,10 +13,9 @@ from scipy.special import entr
 
 from penstock.accountants.core.training import Training
 from penstock.accountants.correlation.adversary import Learned
-from penstock.accountants.inference.crowd import UnknownCrowd
+from penstock.accountants.inference.crowd import UnknownCrowd, at_places
 from penstock.accountants.inference.kernel import BLOCK_ENTRIES, Kernel
-from penstock.accountants.inference.observation import check_likelihood, log_ratio
-from penstock.accountants.inference.places import PriorPlaces
+from penstock.accountants.inference.places import PriorPlaces, Reading
 from penstock.accountants.markov import FloatArray, IntArray, MarkovPrior, chain_prior, estimate_prior
 from penstock.mechanisms.core.plugin import Checked, ParameterError, check_one_of, parameter
 
@@ -109,15 +108,19 @@ class KnownTargets:
     def part(self, first: int, last: int) -> KnownTargets:
         """The targets from ``first`` to before ``last``."""
         priors = self.priors if len(self.priors) == 1 else self.priors[first:last]
-        return KnownTargets(
-            users=self.users[first:last],
-            priors=priors,
-            places=self.places,
-            first=self.first + first,
-            assumption=self.assumption,
-            unknown=self.unknown,
-            crowd=None if self.crowd is None else self.crowd.part(first, last),
-        )
+        crowd = None if self.crowd is None else self.crowd.part(first, last)
+        return replace(self, users=self.users[first:last], priors=priors, first=self.first + first, crowd=crowd)
+
+    def log_likelihood(self, reading: Reading, cells: IntArray, unknown: IntArray) -> FloatArray:
+        """ln Pr(one window's reading given each place of each target), up to a constant, (n_targets, n_locations).
+
+        `cells`, `unknown`: cells of the targets and of the crowd, ``n_cells`` where not seen.
+        """
+        if self.crowd is None:
+            evidence = reading.evidence(cells)
+        else:
+            evidence = self.crowd.evidence(reading, self.crowd.not_known(cells, unknown, self.places.n_cells))
+        return at_places(np.where(reading.active, evidence, 0.0), self.places)
 
 
 def known_targets(
@@ -325,12 +328,12 @@ class TargetPriors:
         """
         n_places = rows.shape[-1]
         if len(self.transition) == 1:
-            return Kernel(self.transition[0]).best_next(rows.reshape(-1, n_places)).reshape(rows.shape)
+            return Kernel(self.transition[0]).best_next(rows)
         order, weights, columns, n_together = self._columns
         is_padding = self.locations < 0
         result = np.where(is_padding[:, None], rows, 0.0)  # padding stays where it is
         size = max(1, BLOCK_ENTRIES // (n_together * n_places))
-        for level in range(rows.shape[1]):
+        for level in np.flatnonzero(rows.any(axis=(0, 2))):
             values = np.take_along_axis(rows[:, level], order, axis=1)
             others = np.maximum.accumulate((weights * values)[:, ::-1], axis=1)[:, ::-1]
             left = np.arange(self.n_targets)
@@ -345,37 +348,3 @@ class TargetPriors:
                     best = (columns[some, places] * values[some, places, None]).max(axis=1)
                     result[some, level] = np.maximum(result[some, level], best)
         return result
-
-    def log_likelihood(
-        self,
-        sensors: set[int],
-        places: IntArray,
-        noise: str | None = None,
-        scale: float | FloatArray = 1.0,
-        residual: FloatArray | None = None,
-    ) -> FloatArray:
-        """ln Pr(this window's release given each place), up to a constant, for the adversary of every target.
-
-        `places`: (n_targets,) true locations, −1 for a location outside the run's. `noise`, `scale`: None or a noise
-        family, with a scalar or (n_locations,) scale. None also for a mechanism without a known likelihood: the beliefs
-        are then those of an adversary who saw the raw counts. `residual`: (n_locations,) release minus true counts;
-        only active entries are read.
-
-        Returns (n_targets, n_places). The adversary of a target subtracts everybody else, so it is left with the
-        residual plus 1 where the target is.
-        """
-        check_likelihood(noise)
-        active = np.zeros(self.n_locations + 1, dtype=bool)  # the last entry stands for padding and for outside
-        active[list(sensors)] = True
-        here = self.locations == np.asarray(places)[:, None]
-        if noise is None:
-            seen = active[places][:, None]
-            return np.where(seen, np.where(here, 0.0, -np.inf), np.where(active[self.locations], -np.inf, 0.0))
-        if residual is None or residual.shape != (self.n_locations,):
-            raise ParameterError(
-                "residual", None if residual is None else residual.shape, f"of shape ({self.n_locations},)"
-            )
-        scales = np.append(np.broadcast_to(np.asarray(scale, dtype=float), self.n_locations), 1.0)
-        values = np.append(np.where(active[:-1], residual, 0.0), 0.0)
-        absent, present = log_ratio(noise, values, scales), log_ratio(noise, values + 1, scales)
-        return np.where(active[self.locations], np.where(here, present[self.locations], absent[self.locations]), 0.0)

@@ -14,6 +14,7 @@ from penstock.accountants.inference.crowd import UnknownCrowd, at_places, log_no
 from penstock.accountants.inference.kernel import Kernel
 from penstock.accountants.inference.observation import scaled, smoothed
 from penstock.accountants.inference.places import PriorPlaces, Reading
+from penstock.accountants.inference.targets import KnownTargets
 from penstock.accountants.markov import MarkovPrior
 from penstock.evaluation.attacks.parameters import ReconstructionGame
 from penstock.evaluation.attacks.retracing import NotKnown, Observed, decode_trajectories
@@ -28,6 +29,10 @@ FloatArray = NDArray[np.float64]
 
 def counted(places: tuple[int, ...], n_cells: int) -> NDArray[np.intp]:
     return np.bincount(places, minlength=n_cells)[:n_cells]
+
+
+def targets_of(places: PriorPlaces, n: int, crowd: UnknownCrowd | None = None) -> KnownTargets:
+    return KnownTargets(users=(None,) * n, priors=(), places=places, first=0, assumption="given", crowd=crowd)
 
 
 def release_given_target(presence: FloatArray, released: FloatArray, active: int, noise: str | None) -> FloatArray:
@@ -68,12 +73,12 @@ def test_the_likelihood_of_one_sensor_is_that_of_everybody_s_places(noise):
         counts = counted((*cells, target), 4)[:3]
         reading = Reading(active, noise, 0.8, np.full(3, float(error)))
         crowd = UnknownCrowd(presence, np.array([-1]))
-        given = crowd.log_likelihood(reading, np.array([target]), np.array(cells), places)[0]
+        given = targets_of(places, 1, crowd).log_likelihood(reading, np.array([target]), np.array(cells))[0]
         truth = release_given_target(presence, counts + error, 1, noise)
         np.testing.assert_allclose(np.exp(given - given[3]), truth / truth[3], rtol=1e-10)
         # A target who is one of the crowd is left out of it.
         inside = UnknownCrowd(np.vstack([rng.dirichlet(np.ones(4))[:3], presence]), np.array([0]))
-        same = inside.log_likelihood(reading, np.array([target]), np.array([target, *cells]), places)[0]
+        same = targets_of(places, 1, inside).log_likelihood(reading, np.array([target]), np.array([target, *cells]))[0]
         np.testing.assert_allclose(same, given, rtol=1e-12)
 
 
@@ -105,16 +110,14 @@ def test_the_filter_is_exact_where_others_move_independently_of_where_they_were(
 
 
 @pytest.mark.parametrize("noise", [None, "discrete_laplace"])
-def test_one_who_knows_everybody_has_the_likelihood_of_before(noise):
+def test_one_who_knows_everybody_is_one_without_an_unknown_crowd(noise):
     rng = np.random.default_rng(4)
     places, active = PriorPlaces.of_cells(5), np.array([True, False, True, True, True])
     reading = Reading(active, noise, 1.5, rng.integers(-2, 3, size=5).astype(float) if noise else None)
-    cells = np.array([0, 1, 4, 5])
-    away, here, seen = places.log_likelihood(reading, cells)
-    before = np.where(np.arange(6) == places.location[cells][:, None], here[:, None], away)
-    before[seen] = np.where(np.arange(6) == places.location[cells][:, None], 0.0, -np.inf)[seen]
+    cells, nobody = np.array([0, 1, 4, 5]), np.zeros(0, np.intp)
+    before = targets_of(places, 4).log_likelihood(reading, cells, nobody)
     crowd = UnknownCrowd(np.zeros((0, 5)), np.full(4, -1))
-    given = crowd.log_likelihood(reading, cells, np.zeros(0, np.intp), places)
+    given = targets_of(places, 4, crowd).log_likelihood(reading, cells, nobody)
     tops = [values.max(axis=1, keepdims=True) for values in (given, before)]
     np.testing.assert_allclose(given - tops[0], before - tops[1], atol=1e-12)
 
