@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +24,7 @@ from penstock.accountants.correlation.adversary import KnownCorrelation, Smoothe
 from penstock.accountants.correlation.landmark_losses import landmark_temporal_privacy_loss
 from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
 from penstock.accountants.correlation.planning import largest_epsilon
-from penstock.accountants.correlation.running import TemporalLossTracker, TrackerSettings
+from penstock.accountants.correlation.running import TemporalLossTracker
 from penstock.accountants.markov import laplacian_smoothing_matrix
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.events import Block
@@ -81,6 +82,7 @@ class Temporal(Accountant):
     0.0474
     """
 
+    version: ClassVar[int] = 2
     prices_links: ClassVar[bool] = False
     reads: ClassVar[tuple[str, ...]] = ("landmarks",)
 
@@ -135,15 +137,15 @@ class Temporal(Accountant):
     def start(self, facts: AccountingFacts) -> tuple[tuple[TemporalLossTracker, ...], State]:
         """Create a tracker for every subject."""
         prepared = self.prepare(None) if facts.training is None else facts.training
-        settings = TrackerSettings(
+        followed = partial(
+            TemporalLossTracker,
             largest_epsilon=self._largest_epsilon(facts),
             lag=self.lag,
-            landmarks=facts.landmarks,
-            longest_gap=self.longest_gap,
+            longest_gap=self.longest_gap if facts.landmarks else None,
             goal=self.goal,
             horizon=facts.n_windows,
         )
-        model = tuple(TemporalLossTracker(known, settings) for known in prepared["adversaries"])
+        model = tuple(followed(known) for known in prepared["adversaries"])
         state: State = {}
         for i, tracker in enumerate(model):
             state |= nested(f"{i}", tracker.start())

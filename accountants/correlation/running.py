@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,12 @@ from penstock.accountants.correlation.adversary import CorrelationAdversary
 from penstock.accountants.correlation.hull import Array
 from penstock.accountants.correlation.landmark_losses import LandmarkModel, to_end
 from penstock.accountants.correlation.leakage import Correlation, LeakageFunction, leakage_function
-from penstock.accountants.correlation.planning import largest_epsilon
+from penstock.accountants.correlation.planning import largest_epsilon as planned_epsilon
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.state import State, nested, part
+
+#: A row is final once no later release can change it by more than this, in nats.
+TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +54,10 @@ class RunningTemporalLoss:
 
     The object holds only public, unchanging facts; the state is a flat dict of arrays that `step` never modifies.
 
-    `backward`, `forward`: matrices or leakage functions; None where the adversary knows none. `tolerance`: a row is
-    final once no later release can change it by more than this, in nats.
+    `backward`, `forward`: matrices or leakage functions; None where the adversary knows none.
 
-    A step costs O(open rows · log n_vertices). Rows stay open for about ln(1/tolerance) / ln(1/contraction) releases.
+    A step costs O(open rows · log n_vertices). A row is final once no later release can change it by more than
+    `TOLERANCE`; rows stay open for about ln(1/tolerance) / ln(1/contraction) releases.
 
     Examples
     --------
@@ -65,8 +68,8 @@ class RunningTemporalLoss:
     ...     state, rows = running.step(state, 0.1)
     >>> rows.total.round(4), rows.total_bound.round(4), rows.final
     (array([0.1958, 0.2199, 0.1958]), array([0.2488, 0.3087, 0.3446]), array([False, False, False]))
-    >>> running.finish(state).total.round(4), running.largest(state)[1]
-    (array([0.1958, 0.2199, 0.1958]), 2)
+    >>> running.finish(state).total.round(4)
+    array([0.1958, 0.2199, 0.1958])
     """
 
     def __init__(
@@ -76,17 +79,10 @@ class RunningTemporalLoss:
         forward: Correlation = None,
         lag: int = 1000,
         largest_epsilon: float = math.inf,
-        tolerance: float = 1e-12,
     ) -> None:
-        if isinstance(lag, bool) or not isinstance(lag, int | np.integer) or lag < 1:
-            raise ParameterError("lag", lag, "a whole number of at least 1 (releases)")
-        if not largest_epsilon >= 0:
-            raise ParameterError("largest_epsilon", largest_epsilon, "a number of at least 0 (nats)")
-        if not 0 <= tolerance < math.inf:
-            raise ParameterError("tolerance", tolerance, "a finite number of at least 0 (nats)")
         self.backward: LeakageFunction = leakage_function(backward)
         self.forward: LeakageFunction = leakage_function(forward)
-        self.lag, self.largest_epsilon, self.tolerance = int(lag), float(largest_epsilon), float(tolerance)
+        self.lag, self.largest_epsilon = lag, largest_epsilon
         self._future = self.forward(self.forward.supremum(self.largest_epsilon))
 
     def start(self) -> State:
@@ -95,8 +91,6 @@ class RunningTemporalLoss:
         return {
             "releases": np.zeros(1, dtype=np.int64),
             "last_backward": np.zeros(1),
-            "largest_closed": np.zeros(1),
-            "largest_closed_at": np.zeros(1, dtype=np.int64),
             "epsilons": empty,
             "leaked_in": empty,
             "low": empty,
@@ -119,13 +113,10 @@ class RunningTemporalLoss:
         high = self._sweep(charges, state["high"].tolist(), self._future)
         n_closed = self._n_closed(low, high)
         rows = _rows(n_releases - len(charges) + 1, n_closed, charges, leaked_in, low, high)
-        largest, at = _largest_row(state, rows, n_closed)
         still_open = slice(n_closed, None)
         new_state: State = {
             "releases": np.array([n_releases]),
             "last_backward": np.array([arriving + epsilon]),
-            "largest_closed": np.array([largest]),
-            "largest_closed_at": np.array([at]),
             "epsilons": charges[still_open],
             "leaked_in": leaked_in[still_open],
             "low": low[still_open],
@@ -137,11 +128,6 @@ class RunningTemporalLoss:
         """Rows still open when the series ends: nothing comes after them, so all are final with their present loss."""
         charges, leaked_in, low = (np.asarray(state[key], dtype=float) for key in ("epsilons", "leaked_in", "low"))
         return _rows(int(state["releases"][0]) - len(low) + 1, len(low), charges, leaked_in, low, low)
-
-    def largest(self, state: State) -> tuple[float, int]:
-        """Largest total loss of any release so far, and the 1-based index of that release (0 before the first)."""
-        rows = self.finish(state)
-        return _largest_row(state, rows, len(rows.total))
 
     def _sweep(self, charges: Array, before: list[float], future: float) -> Array:
         """Sweep the leak into the newest release back over the open ones; stops when unchanged."""
@@ -156,7 +142,7 @@ class RunningTemporalLoss:
 
     def _n_closed(self, low: Array, high: Array) -> int:
         """Count the oldest rows that close: they are final, or older than `lag`."""
-        settled = low + self.tolerance >= high
+        settled = low + TOLERANCE >= high
         n_settled = len(settled) if settled.all() else int(settled.argmin())
         return max(n_settled, len(low) - self.lag)
 
@@ -176,26 +162,11 @@ def _rows(first: int, n_closed: int, charges: Array, leaked_in: Array, low: Arra
     )
 
 
-def _largest_row(state: State, rows: LossRows, n_rows: int) -> tuple[float, int]:
-    """Largest total among the closed rows of a state, with its window."""
-    largest, at = float(state["largest_closed"][0]), int(state["largest_closed_at"][0])
-    if n_rows and (best := float(rows.total[:n_rows].max())) > largest:
-        return best, rows.first + int(rows.total[:n_rows].argmax())
-    return largest, at
-
-
-@dataclass(frozen=True, kw_only=True)
-class LandmarkFigures:
+class LandmarkFigures(NamedTuple):
     """Landmark losses given the releases so far, in nats."""
 
-    landmarks: float  # loss about all landmarks together; 0 before the first
     now: float  # loss about all landmarks and the release just made
     largest: float  # the overall loss: the largest over every release so far
-    # `closed_from`, `closed`: releases, the first with this 1-based index, whose part became final with this
-    # step: from now on the loss at each is `landmarks` plus its entry of `closed`. Empty unless a landmark ended
-    # a gap.
-    closed_from: int
-    closed: Array
 
 
 class RunningLandmarkLoss:
@@ -211,14 +182,12 @@ class RunningLandmarkLoss:
     >>> state = running.start()
     >>> for landmark in (True, False, True):
     ...     state, figures = running.step(state, 0.5, landmark)
-    >>> round(figures.landmarks, 4), round(figures.largest, 4)
+    >>> round(figures.now, 4), round(figures.largest, 4)
     (1.487, 1.5)
     """
 
     def __init__(self, model: LandmarkModel, longest_gap: int = 1000) -> None:
-        if isinstance(longest_gap, bool) or not isinstance(longest_gap, int | np.integer) or longest_gap < 1:
-            raise ParameterError("longest_gap", longest_gap, "a whole number of at least 1 (releases)")
-        self.model, self.longest_gap = model, int(longest_gap)
+        self.model, self.longest_gap = model, longest_gap
 
     def start(self) -> State:
         """State before the first release."""
@@ -238,11 +207,9 @@ class RunningLandmarkLoss:
 
         Returns the new state and the losses given the releases so far.
         """
-        if not epsilon >= 0:
-            raise ParameterError("epsilon", epsilon, "a number of at least 0")
         if landmark or len(state["charges"]) >= self.longest_gap:
-            return self._close(state, float(epsilon))
-        return self._extend(state, float(epsilon))
+            return self._close(state, epsilon)
+        return self._extend(state, epsilon)
 
     def _extend(self, state: State, epsilon: float) -> tuple[State, LandmarkFigures]:
         has_left = bool(state["landmarks"][0])
@@ -262,10 +229,7 @@ class RunningLandmarkLoss:
         losses = spent + (new_state["left"][:-1] + charges + right[1:])
         landmarks = spent + float(right[0]) if has_left else 0.0
         largest = max(float(losses.max()), landmarks + float(state["largest_closed"][0]))
-        figures = LandmarkFigures(
-            landmarks=landmarks, now=float(losses[-1]), largest=largest, closed_from=0, closed=np.empty(0)
-        )
-        return new_state, figures
+        return new_state, LandmarkFigures(float(losses[-1]), largest)
 
     def _close(self, state: State, epsilon: float) -> tuple[State, LandmarkFigures]:
         charges, left = np.asarray(state["charges"], dtype=float), np.asarray(state["left"], dtype=float)
@@ -284,14 +248,7 @@ class RunningLandmarkLoss:
             "from_left": np.zeros_like(state["from_left"]),
         }
         loss = float(spent[0])
-        figures = LandmarkFigures(
-            landmarks=loss,
-            now=loss,
-            largest=loss + float(largest_closed[0]),
-            closed_from=int(state["releases"][0]) - len(charges) + 1,
-            closed=closed,
-        )
-        return new_state, figures
+        return new_state, LandmarkFigures(loss, loss + float(largest_closed[0]))
 
     def _next_gap(self, charges: Array, from_left: Array) -> tuple[float, Array]:
         """Term of the gap that holds these charges, and the runs from its left end, for each adversary and end."""
@@ -307,42 +264,35 @@ class RunningLandmarkLoss:
 STREAM, LANDMARK = "stream", "landmark"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrackerSettings:
-    """Settings that all adversaries of an accountant share; replacement epsilons, in nats."""
-
-    # `landmarks`: whether the run has any; `horizon`: releases of the run (None: endless).
-
-    largest_epsilon: float
-    lag: int
-    landmarks: bool
-    longest_gap: int
-    goal: float | None
-    horizon: int | None
-
-
 class TemporalLossTracker:
-    """Temporal and landmark loss of one adversary as rows; the object is public, the state flat arrays."""
+    """Temporal and landmark loss of one adversary as rows; the object is public, the state flat arrays.
 
-    def __init__(self, adversary: CorrelationAdversary, settings: TrackerSettings) -> None:
-        self.subject, self.goal = adversary.subject, settings.goal
-        self.backward, self.forward = adversary.leakage
-        self.running = RunningTemporalLoss(
-            backward=self.backward, forward=self.forward, lag=settings.lag, largest_epsilon=settings.largest_epsilon
-        )
+    `largest_epsilon`, `lag`: of `RunningTemporalLoss`. `longest_gap`: of `RunningLandmarkLoss`; None: the run has no
+    landmarks. `goal`: total loss that is not to be passed. `horizon`: releases of the run; None: endless. Epsilons are
+    those of replacement.
+    """
+
+    def __init__(
+        self,
+        adversary: CorrelationAdversary,
+        *,
+        largest_epsilon: float,
+        lag: int,
+        longest_gap: int | None,
+        goal: float | None,
+        horizon: int | None,
+    ) -> None:
+        self.subject, self.goal = adversary.subject, goal
+        self.backward, self.forward = backward, forward = adversary.leakage
+        self.running = RunningTemporalLoss(backward=backward, forward=forward, lag=lag, largest_epsilon=largest_epsilon)
         self.landmarks = None
         known = f"replacing one person's cell in one window; adversary knows the correlation ({adversary.assumption})"
         self.adjacency = known
-        if settings.landmarks:
-            self.landmarks = RunningLandmarkLoss(adversary.landmark_model(), settings.longest_gap)
+        if longest_gap is not None:
+            self.landmarks = RunningLandmarkLoss(adversary.landmark_model(), longest_gap)
             without_gaps = "" if adversary.pairs else "; too many states to follow gaps, whose releases count in full"
             self.landmark_adjacency = known.replace("one window", "all landmarks and one more window") + without_gaps
-        self.planned = self._plan(settings.horizon)
-
-    def _plan(self, horizon: int | None) -> float | None:
-        if self.goal is None:
-            return None
-        return largest_epsilon(self.goal, self.backward, self.forward, horizon)
+        self.planned = None if goal is None else planned_epsilon(goal, backward, forward, horizon)
 
     def start(self) -> State:
         """State before the first release: nothing is open, nothing closed."""

@@ -204,20 +204,12 @@ def test_running_equals_the_batch_at_every_prefix(method, n_states, share):
     backward = backward_matrix(chain)
     epsilons, landmarks = rng.random(30) * rng.integers(0, 2, 30), rng.random(30) < share
     running = RunningLandmarkLoss(LandmarkModel(backward, chain, method))
-    state, offsets = running.start(), np.zeros(30)
+    state = running.start()
     for t in range(1, 31):
         state, figures = running.step(state, float(epsilons[t - 1]), bool(landmarks[t - 1]))
         batch = landmark_temporal_privacy_loss(epsilons[:t], landmarks[:t], backward, chain, method)
         assert figures.now == pytest.approx(batch[-1], abs=1e-11)
         assert figures.largest == pytest.approx(batch.max(), abs=1e-11)
-        if landmarks[:t].any():
-            assert figures.landmarks == pytest.approx(batch[landmarks[:t]][0], abs=1e-11)
-        closed = slice(figures.closed_from - 1, figures.closed_from - 1 + len(figures.closed))
-        if len(figures.closed):
-            offsets[closed] = figures.closed
-        known = np.flatnonzero(landmarks[:t])
-        before_last = slice(0, known[-1] if len(known) else 0)
-        np.testing.assert_allclose(figures.landmarks + offsets[before_last], batch[before_last], atol=1e-11)
         assert all(isinstance(array, np.ndarray) and array.dtype != object for array in state.values())
 
 
@@ -244,8 +236,6 @@ def test_a_gap_that_grows_too_long_is_cut_on_the_safe_side():
         (lambda: landmark_temporal_privacy_loss([1.0], [True], forward=LeakageFunction([[1.0]])), "forward"),
         (lambda: landmark_temporal_privacy_loss([1.0], [True], np.eye(2), np.eye(3)), "shape of forward"),
         (lambda: landmark_temporal_privacy_loss([1.0], [True], backward=[[0.5]]), "row 0 with sum 0.5"),
-        (lambda: RunningLandmarkLoss(LandmarkModel(), longest_gap=0), "longest_gap"),
-        (lambda: (running := RunningLandmarkLoss(LandmarkModel())).step(running.start(), math.nan, True), "epsilon"),
     ],
 )
 def test_bad_input_is_named(call, message):
