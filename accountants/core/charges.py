@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import singledispatch
 from typing import Literal
 
 import numpy as np
@@ -16,54 +15,27 @@ from penstock.mechanisms.core.plugin import UnsupportedEvent
 Adjacency = Literal["add_remove", "replacement"]
 
 
-@singledispatch
 def _pure(event: events.Event) -> float:
+    match event:
+        case events.Repeated() | events.Covered() | events.Nothing():
+            return 0.0
+        case events.Exact():
+            return np.inf
+        case events.Additive() if event.is_gaussian:
+            # Its log-ratio is unbounded whatever its width; infinite noise stands for nothing published.
+            return 0.0 if float(event.sensitivity) == 0 or np.isinf(float(event.scale)) else np.inf
+        case events.Additive():
+            return _ratio(event.sensitivity, event.scale)
+        case events.PureDP():
+            return float(event.epsilon)
+        case events.ConcentratedDP():
+            return 0.0 if float(event.rho) == 0 else np.inf  # its log-ratio has no bound
+        case events.Block() | events.Linked():
+            return _pure(event.inner)
+        case events.Sampled():
+            whole, n_parts = _pure(event.inner), parts_sampled(event)
+            return n_parts * _amplified(whole / n_parts, event.rate) if n_parts else whole
     raise UnsupportedEvent(f"no pure ε is known for {type(event).__name__}")
-
-
-@_pure.register
-def _(event: events.Additive) -> float:
-    if event.is_gaussian:
-        # Its log-ratio is unbounded whatever its width; infinite noise stands for nothing published.
-        return 0.0 if float(event.sensitivity) == 0 or np.isinf(float(event.scale)) else np.inf
-    return _ratio(event.sensitivity, event.scale)
-
-
-@_pure.register
-def _(event: events.PureDP) -> float:
-    return float(event.epsilon)
-
-
-@_pure.register
-def _(event: events.ConcentratedDP) -> float:
-    # Its log-ratio has no bound.
-    return 0.0 if float(event.rho) == 0 else np.inf
-
-
-@_pure.register(events.Block)
-@_pure.register(events.Linked)
-def _(event: events.Block | events.Linked) -> float:
-    return _pure(event.inner)
-
-
-@_pure.register
-def _(event: events.Sampled) -> float:
-    pure, n_parts = _pure(event.inner), parts_sampled(event)
-    if n_parts == 0:
-        return pure
-    return n_parts * _amplified(pure / n_parts, event.rate)
-
-
-@_pure.register
-def _(event: events.Exact) -> float:
-    return np.inf
-
-
-@_pure.register(events.Repeated)
-@_pure.register(events.Covered)
-@_pure.register(events.Nothing)
-def _(event: events.Event) -> float:
-    return 0.0
 
 
 def _ratio(sensitivity: events.Number, scale: events.Number) -> float:
@@ -118,7 +90,6 @@ def pure_epsilon(charge: Iterable[events.Event], adjacency: Adjacency = "add_rem
     return 2 * total if adjacency == "replacement" else total
 
 
-@singledispatch
 def replaced(event: events.Event) -> events.Event:
     """Price an event for *replacing* a unit's contributions, where bounding selects again among those that remain.
 
@@ -128,36 +99,22 @@ def replaced(event: events.Event) -> events.Event:
     >>> replaced(events.Additive("discrete_laplace", 2.0, scale=4.0))
     Additive(family='discrete_laplace', sensitivity=4.0, scale=4.0)
     """
+    match event:
+        case events.Additive():
+            return replace(event, sensitivity=(np.sqrt(2) if event.is_gaussian else 2) * event.sensitivity)
+        case events.ConcentratedDP():
+            # Bun and Steinke 2016, proposition 1.9, for two steps: of removing and of adding.
+            return events.ConcentratedDP(4 * event.rho)
+        case events.Block() | events.Linked():
+            return replace(event, inner=replaced(event.inner))
+        case events.Sampled() if event.unit == "membership" or np.isinf(_pure(event)):
+            # Memberships that are sampled one by one are twice as many parts. No sampled curve is claimed for a user
+            # who is in both samples.
+            inner = replaced(event.inner)
+            return replace(event, inner=inner) if event.unit == "membership" else inner
     # Pure losses are those of adding and of removing one after the other.
     epsilon = _pure(event)
     return event if epsilon in (0, np.inf) else events.PureDP(2 * epsilon)
-
-
-@replaced.register
-def _(event: events.Additive) -> events.Event:
-    return replace(event, sensitivity=(np.sqrt(2) if event.is_gaussian else 2) * event.sensitivity)
-
-
-@replaced.register
-def _(event: events.ConcentratedDP) -> events.Event:
-    # Bun and Steinke 2016, proposition 1.9, for two steps: of removing and of adding.
-    return events.ConcentratedDP(4 * event.rho)
-
-
-@replaced.register(events.Block)
-@replaced.register(events.Linked)
-def _(event: events.Block | events.Linked) -> events.Event:
-    return replace(event, inner=replaced(event.inner))
-
-
-@replaced.register
-def _(event: events.Sampled) -> events.Event:
-    # Memberships that are sampled one by one are twice as many parts. No sampled curve is claimed for a user who is in
-    # both samples.
-    if event.unit == "membership":
-        return replace(event, inner=replaced(event.inner))
-    epsilon = _pure(event)
-    return events.PureDP(2 * epsilon) if np.isfinite(epsilon) else replaced(event.inner)
 
 
 def is_linked(charge: Iterable[events.Event]) -> bool:
@@ -185,27 +142,20 @@ def gaussian_amount(charge: Iterable[events.Event]) -> float:
     return float(sum(_gaussian(event) for event in charge))
 
 
-@singledispatch
 def _gaussian(event: events.Event) -> float:
+    match event:
+        case events.Block() | events.Sampled():
+            # Given the sample, which is the same with and without the person, it is noise on some memberships.
+            return _gaussian(event.inner)
+        case events.Additive() if event.is_gaussian:
+            moved, variance = float(event.sensitivity) ** 2, float(event.scale) ** 2
+            if event.family == "discrete_gaussian" and np.isfinite(variance):
+                variance = max(variance - SMOOTHING, 0.0)
+            if moved <= MOST_COORDINATES and variance > 0:
+                return moved / variance / 2
+            return 0.0 if moved == 0 else np.inf
     # Of noise that links windows nothing is claimed.
     return 0.0 if isinstance(event, events.FREE) else np.inf
-
-
-@_gaussian.register
-def _(event: events.Additive) -> float:
-    moved, variance = float(event.sensitivity) ** 2, float(event.scale) ** 2
-    if not event.is_gaussian or moved > MOST_COORDINATES:
-        return np.inf
-    if event.family == "discrete_gaussian" and np.isfinite(variance):
-        variance = max(variance - SMOOTHING, 0.0)
-    return 0.0 if moved == 0 else np.inf if variance == 0 else moved / variance / 2
-
-
-@_gaussian.register(events.Block)
-@_gaussian.register(events.Sampled)
-def _(event: events.Block | events.Sampled) -> float:
-    # Given the sample, which is the same with and without the person, it is the noise on a part of the memberships.
-    return _gaussian(event.inner)
 
 
 def concentrated_rho(charge: Iterable[events.Event]) -> float:
@@ -214,35 +164,20 @@ def concentrated_rho(charge: Iterable[events.Event]) -> float:
     return float(sum(_rho(event) for event in charge))
 
 
-@singledispatch
 def _rho(event: events.Event) -> float:
+    match event:
+        case events.Additive():
+            return _ratio(event.sensitivity, event.scale) ** 2 / 2
+        case events.ConcentratedDP():
+            return float(event.rho)
+        case events.Block():
+            return _rho(event.inner)
+        case events.Linked():
+            return event.times * _rho(event.inner)
+        case events.Sampled():
+            # No amplification is known for ρ; a pure figure that was amplified can still be the smaller one.
+            return min(_rho(event.inner), _pure(event) ** 2 / 2)
     return _pure(event) ** 2 / 2
-
-
-@_rho.register
-def _(event: events.Additive) -> float:
-    return _ratio(event.sensitivity, event.scale) ** 2 / 2
-
-
-@_rho.register
-def _(event: events.ConcentratedDP) -> float:
-    return float(event.rho)
-
-
-@_rho.register
-def _(event: events.Block) -> float:
-    return _rho(event.inner)
-
-
-@_rho.register
-def _(event: events.Linked) -> float:
-    return event.times * _rho(event.inner)
-
-
-@_rho.register
-def _(event: events.Sampled) -> float:
-    # No amplification is known for ρ; a pure figure that was amplified can still be the smaller one.
-    return min(_rho(event.inner), _pure(event) ** 2 / 2)
 
 
 #: Price of a charge by measure.

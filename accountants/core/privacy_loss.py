@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import singledispatch
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -169,40 +168,19 @@ def _epsilon(parts: Sequence[tuple[int, NDArray[np.float64], float, int]], step:
         return float(np.max(np.log(np.maximum(too_much, 0)) - log_other, initial=0.0, where=too_much > 0))
 
 
-@singledispatch
 def _key(event: events.Event) -> tuple[list[float] | None, int]:
-    """Key of equal events (None: no known distribution), and the number of events in it."""
+    """Key by which two events are equal (None: no distribution is known), and how many events it stands for."""
+    match event:
+        case events.Additive() if event.family in KINDS:
+            return [KINDS.index(event.family), float(event.sensitivity), float(event.scale), 1.0], 1
+        case events.Block(inner):
+            return _key(inner)
+        case events.Linked(events.Additive(family="gaussian") as inner, times=1):
+            # A sum of shifts under one Gaussian draw is a Gaussian event again; of other noise no distribution is
+            # claimed.
+            return _key(inner)
+        case events.Sampled(events.Additive(family="gaussian" | "laplace") as inner) if n := parts_sampled(event):
+            # Each part that is sampled by itself is an event of its own share of the sensitivity.
+            share = np.sqrt(n) if inner.is_gaussian else n
+            return [KINDS.index(inner.family), float(inner.sensitivity) / share, float(inner.scale), event.rate], n
     return None, 1
-
-
-@_key.register
-def _(event: events.Additive) -> tuple[list[float] | None, int]:
-    if event.family not in KINDS:
-        return None, 1
-    return [KINDS.index(event.family), float(event.sensitivity), float(event.scale), 1.0], 1
-
-
-@_key.register
-def _(event: events.Block) -> tuple[list[float] | None, int]:
-    return _key(event.inner)
-
-
-@_key.register
-def _(event: events.Linked) -> tuple[list[float] | None, int]:
-    # A sum of shifts under one Gaussian draw is a Gaussian event again; of other noise no distribution is claimed.
-    return _key(event.inner) if event.times == 1 and _family(event) == "gaussian" else (None, 1)
-
-
-@_key.register
-def _(event: events.Sampled) -> tuple[list[float] | None, int]:
-    # Each part that is sampled by itself is an event of its own share of the sensitivity.
-    key, _ = _key(event.inner)
-    n_parts = parts_sampled(event)
-    if key is None or n_parts == 0 or _family(event) not in ("gaussian", "laplace"):
-        return None, 1
-    share = np.sqrt(n_parts) if _family(event) == "gaussian" else n_parts
-    return [key[0], key[1] / share, key[2], event.rate], n_parts
-
-
-def _family(event: events.Linked | events.Sampled) -> str | None:
-    return event.inner.family if isinstance(event.inner, events.Additive) else None

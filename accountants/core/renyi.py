@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, singledispatch
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,73 +31,49 @@ def from_renyi(curve: NDArray[np.float64], delta: float) -> float:
     return concentrated.epsilon_of_renyi(ORDERS[finite], curve[finite], delta)
 
 
-@singledispatch
 def _renyi(event: events.Event) -> NDArray[np.float64]:
+    match event:
+        case events.Repeated() | events.Covered() | events.Nothing():
+            return np.zeros(len(ORDERS))
+        case events.Exact():
+            return np.full(len(ORDERS), np.inf)
+        case events.Additive():
+            return _additive(event.family, float(event.sensitivity), float(event.scale))
+        case events.PureDP():
+            return _pure(float(event.epsilon))
+        case events.ConcentratedDP():
+            return ORDERS * float(event.rho)
+        case events.Block():
+            return _renyi(event.inner)
+        case events.Linked():
+            # Of k windows with one draw: no more than their ε together, nor (Bun and Steinke 2016, proposition 1.4)
+            # than ρ.
+            return np.minimum(pure_epsilon([event]), ORDERS * concentrated_rho([event]))
+        case events.Sampled():
+            return _sampled(event)
     raise UnsupportedEvent(f"no Rényi DP is known for {type(event).__name__}")
 
 
-@_renyi.register
-def _(event: events.Additive) -> NDArray[np.float64]:
-    sensitivity, scale = float(event.sensitivity), float(event.scale)
-    if event.is_gaussian:
+def _additive(family: str, sensitivity: float, scale: float) -> NDArray[np.float64]:
+    if family in ("gaussian", "discrete_gaussian"):
         # Both are (order · ρ)-RDP with the same ρ; for integers by Canonne, Kamath and Steinke 2020, theorem 4.
         if scale == 0:
             return np.full(len(ORDERS), np.inf if sensitivity else 0.0)
         return ORDERS * (sensitivity / scale) ** 2 / 2
-    if event.family == "discrete_laplace":
+    if family == "discrete_laplace":
         return _discrete_laplace(scale, int(np.ceil(sensitivity)))
     return _laplace(scale / sensitivity) if sensitivity else np.zeros(len(ORDERS))
 
 
-@_renyi.register
-def _(event: events.PureDP) -> NDArray[np.float64]:
-    return _pure(float(event.epsilon))
-
-
-@_renyi.register
-def _(event: events.ConcentratedDP) -> NDArray[np.float64]:
-    return ORDERS * float(event.rho)
-
-
-@_renyi.register
-def _(event: events.Block) -> NDArray[np.float64]:
-    return _renyi(event.inner)
-
-
-@_renyi.register
-def _(event: events.Linked) -> NDArray[np.float64]:
-    return _linked(event)
-
-
-def _linked(event: events.Event) -> NDArray[np.float64]:
-    """Bound for k windows with one draw: the smaller of their joint ε and ρ (Bun and Steinke 2016, proposition 1.4)."""
-    return np.minimum(pure_epsilon([event]), ORDERS * concentrated_rho([event]))
-
-
-@_renyi.register
-def _(event: events.Sampled) -> NDArray[np.float64]:
-    whole = _renyi(event.inner)
-    n_parts = parts_sampled(event)
+def _sampled(event: events.Sampled) -> NDArray[np.float64]:
+    whole, n_parts, inner = _renyi(event.inner), parts_sampled(event), event.inner
     if n_parts == 0:
         return whole
-    inner = event.inner
     if isinstance(inner, events.Additive) and inner.family == "gaussian" and float(inner.scale) > 0:
         multiplier = float(inner.scale) * np.sqrt(n_parts) / float(inner.sensitivity)
         return np.minimum(whole, n_parts * _sampled_gaussian(event.rate, multiplier))
     # For other noise the library has no sampled curve: that of the amplified pure ε, or the whole where it is smaller.
     return np.minimum(whole, n_parts * _pure(pure_epsilon([event]) / n_parts))
-
-
-@_renyi.register
-def _(event: events.Exact) -> NDArray[np.float64]:
-    return np.full(len(ORDERS), np.inf)
-
-
-@_renyi.register(events.Repeated)
-@_renyi.register(events.Covered)
-@_renyi.register(events.Nothing)
-def _(event: events.Event) -> NDArray[np.float64]:
-    return np.zeros(len(ORDERS))
 
 
 @cache
