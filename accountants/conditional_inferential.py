@@ -184,7 +184,7 @@ class ConditionalInferential(TracePrior, Accountant):
         rows = []
         if model.is_class:
             losses = partial(largest_losses, state, model.prior, family, self.radius, self.order, spacing=model.spacing)
-            loss, at = worst_length_scale(losses, state["times"], model.prior.length_scale, self.kernel, self.period)
+            loss, at = worst_length_scale(losses, model.prior, state["times"])
             rows = [row("worst_length_scale", at, unit="1" if self.kernel == "periodic" else "seconds")]
         return [
             row("loss", loss),

@@ -242,11 +242,10 @@ def _irreducible(matrix: Any) -> FloatArray:
     return np.asarray(result / result.sum())
 
 
-def backward_matrix(forward: ArrayLike, distribution: ArrayLike | None = None) -> FloatArray:
-    """Pr(previous = j given now = i) from Pr(next = j given now = i) and the distribution of the previous state.
+def backward_matrix(forward: ArrayLike) -> FloatArray:
+    """Pr(previous = j given now = i) from Pr(next = j given now = i), in the stationary distribution.
 
-    `forward`: forward transition matrix, shape (n, n). `distribution`: probability of each state one step earlier,
-    shape (n,); the stationary one if None.
+    `forward`: forward transition matrix, shape (n, n).
 
     Returns (n, n). A state that is never reached gets a copy of a reached state's row: no adversary ever
     conditions on it, and a repeated row adds no leakage.
@@ -256,13 +255,7 @@ def backward_matrix(forward: ArrayLike, distribution: ArrayLike | None = None) -
            [0.1, 0.9]])
     """
     transitions = transition_matrix(forward, "forward")
-    if distribution is None:
-        before = stationary_distribution(transitions)
-    else:
-        before = np.asarray(distribution, dtype=float)
-        if before.shape != (len(transitions),) or not (before >= 0).all() or abs(before.sum() - 1) > SUM_TOLERANCE:
-            raise ParameterError("distribution", distribution, f"{len(transitions)} probabilities that sum to 1")
-    joint = (before[:, None] * transitions).T
+    joint = (stationary_distribution(transitions)[:, None] * transitions).T
     now = joint.sum(axis=1, keepdims=True)
     reached = now.ravel() > 0
     joint[~reached], now[~reached] = joint[now.argmax()], now.max()
@@ -348,19 +341,6 @@ class MarkovPrior:
         initial.setflags(write=False)
         object.__setattr__(self, "initial", initial)
         object.__setattr__(self, "transition", matrix)
-
-    @classmethod
-    def stationary(cls, transition: Any, start: FloatArray | None = None) -> MarkovPrior:
-        """Prior that starts in the stationary distribution of its transition matrix.
-
-        `start`: decides between several closed classes; uniform when left out.
-
-        >>> MarkovPrior.stationary(np.array([[0.9, 0.1], [0.3, 0.7]])).initial
-        array([0.75, 0.25])
-        """
-        n_locations = np.shape(transition)[0]
-        start = np.full(n_locations, 1 / n_locations) if start is None else start
-        return cls(stationary_distribution(transition, start), transition)
 
     @property
     def n_locations(self) -> int:

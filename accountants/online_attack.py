@@ -71,18 +71,39 @@ def draw_groups(
     size = n_known // 2 if group_size is None else group_size
     if not 1 <= size < n_known:
         raise ParameterError("group_size", size, f"1 to {n_known - 1}, as {n_known} people are known")
-    n_train = 2 * round(TRAINING_SHARE * n_samples / 2)
+    n_train, included = n_training(n_samples), np.arange(n_samples) % 2 == 0
     chosen = np.random.default_rng(seed).permutation(seen)[:n_targets]
     groups = []
     for subject, target in enumerate(chosen.tolist()):
         rng = np.random.default_rng([seed, target])
         others = rng.choice(np.delete(np.arange(training.n_users), target), n_known - 1, replace=False)
-        keys = rng.random((n_samples, n_known))
-        keys[:, 0] = np.where(np.arange(n_samples) % 2 == 0, -1.0, 2.0)
-        members = np.zeros(keys.shape, bool)
-        np.put_along_axis(members, np.argpartition(keys, size - 1, axis=1)[:, :size], True, axis=1)
+        members = random_groups(n_known, 0, size, included, rng)
         groups.append(Groups(subject, training.trajectories[np.append(target, others)], members, n_train))
     return tuple(groups)
+
+
+def n_training(n_samples: int) -> int:
+    """Size of the training part, even so that both parts are balanced."""
+    return 2 * round(TRAINING_SHARE * n_samples / 2)
+
+
+def random_groups(
+    n_users: int, target: int, group_size: int, included: NDArray[np.bool_], rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Uniform random groups with and without the target, independent of each other.
+
+    `included` (n_groups,): whether a group has the target. `rng`: source of randomness; time and memory
+    O(n_groups·n_users).
+
+    >>> groups = random_groups(5, 2, 3, np.array([True, False]), np.random.default_rng(0))
+    >>> groups.sum(axis=1), groups[:, 2]
+    (array([3, 3]), array([ True, False]))
+    """
+    keys = rng.random((included.size, n_users))
+    keys[:, target] = np.where(included, -1.0, 2.0)
+    members = np.zeros(keys.shape, bool)
+    np.put_along_axis(members, np.argpartition(keys, group_size - 1, axis=1)[:, :group_size], True, axis=1)
+    return members
 
 
 def start_learner(n_features: int) -> State:

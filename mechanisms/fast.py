@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.contract import Facts, Window
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.portable import exp
-from penstock.mechanisms.core.schedules import PeriodSchedule, Step
+from penstock.mechanisms.core.schedules import Offer, PeriodSchedule
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.kalman import correct
 
@@ -80,12 +80,12 @@ class Fast(PeriodSchedule):
         is_due = (state["due"] <= window.index) & (state["published"] < self.publications)
         return np.where(is_due, self.budget, 0.0)
 
-    def record(self, window: Window, step: Step, after: State) -> State:
+    def record(self, window: Window, offer: Offer, after: State) -> State:
         """Measure the surprise of a publication, and set the time of the next one."""
-        publish, values = step.publish, after["last"]
+        publish, values = offer.publish, after["last"]
         seen = np.broadcast_to(publish[..., None] & (True if window.active is None else window.active), values.shape)
         predicted, spread = after["estimate"], after["variance"] + self.process_variance
-        noise: NDArray[np.float64] = self.family.variance(np.asarray(step.offer.scale)[..., None])
+        noise: NDArray[np.float64] = self.family.variance(np.asarray(offer.scale)[..., None])
         estimate, spread = correct(predicted, spread, np.where(seen, values, 0.0), np.where(seen, noise, np.inf))
         surprise = np.abs(estimate - predicted) / np.maximum(np.abs(estimate), 1.0)
         surprise = np.where(seen, surprise, 0.0).sum(-1) / np.maximum(np.count_nonzero(seen, -1), 1)

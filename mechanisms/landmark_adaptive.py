@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.contract import Facts, Window
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.portable import millionths
-from penstock.mechanisms.core.schedules import LandmarkSchedule, Step, page_hinkley_alarm
+from penstock.mechanisms.core.schedules import LandmarkSchedule, Offer
 from penstock.mechanisms.core.state import State
 
 Array = NDArray[np.float64]
@@ -110,19 +110,19 @@ class LandmarkAdaptive(LandmarkSchedule):
         """The sampling rate."""
         return np.asarray(state["rate"])
 
-    def record(self, window: Window, step: Step, after: State) -> State:
+    def record(self, window: Window, offer: Offer, after: State) -> State:
         """Save the budget a landmark left unspent; adapt the sampling rates."""
-        before, publish = step.offer.state, step.publish
-        recorded = super().record(window, step, after)
-        if np.any(window.landmark & ~publish & ~step.offer.refused):
+        before, publish = offer.state, offer.publish
+        recorded = super().record(window, offer, after)
+        if np.any(window.landmark & ~publish & ~offer.refused):
             is_regular = True if window.regulars_to_come is None else window.regulars_to_come > 0
             receivers = np.asarray((0 if window.landmarks_to_come is None else window.landmarks_to_come) + is_regular)
             hands_on = window.landmark & ~publish & (receivers > 0)
-            share = np.where(hands_on, step.offer.amount / np.maximum(receivers, 1), 0.0)
+            share = np.where(hands_on, offer.amount / np.maximum(receivers, 1), 0.0)
             recorded["bonus"] = before["bonus"] + share
         if not publish.any():
             return recorded
-        scale = np.where(publish, step.offer.scale, 1.0)
+        scale = np.where(publish, offer.scale, 1.0)
         total, n = self.view.distance(after["last"], self.view.last_release(window, before), window)
         difference, expected = total / n, self.family.expected_difference(scale, before["last_scale"])
         # Nothing to compare: no earlier publication, or no active sensor.
@@ -153,3 +153,19 @@ class LandmarkAdaptive(LandmarkSchedule):
         # After an alarm the past says nothing about what follows.
         history = np.where(alarm[..., None], np.nan, history)
         return np.where(is_first, rate, np.maximum(followed, self.least_rate)), history
+
+
+def page_hinkley_alarm(history: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return whether a Page-Hinkley test raises an alarm at the last value of histories (..., n); NaN: no value."""
+    # `river.drift.PageHinkley` (Page 1954) is replayed on the history at every call, about 2 µs a value, so that state
+    # stays a plain array.
+    from river.drift import PageHinkley
+
+    rows = history.reshape(-1, history.shape[-1])
+    alarms = np.zeros(len(rows), bool)
+    for number, row in enumerate(rows):
+        detector = PageHinkley(min_instances=5, delta=0.05, threshold=2.0, mode="up")
+        for value in row[~np.isnan(row)]:
+            detector.update(float(value))
+        alarms[number] = detector.drift_detected
+    return alarms.reshape(history.shape[:-1])

@@ -12,7 +12,7 @@ from penstock.mechanisms.core.contract import Facts, Window
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.portable import log
-from penstock.mechanisms.core.schedules import Offer, Step, WEventSchedule
+from penstock.mechanisms.core.schedules import Offer, WEventSchedule
 from penstock.mechanisms.core.sensitivity import Sensitivity, of_groups
 from penstock.mechanisms.core.state import State
 
@@ -133,19 +133,19 @@ class RescueDp(WEventSchedule):
         np.put_along_axis(groups, order, np.take_along_axis(order, place, -1), -1)
         return groups, _summed(np.ones(groups.shape, np.int64), groups)
 
-    def record(self, window: Window, step: Step, after: State) -> State:
+    def record(self, window: Window, offer: Offer, after: State) -> State:
         """Schedule the next publication; record spending and releases."""
-        active, publish, shown = _active(window, after), step.publish, after["last"]
-        change = np.where(active, np.abs(shown - step.offer.state["last"]), 0.0).sum(-1)
+        active, publish, shown = _active(window, after), offer.publish, after["last"]
+        change = np.where(active, np.abs(shown - offer.state["last"]), 0.0).sum(-1)
         change = change / max(np.count_nonzero(active), 1)
         changes = np.concatenate([change[..., None], after["changes"][..., :-1]], -1)
         mean = np.where(np.isnan(changes), 0.0, changes).sum(-1) / np.count_nonzero(~np.isnan(changes), -1)
         control = PROPORTIONAL * change + INTEGRAL * mean
-        ratio = np.minimum(control / np.maximum(step.offer.scale, 1e-9), 1e6)
+        ratio = np.minimum(control / np.maximum(offer.scale, 1e-9), 1e6)
         interval = np.maximum(1.0, after["interval"] + self.growth * (1.0 - ratio * ratio))
         seen = np.where(active, shown, np.nan)[..., None, :]
         recent = np.concatenate([seen, after["recent"][..., :-1, :]], -2)
-        spent = np.where(publish & np.isfinite(step.offer.amount), step.offer.amount, 0.0)
+        spent = np.where(publish & np.isfinite(offer.amount), offer.amount, 0.0)
         return {
             "spent": np.concatenate([spent[..., None], after["spent"][..., :-1]], -1),
             "interval": np.where(publish, interval, after["interval"]),

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from penstock.mechanisms.core.contract import Window
-from penstock.mechanisms.core.schedules import DissimilaritySchedule, Step
+from penstock.mechanisms.core.schedules import DissimilaritySchedule, Offer
 from penstock.mechanisms.core.state import State
 
 
@@ -47,11 +47,11 @@ class WEventBa(DissimilaritySchedule):
         """Share of this window and those saved, at most w; 0 during a pause."""
         return np.where(state["pause"] > 0, 0.0, self.query_budget * self._shares(state))
 
-    def record(self, window: Window, step: Step, after: State) -> State:
+    def record(self, window: Window, offer: Offer, after: State) -> State:
         """Pause k − 1 windows after a publication of k shares; their shares are lost."""
         is_paused = after["pause"] > 0
-        pause = np.where(step.publish, self._shares(after) - 1, np.maximum(after["pause"] - 1, 0))
-        return {"pause": pause, "saved": np.where(step.publish | is_paused, 0, self._shares(after))}
+        pause = np.where(offer.publish, self._shares(after) - 1, np.maximum(after["pause"] - 1, 0))
+        return {"pause": pause, "saved": np.where(offer.publish | is_paused, 0, self._shares(after))}
 
     def _shares(self, state: State) -> Any:
         return np.minimum(state["saved"] + 1, self.w)

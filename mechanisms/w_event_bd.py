@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock.mechanisms.core.contract import Facts, Window
-from penstock.mechanisms.core.schedules import DissimilaritySchedule, Step
+from penstock.mechanisms.core.schedules import DissimilaritySchedule, Offer
 from penstock.mechanisms.core.state import State
 
 
@@ -52,7 +52,7 @@ class WEventBd(DissimilaritySchedule):
         left = self.budget / 2 - state["spent"][..., 1:].sum(-1)
         return np.maximum(left, 0.0) / 2
 
-    def record(self, window: Window, step: Step, after: State) -> State:
+    def record(self, window: Window, offer: Offer, after: State) -> State:
         """Record the spending of the last w windows."""
-        spent = np.where(step.publish, step.offer.amount, 0.0)
+        spent = np.where(offer.publish, offer.amount, 0.0)
         return {"spent": np.concatenate([after["spent"][..., 1:], spent[..., None]], axis=-1)}

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 from scipy import linalg, optimize
 
 from penstock.accountants.gaussian_process.kernels import (
-    CORRELATIONS,
     Array,
     GaussianProcess,
     Indices,
@@ -84,7 +83,7 @@ def planned_sigma(goal: ConditionalGoal, radius: float, times: ArrayLike) -> flo
         """Largest loss over the class, and its length scale."""
         state = {"times": points, "noise_variance": np.full(len(points), sigma**2), "past": np.zeros(1)}
         losses = partial(largest_losses, state, prior, secrets, radius, goal.order)
-        return worst_length_scale(losses, points, prior.length_scale, goal.kernel, goal.period)
+        return worst_length_scale(losses, prior, points)
 
     try:
         sigma = least(prior.length_scale)
@@ -224,34 +223,27 @@ STEEPNESS = 2.0
 MOST_EVALUATIONS = 10_000
 
 
-def shortest_length_scale(times: ArrayLike, maximum: float, kernel: str = "rbf", period: float | None = None) -> float:
+def shortest_length_scale(prior: GaussianProcess, times: ArrayLike) -> float:
     """Length scale below which no two points of a trace are related any more (correlation under e⁻³⁰).
 
-    >>> shortest_length_scale([0.0, 3.0, 33.0], maximum=10.0)
+    >>> shortest_length_scale(GaussianProcess(length_scale=10.0), [0.0, 3.0, 33.0])
     0.1
     """
-    if kernel not in CORRELATIONS:
-        raise ParameterError("kernel", kernel, "one of " + ", ".join(CORRELATIONS))
     points = checked_times(times)
     lags = np.abs(np.subtract.outer(points, points))
-    if kernel == "periodic":
-        lags = np.abs(np.sin(np.pi * lags / (period or math.nan)))
-    distinct = lags[lags > 1e-9 * lags.max(initial=0.0)]
-    return min(float(distinct.min()) / 30.0, maximum) if distinct.size else maximum
+    if prior.period is not None:
+        lags = np.abs(np.sin(np.pi * lags / prior.period))
+    apart = lags[lags > 1e-9 * lags.max(initial=0.0)]
+    return min(float(apart.min()) / 30.0, prior.length_scale) if apart.size else prior.length_scale
 
 
 def worst_length_scale(
-    quantity: Callable[[Array], Array],
-    times: ArrayLike,
-    maximum: float,
-    kernel: str = "rbf",
-    period: float | None = None,
-    tolerance: float = TOLERANCE,
+    quantity: Callable[[Array], Array], prior: GaussianProcess, times: ArrayLike
 ) -> tuple[float, float]:
-    """Largest value of a positive quantity, of arrays of length scales, over all of them up to ``maximum``.
+    """Largest value of a positive quantity, of arrays of length scales, over all of them up to that of the prior.
 
     The scale is laid out in logarithms, eight points to a factor e, and every interval is halved that could still
-    hide a value more than ``tolerance`` above the best one, if the quantity is nowhere more than twice as steep as
+    hide a value more than `TOLERANCE` above the best one, if the quantity is nowhere more than twice as steep as
     seen around the interval. The figure returned has the tolerance added.
 
     Returns value, length_scale: (1 + tolerance) times the largest value seen, and where it was seen. About a hundred
@@ -264,15 +256,13 @@ def worst_length_scale(
     >>> from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
     >>> def loss(length_scale):
     ...     return conditional_inferential_loss([0, 1, 2, 3], [1, 2], 1.5, length_scale, 1.0, 2.0, nugget=0.01)[0]
-    >>> value, length_scale = worst_length_scale(np.vectorize(loss), [0, 1, 2, 3], maximum=15.0)
+    >>> longest = GaussianProcess(length_scale=15.0)
+    >>> value, length_scale = worst_length_scale(np.vectorize(loss), longest, [0, 1, 2, 3])
     >>> length_scale < 4.0 and value > 3.0 * loss(15.0)
     True
     """
-    if not (math.isfinite(maximum) and maximum > 0):
-        raise ParameterError("maximum", maximum, "a finite number above 0")
-    if not (0 < tolerance < 1):
-        raise ParameterError("tolerance", tolerance, "a number between 0 and 1")
-    start = math.log(shortest_length_scale(times, maximum, kernel, period))
+    maximum = prior.length_scale
+    start = math.log(shortest_length_scale(prior, times))
     end = math.log(maximum)
     logs = np.linspace(start, end, max(2, math.ceil(POINTS_PER_FACTOR_E * (end - start)) + 1)) if start < end else [end]
     at = np.asarray(logs, dtype=np.float64)
@@ -280,14 +270,14 @@ def worst_length_scale(
     if np.isinf(values).any():
         return math.inf, float(_length_scales(at, maximum)[np.argmax(values)])
     while len(at) < MOST_EVALUATIONS:
-        doubtful = np.flatnonzero(_possible(at, values) > (1.0 + tolerance) * values.max())
+        doubtful = np.flatnonzero(_possible(at, values) > (1.0 + TOLERANCE) * values.max())
         if not doubtful.size:
             break
         middles = 0.5 * (at[doubtful] + at[doubtful + 1])
         values = np.insert(values, doubtful + 1, quantity(_length_scales(middles, maximum)))
         at = np.insert(at, doubtful + 1, middles)
     best = int(np.argmax(values))
-    return (1.0 + tolerance) * float(values[best]), float(_length_scales(at, maximum)[best])
+    return (1.0 + TOLERANCE) * float(values[best]), float(_length_scales(at, maximum)[best])
 
 
 def _length_scales(logs: Array, maximum: float) -> Array:

@@ -74,11 +74,6 @@ class GaussianProcess(Checked):
         given = {field.name: getattr(prior, field.name) for field in fields(cls)}
         return cls(**given | {"length_scale": prior.length_scales.longest})
 
-    def correlation(self, lags: ArrayLike) -> Array:
-        """Correlation at given time lags of either sign, without the nugget; same shape as the lags."""
-        lag = np.abs(np.asarray(lags, dtype=np.float64))
-        return CORRELATIONS[self.kernel](lag, self.length_scale, self.period or 1.0)
-
     def covariance(self, times: Array, length_scales: ArrayLike | None = None) -> Array:
         """Prior covariance of the points at ``times``, (n, n), the nugget on its diagonal; by other length scales."""
         scales = np.asarray(self.length_scale if length_scales is None else length_scales, dtype=np.float64)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.accountants.online_attack import n_training, random_groups
 from penstock.mechanisms.core.plugin import ParameterError
 
 Period = int | slice | range | tuple[int, int] | Sequence[int] | NDArray[Any]
@@ -78,7 +79,6 @@ def game_blocks(observation: Period, inference: Period, n_windows: int, prior: s
 
 PRIORS = ("subset", "same_groups", "different_groups")
 CHALLENGES = ("known", "others")
-TRAINING_SHARE = 0.8
 
 Known = float | int | NDArray[Any] | list[int] | None
 
@@ -143,23 +143,10 @@ def known_users(known: Known, target: int, n_users: int, rng: np.random.Generato
 def draw_groups(
     n_users: int, target: int, group_size: int, included: NDArray[np.bool_], rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Uniform random groups with and without the target, independent of each other.
-
-    `included` (n_groups,): whether a group has the target. `rng`: source of randomness; time and memory
-    O(n_groups·n_users).
-
-    >>> groups = draw_groups(5, 2, 3, np.array([True, False]), np.random.default_rng(0))
-    >>> groups.sum(axis=1), groups[:, 2]
-    (array([3, 3]), array([ True, False]))
-    """
+    """`random_groups` of a size that leaves room for a group without the target."""
     if not 1 <= group_size < n_users:
         raise ParameterError("group_size", group_size, f"1 to {n_users - 1}, so that a group without the target exists")
-    keys = rng.random((included.size, n_users))
-    keys[:, target] = np.where(included, -1.0, 2.0)
-    chosen = np.argpartition(keys, group_size - 1, axis=1)[:, :group_size]
-    members = np.zeros(keys.shape, dtype=bool)
-    np.put_along_axis(members, chosen, True, axis=1)
-    return members
+    return random_groups(n_users, target, group_size, included, rng)
 
 
 def subset_samples(
@@ -224,8 +211,8 @@ def past_samples(
 
 
 def _n_train(n_samples: int) -> int:
-    """Size of the training part, even so that both parts are balanced."""
-    n_train = 2 * round(TRAINING_SHARE * n_samples / 2)
+    """`n_training` of enough samples for both labels in both parts."""
+    n_train = n_training(n_samples)
     if n_samples - n_train < 2 or n_train < 2:
         raise ParameterError("n_samples", n_samples, "enough for both labels in training and test (at least 8)")
     return n_train

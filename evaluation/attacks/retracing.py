@@ -57,17 +57,16 @@ class Observed:
         others = self.counts - is_there
         return np.where(self.shown(others) == self.shown(others + 1), np.nan, left)
 
-    def evidence(self, crowd: NotKnown) -> FloatArray:
-        """`log_evidence` of each release, window and cell for an adversary who does not know all other people."""
-        if self.noise is None:
-            known, shown = self.counts - crowd.people, self.shown or np.asarray
-            published = shown(self.counts)
-            values = log_evidence(crowd.log_mass, lambda n: np.where(shown(known + n) == published, 0.0, -np.inf))
+    def evidence(self, trajectory: NDArray[Any]) -> FloatArray:
+        """ln Pr(each release of a window and cell given the person there), less that given the person elsewhere."""
+        left = self.without_others(trajectory)
+        if self.noise is not None:
+            values = log_ratio(self.noise, left, np.where(self.scale > 0, self.scale, 1.0))
+        elif np.isin(left, (0, 1)).sum() + np.isnan(left).sum() < left.size:
+            raise UnsupportedEvent("reconstruction: counts are said to be exact and are not")
         else:
-            noise, scale = self.noise, np.where(self.scale > 0, self.scale, 1.0)
-            noisy = np.nan_to_num(self.residual) + crowd.people
-            values = log_evidence(crowd.log_mass, lambda n: log_noise(noise, noisy - n, scale))
-        return np.where(np.isnan(self.residual), 0.0, values)
+            values = np.where(left == 1, np.inf, -np.inf)
+        return np.where(np.isnan(left), 0.0, values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +75,18 @@ class NotKnown:
 
     people: IntArray  # (n_windows, n_cells)
     log_mass: FloatArray  # (n_cells, n), as `UnknownCrowd.log_mass`
+
+    def evidence(self, observed: Observed) -> FloatArray:
+        """`log_evidence` of each release, window and cell for an adversary who does not know all other people."""
+        if observed.noise is None:
+            known, shown = observed.counts - self.people, observed.shown or np.asarray
+            published = shown(observed.counts)
+            values = log_evidence(self.log_mass, lambda n: np.where(shown(known + n) == published, 0.0, -np.inf))
+        else:
+            noise, scale = observed.noise, np.where(observed.scale > 0, observed.scale, 1.0)
+            noisy = np.nan_to_num(observed.residual) + self.people
+            values = log_evidence(self.log_mass, lambda n: log_noise(noise, noisy - n, scale))
+        return np.where(np.isnan(observed.residual), 0.0, values)
 
 
 def observe(releases: Sequence[Release], counts: NDArray[Any], shown: Shown | None = None) -> Observed:
@@ -162,10 +173,10 @@ def decode_trajectories(
     >>> decode_trajectories(["map", "prior"], stay, seen, np.array([[1, 1]]), PriorPlaces.of_cells(2), 1, n_before=1)
     {'map': array([[[[1]]]]), 'prior': array([[[[2]]]])}
     """
-    if crowd is None:
-        likelihood = np.concatenate([_log_likelihoods(observed, trajectory, places) for trajectory in trajectories])
-    else:
-        likelihood = at_places(observed.evidence(crowd), places)
+    evidence = (
+        [observed.evidence(trajectory) for trajectory in trajectories] if crowd is None else [crowd.evidence(observed)]
+    )
+    likelihood = at_places(np.concatenate(evidence), places)
     kernel = Kernel(prior.transition)
     beliefs = forward(prior.initial, kernel, scaled(likelihood), _LEAK)
     begins = range(n_before, likelihood.shape[1], n_steps)
@@ -179,23 +190,6 @@ def decode_trajectories(
                 guess(kind, initial, kernel, part) if looks else blind_guess(kind, prior, n_steps)
             )
     return {kind: guessed.reshape(len(trajectories), -1, len(begins), n_steps) for kind, guessed in guesses.items()}
-
-
-def _log_likelihoods(observed: Observed, trajectory: NDArray[Any], places: PriorPlaces) -> FloatArray:
-    """ln Pr(release given each place) of one person up to a constant, (n_releases, n_windows, n_places)."""
-    left = observed.without_others(trajectory)
-    single = np.flatnonzero(np.bincount(places.location)[places.location[:-1]] == 1)
-    values = np.full((*left.shape[:2], places.n_locations), np.nan)
-    values[..., places.location[single]] = left[..., single]
-    hidden = np.isnan(values)
-    if observed.noise is None:
-        at = values == 1
-        if not (at | hidden | (values == 0)).all():
-            raise UnsupportedEvent("reconstruction: counts are said to be exact and are not")
-        return np.where(at | (hidden & ~at.any(axis=-1, keepdims=True)), 0.0, -np.inf)
-    scale = np.ones(values.shape)
-    scale[..., places.location[single]] = observed.scale[..., single]
-    return np.where(hidden, 0.0, log_ratio(observed.noise, values, np.where(hidden, 1.0, scale)))
 
 
 def count_correct(guesses: IntArray, trajectories: NDArray[Any], places: PriorPlaces) -> IntArray:

@@ -14,6 +14,7 @@ from penstock.mechanisms.core.contract import ChainStep, Facts, Integers, Mechan
 from penstock.mechanisms.core.events import ConcentratedDP, PureDP
 from penstock.mechanisms.core.geometry import Points
 from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise_choice import choose_noise
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.schedules import BudgetSchedule, Scheduled
@@ -82,7 +83,7 @@ def with_noise_chosen(mechanism: Mechanism, facts: Facts, windows: Sequence[Wind
     if isinstance(mechanism, Chain):
         return replace(mechanism, reader=with_noise_chosen(mechanism.reader, mechanism.coarse(facts), windows))
     if isinstance(mechanism, BudgetSchedule) and len(mechanism.candidates) > 1:
-        return mechanism.choose_noise(facts, windows).schedule
+        return choose_noise(mechanism, facts, windows).schedule
     return mechanism
 
 

@@ -22,7 +22,7 @@ from penstock.mechanisms.core.contract import (
 from penstock.mechanisms.core.draws import LARGEST_SCALE
 from penstock.mechanisms.core.events import Block, Covered, Event, Repeated
 from penstock.mechanisms.core.geometry import distance
-from penstock.mechanisms.core.guarantee import EPSILON, GAUSSIAN, RHO, Guarantee
+from penstock.mechanisms.core.guarantee import GAUSSIAN, RHO, Guarantee
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily, families
 from penstock.mechanisms.core.plugin import ParameterError, parameter, parameters_of, stretch, typical
 from penstock.mechanisms.core.sensitivity import Bounds, Sensitivity, of_cells
@@ -94,22 +94,14 @@ class Points:
 
 
 class Offer(NamedTuple):
-    """Possible publication of a window: the state at its beginning, budget and scale."""
+    """Possible publication of a window: the state at its beginning, budget and scale; and whether it is made."""
 
     state: State
     amount: Array
     scale: Array
     sensitivity: Sensitivity
     refused: Mask
-
-
-class Step(NamedTuple):
-    """Outcome of a window."""
-
-    values: Array
     publish: Mask
-    scale: Any
-    offer: Offer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +166,7 @@ class Scheduled(Mechanism):
         """Probability of a publication that is due; None: 1."""
         return None
 
-    def record(self, window: Window, step: Step, after: State) -> State:
+    def record(self, window: Window, offer: Offer, after: State) -> State:
         """Entries of the state that change; ``after`` has the new last release."""
         return {}
 
@@ -213,10 +205,6 @@ class Scheduled(Mechanism):
         }
         if self.unit.has_periods:
             state["period"] = facts.constant(-1, np.int64)
-        if self.unit == PERIOD:
-            # Windows that the current period was charged in and is charged up to.
-            state |= {name: facts.constant(0, np.int64) for name in ("charged", "covered")}
-            state["max_per_period"] = facts.constant(facts.max_per_period or 0, np.int64)
         for name, value in self.first.items():
             value = np.asarray(value)
             state[name] = np.array(np.broadcast_to(value, (*facts.shape, *value.shape)))
@@ -243,7 +231,8 @@ class Scheduled(Mechanism):
         scale = np.asarray(self.scale(np.where(amount > 0, amount, 1.0), moved), np.float64)
         # Halving again and again may leave less than any noise source serves; such a budget is none.
         is_served = (amount > 0) & (scale <= LARGEST_SCALE)
-        return Offer(state, np.where(is_served, amount, 0.0), np.where(is_served, scale, 0.0), moved, refused)
+        amount, scale = (np.where(is_served, one, 0.0) for one in (amount, scale))
+        return Offer(state, amount, scale, moved, refused, is_served)
 
     def _begin(self, window: Window, state: State) -> State:
         """State at the beginning of the window: a new budget period starts from the beginning."""
@@ -254,28 +243,6 @@ class Scheduled(Mechanism):
             rows = is_new.reshape(is_new.shape + (1,) * (state[name].ndim - is_new.ndim))
             fresh[name] = np.where(rows, np.asarray(self.first[name]), state[name])
         return state | fresh | {"period": np.array(np.broadcast_to(window.period, is_new.shape), np.int64)}
-
-    def _advance(self, window: Window, values: NDArray[Any], state: State, noise: Noise) -> tuple[Step, State]:
-        offer = self._offer(window, state)
-        state, publish = offer.state, np.asarray(offer.amount > 0)
-        shown = self.view.last_release(window, state)
-        rate = self.rate(state)
-        if rate is not None and not np.all(offer.refused):
-            publish = publish & (noise.uniform(rate.shape) < rate)
-        if self.query_budget:
-            publish = publish & (self.ask(window, values, state, noise) > self.family.mean_size * offer.scale)
-        released, scale = shown, np.where(publish, offer.scale, 0.0)
-        if publish.any():
-            noisy, scale = self.perturb(window, values, offer, scale, noise)
-            here = publish[..., None] if window.active is None else publish[..., None] & window.active
-            released = np.where(here, noisy, shown)
-        step = Step(released, publish, scale, offer)
-        after = state | {
-            "last": np.where(publish[..., None], released, state["last"]),
-            "last_window": np.where(publish, window.index, state["last_window"]),
-        }
-        after |= self.record(window, step, after)
-        return step, {name: np.asarray(value) for name, value in after.items()}
 
     def ask(self, window: Window, values: NDArray[Any], state: State, noise: Noise) -> Array:
         """Noisy distance of the values from the last release."""
@@ -293,10 +260,26 @@ class Scheduled(Mechanism):
         """Release one window, or the next point of every user."""
         if self.on_points and window.origin is None:
             raise ParameterError("noise", self.family.name, "a family on counts, where counts are released")
-        made, after = self._advance(window, counts, state, noise)
-        publish, offer = made.publish, made.offer
-        charge, after = self._charged(window, offer, publish, after)
-        scale, before = np.asarray(made.scale), offer.state["last_window"]
+        offer = self._offer(window, state)
+        state, publish = offer.state, offer.publish
+        rate = self.rate(state)
+        if rate is not None and not np.all(offer.refused):
+            publish = publish & (noise.uniform(rate.shape) < rate)
+        if self.query_budget:
+            publish = publish & (self.ask(window, counts, state, noise) > self.family.mean_size * offer.scale)
+        released, scale = self.view.last_release(window, state), np.where(publish, offer.scale, 0.0)
+        if publish.any():
+            noisy, scale = self.perturb(window, counts, offer, scale, noise)
+            here = publish[..., None] if window.active is None else publish[..., None] & window.active
+            released = np.where(here, noisy, released)
+        after = state | {
+            "last": np.where(publish[..., None], released, state["last"]),
+            "last_window": np.where(publish, window.index, state["last_window"]),
+        }
+        offer = offer._replace(publish=publish)
+        after |= self.record(window, offer, after)
+        charge, after = self._charged(window, offer, {name: np.asarray(value) for name, value in after.items()})
+        scale, before = np.asarray(scale), state["last_window"]
         if publish.ndim:
             shown: dict[str, Any] = {
                 "action": np.where(publish, "published", np.where(offer.refused, "refused", "repeated")),
@@ -309,81 +292,28 @@ class Scheduled(Mechanism):
             shown = {"noise": self.family.name, "scale": scale if scale.ndim else float(scale)}
         else:
             shown = {"action": "refused" if offer.refused else "repeated", "repeats": int(before)}
-        return [Release.of(window, made.values, charge, **shown)], after
+        return [Release.of(window, released, charge, **shown)], after
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """Worst case: the question, and a publication with the whole amount."""
         offer = self._offer(window, state)
-        return self._charged(window, offer, np.asarray(offer.amount > 0), offer.state)[0]
+        return self._charged(window, offer, offer.state)[0]
 
-    def _charged(self, window: Window, offer: Offer, publish: Mask, after: State) -> tuple[tuple[Event, ...], State]:
+    def _charged(self, window: Window, offer: Offer, after: State) -> tuple[tuple[Event, ...], State]:
         """Charge of a step, and the updated state."""
-        if self.unit == PERIOD:
-            return self._charged_once(window, offer, publish, after)
         if self.on_points:
-            return (self.family.spent(np.where(publish, offer.amount, 0.0) + self.query_budget),), after
-        is_repeated = not publish.ndim and not publish
+            return (self.family.spent(np.where(offer.publish, offer.amount, 0.0) + self.query_budget),), after
+        is_repeated = not offer.publish.ndim and not offer.publish
         charge = (
             Repeated(int(offer.state["last_window"]))
             if is_repeated
-            else self.family.event(offer.sensitivity, np.where(publish, offer.scale, np.inf))
+            else self.family.event(offer.sensitivity, np.where(offer.publish, offer.scale, np.inf))
         )
         if not self.query_budget:
             return (charge,), after
         family, scale = self._query(window, offer.state)
         moved = self.view.sensitivity(window, offer.state)
         return (family.event(Sensitivity(*map(np.max, moved)), np.max(scale)), charge), after
-
-    def _charged_once(
-        self, window: Window, offer: Offer, publish: Mask, after: State
-    ) -> tuple[tuple[Event, ...], State]:
-        """Charge of a unit that is the period: all of it with the first of its windows that is released."""
-        if window.period_last is None:
-            raise ParameterError("budget_period", None, "given, so that the windows of a period are known")
-        if window.index <= int(np.max(after["covered"])):
-            covered = Covered(int(np.max(after["charged"])))
-            return (covered if publish.any() else Repeated(int(np.max(offer.state["last_window"]))),), after
-        scale = self.scale(self.budget, offer.sensitivity)
-        begun = {"charged": window.index, "covered": window.period_last}
-        after = after | {name: np.full_like(after[name], index) for name, index in begun.items()}
-        largest = Sensitivity(*(float(np.max(norm)) for norm in offer.sensitivity))
-        return (Block(self.family.event(largest, float(np.max(scale))), window.index, window.period_last),), after
-
-
-#: Noise by the measure of its budget.
-LAWS_OF_NOISE = {EPSILON: "Laplace noise", RHO: "Gaussian noise by ρ", GAUSSIAN: "Gaussian noise by its exact ε"}
-
-
-class NoiseChoice(NamedTuple):
-    """Noise that was left to be chosen, and why.
-
-    Parameters
-    ----------
-    schedule
-        The schedule with that noise; without a δ where it is pure.
-    deviations
-        Standard deviation in a count, by candidate.
-    by_ledger
-        Whether it had to be that of a ledger's measure.
-    """
-
-    schedule: BudgetSchedule
-    deviations: dict[BudgetSchedule, float]
-    by_ledger: bool
-
-    @property
-    def words(self) -> str:
-        """The choice as a sentence."""
-        chosen, delta = self.schedule.family, self.schedule.delta
-        others = [
-            f"{deviation:.3g} with {LAWS_OF_NOISE[candidate.family.measure]}"
-            for candidate, deviation in self.deviations.items()
-            if candidate != self.schedule
-        ]
-        spent = "the promise is a pure ε, no δ is spent" if delta is None else f"δ = {delta:g} is spent"
-        name = LAWS_OF_NOISE[chosen.measure] + (", the measure of the ledger" if self.by_ledger else "")
-        size = f"standard deviation {self.deviations[self.schedule]:.3g} in a count"
-        return f"{name}: {', '.join([size, *others])}; {spent}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -402,7 +332,7 @@ class BudgetSchedule(Budgeted, Scheduled):
         ``discrete_laplace`` (integers) or ``laplace`` on counts, which divide ε; ``discrete_gaussian`` or ``gaussian``
         on counts, which divide ρ; on traces ``planar_laplace``, which divides ε, or ``planar_gaussian``, which divides
         ρ. ``auto`` (the default) is ``discrete_laplace`` without a δ and ``discrete_gaussian`` with a ρ; with ε and δ
-        it is whichever of the two has the smaller standard deviation under the bounds of the run (`choose_noise`).
+        it is whichever of the two has the smaller standard deviation under the bounds of the run (`noise_choice`).
         Until that is known it stands for Gaussian noise, and the promise is (ε, δ).
     accounting
         What ε and δ become with Gaussian noise: ``rho``, which adds up with any other loss, or ``gaussian``, whose ε is
@@ -442,31 +372,6 @@ class BudgetSchedule(Budgeted, Scheduled):
         named = replace(self, noise="discrete_gaussian") if self.noise == AUTO else self
         is_open = self.accounting is None and self.delta is not None and not (self.adaptive or self.on_points)
         return *pure, *(replace(named, accounting=law) for law in (RHO, GAUSSIAN) if is_open), *(named,) * (not is_open)
-
-    def choose_noise(self, facts: Facts, windows: Sequence[Window], measure: str | None = None) -> NoiseChoice:
-        """Choose the noise of the smaller standard deviation, pure noise where both are equal.
-
-        Parameters
-        ----------
-        facts, windows
-            Public facts of the run, and the windows over which noise is compared: as it is for the first publication
-            of a unit in each.
-        measure
-            That of a ledger, to which the noise must keep; None: there is none.
-
-        **Privacy.** The choice is a function of public facts. Each candidate keeps to (ε, δ) by itself.
-
-        Examples
-        --------
-        >>> from penstock.mechanisms import get
-        >>> facts = Facts(n_cells=100, max_cells=2, max_per_period=20, n_windows=24)
-        >>> [get("period_uniform")(epsilon=e, delta=1e-6).choose_noise(facts, facts.windows()).schedule.noise
-        ...  for e in (2.0, 20.0)]
-        ['discrete_gaussian', 'discrete_laplace']
-        """
-        deviations = {candidate: candidate.deviation(facts, windows) for candidate in self.candidates}
-        of_ledger = [candidate for candidate in deviations if candidate.family.measure == measure]
-        return NoiseChoice(min(of_ledger or deviations, key=deviations.__getitem__), deviations, bool(of_ledger))
 
     def deviation(self, facts: Facts, windows: Sequence[Window]) -> float:
         """Standard deviation of the noise of a publication, over windows of which each is the first of its unit."""
@@ -518,6 +423,14 @@ class PeriodSchedule(BudgetSchedule):
         """Everything in a budget period."""
         return PERIOD
 
+    def start(self, facts: Facts) -> State:
+        """Return the empty state, with the windows that the period was charged in and is charged up to."""
+        return super().start(facts) | {
+            "charged": facts.constant(0, np.int64),
+            "covered": facts.constant(0, np.int64),
+            "max_per_period": facts.constant(facts.max_per_period or 0, np.int64),
+        }
+
     def windows_together(self, window: Window) -> int:
         """Windows of a period that are published, at most."""
         if window.n_windows is None:
@@ -529,6 +442,19 @@ class PeriodSchedule(BudgetSchedule):
         max_cells, most = (int(np.max(state[name])) for name in ("max_cells", "max_per_period"))
         bounds = Bounds(max_cells=max_cells, max_per_period=most or None)
         return bounds.sensitivity(PERIOD, max_cells, self.windows_together(window))
+
+    def _charged(self, window: Window, offer: Offer, after: State) -> tuple[tuple[Event, ...], State]:
+        """Charge of a step, all of the period with the first of its windows that is released, and the updated state."""
+        if window.period_last is None:
+            raise ParameterError("budget_period", None, "given, so that the windows of a period are known")
+        if window.index <= int(np.max(after["covered"])):
+            covered = Covered(int(np.max(after["charged"])))
+            return (covered if offer.publish.any() else Repeated(int(np.max(offer.state["last_window"]))),), after
+        scale = self.scale(self.budget, offer.sensitivity)
+        begun = {"charged": window.index, "covered": window.period_last}
+        after = after | {name: np.full_like(after[name], index) for name, index in begun.items()}
+        largest = Sensitivity(*(float(np.max(one)) for one in offer.sensitivity))
+        return (Block(self.family.event(largest, float(np.max(scale))), window.index, window.period_last),), after
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -584,7 +510,7 @@ class LandmarkSchedule(TraceSchedule):
         n_together = window.n_landmarks + 1
         return self.budget / (n_together if window.n_windows is None else np.minimum(n_together, window.n_windows))
 
-    def record(self, window: Window, step: Step, after: State) -> State:
+    def record(self, window: Window, offer: Offer, after: State) -> State:
         """Count the landmarks."""
         return {"landmarks_seen": after["landmarks_seen"] + window.landmark}
 
@@ -650,22 +576,3 @@ class DissimilaritySchedule(WEventTraceSchedule):
     def query_budget(self) -> float:
         """Budget of one dissimilarity query, B/(2w), also the unit of publication budgets."""
         return self.budget / (2 * self.w)
-
-
-# Tests on releases by which the adaptive landmark mechanism sets its sampling rate.
-
-
-def page_hinkley_alarm(history: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return whether a Page-Hinkley test raises an alarm at the last value of histories (..., n); NaN: no value."""
-    # `river.drift.PageHinkley` (Page 1954) is replayed on the history at every call, about 2 µs a value, so that state
-    # stays a plain array.
-    from river.drift import PageHinkley
-
-    rows = history.reshape(-1, history.shape[-1])
-    alarms = np.zeros(len(rows), bool)
-    for number, row in enumerate(rows):
-        detector = PageHinkley(min_instances=5, delta=0.05, threshold=2.0, mode="up")
-        for value in row[~np.isnan(row)]:
-            detector.update(float(value))
-        alarms[number] = detector.drift_detected
-    return alarms.reshape(history.shape[:-1])

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.noise_choice import NoiseChoice, choose_noise
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.schedules import BudgetSchedule, NoiseChoice, Scheduled
+from penstock.mechanisms.core.schedules import BudgetSchedule, Scheduled
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.run import RunConfig
@@ -135,7 +136,7 @@ def outline(
     if not isinstance(reader, BudgetSchedule) or len(reader.candidates) == 1:
         return plan
     compared = grid.windows(1, min(COMPARED, grid.calendar.n_windows or COMPARED))
-    choice = reader.choose_noise(chain.coarse(plan.facts()), compared, _measure_of_ledger(plan))
+    choice = choose_noise(reader, chain.coarse(plan.facts()), compared, _measure_of_ledger(plan))
     # The run is that of a configuration which names the noise: equal digests, and equal bytes.
     steps = tuple(choice.schedule if step is reader else step for step in config.mechanism)
     named = outline(replace(config, mechanism=steps), key, folder, n_shards, resumed)

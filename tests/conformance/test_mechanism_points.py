@@ -352,10 +352,10 @@ def test_counts_refuse_the_noise_of_points():
 class Greedy(LandmarkAdaptive):
     """Mutant: a repeating landmark passes its whole budget to every later one."""
 
-    def record(self, window, step, after):
-        handing = window.landmark & ~step.publish & (window.landmarks_to_come > 0)
-        bonus = step.offer.state["bonus"] + np.where(handing, step.offer.amount, 0.0)
-        return super().record(window, step, after) | {"bonus": bonus}
+    def record(self, window, offer, after):
+        handing = window.landmark & ~offer.publish & (window.landmarks_to_come > 0)
+        bonus = offer.state["bonus"] + np.where(handing, offer.amount, 0.0)
+        return super().record(window, offer, after) | {"bonus": bonus}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from penstock.mechanisms.core.concentrated import (
 )
 from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.events import Additive, Block, Covered, Linked, PureDP, Repeated, Sampled
+from penstock.mechanisms.core.noise_choice import choose_noise
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.sensitivity import Sensitivity
@@ -139,7 +140,7 @@ FIXED["w_event_sample"] = {"w": 6}
 def test_fixed_amounts_are_divided_exactly_and_promise_epsilon_at_delta(name):
     facts = Facts(n_cells=500, max_cells=60, n_windows=24, landmarks=(3, 9))
     given = get(name)(epsilon=1.0, delta=1e-6, noise="discrete_gaussian", **FIXED[name])
-    exact = given.choose_noise(facts, facts.windows()).schedule
+    exact = choose_noise(given, facts, facts.windows()).schedule
     assert exact.accounting == "gaussian"
     share = exact.deviation(facts, facts.windows()) / given.deviation(facts, facts.windows())
     assert 0.93 < share < 0.945
@@ -152,7 +153,7 @@ def test_fixed_amounts_are_divided_exactly_and_promise_epsilon_at_delta(name):
 def test_small_noise_and_amounts_that_follow_releases_stay_with_rho():
     one = Facts(n_cells=5, max_cells=1, n_windows=4)
     little = get("w_event_uniform")(epsilon=20.0, delta=1e-6, noise="discrete_gaussian", w=2)
-    assert little.choose_noise(one, one.windows()).schedule.accounting == "rho"
+    assert choose_noise(little, one, one.windows()).schedule.accounting == "rho"
     for name in ("w_event_bd", "w_event_ba", "rescue_dp"):
         adaptive = get(name)(epsilon=1.0, delta=1e-6, noise="discrete_gaussian", w=6)
         assert adaptive.candidates == (adaptive,)

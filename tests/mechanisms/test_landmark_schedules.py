@@ -100,10 +100,10 @@ def test_periods_and_declared_maxima(landmarks, period, declared, coins, name, b
 class SharesWithoutTheRegular(LandmarkAdaptive):
     """Forgets the + 1: hands a landmark's share to the landmarks to come only."""
 
-    def record(self, window, step, after):
-        own = super().record(window, step, after)
-        handed = np.where(window.landmark & ~step.publish, step.offer.amount / max(window.landmarks_to_come, 1), 0.0)
-        return own | {"bonus": step.offer.state["bonus"] + handed}
+    def record(self, window, offer, after):
+        own = super().record(window, offer, after)
+        handed = np.where(window.landmark & ~offer.publish, offer.amount / max(window.landmarks_to_come, 1), 0.0)
+        return own | {"bonus": offer.state["bonus"] + handed}
 
 
 class SharesByLandmarksOnly(LandmarkSchedule):

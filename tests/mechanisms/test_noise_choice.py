@@ -8,6 +8,7 @@ import pytest
 from penstock.mechanisms import get
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.noise_choice import choose_noise
 from penstock.mechanisms.core.run import run_mechanism
 
 LAPLACE, GAUSSIAN = "discrete_laplace", "discrete_gaussian"
@@ -32,7 +33,7 @@ def day(n: int = 1, **changes: object) -> Facts:
 
 def chosen(name: str, facts: Facts, **parameters: object) -> str:
     schedule = get(name)(**{"delta": 1e-6} | SCHEDULES[name] | parameters)
-    return schedule.choose_noise(facts, facts.windows()).schedule.noise
+    return choose_noise(schedule, facts, facts.windows()).schedule.noise
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -61,7 +62,7 @@ def test_the_ledger_decides_by_its_measure_and_delta_is_spent_by_gaussian_noise_
     facts = day(500, max_per_period=3)
     schedule = get("period_uniform")(epsilon=1.0, delta=1e-6)
     measures = (None, "epsilon", "rho", "gaussian")
-    free, in_epsilon, in_rho, exact = (schedule.choose_noise(facts, facts.windows(), measure) for measure in measures)
+    free, in_epsilon, in_rho, exact = (choose_noise(schedule, facts, facts.windows(), measure) for measure in measures)
     assert [c.schedule.noise for c in (free, in_epsilon, in_rho, exact)] == [LAPLACE, LAPLACE, GAUSSIAN, GAUSSIAN]
     assert [c.schedule.delta for c in (free, in_rho)] == [None, 1e-6]
     assert [c.schedule.accounting for c in (free, in_rho, exact)] == [None, "rho", "gaussian"]

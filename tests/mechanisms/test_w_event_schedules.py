@@ -135,8 +135,8 @@ class ForgetsTheStretch(WEventBd):
 class NeverPauses(WEventBa):
     """Absorbs without paying back."""
 
-    def record(self, window, step, after):
-        return super().record(window, step, after) | {"pause": np.zeros_like(after["pause"])}
+    def record(self, window, offer, after):
+        return super().record(window, offer, after) | {"pause": np.zeros_like(after["pause"])}
 
 
 @pytest.mark.parametrize("broken", [ForgetsTheStretch, NeverPauses])

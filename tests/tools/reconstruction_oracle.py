@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr
 
-from penstock.accountants.markov import MarkovPrior
+from penstock.accountants.markov import MarkovPrior, stationary_distribution
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
@@ -78,7 +78,7 @@ def random_prior(rng: np.random.Generator, n_locations: int, stationary: bool | 
         matrix[matrix < 1e-6] = 0.0
         matrix /= matrix.sum(axis=1, keepdims=True)
     if stationary if stationary is not None else rng.random() < 0.5:
-        return MarkovPrior.stationary(matrix)
+        return MarkovPrior(stationary_distribution(matrix, np.full(n_locations, 1 / n_locations)), matrix)
     return MarkovPrior(rng.dirichlet(np.full(n_locations, concentration)), matrix)
 
 

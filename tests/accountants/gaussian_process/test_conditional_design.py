@@ -74,7 +74,7 @@ def test_worst_length_scale_is_above_a_fine_scan():
         def loss(scale, times=times, secret=secret, sigma=sigma, nugget=nugget, kernel=kernel):
             return conditional_inferential_loss(times, secret, sigma, scale, 1.0, 2.0, kernel, nugget=nugget)[0]
 
-        value, at = worst_length_scale(np.vectorize(loss), times, 12.0, kernel)
+        value, at = worst_length_scale(np.vectorize(loss), GaussianProcess(length_scale=12.0, kernel=kernel), times)
         coarse = np.geomspace(0.01, 12.0, 120)
         best = coarse[np.argmax([loss(scale) for scale in coarse])]
         step = coarse[1] / coarse[0]
@@ -85,7 +85,10 @@ def test_worst_length_scale_is_above_a_fine_scan():
 
 @pytest.mark.parametrize("log_peak", np.linspace(0.5, 0.65, 7))
 def test_a_peak_between_grid_points_is_found(log_peak):
-    value, at = worst_length_scale(lambda scales: 1 + np.exp(-(((np.log(scales) - log_peak) / 0.15) ** 2)), TIMES, 9.0)
+    prior = GaussianProcess(length_scale=9.0)
+    value, at = worst_length_scale(
+        lambda scales: 1 + np.exp(-(((np.log(scales) - log_peak) / 0.15) ** 2)), prior, TIMES
+    )
     assert 2.0 <= value <= 2.0 * 1.001
     assert math.log(at) == pytest.approx(log_peak, abs=0.02)
 
@@ -93,14 +96,11 @@ def test_a_peak_between_grid_points_is_found(log_peak):
 def test_worst_length_scale_of_sigma_and_of_the_longest():
     needed = np.vectorize(lambda scale: smallest_sigma(1.0, TIMES, [4], scale, 1.0, 2.0))
 
-    value, at = worst_length_scale(needed, TIMES, 3.0)
+    value, at = worst_length_scale(needed, GaussianProcess(length_scale=3.0), TIMES)
     assert at == pytest.approx(3.0)
     assert value == pytest.approx(needed(3.0), rel=2e-3)
-    alone, _ = worst_length_scale(lambda scale: scale, [1.0], 2.0)
+    alone, _ = worst_length_scale(lambda scale: scale, GaussianProcess(length_scale=2.0), [1.0])
     assert alone == pytest.approx(2.0, rel=2e-3)
-    for name, arguments in (("maximum", (0.0,)), ("tolerance", (1.0, "rbf", None, 0.0)), ("kernel", (1.0, "x"))):
-        with pytest.raises(ParameterError, match=f"^{name}: "):
-            worst_length_scale(needed, TIMES, *arguments)
 
 
 FAMILIES = {"singletons": singletons(10), "every_other": every_other(10), "blocks": sliding_blocks(10, 3)}

@@ -102,7 +102,7 @@ def test_the_filter_is_exact_where_others_move_independently_of_where_they_were(
     observed = Observed(np.array(people), np.full((1, 3, 3), np.nan), np.zeros((1, 3, 3)))
     for step, sensor in enumerate(sensors):
         observed.residual[0, step, sensor] = 0.0
-    evidence = observed.evidence(NotKnown(np.array(people), crowd.log_mass[0]))
+    evidence = NotKnown(np.array(people), crowd.log_mass[0]).evidence(observed)
     with np.errstate(divide="ignore"):
         likelihood = scaled(at_places(evidence, places))
     found = smoothed(prior.initial, Kernel(prior.transition), likelihood)[0]

@@ -19,7 +19,7 @@ from penstock.accountants.inference.history import from_each_place, told_before
 from penstock.accountants.inference.places import PlannedWindows, PriorPlaces
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.targets import KnownPrior
-from penstock.accountants.markov import MarkovPrior, chain_prior
+from penstock.accountants.markov import MarkovPrior, chain_prior, stationary_distribution
 from penstock.evaluation.attacks.parameters import ReconstructionGame
 from penstock.evaluation.attacks.retracing import Observed, count_correct, decode_trajectories, observe
 from penstock.evaluation.attacks.segment_bounds import SuccessBounds
@@ -167,8 +167,8 @@ def test_the_bound_covers_the_best_attack_from_all_releases(start):
     overrides = ("sensors.active=one_random", "space.rows=1", "space.columns=2")
     game = ReconstructionGame(horizon=3, tolerance=1, training=3, stretches=1, simulated=0, bound_samples=0)
     plan, settings = prepare_reconstruction(configuration("{type: raw}", *overrides), game)
-    prior = MarkovPrior.stationary(np.array([[0.9, 0.05, 0.05], [0.02, 0.93, 0.05], [0.04, 0.05, 0.91]]))
-    prior = MarkovPrior(prior.initial if start is None else start, prior.transition)
+    matrix = np.array([[0.9, 0.05, 0.05], [0.02, 0.93, 0.05], [0.04, 0.05, 0.91]])
+    prior = MarkovPrior(stationary_distribution(matrix) if start is None else start, matrix)
     nothing = Observed(np.zeros((6, 2), int), np.zeros((1, 6, 2)), np.zeros((1, 6, 2)))
     places = PriorPlaces.of_cells(2)
     planned = planned_segments(plan, places, settings)
