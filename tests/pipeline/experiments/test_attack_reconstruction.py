@@ -236,7 +236,7 @@ def test_a_release_without_likelihood_is_refused():
         observe([odd], np.zeros((1, 2)))
 
 
-def test_places_of_several_cells_are_not_looked_at():
+def test_who_is_not_counted_in_a_popular_cell_is_elsewhere():
     places = PriorPlaces.most_visited(np.array([[2, 2, 0, -1]]), n_cells=3, n_top=1)
     release = Release(window=1, values=np.array([[1.0, 0.0, 0.0]]), charge=(Exact(),))
     prior = MarkovPrior([0.9, 0.1], np.eye(2))
