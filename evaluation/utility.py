@@ -72,10 +72,6 @@ def relative_mean_absolute_error(truth: Array, released: Array) -> Array:
     >>> relative_mean_absolute_error([[10, 0]], [[8, 1]])
     0.3
     """
-    return _shares_of_mean(truth, released)
-
-
-def _shares_of_mean(truth: Array, released: Array) -> Array:
     shares: Array = np.abs(released - truth).sum(axis=0) * truth.shape[1] / max(float(truth.sum()), 1.0)
     return shares
 
@@ -149,10 +145,6 @@ def mean_relative_error(truth: Array, released: Array) -> Array:
     >>> mean_relative_error([[10, 0]], [[8, 1]])
     0.6
     """
-    return _relative_errors(truth, released)
-
-
-def _relative_errors(truth: Array, released: Array) -> Array:
     bound = SANITY_SHARE * np.maximum(truth.sum(axis=0), 1.0)
     errors: Array = (np.abs(released - truth) / np.maximum(bound, truth)).mean(axis=0)
     return errors
@@ -167,7 +159,7 @@ def top_mean_relative_error(truth: Array, released: Array, fraction: float = FRA
     """
     top = busiest(truth.sum(axis=0), fraction)
     errors = np.full(truth.shape[1], np.nan)
-    errors[top] = _relative_errors(truth, released)[top]
+    errors[top] = METRICS["mre"].values(truth, released)[top]
     return errors
 
 
@@ -238,7 +230,7 @@ def js_distance(truth: Array, released: Array) -> Array:
     >>> round(js_distance([[1], [0]], [[0], [1]]), 6)
     0.832555
     """
-    return np.sqrt(_divergences(truth, released))
+    return np.sqrt(METRICS["js_divergence"].values(truth, released))
 
 
 @metric("js_divergence", "window", "nats", higher_is_better=False, bounds=(0.0, math.log(2)))
@@ -252,10 +244,6 @@ def js_divergence(truth: Array, released: Array) -> Array:
     >>> round(js_divergence([[1], [0]], [[0], [1]]), 6)
     0.693147
     """
-    return _divergences(truth, released)
-
-
-def _divergences(truth: Array, released: Array) -> Array:
     from scipy.special import rel_entr  # not for those who only read which metrics there are
 
     first, second = _shares_of_window(truth), _shares_of_window(np.maximum(released, 0.0))
@@ -419,7 +407,7 @@ def daily_relative_mean_absolute_error(truth: Array, released: Array, days: Arra
     >>> daily_relative_mean_absolute_error([[4, 4, 6]], [[5, 2, 9]], ["2020-03-07"] * 3)
     0.14285714285714285
     """
-    return _shares_of_mean(by_day(truth, days), by_day(released, days))
+    return METRICS["relative_mae"].values(by_day(truth, days), by_day(released, days))
 
 
 @metric("daily_city_error", "day", higher_is_better=False, daily=True)
