@@ -11,6 +11,7 @@ from penstock.accountants.core.trace_view import TraceView
 from penstock.accountants.core.training import Training
 from penstock.mechanisms.core.contract import ChainStep, Facts, Mechanism, Release, Window
 from penstock.mechanisms.core.plugin import Checked, Registry, UnsupportedEvent, typical
+from penstock.mechanisms.core.sensitivity import Bounds
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.temporal_generalization import TemporalGeneralization
 
@@ -52,64 +53,48 @@ Rows = list[AccountRow]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AccountingFacts:
-    """Facts of a run, known before the first release.
+class AccountingFacts(Bounds):
+    """Facts of a run, known before the first release, beside the `Bounds` on a user as enforced.
 
     Parameters
     ----------
-    n_cells, max_cells, max_windows
-        Size of the release and contribution bounds, as enforced.
+    n_cells
+        Size of the release.
     n_windows
         Windows in the run; None on an endless stream.
     mechanism
         The mechanism that sees counts, whose releases are accounted.
     steps
         All steps of the release, in order: those on events before the mechanism and post-processing after it too.
-    max_block_cells
-        Cells that one user counts in over all windows of a block; None: no such bound.
     windows
         Public facts of the windows from one to another, both inclusive, future ones included: active sensors,
         landmarks, budget periods; None: not known beforehand.
     landmarks
         Whether the run has landmarks.
-    max_per_period
-        Bound on the memberships of one user in a budget period; None: no such bound.
     training
         Operator-only: result of the accountant's `Accountant.prepare`.
     """
 
     n_cells: int
-    max_cells: int = 1
-    max_windows: int | None = None
     n_windows: int | None = None
     mechanism: Mechanism | None = None
     steps: tuple[ChainStep, ...] = ()
-    max_block_cells: int | None = None
     windows: Callable[[int, int], Sequence[Window]] | None = None
     landmarks: bool = False
-    max_per_period: int | None = None
     training: Mapping[str, Any] | None = None
 
     def of_mechanism(self, n_replicas: int | None = None) -> Facts:
         """Facts that a mechanism starts from, for accountants that step one themselves."""
-        return Facts(
-            n_cells=self.n_cells,
-            max_cells=self.max_cells,
-            max_windows=self.max_windows,
-            max_block_cells=self.max_block_cells,
-            n_windows=self.n_windows,
-            n_replicas=n_replicas,
-            max_per_period=self.max_per_period,
-        )
+        return Facts(n_cells=self.n_cells, n_windows=self.n_windows, n_replicas=n_replicas, **self.limits())
 
     @property
     def replaces_in_blocks(self) -> bool:
         """Return whether bounding may replace removed events of a person in a block by others of that person."""
         # Bounding then chooses among the events of several windows: of a block, of a budget period, or of the windows
         # that are counted as one.
-        bounds = (self.max_windows, self.max_block_cells, self.max_per_period)
         coarse = any(isinstance(step, TemporalGeneralization) for step in self.steps)
-        return any(bound is not None for bound in bounds) or (coarse and self.max_cells < self.n_cells)
+        over_windows = any(bound is not None for name, bound in self.limits().items() if name != "max_cells")
+        return over_windows or (coarse and self.max_cells < self.n_cells)
 
 
 @dataclass(frozen=True, kw_only=True)

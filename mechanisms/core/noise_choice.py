@@ -65,8 +65,8 @@ def choose_noise(
     Examples
     --------
     >>> from penstock.mechanisms import get
-    >>> facts = Facts(n_cells=100, max_cells=2, max_per_period=20, n_windows=24)
-    >>> open_noise = [get("period_uniform")(epsilon=epsilon, delta=1e-6) for epsilon in (2.0, 20.0)]
+    >>> facts = Facts(n_cells=100, max_cells=4, n_windows=24)
+    >>> open_noise = [get("w_event_uniform")(epsilon=epsilon, delta=1e-6, w=6) for epsilon in (2.0, 50.0)]
     >>> [choose_noise(one, facts, facts.windows()).schedule.noise for one in open_noise]
     ['discrete_gaussian', 'discrete_laplace']
     """
