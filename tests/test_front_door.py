@@ -84,7 +84,7 @@ def test_every_name_it_offers_is_there():
     "error",
     [
         ParameterError("epsilon", -1, "a number above 0"),
-        UnknownPlugin("mechanism", "rwa", ("raw",), ("raw",)),
+        UnknownPlugin("mechanism", "rwa", ("raw",)),
         penstock.ConfigError(("run.yaml:1: first", "run.yaml:2: second")),
         penstock.BudgetExceeded(3, 1.0, 0.5, 1.2),
         LedgerExhausted(3, 1.0, 0.5, 1.2),

@@ -207,8 +207,6 @@ class Rate:
     high: float
     n_found: int  # `n_found`, `n_present`: the numbers of the share
     n_present: int
-    n_false: int  # `n_false`, `n_absent`: challenges without the target above the threshold, and all of them
-    n_absent: int
 
 
 def true_positive_rate(
@@ -236,8 +234,8 @@ def true_positive_rate(
     --------
     >>> labels, scores = np.arange(200) < 100, np.r_[np.arange(100) + 50.5, np.arange(100)]
     >>> found = true_positive_rate(labels, scores, 0.01)
-    >>> found.rate, round(found.low, 2), round(found.high, 2), found.n_false
-    (0.52, 0.42, 0.62, 1)
+    >>> found.rate, round(found.low, 2), round(found.high, 2)
+    (0.52, 0.42, 0.62)
     >>> true_positive_rate(labels, scores, 0.001) is None
     True
     """
@@ -249,9 +247,9 @@ def true_positive_rate(
     if n_allowed == 0 or present.size == 0:
         return None
     threshold = absent[n_allowed]
-    n_found, n_false = int((present > threshold).sum()), int((absent > threshold).sum())
+    n_found = int((present > threshold).sum())
     limits = exact_interval(n_found, present.size, confidence)
-    return Rate(n_found / present.size, *limits, n_found, present.size, n_false, absent.size)
+    return Rate(n_found / present.size, *limits, n_found, present.size)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.events import Block, Event, Repeated
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry
-from penstock.mechanisms.core.sensitivity import Bounds
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import Unit
 
@@ -158,11 +157,6 @@ class Facts:
     def shape(self) -> tuple[int, ...]:
         """Leading axes of every state array: () or (n_replicas,)."""
         return () if self.n_replicas is None else (self.n_replicas,)
-
-    @property
-    def bounds(self) -> Bounds:
-        """Bounds of contribution bounding on one user."""
-        return Bounds(**{name: getattr(self, name) for name in Bounds().limits()})
 
     @property
     def sensitivity(self) -> int:

@@ -59,12 +59,13 @@ class ParameterError(PenstockError, ValueError):
 class UnknownPlugin(PenstockError, KeyError):
     """No plug-in has that name; the message lists near misses and all names."""
 
-    def __init__(self, kind: str, name: str, names: tuple[str, ...], near: tuple[str, ...] = ()) -> None:
-        self.kind, self.name, self.names, self.near = kind, name, names, near
-        super().__init__(kind, name, names, near)
+    def __init__(self, kind: str, name: str, names: tuple[str, ...]) -> None:
+        self.kind, self.name, self.names = kind, name, names
+        super().__init__(kind, name, names)
 
     def __str__(self) -> str:
-        hint = f"; did you mean {self.near[0]!r}?" if self.near else ""
+        near = nearest(self.name, self.names)
+        hint = f"; did you mean {near!r}?" if near else ""
         return f"{self.name!r} is not a known {self.kind}{hint} (known: {', '.join(self.names)})"
 
 
@@ -387,8 +388,7 @@ class Registry(Generic[T]):
         if name in self.internal or name not in _files(self.package):
             entry = None if name in self.internal else installed(self.group).get(name)
             if entry is None:
-                names = self.names()
-                raise UnknownPlugin(self.kind, name, names, tuple(difflib.get_close_matches(name, names, n=1)))
+                raise UnknownPlugin(self.kind, name, self.names())
             if entry.module.rpartition(".")[2] != name or entry.attr != class_name(name):
                 text = f"{entry.module.rpartition('.')[0] or 'package'}.{name}:{class_name(name)}"
                 raise PluginError(f"entry point {name} = {entry.value} of {self.group}: it must be {text}")
