@@ -102,14 +102,11 @@ def cases(
 
 
 class Design(NamedTuple):
-    """Noise covariance, its largest loss, and a certified lower bound on the loss of any other."""
+    """A noise covariance, the largest loss it has, and a certified lower bound on what any other could have.
 
-    covariance: Array
-    worst: float
-    lower_bound: float
+    ``smooth`` is the maximum as it was smoothed, and ``descent`` the direction of the next step.
+    """
 
-
-class _Evaluation(NamedTuple):
     covariance: Array
     worst: float
     smooth: float
@@ -152,12 +149,12 @@ def minimise_worst_loss(
             now = _evaluate(exponent, cases, total_variance, white, sharpness)
         best = min(best, now, key=lambda evaluation: evaluation.worst)
         lower_bound = max(lower_bound, now.lower_bound)
-    return Design(best.covariance, best.worst, lower_bound)
+    return best._replace(lower_bound=lower_bound)
 
 
 def _evaluate(
     exponent: Array, cases: Sequence[tuple[float, Response]], total_variance: float, white: float, sharpness: float
-) -> _Evaluation:
+) -> Design:
     logs, axes = linalg.eigh(exponent)
     shares = np.exp(logs - logs[-1])
     mixed = (1.0 - white) * shares / shares.sum() + white / len(shares)
@@ -176,4 +173,4 @@ def _evaluate(
     smooth = worst * (1.0 + math.log(powers.sum()) / sharpness)
     steepest = float(linalg.eigvalsh(descent)[-1])
     lower_bound = float(weights @ loss) + float((descent * covariance).sum()) - total_variance * steepest
-    return _Evaluation(covariance, worst, smooth, descent, lower_bound)
+    return Design(covariance, worst, smooth, descent, lower_bound)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from penstock.evaluation.attacks.retracing import Observed
 SIMULATED: tuple[Estimator, ...] = ("map", "posterior_marginals", "prior")
 
 
+@dataclass(frozen=True, eq=False)
 class SuccessBounds:
     """Bounds on every attack on a segment of windows, and attacks on trajectories simulated from a prior.
 
@@ -52,25 +53,17 @@ class SuccessBounds:
     schedule.
     """
 
-    def __init__(
-        self,
-        places: PriorPlaces,
-        observed: Observed,
-        planned: tuple[PlannedWindows, ...],
-        *,
-        training: int,
-        horizon: int,
-        tolerance: int,
-        simulated: int,
-        n_samples: int,
-        adaptive: bool,
-        seed: int,
-    ) -> None:
-        self.places, self.observed = places, observed
-        self.training, self.horizon, self.tolerance = training, horizon, tolerance
-        self.simulated, self.n_samples = simulated, n_samples if n_samples >= 2 else 0
-        self.seed, self.fixed, self.planned = seed, not adaptive, planned
-        self._bounds: dict[tuple[object, ...], float] = {}
+    places: PriorPlaces
+    observed: Observed
+    planned: tuple[PlannedWindows, ...]
+    training: int
+    horizon: int
+    tolerance: int
+    simulated: int
+    n_samples: int
+    adaptive: bool
+    seed: int
+    _bounds: dict[tuple[object, ...], float] = field(default_factory=dict, init=False)
 
     def of(
         self, prior: MarkovPrior, trajectory: NDArray[np.intp], number: int
@@ -82,7 +75,7 @@ class SuccessBounds:
         """
         segments = self.planned or self._revealed(trajectory)
         bound = float(np.mean([self._bound(prior, place, coming) for place, coming in enumerate(segments)]))
-        likely = self.fixed and all(coming.noise in (None, *ADDITIVE) for coming in segments)
+        likely = not self.adaptive and all(coming.noise in (None, *ADDITIVE) for coming in segments)
         if not likely or self.simulated == 0:
             return bound, {}
         n_each = -(-self.simulated // len(segments))
