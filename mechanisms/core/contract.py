@@ -177,30 +177,44 @@ class Facts:
             raise ParameterError("landmarks", self.landmarks, f"window indices from 1 to {n}")
         landmark[np.asarray(self.landmarks, int) - 1] = True
         length = self.budget_period or n
-        windows = []
-        for i in range(n):
-            first, last = i - i % length, min(i - i % length + length, n)
-            listed = int(landmark[first:last].sum())
-            allowed = listed if self.max_landmarks is None else self.max_landmarks
-            to_come = int(landmark[i + 1 : last].sum())
-            if self.max_landmarks is not None:
-                to_come = max(0, self.max_landmarks - int(landmark[first : i + 1].sum()))
-            windows.append(
-                Window(
-                    index=i + 1,
-                    start=i * hour,
-                    end=(i + 1) * hour,
-                    landmark=bool(landmark[i]),
-                    landmarks_to_come=to_come,
-                    regulars_to_come=int((~landmark[i + 1 : last]).sum()),
-                    period=i // length,
-                    n_landmarks=allowed,
-                    n_windows=last - first,
-                    period_last=last,
-                    time_of_day=i * hour % DAY,
-                )
+        period = np.arange(n) // length
+        columns = in_periods(landmark, period, self.max_landmarks)
+        return [
+            Window(
+                index=i + 1,
+                start=i * hour,
+                end=(i + 1) * hour,
+                landmark=bool(landmark[i]),
+                landmarks_to_come=left,
+                regulars_to_come=regulars_left,
+                period=i // length,
+                n_landmarks=n_landmarks,
+                n_windows=n_windows,
+                period_last=min((i // length + 1) * length, n),
+                time_of_day=i * hour % DAY,
             )
-        return windows
+            for i, (left, regulars_left, n_landmarks, n_windows) in enumerate(np.stack(columns, 1).tolist())
+        ]
+
+
+def in_periods(landmark: Mask, period: Integers, max_landmarks: int | None) -> tuple[Integers, ...]:
+    """Landmarks and regular windows to come in the period of each window, and its landmarks and windows.
+
+    `period`: numbers that never fall. `max_landmarks`: declared maximum of a period; None: as many as there are.
+
+    >>> [column.tolist() for column in in_periods(np.array([True, False, True]), np.array([0, 0, 1]), None)]
+    [[0, 0, 0], [1, 0, 0], [1, 1, 1], [2, 2, 1]]
+    """
+    counted = []
+    for mask in (landmark, ~landmark):
+        totals = np.bincount(period, weights=mask).astype(np.int64)
+        counted.append((totals[period], np.cumsum(totals)[period] - np.cumsum(mask)))
+    (landmarks, left), (regulars, regulars_left) = counted
+    n_windows = landmarks + regulars
+    if max_landmarks is not None:
+        left = np.maximum(max_landmarks - (landmarks - left), 0)
+        landmarks = np.full_like(landmarks, max_landmarks)
+    return left, regulars_left, landmarks, n_windows
 
 
 #: What is done in a window, best first.

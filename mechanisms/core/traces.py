@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Integers, Mask, Window
+from penstock.mechanisms.core.contract import Integers, Mask, Window, in_periods
 from penstock.mechanisms.core.geometry import Points
 
 
@@ -62,15 +62,7 @@ class PointSchedule:
         is_first = np.zeros(len(traces.times), bool)
         is_first[traces.starts] = True
         is_first[1:] |= np.diff(traces.periods) != 0
-        period = np.cumsum(is_first) - 1
-        (landmarks, left), (regulars, regulars_left) = (
-            _counted(mask, period) for mask in (traces.landmarks, ~traces.landmarks)
-        )
-        n_windows = landmarks + regulars
-        if self.max_landmarks is not None:
-            left = np.maximum(self.max_landmarks - (landmarks - left), 0)
-            landmarks = np.full_like(landmarks, self.max_landmarks)
-        return left, regulars_left, landmarks, n_windows
+        return in_periods(traces.landmarks, np.cumsum(is_first) - 1, self.max_landmarks)
 
     def at(self, rows: Integers, index: int) -> Window:
         """Facts of some points, all of them the ``index``-th of their users."""
@@ -110,9 +102,3 @@ def traces_of(
         landmarks=np.zeros(n_points, bool) if landmarks is None else np.concatenate(list(landmarks)),
         periods=np.zeros(n_points, np.int64),
     )
-
-
-def _counted(mask: Mask, group: Integers) -> tuple[Integers, Integers]:
-    """Count the points of ``mask`` in each point's group, and those after the point."""
-    totals = np.bincount(group, weights=mask).astype(np.int64)
-    return totals[group], np.cumsum(totals)[group] - np.cumsum(mask)
