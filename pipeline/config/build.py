@@ -422,6 +422,7 @@ REMOVED: dict[str, str] = {
     "source kafka.format=arrow": "send an event a message, as JSON or Avro",
     "source pubsub.format=arrow": "send an event a message, as JSON or Avro",
     "source kafka.clock": "with watermark: events, time is that of the events",
+    "source synthetic.disorder": "its events come in the order of time; late rows need a file with a column arrival",
     "window sliding": "sums over longer stretches are sums of released windows, or those of mechanism correlated",
     "streams": "the cells are released as one vector, which is faster than its parts; leave it out",
     "landmarks.drawn.shape": "points are drawn from anywhere in a trace; leave it out",

@@ -22,7 +22,7 @@ from penstock.mechanisms.core.plugin import ParameterError
 #: Purposes of random numbers; different ones are independent.
 Purpose = IntEnum(
     "Purpose",
-    "LAYOUT HOME WORK START RESTART MOVE ERRAND NUMBER TIME LATITUDE LONGITUDE DUPLICATE DELAY",
+    "LAYOUT HOME WORK START RESTART MOVE ERRAND NUMBER TIME LATITUDE LONGITUDE DUPLICATE",
     start=0,
 )
 
@@ -305,7 +305,7 @@ class Commuters(People):
 # Events emitted by people at their locations.
 
 
-#: Columns of equal length: user, time, place (index), latitude, longitude, arrival.
+#: Columns of equal length: user, time, place (index), latitude, longitude.
 Events = dict[str, NDArray[Any]]
 
 #: Coordinates keep this share of a cell away from its edges, so that rounding never moves an event.
@@ -314,7 +314,7 @@ _MARGIN = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Emission:
-    """Number, places, times and order of arrival of the events that people make."""
+    """Number, places and times of the events that people make."""
 
     people: People  # where everybody is at every step
     # `mean_events`, `min_events`: events a person makes in a step: on average (Poisson beyond the minimum), and
@@ -322,7 +322,6 @@ class Emission:
     mean_events: float
     min_events: int
     duplicates: float  # share of events that occur twice
-    disorder: int  # arrival is later than the event by a uniform share of this, milliseconds
     until: int | None  # no event at or after this; None for no end
 
     @property
@@ -346,28 +345,16 @@ class Emission:
             "latitude": places.latitude[place] + places.height * self._inside(Purpose.LATITUDE, index, n),
             "longitude": places.longitude[place] + places.width * self._inside(Purpose.LONGITUDE, index, n),
         }
-        delay = np.floor(self._draw(Purpose.DELAY, index, n) * self.disorder).astype(np.int64)
-        events["arrival"] = events["time"] + delay
         rows = np.repeat(np.arange(n), 1 + (self._draw(Purpose.DUPLICATE, index, n) < self.duplicates))
         if self.until is not None:
             rows = rows[events["time"][rows] < self.until]
         return select(events, rows)
 
-    def arrivals(self, first: int, stop: int | None) -> Iterator[Events]:
-        """Events by the step in which they arrive, sorted by arrival; those of the last step and later together."""
-        people = self.people
-        earliest = max(0, first - math.ceil(self.disorder / people.step))
-        late: list[Events] = []
-        for index, locations in zip(count(earliest), people.locations(earliest, stop)):
-            events = join([*late, self.during(index, locations)])
-            if self.n_steps is not None and index + 1 >= self.n_steps:
-                now = np.full(len(events["time"]), True)
-            else:
-                now = events["arrival"] < people.start + (index + 1) * people.step
-            late = [select(events, ~now)]
-            if index >= first:
-                arrived = select(events, now)
-                yield select(arrived, np.argsort(arrived["arrival"], kind="stable"))
+    def by_step(self, first: int, stop: int | None) -> Iterator[Events]:
+        """Events of each step, sorted by time."""
+        for index, locations in zip(count(first), self.people.locations(first, stop)):
+            events = self.during(index, locations)
+            yield select(events, np.argsort(events["time"], kind="stable"))
 
     def _draw(self, purpose: Purpose, index: int, n: int) -> NDArray[np.float64]:
         return uniforms(self.people.seed, purpose, index, n)

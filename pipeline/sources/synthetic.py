@@ -38,8 +38,6 @@ class Synthetic(FileSource):
         Average events a person makes in an hour; how many at least in every step.
     duplicates
         Share of events that occur twice, to the last digit.
-    disorder
-        Events arrive up to this much later than they happened, in order of arrival.
     from, until, days, endless
         Time range; without any, 7 days from Monday 2024-01-01 UTC. An endless city can only be streamed.
 
@@ -71,7 +69,7 @@ class Synthetic(FileSource):
     events_per_hour: float = parameter(1.0, above=0, doc="average events a person makes in an hour")
     min_events: int = parameter(0, at_least=0, doc="events a person makes in every step at least")
     duplicates: float = parameter(0.01, at_least=0, at_most=1, doc="share of events that occur twice")
-    disorder: int = parameter(0, kind="duration", at_least=0, at_most=DAY, doc="latest arrival after the event")
+    disorder: int = dataclasses.field(default=0, init=False)  # events come in the order of time
     days: float | None = parameter(None, above=0, doc="length of the run, instead of until")
     endless: bool = parameter(False, choices=(True, False), doc="never stop; for streams")
 
@@ -134,10 +132,10 @@ class Synthetic(FileSource):
             yield Span(index, (), index * size, (index + 1) * size)
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Events that arrive during the steps of a span, in order of arrival; the last span also has the latecomers."""
+        """Events of the steps of a span, in order of time."""
         waiting: list[Events] = []
         n_waiting = 0
-        for events in self._emission.arrivals(span.start, span.stop):
+        for events in self._emission.by_step(span.start, span.stop):
             waiting.append(events)
             n_waiting += len(events["time"])
             if n_waiting >= self.block_rows:
@@ -169,7 +167,6 @@ class Synthetic(FileSource):
             mean_events=self._mean_events,
             min_events=self.min_events,
             duplicates=self.duplicates,
-            disorder=self.disorder,
             until=self.until,
         )
 

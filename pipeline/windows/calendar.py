@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
@@ -12,7 +11,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError, nearest
 
 # Local time: clock changes of a zone, and the instants that a wall clock shows.
 #
@@ -38,8 +37,8 @@ def check_time_zone(field: str, name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (LookupError, ValueError, OSError, TypeError):
-        near = difflib.get_close_matches(str(name), available_timezones(), n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        near = nearest(str(name), sorted(available_timezones()))
+        hint = f" (did you mean {near!r}?)" if near else ""
         raise ParameterError(field, name, f"an IANA time zone such as 'Europe/Berlin'{hint}") from None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, check_one_of, parameter
+from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, check_one_of, nearest, parameter
 
 
 @dataclass(frozen=True)
@@ -141,8 +140,8 @@ def _read_schedule(path: Path, position: dict[str, int]) -> Iterator[tuple[int, 
 
 
 def _near(name: str, names: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(name, names, n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    near = nearest(name, names)
+    return f" (did you mean {near!r}?)" if near else ""
 
 
 def _split_mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

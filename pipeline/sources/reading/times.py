@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
-from zoneinfo import ZoneInfo
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.mechanisms.core.plugin import ParameterError
+from penstock.pipeline.windows.calendar import check_time_zone
 
 #: Years 1 to 9999 in milliseconds since 1970 UTC; what lies outside is no time.
 EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_799_999
@@ -70,10 +70,7 @@ class TimeFormat:
     ambiguous: Literal["earliest", "latest"] = "earliest"
 
     def __post_init__(self) -> None:
-        try:
-            ZoneInfo(self.zone)
-        except (KeyError, OSError, ValueError) as error:
-            raise ParameterError("time_zone", self.zone, "the name of a time zone, such as Europe/Zurich") from error
+        check_time_zone("time_zone", self.zone)
         if self.format != "iso" and self.format not in _UNIX and not _reads_what_it_writes(self.format):
             expected = f"iso, {', '.join(_UNIX)} or a strptime format with a date, such as %d/%m/%Y %H:%M:%S"
             raise ParameterError("time_format", self.format, expected)

@@ -62,6 +62,7 @@ WRITTEN: dict[str, tuple[str, Any, str]] = {
     "source kafka.format=arrow": ("source", KAFKA | {"format": "arrow"}, "source.format"),
     "source pubsub.format=arrow": ("source", PUBSUB | {"format": "arrow"}, "source.format"),
     "source kafka.clock": ("source", KAFKA | {"clock": True}, "source.clock"),
+    "source synthetic.disorder": ("source", {"type": "synthetic", "disorder": "10m"}, "source.disorder"),
     "window sliding": ("windows", {"type": "sliding", "size": "1h", "period": "30m"}, "windows.type"),
     "streams": ("streams", [{"name": "north"}], "streams"),
     "output.rejects_key": ("output", {"path": "run", "rejects_key": "key.pem"}, "output.rejects_key"),

@@ -197,7 +197,7 @@ ENDLESS = {
     "seed": 3,
     "source": {
         "type": "stream",
-        "of": {"type": "synthetic", "n_users": 100, "endless": True, "disorder": "10m"},
+        "of": {"type": "synthetic", "n_users": 100, "endless": True},
         "speed": "max",
     },
     "space": grid(2),

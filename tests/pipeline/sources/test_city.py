@@ -137,7 +137,7 @@ def test_too_few_places_for_commuters() -> None:
 
 def test_numbers_of_events_are_poisson_beyond_the_minimum() -> None:
     people = markov(n_users=20_000)
-    emission = Emission(people=people, mean_events=3.5, min_events=2, duplicates=0.0, disorder=0, until=None)
+    emission = Emission(people=people, mean_events=3.5, min_events=2, duplicates=0.0, until=None)
     (locations,) = people.locations(0, 1)
     number = np.bincount(emission.during(0, locations)["user"], minlength=people.n_users)
     assert number.min() == 2
@@ -148,7 +148,7 @@ def test_numbers_of_events_are_poisson_beyond_the_minimum() -> None:
 
 def test_events_lie_in_the_cell_and_the_step_where_the_person_is() -> None:
     people = commuters()
-    emission = Emission(people=people, mean_events=2.0, min_events=0, duplicates=0.1, disorder=0, until=MONDAY + DAY)
+    emission = Emission(people=people, mean_events=2.0, min_events=0, duplicates=0.1, until=MONDAY + DAY)
     for index, locations in enumerate(people.locations(0, 24)):
         events = emission.during(index, locations)
         assert (events["place"] == locations[events["user"]]).all()

@@ -23,9 +23,8 @@ def rows(source: Synthetic) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("mobility", ["commuter", "markov"])
-@pytest.mark.parametrize("disorder", [0, HOUR // 2, 3 * HOUR])
-def test_the_same_rows_however_they_are_cut(mobility: str, disorder: int) -> None:
-    source = Synthetic(n_users=40, days=3.4, seed=9, mobility=mobility, disorder=disorder)
+def test_the_same_rows_however_they_are_cut(mobility: str) -> None:
+    source = Synthetic(n_users=40, days=3.4, seed=9, mobility=mobility)
     whole = rows(source)
     for block_rows in (1, 50, 700):
         other = dataclasses.replace(source, block_rows=block_rows)
@@ -54,15 +53,6 @@ def test_columns_order_and_range() -> None:
 def test_an_unfinished_last_step() -> None:
     source = Synthetic(n_users=300, from_=DEFAULT_START, until=DEFAULT_START + HOUR // 3, seed=3)
     assert rows(source)["time"].max() < DEFAULT_START + HOUR // 3  # type: ignore[operator]
-
-
-def test_disorder_changes_the_order_only() -> None:
-    ordered = rows(Synthetic(n_users=60, days=2, seed=3))
-    late = rows(Synthetic(n_users=60, days=2, seed=3, disorder=2 * HOUR))
-    assert ordered.sort(ordered.columns).equals(late.sort(late.columns))
-    behind = late["time"].cum_max() - late["time"]
-    assert (behind > 0).mean() > 0.3  # type: ignore[operator]
-    assert HOUR < behind.max() <= 2 * HOUR  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2])
@@ -125,7 +115,6 @@ def test_the_city_is_there_to_be_compared_with() -> None:
         ({"min_events": 2}, "events_per_hour"),
         ({"events_per_hour": 1e6}, "events_per_hour"),
         ({"duplicates": 1.5}, "duplicates"),
-        ({"disorder": -1}, "disorder"),
         ({"until": DEFAULT_START + HOUR, "days": 3.0}, "days"),
         ({"until": DEFAULT_START}, "until"),
         ({"endless": True, "days": 3.0}, "endless"),
