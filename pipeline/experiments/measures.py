@@ -42,11 +42,7 @@ from penstock.pipeline.output.manifest import versions
 from penstock.pipeline.output.utility_summary import interval_coverage
 from penstock.pipeline.releasing.account import writable
 
-SUMMARIES: dict[str, Callable[[NDArray[np.float64]], float]] = {
-    "max": lambda values: float(values.max()),
-    "min": lambda values: float(values.min()),
-    "mean": lambda values: float(values.mean()),
-}
+SUMMARIES: dict[str, Callable[[NDArray[np.float64]], Any]] = {"max": np.max, "min": np.min, "mean": np.mean}
 
 
 @dataclass(frozen=True)
@@ -61,11 +57,6 @@ class TrialMeasure:
     # the least and the largest value there can be, where both are finite and known beforehand
     limits: tuple[float, float] | None = None
     daily: bool = False  # whether it is of the totals of days, which windows must add up to
-
-    @property
-    def is_function(self) -> bool:
-        """Return whether a measure names a function (``module:function``) of a trial."""
-        return ":" in self.name
 
 
 #: Limits of figures of these units.
@@ -106,16 +97,8 @@ def _of_intervals(name: str, trial: Trial) -> float:
     return figures.get(name, math.nan)
 
 
-def _of_events(figure: str, size: int, trial: Trial) -> float:
-    return float(getattr(_counted(trial).with_events(size), figure))
-
-
 def _share(action: str, trial: Trial) -> float:
     return float((trial.actions == action).mean())
-
-
-def _share_of_landmarks(trial: Trial) -> float:
-    return float(trial.landmarks.mean())
 
 
 def _epsilon(trial: Trial) -> float:
@@ -150,22 +133,10 @@ def _figure(accountant: str, name: str, summary: str | None, trial: Trial) -> fl
         text = f"{accountant}/{name}" + (f"/{summary}" if summary else "")
         raise DataError(f"measure {text}: the accountant gave no such figure; it gave {known}")
     if summary:
-        return SUMMARIES[summary](np.array([row.value for row in rows], np.float64))
+        return float(SUMMARIES[summary](np.array([row.value for row in rows], np.float64)))
     last = max(math.inf if row.window is None else row.window for row in rows)
     final = [row.value for row in rows if (math.inf if row.window is None else row.window) == last]
     return float(max(final))
-
-
-def _attacked(attack: str, figure: str, trial: Trial) -> float:
-    return _counted(trial).attacked.figure(attack, figure)
-
-
-def _recovered(figure: str, trial: Trial) -> float:
-    return recovery_figure(_counted(trial).recovered, figure, trial.plan)
-
-
-def _called(function: Callable[[Trial], Any], trial: Trial) -> float:
-    return float(function(trial))
 
 
 def _of_metric(name: str, compute: Callable[[Metric, Trial], float], metric: Metric) -> TrialMeasure:
@@ -181,7 +152,7 @@ MEASURES: dict[str, TrialMeasure] = {
         TrialMeasure("coverage", partial(_of_intervals, "coverage"), limits=SHARE),
         TrialMeasure("interval_width", partial(_of_intervals, "interval_width"), "people", higher_is_better=False),
         TrialMeasure("interval_score", partial(_of_intervals, "interval_score"), "people", higher_is_better=False),
-        TrialMeasure("share_landmarks", _share_of_landmarks, limits=SHARE),
+        TrialMeasure("share_landmarks", lambda trial: float(trial.landmarks.mean()), limits=SHARE),
         TrialMeasure("epsilon_stated", _epsilon_stated, "nats", higher_is_better=False),
         TrialMeasure("epsilon_sum", _epsilon, "nats", higher_is_better=False),
     )
@@ -229,21 +200,31 @@ def measure(text: str) -> TrialMeasure:
         return TrialMeasure(text, partial(_epsilon_in, int(spent_in[1])), "nats", higher_is_better=False)
     if of_events := _EVENT.fullmatch(text):
         figure, size = of_events[1], int(of_events[2])
-        compute, is_error = partial(_of_events, figure, size), figure == "error"
-        return TrialMeasure(text, compute, higher_is_better=not is_error, limits=None if is_error else SHARE)
+        better, limits = (False, None) if figure == "error" else (True, SHARE)
+        return TrialMeasure(
+            text, lambda trial: getattr(_counted(trial).with_events(size), figure), "", better, limits=limits
+        )
     if text.startswith("attack/"):
         attack, figure = attack_and_figure(text)
         if attack == RECOVERY:
             unit, safer = RECOVERY_FIGURES[figure], {"baseline": None, "distance": True}.get(figure, False)
             limits = SHARE if figure in ("accuracy", "baseline") else None
-            return TrialMeasure(text, partial(_recovered, figure), unit, higher_is_better=safer, limits=limits)
+            return TrialMeasure(
+                text,
+                lambda trial: recovery_figure(_counted(trial).recovered, figure, trial.plan),
+                unit,
+                safer,
+                limits=limits,
+            )
         limits = (-1.0, 1.0) if figure == ADVANTAGE else SHARE
-        compute = partial(_attacked, attack, figure)
-        return TrialMeasure(text, compute, higher_is_better=figure == GAIN, limits=limits)
+        return TrialMeasure(
+            text, lambda trial: _counted(trial).attacked.figure(attack, figure), "", figure == GAIN, limits=limits
+        )
     if "/" in text:
         return _account(text)
     if _FUNCTION.fullmatch(text):
-        return TrialMeasure(text, partial(_called, _function(text)))
+        function = _function(text)
+        return TrialMeasure(text, lambda trial: float(function(trial)))
     names = (*metric_names(), *MEASURES)
     near = nearest(text, names)
     hint = f" (did you mean {near!r}?)" if near else ""
@@ -294,7 +275,7 @@ def trial_record(
     """Every measure of a trial with its unit, and the provenance of the numbers, for JSON."""
     wanted = [measure(name) for name in names]
     # Accounts cost more than releases; only a function may read some that no measure names.
-    read = None if any(one.is_function for one in wanted) else {one.accountant for one in wanted if one.accountant}
+    read = None if any(":" in name for name in names) else {one.accountant for one in wanted if one.accountant}
     trial = run_trial(config, people, read, group_size, game)
     return {
         "measures": [

@@ -39,7 +39,8 @@ def run_trials(experiment: Sweep, folder: Path, n_jobs: int, listener: Listener)
     Results and people are kept in ``folder``, under the digest of everything that decides them, so that another call
     resumes. Trials whose people cannot be read fail with them.
     """
-    inputs, config, plugins = _Inputs(), experiment.config, _plugins(experiment)
+    inputs, config = _Inputs(), experiment.config
+    plugins = sorted({name for trial in experiment.trials for name in trial.config.plugins})
     trials, reading = [], dict[str, Piece]()
     for trial in experiment.trials:
         content = inputs.of(trial.config)
@@ -76,10 +77,6 @@ def run_trials(experiment: Sweep, folder: Path, n_jobs: int, listener: Listener)
     )
     failed |= {able[number]: problem for number, problem in made.failed.items()}
     return Made({able[number]: record for number, record in made.records.items()}, failed, made.n_resumed)
-
-
-def _plugins(experiment: Sweep) -> list[str]:
-    return sorted({name for trial in experiment.trials for name in trial.config.plugins})
 
 
 def run_one(

@@ -87,9 +87,10 @@ class Csv(MappedColumns, TextSource):
             fields = next(csv.reader([line.rstrip("\r")], delimiter=self.separator, **how), [])
         except csv.Error as error:
             raise DataError(f"{file}, line 1: {NOT_CSV}") from error
+        encoding = codecs.lookup(self.encoding).name
         decimal = "." if self._has_quoted_decimals else self.decimal
         columns = tuple(name.strip() if self.header else f"column_{i}" for i, name in enumerate(fields, 1))
-        return Dialect(columns, int(self.header), self.separator, self.quote, self._encoding, decimal)
+        return Dialect(columns, int(self.header), self.separator, self.quote, encoding, decimal)
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
         """Columns of the mapping; raises `DataError` that lists those there are."""
@@ -123,10 +124,6 @@ class Csv(MappedColumns, TextSource):
     def _has_quoted_decimals(self) -> bool:
         """Return whether decimal commas are within quotes, which the parser of numbers does not read."""
         return self.decimal == self.separator
-
-    @property
-    def _encoding(self) -> str:
-        return codecs.lookup(self.encoding).name
 
     @property
     def _time(self) -> TimeFormat:

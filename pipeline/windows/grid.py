@@ -137,12 +137,6 @@ class WindowGrid:
         masks = self.sensors.masks(windows[0].index, windows[-1].index)
         return [replace(window, active=mask) for window, mask in zip(windows, masks)]
 
-    def landmarks_among(self, first: int, last: int) -> NDArray[np.bool_]:
-        """Mask of the landmarks among the windows ``first`` to ``last``, both inclusive; shape (last − first + 1,)."""
-        if self.landmarks is None:
-            return np.zeros(last - first + 1, bool)
-        return self.landmarks.mask(self.calendar, first, last)
-
     def periods(self, first: int, last: int) -> NDArray[np.int64]:
         """Numbers of the budget periods, from 0, of the windows ``first`` to ``last``, both inclusive."""
         if self.budget_period_ms is None:
@@ -260,7 +254,10 @@ class WindowGrid:
 
     def _facts(self, first: int, last: int) -> Facts:
         """Facts of whole periods, or of a block of an endless one, of which nothing is known to come."""
-        landmark, period = self.landmarks_among(first, last), self.periods(first, last)
+        period = self.periods(first, last)
+        landmark = np.zeros(len(period), bool)
+        if self.landmarks is not None:
+            landmark = self.landmarks.mask(self.calendar, first, last)
         facts: Facts = {"landmark": landmark, "period": period, **self._times_of_day(first, last)}
         if self.budget_period_ms is None and self.calendar.n_windows is None:
             n_landmarks = self._n_landmarks

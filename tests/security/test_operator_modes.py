@@ -104,7 +104,7 @@ time.sleep(600)
 
 def test_people_and_report_of_an_experiment_are_their_owners(tmp_path):
     folder = run_experiment(experiment_in(tmp_path)(), tmp_path / "out", n_jobs=1).folder
-    assert len(list((folder / "people").glob("*.npz"))) == 1
+    assert len(list((folder / "people").glob("*.parquet"))) == 1
     assert open_to_others(folder / "people") == []
     assert stat.S_IMODE((folder / "report.html").stat().st_mode) == 0o600
 

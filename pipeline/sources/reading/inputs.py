@@ -155,9 +155,11 @@ def open_inputs(files: Iterable[str], patterns: tuple[str, ...]) -> Iterator[tup
                 for name, open_member in members:
                     allowance.enter(file, name)
                     if open_member is not None and matches(name, patterns):
-                        yield _opened(f"{file}!{name}", open_member(), allowance)
+                        name = f"{file}!{name}"
+                        content = io.BufferedReader(_Guarded(name, open_member(), allowance))
+                        yield name, _decompressed(name, content, allowance)
         except _DAMAGE as error:
-            raise DataError(f"{file}: cannot be read: {_words(error)}") from error
+            raise DataError(f"{file}: cannot be read: {in_one_line(error)}") from error
 
 
 class _Allowance:
@@ -181,7 +183,9 @@ class _Allowance:
         self.members -= 1
         if self.members < 0:
             raise DataError(f"{file}: has more than {MAX_MEMBERS:,} members; unpack it yourself if you trust it")
-        _refuse_unsafe(file, member)
+        parts = member.replace("\\", "/").split("/")
+        if member.startswith(("/", "\\")) or ".." in parts or ":" in parts[0]:
+            raise DataError(f"{file}: member {member!r} points outside the archive")
 
 
 class _Guarded(io.RawIOBase):
@@ -199,7 +203,7 @@ class _Guarded(io.RawIOBase):
         try:
             data = self._stream.read(len(buffer))
         except _DAMAGE as error:
-            raise DataError(f"{self._name}: cannot be read: {_words(error)}") from error
+            raise DataError(f"{self._name}: cannot be read: {in_one_line(error)}") from error
         self._allowance.spend(self._name, len(data))
         buffer[: len(data)] = data
         return len(data)
@@ -237,15 +241,6 @@ def _zip_members(stream: IO[bytes]) -> Iterator[Member]:
             yield member.filename, None if member.is_dir() else partial(archive.open, member)
 
 
-def _opened(name: str, content: IO[bytes], allowance: _Allowance) -> tuple[str, IO[bytes]]:
-    return name, _decompressed(name, io.BufferedReader(_Guarded(name, content, allowance)), allowance)
-
-
-def _words(error: BaseException) -> str:
+def in_one_line(error: BaseException) -> str:
     """Return what a library says, in one printable line."""
     return " ".join(str(error).split()).encode("ascii", "backslashreplace").decode() or type(error).__name__
-
-
-def _refuse_unsafe(file: str, name: str) -> None:
-    if name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/") or ":" in name.split("/")[0]:
-        raise DataError(f"{file}: member {name!r} points outside the archive")

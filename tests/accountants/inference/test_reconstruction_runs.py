@@ -165,8 +165,8 @@ def test_an_experiment_keeps_the_same_books_as_a_run(small_run, tmp_path):
     from penstock.pipeline.experiments.trial import read_people, reading_config, run_trial, write_people
 
     plan = plan_of(tmp_path, made_up_events())
-    write_people(reading_config(plan.config), tmp_path / "people.npz")
-    finished = run_trial(plan.config, read_people(tmp_path / "people.npz", on_points=False))
+    write_people(reading_config(plan.config), tmp_path / "people.parquet")
+    finished = run_trial(plan.config, read_people(tmp_path / "people.parquet"))
     rows = pl.DataFrame([row.as_dict() for row in finished.accounts["reconstruction"]], infer_schema_length=None)
     from penstock.pipeline.run import run
 
