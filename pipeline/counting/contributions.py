@@ -89,10 +89,6 @@ class ContributionRows:
     def __len__(self) -> int:
         return len(self.window)
 
-    def widened(self) -> ContributionRows:
-        """Widen identities to two columns, to merge integers and digests."""
-        return ContributionRows(widened(self.user, 2), self.window, self.cell, self.mark)
-
     def take(self, rows: NDArray[np.bool_] | Integers | slice) -> ContributionRows:
         """Some of the rows."""
         mark = None if self.mark is None else self.mark[rows]
@@ -351,6 +347,8 @@ def union(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Cont
 
     ``pieces``: at least one; all with marks or all without.
     """
+    if len(pieces) == 1:
+        return pieces[0]
     marks = [piece.marks for piece in pieces if piece.marks is not None]
     users, keys = pieces[0].users, np.concatenate([piece.keys for piece in pieces])
     in_runs = all(piece.users is users for piece in pieces)
@@ -360,11 +358,6 @@ def union(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Cont
         (keys,), merged = distinct_marked([keys], np.concatenate(marks), keep)
         return Contributions(keys, users, merged)
     return Contributions(distinct_keys(keys, in_runs=in_runs), users)
-
-
-def merged(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Contributions:
-    """Contributions to one group of windows in one piece."""
-    return pieces[0] if len(pieces) == 1 else union(pieces, layout, keep)
 
 
 def _over_one_table(pieces: Sequence[Contributions], layout: KeyLayout) -> tuple[UserTable, Integers]:
@@ -434,7 +427,7 @@ class HeldContributions:
         make_folder(self._folder)
         for group, shards in self._pieces.items():
             for shard, pieces in shards.items():
-                data = merged(pieces, self._layout, self._keep).encode(self._layout)
+                data = union(pieces, self._layout, self._keep).encode(self._layout)
                 with open(self._folder / f"{group}-{shard}", "ab", opener=private_opener) as file:
                     file.write(_LENGTH.pack(len(data)))
                     file.write(data)

@@ -24,7 +24,6 @@ from penstock.pipeline.counting.contributions import (
     distinct_keys,
     distinct_marked,
     merge,
-    merged,
     split_groups,
     starts_of,
     union,
@@ -52,7 +51,7 @@ def visits(contributions: Contributions, layout: KeyLayout) -> Contributions:
 
 def join_visits(parts: Sequence[Contributions], n_cells: int) -> Contributions:
     """Join the visits of several groups of windows."""
-    return merged(parts, KeyLayout(1, n_cells), "most_frequent")
+    return union(parts, KeyLayout(1, n_cells), "most_frequent")
 
 
 def summarise_users(parts: Iterable[Contributions], n_cells: int) -> dict[str, list[int]]:

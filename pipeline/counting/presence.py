@@ -14,7 +14,7 @@ from penstock.accountants.core.training import Training
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
 from penstock.pipeline.counting.bounding import bound
-from penstock.pipeline.counting.contributions import ContributionRows, merge, starts_of
+from penstock.pipeline.counting.contributions import ContributionRows, merge, starts_of, widened
 from penstock.pipeline.counting.count import contributions_of, released_memberships
 from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.counting.targets import rows_of
@@ -89,7 +89,8 @@ def _contributions(plan: CoreSpec, n_windows: int) -> Iterator[ContributionRows]
     calendar, batching = plan.grid.calendar, plan.batching
     for block in replace(plan.source, until=min(calendar.end(n_windows), calendar.until_ms or 0)).all_blocks():
         for (group, _), piece in contributions_of(block, plan)[1]:
-            rows = piece.rows(batching.layout, group * batching.group + 1).widened()
+            rows = piece.rows(batching.layout, group * batching.group + 1)
+            rows = replace(rows, user=widened(rows.user, 2))
             yield rows.take(rows.window <= n_windows)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from penstock.mechanisms.core.state import State, nested, part
 from penstock.pipeline.counting import input_check
 from penstock.pipeline.counting.bounding import PeriodQuota
-from penstock.pipeline.counting.contributions import Contributions, HeldContributions, decoded, merged
+from penstock.pipeline.counting.contributions import Contributions, HeldContributions, decoded, union
 from penstock.pipeline.counting.count import (
     GroupCounts,
     contributions_of,
@@ -292,7 +292,7 @@ class StreamLoop:
             pieces = self.open.setdefault(group, [])
             pieces.append(contributions)
             if len(pieces) > _MAX_PIECES:
-                self.open[group] = [merged(pieces, self.plan.batching.layout, self.plan.bounds.keep)]
+                self.open[group] = [union(pieces, self.plan.batching.layout, self.plan.bounds.keep)]
         self.writer.rejects(f"{piece.number:012d}", piece.block.rejects)
         self.rows.add(rows)
         metrics.read_rows(rows)
@@ -345,7 +345,7 @@ class StreamLoop:
     def _save(self) -> None:
         """Take a checkpoint."""
         self.open = {
-            group: [merged(pieces, self.plan.batching.layout, self.plan.bounds.keep)]
+            group: [union(pieces, self.plan.batching.layout, self.plan.bounds.keep)]
             for group, pieces in self.open.items()
         }
         pieces = [piece.encode(self.plan.batching.layout) for (piece,) in self.open.values()]

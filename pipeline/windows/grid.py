@@ -111,15 +111,7 @@ class WindowGrid:
 
     def window(self, index: int) -> Window:
         """Facts of one window (1-based)."""
-        first, block = self.__dict__.get("_block", (1, []))
-        if not first <= index < first + len(block):
-            first, last = index, index + _BLOCK - 1
-            if self.calendar.n_windows is not None:
-                last = max(index, min(last, self.calendar.n_windows))
-            block = self.windows(first, last)
-            self.__dict__["_block"] = (first, block)
-        window: Window = block[index - first]
-        return window
+        return self.windows(index, index)[0]
 
     def windows(self, first: int, last: int) -> list[Window]:
         """Facts of the windows ``first`` to ``last``, both inclusive; sensors that are not all active included."""

@@ -31,7 +31,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from penstock.accountants.core.accountant import Rows
 from penstock.pipeline import atomic
 from penstock.pipeline.counting.bounding import PeriodQuota
-from penstock.pipeline.counting.contributions import Contributions, decoded, merged
+from penstock.pipeline.counting.contributions import Contributions, decoded, union
 from penstock.pipeline.counting.count import (
     GroupCounts,
     contributions_of,
@@ -487,7 +487,7 @@ class CountWhenFinal(Step):
     def _leave(self, pending: Any, waiting: dict[int, tuple[int, list[memoryview]]]) -> int:
         """Leave one piece for every group that is still open; returns their number."""
         joined = (
-            (group, n, merged(list(map(decoded, pieces)), self.plan.batching.layout, self.plan.bounds.keep))
+            (group, n, union(list(map(decoded, pieces)), self.plan.batching.layout, self.plan.bounds.keep))
             for group, (n, pieces) in waiting.items()
         )
         _replace(

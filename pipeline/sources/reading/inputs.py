@@ -156,8 +156,8 @@ def open_inputs(files: Iterable[str], patterns: tuple[str, ...]) -> Iterator[tup
                     allowance.enter(file, name)
                     if open_member is not None and matches(name, patterns):
                         name = f"{file}!{name}"
-                        content = io.BufferedReader(_Guarded(name, open_member(), allowance))
-                        yield name, _decompressed(name, content, allowance)
+                        guarded = _Guarded(name, open_member(), allowance)
+                        yield name, _decompressed(name, io.BufferedReader(guarded), allowance)
         except _DAMAGE as error:
             raise DataError(f"{file}: cannot be read: {in_one_line(error)}") from error
 

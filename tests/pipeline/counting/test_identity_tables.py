@@ -11,7 +11,15 @@ import pytest
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.counting.contributions import Contributions, IdentityTable, KeyLayout, crowded, decoded, union
+from penstock.pipeline.counting.contributions import (
+    Contributions,
+    IdentityTable,
+    KeyLayout,
+    crowded,
+    decoded,
+    union,
+    widened,
+)
 from penstock.pipeline.counting.count import contributions_of, count_group, summarise_users
 from penstock.pipeline.counting.users import TextTable
 from penstock.pipeline.sources.base import EventBlock
@@ -77,7 +85,7 @@ def test_counts_are_the_same_after_encoding(tmp_path, users, keep):
 def of_everybody(seen, plan):
     """Windows and cells by identity."""
     rows, everybody = seen.rows(KeyLayout(1, plan.grid.n_cells), 1), {}
-    for who, cell, n_windows in zip(map(tuple, rows.widened().user.tolist()), rows.cell.tolist(), rows.mark.tolist()):
+    for who, cell, n_windows in zip(map(tuple, widened(rows.user, 2).tolist()), rows.cell.tolist(), rows.mark.tolist()):
         windows, cells = everybody.get(who, (0, []))
         everybody[who] = windows + n_windows, [*cells, cell]
     return everybody
