@@ -303,7 +303,8 @@ def _init(arguments: argparse.Namespace) -> int:
         stated=Stated(given, arguments.time_format, arguments.decimal, arguments.encoding),
         stops=arguments.stops,
     )
-    losses = expected_losses(rehearse(loads(draft.text))) if draft.is_whole else None
+    rehearsal = rehearse(loads(draft.text)) if draft.is_whole else None
+    losses = rehearsal and expected_losses(rehearsal)
     cost = [losses_in_words(losses, draft.one)] if losses else []
     then = f"now look at it, then: penstock run {out}" if draft.is_whole else "write what is marked FIXME in it"
     show(arguments, {"file": str(out), "notes": draft.notes}, [*draft.notes, *cost, f"wrote {out}; {then}"])

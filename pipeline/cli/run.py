@@ -132,30 +132,26 @@ def progress_line(registry: RunMetrics, seconds: float) -> str:
 
 def expectations(config: RunConfig) -> list[str]:
     """Return lines on the cost and the error to expect of a run, from public facts, before it begins."""
+    from penstock.pipeline.counting.bounding import unbounded
     from penstock.pipeline.output.loss import caution, expected_losses, losses_in_words
-    from penstock.pipeline.output.utility_summary import (
-        expected_in_words,
-        expected_noise,
-        rehearse,
-        unbounded_in_words,
-        zeros_in_words,
-    )
+    from penstock.pipeline.output.utility_summary import expected_in_words, expected_noise, rehearse, zeros_in_words
     from penstock.pipeline.sources.base import is_recorded
 
     rehearsal = rehearse(config)
-    losses, noise = expected_losses(rehearsal), expected_noise(rehearsal)
+    losses, noise = rehearsal and expected_losses(rehearsal), rehearsal and expected_noise(rehearsal)
+    promised = rehearsal if any(step.guarantee.exists for step in config.mechanism) else None
     choice = rehearsal and rehearsal.plan.noise_choice
     one = "person" if config.source.has_people else "trip"
     rows = "rows of this source belong to no person: what is counted and protected is a row or a trip"
     is_silent = config.mode == "deployment" and is_recorded(config.source) and not config.allow_empty
     lines = [
-        ("CAUTION", zeros_in_words(config, noise)),
+        ("CAUTION", noise and zeros_in_words(config, noise[0])),
         ("CAUTION", None if config.source.has_people else rows),
         ("noise", choice and choice.words),
         ("loss", losses and losses_in_words(losses, one)),
         ("CAUTION", caution(losses)),
-        ("expect", expected_in_words(config, noise)),
-        ("CAUTION", unbounded_in_words(config, rehearsal)),
+        ("expect", noise and expected_in_words(config, *noise)),
+        ("CAUTION", promised and unbounded(vars(config.bounding), promised.plan.grid.n_cells)),
         ("empty", EMPTY if is_silent else None),
     ]
     return [f"{name:<9} {words}" for name, words in lines if words]

@@ -112,17 +112,15 @@ def _date(time: pl.Expr, time_zone: str) -> pl.Expr:
 # Before a run, from public facts alone.
 
 
-def expected_losses(rehearsal: Rehearsal | None) -> dict[str, float] | None:
+def expected_losses(rehearsal: Rehearsal) -> dict[str, float] | None:
     """Upper bound of `losses`, from the configuration alone.
 
     A run whose charges are fixed beforehand is rehearsed on zeros, and its charges summed as those of the run will be.
     Where they follow earlier outputs, or the run is long or endless, the budget of the mechanism's unit counts in full
     for as many units as a day, or the run, can meet: more than the run will come to, never less.
 
-    ``run`` is missing for an endless stream. None without a rehearsal.
+    ``run`` is missing for an endless stream.
     """
-    if rehearsal is None:
-        return None
     plan = rehearsal.plan
     if not rehearsal.has_every_charge:
         return _budgeted(plan)

@@ -18,7 +18,6 @@ from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.schedules import AUTO, BudgetSchedule
 from penstock.pipeline.config.plan import Plan, outline
 from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.counting.bounding import unbounded
 from penstock.pipeline.output.files import PART_ROWS, ROW_GROUP
 from penstock.pipeline.windows.calendar import DAY
 
@@ -463,19 +462,17 @@ def rehearse(config: RunConfig) -> Rehearsal | None:
     return Rehearsal(plan, windows, run_mechanism(noisy, nobody, plan.facts(), windows=windows), is_whole)
 
 
-def expected_noise(rehearsal: Rehearsal | None) -> tuple[float, float] | None:
+def expected_noise(rehearsal: Rehearsal) -> tuple[float, float] | None:
     """Mean size and 95 % quantile of the noise in a count; None without noise."""
-    if rehearsal is None:
-        return None
     sizes = np.abs(np.concatenate([release.values for release in rehearsal.releases]))
     sizes = sizes[np.isfinite(sizes)]
     return (float(sizes.mean()), float(np.quantile(sizes, 0.95))) if sizes.any() else None
 
 
-def zeros_in_words(config: RunConfig, noise: tuple[float, float] | None) -> str | None:
-    """Warn of `expected_noise` that is no less than a typical count; None where that is not known, or is larger."""
+def zeros_in_words(config: RunConfig, noise: float) -> str | None:
+    """Warn of noise of a mean size that is no less than a typical count; None where that is not known, or is larger."""
     typical = config.typical_count
-    if typical is None or noise is None or noise[0] < typical:
+    if typical is None or noise < typical:
         return None
     left_open = [
         replace(step, noise=AUTO, accounting=None) if isinstance(step, BudgetSchedule) and step.delta else step
@@ -487,19 +484,16 @@ def zeros_in_words(config: RunConfig, noise: tuple[float, float] | None) -> str 
     if choice and tuple(left_open) != config.mechanism and choice.schedule.delta is None:
         by_laplace = " Laplace noise (noise: auto) is smaller here."
     unless = ", unless smoothing mends it" if _is_smoothed(config) else ""
-    figures = f"about {short(noise[0])} people of noise where {short(typical)} are typical"
-    return f"Zeros would be nearer to the counts{unless}: {figures}. {remedies(noise[0], typical)}{by_laplace}"
+    figures = f"about {short(noise)} people of noise where {short(typical)} are typical"
+    return f"Zeros would be nearer to the counts{unless}: {figures}. {remedies(noise, typical)}{by_laplace}"
 
 
 def _is_smoothed(config: RunConfig) -> bool:
     return any(isinstance(step, Postprocess) or not shows_single_counts(step) for step in config.mechanism)
 
 
-def expected_in_words(config: RunConfig, noise: tuple[float, float] | None) -> str | None:
-    """Describe `expected_noise` in a sentence; None if unknown beforehand."""
-    if noise is None:
-        return None
-    mean, most = noise
+def expected_in_words(config: RunConfig, mean: float, most: float) -> str:
+    """Describe `expected_noise` in a sentence."""
     text = (
         f"Noise will make a count wrong by about {short(mean)} people on average, and by up to {short(most)} in 95 % "
         "of cases"
@@ -509,13 +503,6 @@ def expected_in_words(config: RunConfig, noise: tuple[float, float] | None) -> s
     given = f"{text}; {short(typical)} are typical (typical_count)"
     later = ", before it is smoothed" if _is_smoothed(config) else ""
     return f"{given}: by {100 * mean / typical:.0f} % of a count{later}."
-
-
-def unbounded_in_words(config: RunConfig, rehearsal: Rehearsal | None) -> str | None:
-    """Warn of an unset ``max_cells``; None where there is a bound, or nothing to bound."""
-    if rehearsal is None or not any(step.guarantee.exists for step in config.mechanism):
-        return None
-    return unbounded(vars(config.bounding), rehearsal.plan.grid.n_cells)
 
 
 # What the rows of a release share.
