@@ -124,7 +124,11 @@ class Metric:
 
         ``truth``, ``released``: shape (n_windows, n_cells). The options are those of the metric's function.
         """
-        values = self.values(*checked_pair(truth, released), *options, **named)
+        pair = checked_pair(truth, released)
+        values = np.asarray(self.values(*pair, *options, **named), np.float64)
+        expected = {"window": pair[0].shape[:1], "cell": pair[0].shape[1:]}.get(self.scope)
+        if values.ndim != 1 or expected not in (None, values.shape):
+            raise ParameterError(f"metric {self.name}", values.shape, f"the shape of one value for each {self.scope}")
         where = np.flatnonzero(~np.isnan(values))
         return where, values[where]
 

@@ -14,6 +14,7 @@ from penstock.accountants.core.accountant import AccountRow
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
 from penstock.mechanisms.core.contract import ChainStep, Postprocess, Release, Window
 from penstock.mechanisms.core.events import Block, Event
+from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.run import ReleasedTraces
 from penstock.mechanisms.core.traces import Traces
 from penstock.pipeline.counting.spec import STREAM
@@ -187,7 +188,10 @@ def accounts_table(rows: Sequence[AccountRow], accountant: str) -> pa.Table:
     fixed = {"stream": [STREAM] * len(rows), "accountant": [accountant] * len(rows)}
     names = [name for name in ACCOUNTS.names if name not in fixed]
     columns = zip(*map(attrgetter(*names), rows)) if rows else ([] for _ in names)
-    return pa.table(fixed | dict(zip(names, columns)), schema=ACCOUNTS)
+    try:
+        return pa.table(fixed | dict(zip(names, columns)), schema=ACCOUNTS)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise DataError(f"accountant {accountant}: a row holds what is neither a number nor text: {error}") from error
 
 
 class _Rows(NamedTuple):

@@ -139,10 +139,17 @@ MISTAKES = {
     "dataclass": (("@dataclass(frozen=True, kw_only=True)", ""), r"nearest_ten.py:\d+: .* must be a frozen dataclass"),
     "method": (("np.rint", "np.rind"), r"nearest_ten.py:16: AttributeError: module 'numpy' has no attribute 'rind'"),
     "metric": (("truth == 0", "truths == 0"), r"empty_streets.py:11: NameError: name 'truths' is not defined"),
+    "shape": (
+        (" np.nan)\n", " np.nan).mean()\n"),
+        r"metric empty_streets: \(\) .* the shape of one value for each window",
+    ),
+    "row": (("float(largest[0])", "largest"), "accountant dearest_window: a row holds what is neither a number nor"),
 }
 
 
-@pytest.mark.parametrize("mistake", ["method", "metric", "base", *slow(["syntax", "import", "name", "dataclass"])])
+@pytest.mark.parametrize(
+    "mistake", ["method", "metric", "shape", "row", "base", *slow(["syntax", "import", "name", "dataclass"])]
+)
 def test_a_mistake_is_one_line_with_file_line_and_cure(town, tmp_path, mistake):
     folder, _ = town
     (before, after), expected = MISTAKES[mistake]
@@ -150,7 +157,7 @@ def test_a_mistake_is_one_line_with_file_line_and_cure(town, tmp_path, mistake):
     changed = 0
     for path in (tmp_path / "town").rglob("*.py"):
         text = path.read_text()
-        if mistake == "metric" or path.stem == "nearest_ten":
+        if mistake in ("metric", "shape", "row") or path.stem == "nearest_ten":
             path.write_text(text.replace(before, after))
             changed += before in text
     assert changed == 1
