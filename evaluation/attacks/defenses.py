@@ -98,7 +98,6 @@ def mechanism_defense(
     *,
     facts: Facts | None = None,
     windows: Sequence[Window] | None = None,
-    groups: NDArray[np.int64] | None = None,
 ) -> Release | None:
     """A mechanism as a ``defense`` of `penstock.evaluation.membership.MembershipGame`.
 
@@ -111,8 +110,6 @@ def mechanism_defense(
         Public facts that the mechanism starts from; None: one cell per user and window, no landmarks.
     windows
         Public facts of each window; None: those of `facts`. Every sample is a run of its own over these windows.
-    groups (n_cells,)
-        Coarse cell of every cell, where a step generalizes space.
 
     Returns
     -------
@@ -133,7 +130,7 @@ def mechanism_defense(
     >>> suppress(np.array([[[2, 3]], [[4, 1]]]), 0).tolist()
     [[[0.0, 3.0]], [[4.0, 0.0]]]
     """
-    chain = Chain.of((mechanism,) if isinstance(mechanism, ChainStep) else tuple(mechanism), groups)
+    chain = Chain.of((mechanism,) if isinstance(mechanism, ChainStep) else tuple(mechanism))
     arranged = chain.reader if chain.simple else chain
     if isinstance(chain.reader, Raw) and not chain.after:  # sampling and generalization leave counts as they are
         return None

@@ -277,7 +277,9 @@ class Release:
     @classmethod
     def of(cls, window: Window, values: NDArray[Any], charge: tuple[Event, ...], **further: Any) -> Release:
         """Release of one window, without the values of inactive sensors; ``charge`` and ``further`` are its fields."""
-        public = only_active(window, values)
+        public = np.asarray(values, np.float64)
+        if window.active is not None:
+            public = np.where(window.active, public, np.nan)
         return cls(
             window=window.index, values=public, charge=charge, landmark=window.landmark, active=window.active, **further
         )
@@ -429,9 +431,3 @@ class Postprocess(ChainStep):
     def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Transformed values, shape (..., n_cells); NaN marks inactive sensors and stays NaN."""
         raise NotImplementedError(f"{type(self).__name__} does not map values one by one")
-
-
-def only_active(window: Window, values: NDArray[Any]) -> NDArray[np.float64]:
-    """Values with NaN where the sensor is inactive."""
-    released = np.asarray(values, np.float64)
-    return released if window.active is None else np.where(window.active, released, np.nan)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from penstock.mechanisms.core.draws import Noise
-
 
 Points = NDArray[np.float64]
 EARTH_RADIUS = 6_371_008.8
@@ -147,24 +143,13 @@ def mean_points(points: Points, starts: NDArray[np.int64], centre: tuple[float, 
     return moved(np.asarray(centre, np.float64), EARTH_RADIUS * offsets)
 
 
-def with_planar_laplace(noise: Noise, points: Points, rate: NDArray[np.float64]) -> Points:
-    """Points (n_users, 2) in degrees, moved by planar Laplace noise of ``rate`` ε per metre and rounded."""
-    # ε·d-private for points d metres apart in a plane (Andrés et al. 2013, section 4.1). On the sphere the step is
-    # taken along a great circle; at a distance r the radial stretch adds at most r/(3·R²) to ε per metre: 1e-9 at 100
-    # km.
-    return on_the_map(moved(points, noise.planar_laplace(rate, rate.shape)))
-
-
-def with_planar_gaussian(noise: Noise, points: Points, sigma: NDArray[np.float64]) -> Points:
-    """Points (n_users, 2) in degrees, moved by Gaussian noise of ``sigma`` metres on each axis and rounded."""
-    # Points d metres apart in a plane differ by d²/(2σ²) in ρ (Bun and Steinke 2016, lemma 2.4, for either axis, which
-    # add up). On the sphere, with the step along a great circle, by no more: tests integrate it for σ up to 1,000 km.
-    return on_the_map(moved(points, noise.gaussian(sigma[:, None], points.shape)))
-
-
-def on_the_map(points: Points) -> Points:
-    """Points rounded to `DECIMALS`, as they are published."""
-    return np.asarray(np.round(points, DECIMALS))
+def published(points: Points, offsets: NDArray[np.float64]) -> Points:
+    """Points moved by noise as in `moved`, and rounded to `DECIMALS`, as they leave."""
+    # With planar Laplace noise ε·d-private for points d metres apart in a plane (Andrés et al. 2013, section 4.1). On
+    # the sphere the step is taken along a great circle; at a distance r the radial stretch adds at most r/(3·R²) to ε
+    # per metre: 1e-9 at 100 km. With Gaussian noise they differ by d²/(2σ²) in ρ (Bun and Steinke 2016, lemma 2.4, for
+    # either axis, which add up), on the sphere by no more: tests integrate it for σ up to 1,000 km.
+    return np.asarray(np.round(moved(points, offsets), DECIMALS))
 
 
 def expected_distance(scale: Any, other: Any) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.concentrated import SMOOTHING
-from penstock.mechanisms.core.geometry import expected_distance, with_planar_gaussian, with_planar_laplace
+from penstock.mechanisms.core.geometry import expected_distance, published
 from penstock.mechanisms.core.portable import exp, expm1
 from penstock.mechanisms.core.sensitivity import Sensitivity
 
@@ -108,8 +108,8 @@ class NoiseFamily:
         if self.on == "points":
             scale = np.broadcast_to(np.asarray(scale, np.float64), values.shape[:-1])
             if self.is_concentrated:
-                return with_planar_gaussian(noise, values, scale)
-            return with_planar_laplace(noise, values, _over(1.0, scale))
+                return published(values, noise.gaussian(scale[:, None], values.shape))
+            return published(values, noise.planar_laplace(_over(1.0, scale), scale.shape))
         per_cell = np.asarray(scale, np.float64)[..., None] if np.ndim(scale) else float(scale)
         return np.asarray(values + self.draw(noise, per_cell, values.shape))
 

@@ -20,7 +20,14 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.presence import Presence, read_presence
-from penstock.pipeline.experiments.games.membership import SCHEMA, AttackListener, attack, play_all, targets_of
+from penstock.pipeline.experiments.games.membership import (
+    SCHEMA,
+    AttackListener,
+    attack,
+    membership_game,
+    play_all,
+    targets_of,
+)
 from penstock.pipeline.experiments.pieces import RecordFolder
 from penstock.pipeline.output import manifest
 from tests.tools.small_configuration import run_locally as run
@@ -75,6 +82,18 @@ def test_presence_adds_up_to_what_the_run_counts(chain, tmp_path):
     assert presence.raw.sum() >= truth["count"].sum() > 0
     same = presence.raw is presence.released
     assert same == (chain == "as they are")
+
+
+def test_groups_of_cells_have_one_noise_in_the_game_as_in_the_run():
+    chain = "[{type: spatial_generalization, rows: 1, columns: 3}, {type: discrete_laplace, epsilon: 1.0}]"
+    plan = make_plan(configuration(f"mechanism: {chain}"))
+    game, defense = membership_game(plan, read_presence(plan, 6), replace(SMALL, inference=6), released=True)
+    released = defense(np.zeros((2, 6, 9), np.int64), 1)
+    assert game.space.shape == (6, 9)
+    assert released.any()
+    for group in range(3):
+        of_group = released[..., plan.chain.groups == group]
+        np.testing.assert_array_equal(of_group, np.broadcast_to(of_group[..., :1], of_group.shape))
 
 
 def test_the_first_windows_are_those_of_the_whole_run():
