@@ -195,10 +195,10 @@ class Reconstruction(Accountant):
             raise UnsupportedEvent(f"reconstruction: window {release.window} comes without {' and '.join(missing)}")
         watched = np.asarray(private["target_cells"], np.intp)
         cells = np.where(watched < 0, filters.known.places.n_cells, watched)
-        told = forecast.releasing.reading(release, np.asarray(private["counts"], float))
+        observed = forecast.releasing.reading(release, np.asarray(private["counts"], float))
         before = part("forecast", state)
         coming = forecast.coming(release.window, before)
-        rows, new = filters.charge(release.window, coming, told, cells, state)
+        rows, new = filters.charge(release.window, coming, observed, cells, state)
         return rows, new | nested("forecast", forecast.after(release.window, before))
 
     def finish(self, model: tuple[TargetFilters, ReleaseForecast], state: State) -> Rows:

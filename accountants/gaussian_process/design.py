@@ -102,7 +102,7 @@ def cases(
 
 
 class Design(NamedTuple):
-    """A noise covariance, the largest loss it has, and a certified lower bound on what any other could have.
+    """Noise covariance, its largest loss, and a certified lower bound on the loss of any other.
 
     ``smooth`` is the maximum as it was smoothed, and ``descent`` the direction of the next step.
     """

@@ -237,7 +237,7 @@ class TargetBlock:
     ahead: GenieAhead
 
     def observe(self, state: State, reading: Reading | None, cells: IntArray, unknown: IntArray) -> State:
-        """Beliefs after a release, which told nothing where ``reading`` is None."""
+        """Beliefs after a release; a ``reading`` of None says nothing."""
         locations = self.targets.locations
         if reading is None:
             return observe(self.targets, state, np.zeros(locations.shape))
@@ -271,15 +271,16 @@ class TargetFilters:
         self,
         window: int,
         coming: PlannedWindows,
-        told: tuple[Reading | None, NDArray[np.bool_]],
+        observed: tuple[Reading | None, NDArray[np.bool_]],
         cells: IntArray,
         state: State,
     ) -> tuple[Rows, State]:
-        """Bound the leakage of the coming windows, then update by this release: what it ``told``, and of which cells.
+        """Bound the leakage of the coming windows, then update by this release.
 
-        `cells`: true cells of the targets and of the crowd, ``n_cells`` where not seen.
+        `observed`: its reading, None where it says nothing, and the cells that it shows. `cells`: true cells of the
+        targets and of the crowd, ``n_cells`` where not seen.
         """
-        (reading, active), writer = told, self.writer
+        (reading, active), writer = observed, self.writer
         cells, unknown = np.split(cells, [self.known.n_targets])
         rows: Rows = [] if state["window"] else writer.gaps(self.subjects, self.gaps)
         visits = state["visits"] + np.append(active, False)[cells]
