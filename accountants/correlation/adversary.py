@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from penstock.accountants.core.training import Training
 from penstock.accountants.correlation.hull import Array
-from penstock.accountants.correlation.landmark_losses import LandmarkModel, Unbridged
+from penstock.accountants.correlation.landmark_losses import LandmarkModel, Steps
 from penstock.accountants.correlation.leakage import LeakageFunction, leakage_function
 from penstock.accountants.markov import (
     backward_matrix,
@@ -144,7 +144,7 @@ class CorrelationAdversary:
             known = [LandmarkModel(*pair).adversaries for pair in self.pairs]
             model.adversaries = tuple(steps for several in known for steps in several)
         else:
-            model.adversaries = ((Unbridged(), Unbridged()),)
+            model.adversaries = ((Steps(), Steps()),)
         return model
 
 

@@ -30,7 +30,7 @@ result is used, so that the bound holds if either is right.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -207,22 +207,25 @@ def _reversed(backward: Array, forward: Array) -> bool:
         return False
 
 
-class Steps(Protocol):
-    """One-step leakage towards an anchor, for each of `n_ends` values the anchor can have."""
+class Steps:
+    """One-step leakage towards an anchor, for each of `n_ends` values the anchor can have; the base bounds nothing.
 
-    n_ends: int
+    With it the releases between two anchors count in full: sound for any chain.
+    """
+
+    n_ends = 1
 
     def step(self, remaining: int, loss: Array) -> Array:
         """Leakage of losses (..., n_ends) one step further away, `remaining` steps lying between it and the anchor."""
+        return np.zeros_like(loss)
 
     def exchangeable(self, n_steps: int) -> bool:
         """Return whether two moments, `n_steps` apart, can be compared by exchanging their values one at a time."""
+        return False
 
 
-class PlainSteps:
+class PlainSteps(Steps):
     """Steps that ignore the anchor, as the published landmark figure does."""
-
-    n_ends = 1
 
     def __init__(self, leakage: LeakageFunction) -> None:
         self.leakage = leakage
@@ -236,21 +239,7 @@ class PlainSteps:
         return True
 
 
-class Unbridged:
-    """Steps that bound nothing, so that the releases between two anchors count in full: sound for any chain."""
-
-    n_ends = 1
-
-    def step(self, remaining: int, loss: Array) -> Array:
-        """Return no rows; see `Steps`."""
-        return np.zeros_like(loss)
-
-    def exchangeable(self, n_steps: int) -> bool:
-        """Never assumed; see `Steps`."""
-        return False
-
-
-class BridgedSteps:
+class BridgedSteps(Steps):
     """Steps of a chain conditioned on its value at the anchor."""
 
     # `kernel` holds the weight of each step x to x', shape (n, n): a transition matrix towards the anchor, or the
