@@ -84,6 +84,9 @@ def draw(
         FigureCanvasAgg(picture)
         axes = picture.add_subplot()
         _KINDS[figure.type](axes, figure, config, results, summary)
+        if figure.by is not None:
+            # Beside the axes: a legend inside hides points.
+            axes.figure.legend(*axes.get_legend_handles_labels(), fontsize=8, frameon=False, loc="outside right upper")
         axes.set_xlabel(_axis_label(figure.x, config, summary))
         axes.set_ylabel(_axis_label(figure.y, config, summary))
         if figure.log_x:
@@ -130,33 +133,30 @@ def _groups(
     return groups
 
 
+def _means(group: pl.DataFrame, name: str) -> tuple[Any, Any]:
+    """Mean of a measure of each setting, and how far its interval goes to either side."""
+    sides = (group[f"{side} {name}"].fill_null(group[f"mean {name}"]).to_numpy() for side in ("mean", "low", "high"))
+    mean, low, high = sides
+    return mean, np.maximum([mean - low, high - mean], 0)
+
+
 def _line(
     axes: Any, figure: FigureSpec, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame
 ) -> None:
     """Means with intervals; the horizontal axis keeps the order of the grid where it shows words."""
-    frame = summary.filter(pl.col("measure") == figure.y)
-    for style, group in _groups(figure, config, frame):
+    for style, group in _groups(figure, config, wide_summary(summary, (figure.y,))):
         x = [config.label(value) if isinstance(value, str) else value for value in group[figure.x]]
-        y = group["mean"].to_numpy()
-        low, high = (group[side].fill_null(group["mean"]).to_numpy() for side in ("low", "high"))
-        errors = np.maximum([y - low, high - y], 0)
-        axes.errorbar(x, y, errors, markersize=5, capsize=3, linewidth=1.4, **style)
-    _legend(axes, figure)
+        y, along = _means(group, figure.y)
+        axes.errorbar(x, y, along, markersize=5, capsize=3, linewidth=1.4, **style)
 
 
 def _scatter(
     axes: Any, figure: FigureSpec, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame
 ) -> None:
     """Draw one point per setting, with intervals on both axes."""
-    wide = wide_summary(summary, (figure.x, figure.y))
-    for style, group in _groups(figure, config, wide):
-        x, y = group[f"mean {figure.x}"].to_numpy(), group[f"mean {figure.y}"].to_numpy()
-        errors = []
-        for name, middle in ((figure.x, x), (figure.y, y)):
-            sides = [group[f"{side} {name}"].fill_null(group[f"mean {name}"]).to_numpy() for side in ("low", "high")]
-            errors.append(np.maximum([middle - sides[0], sides[1] - middle], 0))
-        axes.errorbar(x, y, errors[1], errors[0], markersize=5, linestyle="", elinewidth=0.8, capsize=2, **style)
-    _legend(axes, figure)
+    for style, group in _groups(figure, config, wide_summary(summary, (figure.x, figure.y))):
+        (x, across), (y, along) = (_means(group, name) for name in (figure.x, figure.y))
+        axes.errorbar(x, y, along, across, markersize=5, linestyle="", elinewidth=0.8, capsize=2, **style)
 
 
 def _box(axes: Any, figure: FigureSpec, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame) -> None:
@@ -176,7 +176,6 @@ def _box(axes: Any, figure: FigureSpec, config: ExperimentConfig, results: pl.Da
     axes.set_xticks(np.arange(len(places)), [config.label(str(place)) for place in places])
     if len(places) > 4:
         axes.set_xticks(axes.get_xticks(), axes.get_xticklabels(), rotation=30, ha="right", rotation_mode="anchor")
-    _legend(axes, figure)
 
 
 def draw_frontier(config: ExperimentConfig, summary: pl.DataFrame, table: pl.DataFrame, folder: Path) -> str | None:
@@ -202,12 +201,6 @@ def draw_frontier(config: ExperimentConfig, summary: pl.DataFrame, table: pl.Dat
 
     draw(figure, config, summary, summary, folder / "figures", limits)
     return "figures/frontier.svg"
-
-
-def _legend(axes: Any, figure: FigureSpec) -> None:
-    if figure.by is not None:
-        # Beside the axes: a legend inside hides points.
-        axes.figure.legend(*axes.get_legend_handles_labels(), fontsize=8, frameon=False, loc="outside right upper")
 
 
 _KINDS = {"line": _line, "scatter": _scatter, "box": _box}

@@ -188,14 +188,13 @@ class Message:
 class Partitions:
     """A consumer without a broker."""
 
+    at_once = 64
+
     def __init__(self) -> None:
         self.ended: set[int] = set()
         self.unread: set[int] = set()
 
     def assign(self, _):
-        pass
-
-    def resize_fetch(self, _):
         pass
 
     def at_end(self, partition):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from time import time as clock_time
@@ -173,11 +173,6 @@ class Consumer:
             self._waiting[partition].clear()
         return polled
 
-    def resize_fetch(self, is_much: bool | None) -> None:
-        """Shrink the fetch size after a large batch, grow it after a small one (False)."""
-        if is_much is not None:
-            self.at_once = max(1, self.at_once // 2) if is_much else min(_MANY, 2 * self.at_once)
-
     def take(self, ranges: Mapping[int, tuple[int, int]]) -> Messages:
         """Exactly the messages of some ranges of offsets, which have been read before."""
         taken: Messages = {}
@@ -316,11 +311,9 @@ class Commits:
 
     def go_on(self) -> None:
         """Commit new offsets once a second, ignoring errors."""
-        if self.source.group is None or time.monotonic() - self._since < EVERY:
+        position = self.checkpointed.position  # maybe none yet, or one without a partition
+        if self.source.group is None or "partition" not in position or time.monotonic() - self._since < EVERY:
             return
-        position = self.checkpointed.position
-        if "partition" not in position:
-            return  # none yet, or one without a partition
         self._since = time.monotonic()
         offsets = dict(zip(position["partition"].tolist(), position["offset"].tolist()))
         if offsets != self._last:
@@ -374,9 +367,8 @@ def block_of(source: KafkaSettings, partition: int, messages: Sequence[Any]) -> 
     return events_of(source, values, arrivals, lambda i: (f"{source.topic}/{partition}", messages[i].offset()))
 
 
-def joined(blocks: Iterable[EventBlock], source: KafkaSettings) -> EventBlock:
+def joined(blocks: Sequence[EventBlock], source: KafkaSettings) -> EventBlock:
     """Concatenate blocks."""
-    blocks = list(blocks)
     schema = source.layout.schema | {"arrival": pl.Int64}
     frame = pl.concat([pl.DataFrame(schema=schema), *(block.frame for block in blocks)]).drop("arrival")
     rejects = tuple(reject for block in blocks for reject in block.rejects)
@@ -457,10 +449,9 @@ class _TopicReader:
 
     def begin(self) -> dict[int, int]:
         """Read the partitions that are not known yet; gives where."""
-        is_first = not self.progress.offsets
         partitions = filter(self.assignment.owns, self.consumer.partitions())
         unknown = [partition for partition in partitions if partition not in self.progress.offsets]
-        return self._find(unknown, from_start=not is_first)
+        return self._find(unknown, from_start=bool(self.progress.offsets))
 
     @property
     def finished(self) -> bool:
@@ -588,9 +579,10 @@ class _TopicReader:
             if len(times):
                 low, self.typical[partition], high = np.quantile(times, (0.1, 0.5, 0.9))
                 longest = max(longest, (high - low) / self.run.grid.calendar.step)
-        self.consumer.resize_fetch(
-            True if longest > _WINDOWS_AHEAD else False if longest < _WINDOWS_AHEAD / 4 else None
-        )
+        if longest > _WINDOWS_AHEAD:
+            self.consumer.at_once = max(1, self.consumer.at_once // 2)
+        elif longest < _WINDOWS_AHEAD / 4:
+            self.consumer.at_once = min(_MANY, 2 * self.consumer.at_once)
 
     def _find(self, partitions: list[int], from_start: bool) -> dict[int, int]:
         bounds = {partition: self.consumer.bounds(partition) for partition in partitions}
