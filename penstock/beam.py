@@ -44,9 +44,9 @@ from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.runners.beam import IN_PROCESS
 from penstock.pipeline.runners.beam.adapters import EventsToBlocks, Release, ReleasesToRows, require_used
 from penstock.pipeline.runners.beam.coders import NamedBlock
+from penstock.pipeline.runners.beam.counts import CountDistinctUsers
 from penstock.pipeline.runners.beam.graph import (
     Account,
-    CountDistinctUsers,
     ReleaseInOrder,
     TallyRows,
     WriteReleases,

@@ -39,6 +39,27 @@ def listeners(pids: Iterable[int]) -> dict[int, set[tuple[str, int]]]:
     return found
 
 
+def descendants(pid: int) -> list[int]:
+    """Child processes of a process, recursively."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    return [*children, *(one for child in children for one in descendants(child))]
+
+
+def name_of(pid: int) -> str:
+    """Name of a process; empty if it has ended."""
+    path = Path(f"/proc/{pid}/comm")
+    return path.read_text().strip() if path.exists() else ""
+
+
+def open_to_others(pids: Iterable[int]) -> set[str]:
+    """Names of those processes that listen at an address which other machines reach."""
+    found = listeners(pids)
+    return {
+        name_of(pid) for pid, places in found.items() if any(not ip_address(host).is_loopback for host, _ in places)
+    }
+
+
 def _links(pid: int) -> list[Path]:
     return [link for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
 

@@ -1,4 +1,4 @@
-"""Every figure that the dashboard and the alert rules ask for is served while a stream runs, on each runner."""
+"""While a stream runs, on each runner: every figure of dashboard and alerts is served, and ports are on loopback."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import urllib.request
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import yaml
 
 from tests.integration.flink_cluster import ROOT, FlinkCluster
 from tests.integration.flink_runs import needs_flink, running, wait_until, words_of
-from tests.integration.ports import free_ports
+from tests.integration.ports import descendants, free_ports, open_to_others
 from tests.integration.test_flink import config
 from tests.integration.test_prism import LOCATION, needs_prism
 
@@ -40,8 +41,13 @@ def asked() -> set[str]:
     return set(re.findall(r"penstock_\w+", " ".join(expressions)))
 
 
-def check_served(config: Path, folder: Path, words: tuple[str, ...], missing: set[str]) -> None:
-    """Run until everything but what is ``missing`` has been served with a value."""
+def check_served(
+    config: Path, folder: Path, words: tuple[str, ...], missing: set[str], is_open: str = "", others: Sequence[int] = ()
+) -> None:
+    """Run until everything but what is ``missing`` has been served with a value.
+
+    Of the driver's processes and ``others`` only those of one name may listen beyond loopback (docs/security.md).
+    """
     (port,) = free_ports(1)
     budget = [word for text in LANDMARKS for word in ("--set", text)]
     series = set[str]()
@@ -53,8 +59,9 @@ def check_served(config: Path, folder: Path, words: tuple[str, ...], missing: se
         return asked() - missing <= series or driver.poll() is not None
 
     with running(config, folder, "--metrics-port", str(port), *budget, *words) as driver:
-        wait_until(all_served, 150)
+        wait_until(all_served, 300)
         assert asked() - series <= missing, words_of(folder)
+        assert open_to_others([driver.pid, *descendants(driver.pid), *others]) <= {is_open}
         if driver.poll() is None:
             driver.send_signal(signal.SIGINT)
             assert driver.wait(120) == 4, words_of(folder)
@@ -68,16 +75,19 @@ def test_of_the_plain_loop(config: Path, tmp_path: Path) -> None:
 def test_of_prism(config: Path, tmp_path: Path) -> None:
     """It keeps no checkpoints."""
     missing = {"penstock_checkpoint_bytes", "penstock_last_checkpoint_seconds"}
-    check_served(config, tmp_path / "run", ("--runner", "prism", *LOCATION), missing)
+    check_served(config, tmp_path / "run", ("--runner", "prism", *LOCATION), missing, "prism")
 
 
 @needs_flink
 def test_of_an_embedded_flink(config: Path, tmp_path: Path) -> None:
-    check_served(config, tmp_path / "run", ("--", "--checkpointing_interval=1000"), set())
+    check_served(config, tmp_path / "run", ("--", "--checkpointing_interval=1000"), set(), "java")
 
 
 @needs_flink
 def test_of_a_cluster(config: Path, tmp_path: Path) -> None:
     with FlinkCluster(tmp_path / "cluster", n_task_managers=1) as cluster:
         words = ("--", *cluster.options, "--parallelism=1", "--checkpointing_interval=1000")
-        check_served(config, tmp_path / "run", words, NOT_FROM_AFAR)
+        listening = cluster.processes()
+        assert open_to_others([*listening["job-manager"], *listening["task-manager"], *listening["pool"]]) == set()
+        # Task managers hold services for workers once they have a job, on all interfaces.
+        check_served(config, tmp_path / "run", words, NOT_FROM_AFAR, "java", listening["pool"])

@@ -16,7 +16,7 @@ from penstock.pipeline.config.run import load
 from penstock.pipeline.run import run
 from tests.integration.flink_cluster import ROOT
 from tests.integration.flink_runs import SAME, check, goes_on, running, wait_until, words_of
-from tests.integration.ports import listeners
+from tests.integration.ports import descendants, listeners, name_of
 from tests.integration.test_flink import BOUNDED, FINITE, config, local
 
 PRISM = os.environ.get("PRISM") or shutil.which("prism")
@@ -25,19 +25,6 @@ pytestmark = [pytest.mark.integration, needs_prism]
 __all__ = ["config", "local"]
 ON_PRISM = ("--runner", "prism")
 LOCATION = ("--", f"--prism_location={PRISM}")
-
-
-def descendants(pid: int) -> list[int]:
-    """Child processes of a process, recursively."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
-    return [*children, *(one for child in children for one in descendants(child))]
-
-
-def name_of(pid: int) -> str:
-    """Name of a process; empty if it has ended."""
-    path = Path(f"/proc/{pid}/comm")
-    return path.read_text().strip() if path.exists() else ""
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])

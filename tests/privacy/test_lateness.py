@@ -116,6 +116,15 @@ def test_a_row_received_at_the_deadline_is_late_and_one_before_it_is_not(tmp_pat
     assert counts.reshape(6, 3)[:2].tolist() == [[1, 0, 0], [0, 1, 0]]
 
 
+def test_the_clock_of_arrival_passes_the_last_deadline_and_its_disorder_while_rows_still_come(tmp_path):
+    rows = [("u", 59.0, "a", 60.0), ("v", 355.0, "a", 376.9), ("w", 1.0, "a", 400.0), ("x", 1.0, "a", 900.0)]
+    config = loads(json.dumps(stream_sections(tmp_path, rows, disorder="7m", block_rows=1)))
+    plan = make_plan(config, tmp_path / "plan")
+    pieces = config.source.micro_batches(live_input(plan), tmp_path / "spool", {}, 0, MIN_EVENT_TIME, Checkpointed())
+    final = [plan.grid.last_final(piece.after - config.source.disorder) for piece in pieces]
+    assert final[-3:] == [5, 6, 6]
+
+
 def test_an_unreadable_arrival_is_a_reject(tmp_path):
     sections = stream_sections(tmp_path, disordered(50, seed=5))
     path = tmp_path / "events.csv"

@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +37,10 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.shared import Shared
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
-from penstock.mechanisms.core.state import State
 from penstock.pipeline.atomic import write_json
 from penstock.pipeline.counting.ingest import closed_before
 from penstock.pipeline.output.files import READERS, parts_folder
-from penstock.pipeline.runners.beam.coders import NamedBlock, decode, encode
+from penstock.pipeline.runners.beam.coders import Cursor, CursorCoder, NamedBlock
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, end_of_input, redacted, timestamp, whole_second
 from penstock.pipeline.runners.shared import ReadAhead, live_input, live_source
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, MicroBatch, Span
@@ -123,47 +122,6 @@ class Readers(Step):
         """Emit the cursor that each reader begins at."""
         for reader, position in enumerate(live_source(self.plan).starts(live_input(self.plan))):
             yield CursorCoder().encode(Cursor(position, reader=reader))
-
-
-@dataclass(frozen=True, eq=False)
-class Cursor:
-    """Position up to which a source has been read."""
-
-    position: State = field(default_factory=dict)  # in the terms of the source (`MicroBatch.end`)
-    number: int = 0  # of the next micro-batch
-    latest: int = MIN_EVENT_TIME  # time that was reached before it
-    ended: bool = False  # whether nothing is left for this reader: the rest was left to another
-    reader: int = 0  # number among those that share the source
-
-    def after(self, piece: MicroBatch) -> Cursor:
-        """Cursor of the reader after a micro-batch."""
-        return Cursor(piece.end, piece.number + 1, piece.after, reader=self.reader)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Cursor) and CursorCoder().encode(self) == CursorCoder().encode(other)
-
-    def __hash__(self) -> int:
-        return hash((self.number, self.latest, self.ended))
-
-
-class CursorCoder(Coder):  # type: ignore[misc]
-    """Cursors as bytes.
-
-    >>> CursorCoder().decode(CursorCoder().encode(Cursor(number=3))).number
-    3
-    """
-
-    def encode(self, value: Cursor) -> bytes:
-        """Encode its numbers and the position of the source."""
-        return encode((value.position, value.number, value.latest, value.ended, value.reader))
-
-    def decode(self, encoded: bytes) -> Cursor:
-        """The inverse of `encode`."""
-        return Cursor(*decode(encoded))
-
-    def is_deterministic(self) -> bool:
-        """Equal cursors have equal bytes."""
-        return True
 
 
 class CursorTracker(RestrictionTracker):  # type: ignore[misc]

@@ -14,7 +14,7 @@ from apache_beam.runners.runner import PipelineState
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.runners.beam.graph import build, has_ended, settle
 from penstock.pipeline.runners.failure import forget_failure, raise_failure
-from penstock.pipeline.runners.flink.jobs import mark_graph
+from penstock.pipeline.runners.flink.jobs import mark_job
 from penstock.pipeline.runners.shared import stopping
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def run_service(plan: Plan, pipeline: beam.Pipeline) -> bool:
     its end; not where a template was to be made of it (``--template_location``). Raises `PenstockError` if the
     configuration cannot be run, a step failed for good, or the job has ended before the run.
     """
-    mark_graph(plan)
+    mark_job(plan)
     forget_failure(plan.folder)
     build(pipeline, plan)
     job = pipeline.run()

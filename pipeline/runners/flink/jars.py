@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ FLINK = "1.19"
 #: with the digest of the names and contents of all jars. The two sides speak a protocol that is stable.
 TESTED = {"2.62.0": "c9cddb2b7e87386621f67063232c57af55bbb83bca3c7a783ca0a5810f5a41bf"}
 FETCH = "python -m penstock.pipeline.runners.flink.jars"
+_MAIN = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 
@@ -44,6 +46,18 @@ def version(begun_with: str | None = None) -> str:
 def class_path(begun_with: str | None = None) -> str:
     """The jars of `version` in Java's form; raises `ConfigError` where they have not been fetched."""
     return f"{folder_of(version(begun_with))}/*"
+
+
+def server(jar: str | None = None, begun_with: str | None = None) -> tuple[str | None, list[str]]:
+    """Version of the runner, None where a jar of one's own does not name it, and Java's words for its job server.
+
+    >>> server("/opt/beam-runners-flink-1.19-job-server-2.77.0.jar")
+    ('2.77.0', ['-jar', '/opt/beam-runners-flink-1.19-job-server-2.77.0.jar'])
+    """
+    if jar is None:
+        return version(begun_with), ["-cp", class_path(begun_with), _MAIN]
+    match = re.search(r"-(\d+\.\d+\.\d+)\.jar$", jar)
+    return match and match[1], ["-jar", jar]
 
 
 def keeps_one_state(version: str) -> bool:

@@ -9,15 +9,14 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
+from urllib.request import url2pathname
 
-import apache_beam
-
-from penstock.mechanisms.core.plugin import StateVersionError
+from penstock.mechanisms.core.plugin import ConfigError, StateVersionError
 from penstock.pipeline import atomic
 from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.monitoring.metrics import MEASURES
@@ -58,28 +57,20 @@ LOCAL_ONLY = "".join(
     f"{name}: {LOOPBACK}\n"
     for name in ("rest.address", "rest.bind-address", "jobmanager.bind-host", "taskmanager.bind-host")
 )
-_MAIN = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 
 
 @contextmanager
 def job_server(
-    master: str,
-    folder: Path,
-    jar: str | None = None,
-    begun_with: str | None = None,
-    checkpoint: str | None = None,
-    rest_port: int | None = None,
+    master: str, folder: Path, words: Sequence[str], checkpoint: str | None = None, rest_port: int | None = None
 ) -> Iterator[str]:
     """Start a job server; gives its endpoint, and ends it with the block.
 
     ``master``: ``[local]`` for a Flink inside the job server; otherwise host and port of a cluster. ``folder``: where
-    artefacts and the log go. ``jar``: a job server of one's own in place of the jars of the cache. ``begun_with``:
-    version of the runner to be taken where it has been fetched. ``checkpoint``: URI of the one that an embedded Flink
-    goes on from, since Beam's option is for clusters alone. ``rest_port``: where its REST service listens. Raises
-    `ConfigError` without Java or without jars, `DataError` if it does not start; the message ends with its last words.
+    artefacts and the log go. ``words``: what Java starts (`jars.server`). ``checkpoint``: URI of the one that an
+    embedded Flink goes on from, since Beam's option is for clusters alone. ``rest_port``: where its REST service
+    listens. Raises `ConfigError` without Java, `DataError` if it does not start; the message ends with its last words.
     """
-    program = ["-jar", jar] if jar else ["-cp", jars.class_path(begun_with), _MAIN]
-    command = [jars.java(), *JAVA_OPTIONS, "-Xmx1g", *program, "--flink-master", master, "--job-host", "localhost"]
+    command = [jars.java(), *JAVA_OPTIONS, "-Xmx1g", *words, "--flink-master", master, "--job-host", "localhost"]
     command += ["--artifact-port", "0", "--expansion-port", "0"]  # 0: a free one
     command += ["--artifacts-dir", str(folder / "artifacts"), "--clean-artifacts-per-job"]
     atomic.make_folder(folder, private=True)
@@ -87,8 +78,6 @@ def job_server(
     listening = f"rest.bind-port: {rest_port}\n" if rest_port else ""
     atomic.write_text(folder / "config.yaml", RESTARTS + LOCAL_ONLY + listening + restored, private=True)
     environment = {"FLINK_CONF_DIR": str(folder)} | os.environ  # a configuration of one's own replaces all of it
-    version = {"jar": Path(jar).name} if jar else {"version": jars.version(begun_with)}
-    logs.event("job server of Flink started", **version, beam=apache_beam.__version__)
     with served("Flink", lambda port: [*command, "--job-port", str(port)], folder, environment) as endpoint:
         yield endpoint
 
@@ -115,15 +104,22 @@ def latest_checkpoint(plan: Plan) -> Path | None:
     return None if latest is None else latest.parent
 
 
-def mark_graph(plan: Plan) -> None:
-    """Record the `GRAPH` of a run's jobs in its folder."""
-    atomic.write_json(_graph_mark(plan), GRAPH)
+#: Mark of a runner behind an endpoint, or in a jar that does not name its version.
+UNKNOWN = "of unknown version"
+#: Beside the checkpoints of a run: the steps of its jobs (`GRAPH`), and the version of their runner.
+_MARK = "job.json"
+
+
+def begun_with(plan: Plan) -> str | None:
+    """Return the version of the runner that a resumed run has begun with; None where there is none."""
+    mark = checkpoints_folder(plan) / _MARK
+    return str(json.loads(mark.read_bytes())["runner"]) if plan.resumed and mark.exists() else None
 
 
 def check_graph(plan: Plan) -> None:
     """Raise `StateVersionError` if a job of the run had another `GRAPH`, whose checkpoints this code cannot use."""
-    mark = _graph_mark(plan)
-    marked = json.loads(mark.read_text(encoding="utf-8")) if mark.exists() else 1
+    mark = checkpoints_folder(plan) / _MARK
+    marked = json.loads(mark.read_bytes())["graph"] if mark.exists() else 1
     if marked != GRAPH and any(mark.parent.glob("[!.]*")):  # a file that was being written has a name with a dot
         raise StateVersionError(
             f"--resume: the job of {plan.folder} has the steps of another version of penstock (graph {marked}; "
@@ -131,37 +127,36 @@ def check_graph(plan: Plan) -> None:
         )
 
 
-#: Mark of a runner behind an endpoint, or in a jar that does not name its version.
-UNKNOWN = "of unknown version"
-
-
-def begun_with(plan: Plan) -> str | None:
-    """Read the version of the runner that made the checkpoints of a run; None if not recorded."""
-    mark = _runner_mark(plan)
-    return str(json.loads(mark.read_bytes())) if latest_checkpoint(plan) and mark.exists() else None
-
-
-def mark_runner(plan: Plan, runner: str) -> None:
-    """Note the version of the runner; raises `StateVersionError` where the checkpoints of the run are of another one.
+def mark_job(plan: Plan, runner: str = "") -> None:
+    """Note graph and runner of a run; raises `StateVersionError` where it was begun with another runner.
 
     Runners from 2.76 on drop the readers in checkpoints of those before.
     """
-    before = begun_with(plan) if plan.resumed else None
+    before = begun_with(plan)
     if before not in (None, runner):
         raise StateVersionError(
             f"--resume: the checkpoints of {plan.folder} are of Beam's Flink runner {before}, and one {runner} may "
             f"drop the readers in them; go on with {before}, or begin another run on the same ledger, in another "
             "folder, from the first window not released"
         )
-    atomic.write_json(_runner_mark(plan), runner)
+    atomic.write_json(checkpoints_folder(plan) / _MARK, {"graph": GRAPH, "runner": runner})
 
 
-def _runner_mark(plan: Plan) -> Path:
-    return checkpoints_folder(plan) / "runner.json"
+def check_savepoint(plan: Plan, path: str) -> None:
+    """Raise `ConfigError` for a savepoint that no job of the run can have made, or that is not whole.
 
-
-def _graph_mark(plan: Plan) -> Path:
-    return checkpoints_folder(plan) / "graph.json"
+    Flink would restart a job that has other steps again and again, and one of another run has released other windows.
+    """
+    if not plan.resumed:
+        raise ConfigError(
+            ("--savepoint_path: goes with --resume, in the folder of the run that made it: its releases are there",)
+        )
+    folder = Path(url2pathname(urlsplit(path).path))
+    if folder.is_dir() and not (folder / "_metadata").exists():
+        raise ConfigError((f"--savepoint_path: {folder} has no _metadata: it is not whole",))
+    for parent in folder.parents[:2]:
+        if (parent / _MARK).exists() and parent.resolve() != checkpoints_folder(plan).resolve():
+            raise ConfigError((f"--savepoint_path: {folder} was made by the run in {parent.parents[2]}, not by this",))
 
 
 def cancel_jobs(plan: Plan, master: str) -> bool:
@@ -235,7 +230,7 @@ _INTERVAL = 10.0
 #: Seconds that an answer may take, while the driver waits.
 _METRICS_ANSWER = 2.0
 #: What a step is called, and then the measure.
-_MARK = ".penstock_"
+_PREFIX = ".penstock_"
 
 
 class FlinkMeasures:
@@ -278,7 +273,7 @@ def _name(identifier: str) -> str:
     >>> _name("[3]{Replay__CountBlocks}.penstock_rows_used"), _name("numRecordsIn")
     ('rows_used', '')
     """
-    return identifier.partition(_MARK)[2]
+    return identifier.partition(_PREFIX)[2]
 
 
 #: Measures, and values of their labels, by their names in Beam.

@@ -74,8 +74,8 @@ class Renewal:
         states = {job: ask(f"{self._service}/jobs/{job}").get("state") for job in own_jobs(self._plan)}
         job = next(job for job, state in states.items() if state == "RUNNING")
         target = {"targetDirectory": checkpoints_folder(self._plan).as_uri(), "drain": False}
+        self.was_asked = True  # a busy Flink may have heard of it though its answer comes too late
         request = ask(f"{self._service}/jobs/{job}/stop", "POST", body=target)["request-id"]
-        self.was_asked = True
         while time.monotonic() < until:
             answer = ask(f"{self._service}/jobs/{job}/savepoints/{request}")
             if answer["status"]["id"] == "COMPLETED":

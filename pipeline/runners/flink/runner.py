@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from apache_beam.version import __version__ as beam_version
+
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.atomic import make_folder
 from penstock.pipeline.monitoring import logs, metrics
@@ -23,11 +25,11 @@ from penstock.pipeline.runners.flink.jobs import (
     FlinkMeasures,
     begun_with,
     cancel_jobs,
+    check_savepoint,
     checkpoints_folder,
     job_server,
     latest_checkpoint,
-    mark_graph,
-    mark_runner,
+    mark_job,
     service_of,
 )
 from penstock.pipeline.runners.flink.renewal import Renewal
@@ -64,28 +66,26 @@ def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     on).
     """
     given = _given(beam_options)
-    if service_of(given.get("flink_master", DEFAULTS["flink_master"])) is None:
-        _restored(plan, given)  # refuses before anything is written
-    jar, begun = given.get("flink_job_server_jar"), begun_with(plan) if plan.resumed else None
-    version = None if "job_endpoint" in given else _version_of(jar) if jar else jars.version(begun)
+    server = None if "job_endpoint" in given else jars.server(given.get("flink_job_server_jar"), begun_with(plan))
+    version, words = server or (None, None)
+    logs.event("runner of Flink", version=version or UNKNOWN, beam=beam_version)
     service, rest_port = _rest_service(given)
     is_old = version is None or not jars.keeps_one_state(version)
     # Jobs are found by their checkpoints in the folder of the run, and go on from the latest one there.
     can_renew = service is not None and not {"savepoint_path", "state_backend_storage_path"} & given.keys()
     if plan.streaming:
-        mark_graph(plan)
-        mark_runner(plan, version or UNKNOWN)
+        mark_job(plan, version or UNKNOWN)
         if is_old and not can_renew:
             logs.caution(_end_in_sight(version))
     made: Path | None = None
     while True:
         renewal = Renewal(plan, service) if service and plan.streaming and is_old and can_renew else None
-        outcome = _run_job(plan, beam_options, jar, begun, rest_port, renewal)
+        outcome = _run_job(plan, beam_options, words, rest_port, renewal)
         if made is not None and made != latest_checkpoint(plan):
             shutil.rmtree(made, ignore_errors=True)  # the job that it began has made checkpoints of its own
         if outcome != RENEWED:
             return outcome == ENDED
-        made, plan, begun = latest_checkpoint(plan), replace(plan, resumed=True), begun or version
+        made, plan = latest_checkpoint(plan), replace(plan, resumed=True)
 
 
 def _rest_service(given: Mapping[str, str]) -> tuple[str | None, int | None]:
@@ -99,31 +99,44 @@ def _rest_service(given: Mapping[str, str]) -> tuple[str | None, int | None]:
     return f"http://{LOOPBACK}:{port}", port
 
 
+#: What Flink's log says of jobs that have ended, and what it means.
+_REASONS = {
+    "Too many states": (
+        "Flink cannot write a checkpoint any more: its readers have had more than 32,767 turns, and --resume "
+        "would fail again. Releases and charges are kept; begin another run on the same ledger, in another "
+        "folder, from the first window not released (documentation: Flink)"
+    ),
+    "No receiver found for timer|Cannot map checkpoint/savepoint state|StateMigrationException": (
+        "Flink cannot go on from this checkpoint: it was made by another version of penstock, of Beam or of its "
+        "runner, or by another run. Take the version that made it, or begin another run on the same ledger, in another "
+        "folder, from the first window not released (documentation: Flink)"
+    ),
+}
+
+
 def _run_job(
     plan: Plan,
     beam_options: Sequence[str],
-    jar: str | None,
-    begun: str | None,
+    words: Sequence[str] | None,
     rest_port: int | None,
     renewal: Renewal | None,
 ) -> Outcome:
-    """Run one job of a plan, with a job server unless there is an endpoint."""
+    """Run one job of a plan, with the job server that ``words`` start; None: there is an endpoint."""
     given = _given(beam_options)
-    master = given.get("flink_master", DEFAULTS["flink_master"])
-    restored = _restored(plan, given) if service_of(master) is None else None
-    if "job_endpoint" in given:
+    if words is None:
         return _submit(plan, given["job_endpoint"], beam_options, renewal)
-    folder = checkpoints_folder(plan) / "job_server"
+    folder, restored = checkpoints_folder(plan) / "job_server", _restored(plan, given)
+    master = given.get("flink_master", DEFAULTS["flink_master"])
+    log = folder / "job_server.log"
+    begun = log.stat().st_size if log.exists() else 0
     try:
-        with job_server(master, folder, jar, begun, restored, rest_port) as endpoint:
+        with job_server(master, folder, words, restored, rest_port) as endpoint:
             return _submit(plan, endpoint, beam_options, renewal)
     except DataError as error:
-        if plan.streaming and _has_too_many_states(folder / "job_server.log"):
-            raise DataError(
-                "Flink cannot write a checkpoint any more: its readers have had more than 32,767 turns, and --resume "
-                "would fail again. Releases and charges are kept; begin another run on the same ledger, in another "
-                "folder, from the first window not released (documentation: Flink)"
-            ) from error
+        printed = log.read_bytes()[begun:].decode(errors="replace") if plan.streaming and log.exists() else ""
+        for said, reason in _REASONS.items():
+            if re.search(said, printed):
+                raise DataError(reason) from error
         raise
 
 
@@ -140,20 +153,23 @@ def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
             jars.version()
         elif not Path(jar).is_file():
             raise ConfigError((f"--flink_job_server_jar: there is no file {jar}",))
+    if "savepoint_path" in given:
+        check_savepoint(plan, given["savepoint_path"])
     if not (plan.resumed and plan.streaming):
         return
-    if service_of(given.get("flink_master", DEFAULTS["flink_master"])) is None:
-        _restored(plan, given)
+    _restored(plan, given)
     if latest_checkpoint(plan) is None and "savepoint_path" not in given:
         live_source(plan).check_beginning(live_input(plan), counted_rows(plan).offsets)
 
 
 def _restored(plan: Plan, given: Mapping[str, str]) -> str | None:
-    """URI of the checkpoint that an embedded Flink resumes from; None at the beginning.
+    """URI of the checkpoint that an embedded Flink resumes from; None at the beginning, and on a cluster.
 
     Flink reads it from its configuration, and Beam's option for it is for clusters alone: with a configuration that is
     not penstock's the job would begin anew, whatever the option says. That is a `ConfigError`.
     """
+    if service_of(given.get("flink_master", DEFAULTS["flink_master"])) is not None:
+        return None
     checkpoint = latest_checkpoint(plan) if plan.resumed and plan.streaming else None
     path = given.get("savepoint_path") or (checkpoint.as_uri() if checkpoint else None)
     elsewhere = [f"--{name}" for name in ("job_endpoint", "flink_conf_dir") if name in given]
@@ -168,16 +184,6 @@ def _restored(plan: Plan, given: Mapping[str, str]) -> str | None:
     return path
 
 
-def _version_of(jar: str) -> str | None:
-    """Version of a job server's jar by its name; None where that has none.
-
-    >>> _version_of("/opt/beam-runners-flink-1.19-job-server-2.77.0.jar"), _version_of("server.jar")
-    ('2.77.0', None)
-    """
-    match = re.search(r"-(\d+\.\d+\.\d+)\.jar$", jar)
-    return match and match[1]
-
-
 def _end_in_sight(version: str | None) -> str:
     """Caution for a runner that accumulates a state per turn of a reader."""
     from penstock.pipeline.runners.beam.read import TURNS_PER_HOUR
@@ -190,14 +196,6 @@ def _end_in_sight(version: str | None) -> str:
         "its Flink is not penstock's: stop it in time and --resume, or take runner 2.76 or later, which keeps one "
         "state (documentation: Flink)"
     )
-
-
-def _has_too_many_states(log: Path) -> bool:
-    """Return whether a job server's log has the error."""
-    if not log.exists():
-        return False
-    with log.open(encoding="utf-8", errors="replace") as lines:
-        return any("Too many states" in line for line in lines)
 
 
 def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[str]:

@@ -26,7 +26,7 @@ from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.monitoring.metrics import PERIODS_CLOSED, RunMetrics, listening
 from penstock.pipeline.output.files import parts_folder
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
-from penstock.pipeline.runners.beam import IN_PROCESS, distributed, graph
+from penstock.pipeline.runners.beam import IN_PROCESS, counts, distributed, graph
 from penstock.pipeline.runners.beam.coders import (
     BatchCoder,
     BlockCoder,
@@ -36,7 +36,8 @@ from penstock.pipeline.runners.beam.coders import (
     encode_counts,
     row_counts,
 )
-from penstock.pipeline.runners.beam.graph import Account, CountDistinctUsers, ReleaseInOrder, TallyRows, WriteReleases
+from penstock.pipeline.runners.beam.counts import CountDistinctUsers
+from penstock.pipeline.runners.beam.graph import Account, ReleaseInOrder, TallyRows, WriteReleases
 from penstock.pipeline.runners.beam.read import ReadEvents
 from penstock.pipeline.runners.beam.step import ROWS, end_of_input, final_at, timestamp
 from penstock.pipeline.runners.beam.traces import ReleaseTraces
@@ -236,14 +237,14 @@ def test_a_stream_keeps_to_what_windows_before_have_left_of_a_bound_on_a_period(
         found = counted["counts"] | beam.FlatMap(lambda element: sorted(vectors(element, bounded=True).items()))
         assert_that(found, equal_to(expected))
     # One timer for all, and timers in the wrong order and again: the same counts.
-    found = graph.FindContributions(bounded)
+    found = counts.FindContributions(bounded)
     found.setup()
     found.start_bundle()
     sent = [one for named, _ in reversed(blocks) for one in found.process(named, timestamp(FIRST))]
     pieces = [one.value for one in (*sent, *found.finish_bundle()) if not isinstance(one, beam.pvalue.TaggedOutput)]
     assert {key for key, _ in pieces} == {(0, 0)}
     for tags in (["3"], ["0", "3", "1", "2"], ["2", "0", "3", "3"], ["0", "1", "2", "3"]):
-        step, pending, lane, quota = graph.CountWhenFinal(bounded), Bag(), Cell(), Cell()
+        step, pending, lane, quota = counts.CountWhenFinal(bounded), Bag(), Cell(), Cell()
         step.setup()
         for piece in pieces:
             assert list(step.process(piece, pending, lane, Due())) == []
@@ -259,8 +260,8 @@ def test_a_bound_on_a_period_holds_when_a_stream_goes_back_and_other_rows_are_in
     def released(*hours: list[tuple[str, int, str]]) -> list[list[list[int]]]:
         """Outcome of a start from empty state, with timely rows for each hour."""
         found, count, release = (
-            graph.FindContributions(bounded),
-            graph.CountWhenFinal(bounded),
+            counts.FindContributions(bounded),
+            counts.CountWhenFinal(bounded),
             graph.ReleaseWhenDue(bounded),
         )
         for step in (found, count, release):

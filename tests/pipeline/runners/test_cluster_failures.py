@@ -271,9 +271,13 @@ def test_a_job_server_takes_another_port_where_its_own_has_been_taken(tmp_path, 
         taken = somebody.getsockname()[1]
         ports = iter([taken, free_port()])
         monkeypatch.setattr(beam_jobs, "free_port", lambda: next(ports))
-        with jobs.job_server("[local]", tmp_path / "log", jar="own.jar") as endpoint:
+        words = ["-jar", "own.jar"]
+        with jobs.job_server("[local]", tmp_path, words) as endpoint:
             assert endpoint != f"localhost:{taken}"
         monkeypatch.setattr(beam_jobs, "free_port", lambda: taken)
         message = "job server of Flink did not start:\n(.|\n)*Address already in use"
-        with pytest.raises(DataError, match=message), jobs.job_server("[local]", tmp_path / "log", jar="own.jar"):
+        with (
+            pytest.raises(DataError, match=message),
+            jobs.job_server("[local]", tmp_path, words),
+        ):
             pass

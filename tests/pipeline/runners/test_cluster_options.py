@@ -1,5 +1,6 @@
 """Options submitted to Flink, and errors for missing ones; without Flink."""
 
+import json
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -17,8 +18,7 @@ from penstock.pipeline.runners.flink.jobs import (
     begun_with,
     checkpoints_folder,
     latest_checkpoint,
-    mark_graph,
-    mark_runner,
+    mark_job,
 )
 from penstock.pipeline.runners.flink.runner import options_of
 from penstock.pipeline.sources.stream import Stream
@@ -118,22 +118,26 @@ def test_a_resumed_run_goes_on_from_the_latest_whole_checkpoint(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("option", ["--job_endpoint=localhost:8099", "--flink_conf_dir=/etc/flink"])
-def test_an_embedded_flink_that_would_begin_anew_is_refused(tmp_path: Path, plan: Plan, option: str) -> None:
+def test_an_embedded_flink_that_would_begin_anew_is_refused(
+    tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
     """Beam passes a checkpoint on to clusters alone; another configuration than penstock's names none."""
     resumed = distributed(make_plan(plan.config, tmp_path, resumed=True))
     made = checkpoints_folder(plan) / ("a" * 32) / "chk-1"
     made.mkdir(parents=True)
     (made / "_metadata").write_bytes(b"")
     before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr(jars, "java", lambda: "java")
+    monkeypatch.setattr(jars, "version", lambda *_: "2.62.0")
     with pytest.raises(ConfigError, match=f"embedded Flink with {option.partition('=')[0]} restores no checkpoint"):
-        flink_runner.run(resumed, [option])
+        flink_runner.check_ready(resumed, [option])
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_an_embedded_flink_is_told_its_checkpoint(tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[object] = []
     monkeypatch.delenv("FLINK_CONF_DIR", raising=False)
-    monkeypatch.setattr(flink_runner, "job_server", lambda *words: given.append(words[4]) or nullcontext("localhost:1"))
+    monkeypatch.setattr(flink_runner, "job_server", lambda *words: given.append(words[3]) or nullcontext("localhost:1"))
     monkeypatch.setattr(flink_runner, "_submit", lambda *_: "ended")
     resumed = distributed(make_plan(plan.config, tmp_path, resumed=True))
     made = checkpoints_folder(plan) / ("a" * 32) / "chk-1"
@@ -148,13 +152,10 @@ def test_an_embedded_flink_is_told_its_checkpoint(tmp_path: Path, plan: Plan, mo
 def test_a_runner_that_would_drop_the_readers_of_a_job_is_refused(tmp_path: Path, plan: Plan) -> None:
     """Releases with https://github.com/apache/beam/pull/39191 read no readers that those before have left."""
     resumed = distributed(make_plan(plan.config, tmp_path, resumed=True))
-    mark_runner(plan, "2.62.0")
-    mark_runner(resumed, "2.77.0")  # no checkpoint yet
-    made = checkpoints_folder(plan) / ("a" * 32) / "chk-1"
-    made.mkdir(parents=True)
-    (made / "_metadata").write_bytes(b"")
+    mark_job(plan, "2.62.0")
+    mark_job(plan, "2.77.0")  # begun anew
     with pytest.raises(StateVersionError, match=r"are of Beam's Flink runner 2\.77\.0, and one 2\.62\.0 may drop"):
-        mark_runner(resumed, "2.62.0")
+        mark_job(resumed, "2.62.0")
     assert begun_with(resumed) == "2.77.0"
 
 
@@ -205,6 +206,51 @@ def test_the_end_of_a_stream_that_cannot_be_renewed_is_announced_and_explained(
     with pytest.raises(DataError, match="begin another run on the same ledger"):
         flink_runner.run(plan, [jar, *options])
     assert caplog.text.count("32,767 of them in one slot") == cautions
+
+
+def test_a_savepoint_that_is_not_the_runs_or_not_whole_is_refused(
+    tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the job it would fail for minutes, or go on with the windows of another run."""
+    monkeypatch.setattr(jars, "java", lambda: "java")
+    monkeypatch.setattr(jars, "version", lambda *_: "2.62.0")
+    resumed, other = (distributed(make_plan(plan.config, tmp_path / name, resumed=True)) for name in ("run", "other"))
+    mark_job(other, "2.62.0")
+    savepoints = [checkpoints_folder(one) / "savepoint-1" for one in (resumed, other)] + [tmp_path / "kept"]
+    for made in savepoints:
+        made.mkdir(parents=True)
+        (made / "_metadata").write_bytes(b"")
+    options = [[f"--savepoint_path={made.as_uri()}"] for made in savepoints]
+    for of_the_run in (options[0], options[2], [f"--savepoint_path={tmp_path / 'unseen'}"]):
+        flink_runner.check_ready(resumed, of_the_run)
+    with pytest.raises(ConfigError, match=r"was made by the run in .*other, not by this"):
+        flink_runner.check_ready(resumed, options[1])
+    with pytest.raises(ConfigError, match="--savepoint_path: goes with --resume"):
+        flink_runner.check_ready(plan, options[0])
+    (savepoints[0] / "_metadata").unlink()
+    with pytest.raises(ConfigError, match="savepoint-1 has no _metadata"):
+        flink_runner.check_ready(resumed, options[0])
+
+
+@pytest.mark.parametrize(
+    "printed",
+    ["NullPointerException: No receiver found for timer ref_Count-_10 ts-due", "StateMigrationException: For"],
+)
+def test_a_checkpoint_of_other_steps_is_named_as_the_reason(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, printed: str
+) -> None:
+    def fails(plan: Plan, *_: object) -> bool:
+        with (checkpoints_folder(plan) / "job_server" / "job_server.log").open("a") as log:
+            log.write(f"Caused by: java.lang.{printed}\n")
+        raise DataError("Flink has lost the job")
+
+    log = checkpoints_folder(plan) / "job_server" / "job_server.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("Too many states: of the job before\n")
+    monkeypatch.setattr(flink_runner, "job_server", lambda *_: nullcontext("localhost:1"))
+    monkeypatch.setattr(flink_runner, "_submit", fails)
+    with pytest.raises(DataError, match="made by another version of penstock, of Beam or of its runner"):
+        flink_runner.run(plan, ["--flink_job_server_jar=/opt/job-server-2.62.0.jar"])
 
 
 def test_blocks_of_a_stream_are_small_and_users_are_split(plan: Plan) -> None:
@@ -259,18 +305,18 @@ def test_a_job_with_the_steps_of_another_version_is_refused_with_what_to_do(
     made.mkdir(parents=True)
     (made / "_metadata").write_bytes(b"")
     if mark is not None:
-        (folder / "graph.json").write_text(mark)
+        (folder / "job.json").write_text(json.dumps({"graph": int(mark)}))
     what_to_do = "finish it with the version that began it, or start again in another folder"
     with pytest.raises(StateVersionError, match=rf"\(graph {graph}; .*{what_to_do}"):
         prepare(plan)
-    mark_graph(plan)
+    mark_job(plan)
     assert prepare(plan) is None
 
 
 def test_a_run_that_was_killed_before_it_had_a_job_goes_on(plan: Plan) -> None:
     checkpoint.begin(plan)
     checkpoints_folder(plan).mkdir(parents=True)
-    (checkpoints_folder(plan) / ".graph.json.1.tmp").write_text("")
+    (checkpoints_folder(plan) / ".job.json.1.tmp").write_text("")
     assert prepare(plan) is None
 
 

@@ -20,7 +20,7 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.run import run
 from penstock.pipeline.runners import beam
 from penstock.pipeline.runners.beam import engine
-from penstock.pipeline.runners.flink.jars import folder_of, versions
+from penstock.pipeline.runners.flink.jars import folder_of, server, versions
 from penstock.pipeline.runners.flink.jobs import job_server
 
 FLINK, SPARK = (
@@ -135,7 +135,7 @@ def test_an_endpoint_where_nobody_answers_is_said(monkeypatch):
 @pytest.mark.integration
 @pytest.mark.skipif(not any(folder_of(version).exists() for version in versions()), reason="no jars of Flink")
 def test_the_job_server_of_flink_is_known(tmp_path):
-    with job_server("[local]", tmp_path) as endpoint:
+    with job_server("[local]", tmp_path, server()[1]) as endpoint:
         assert engine.engine_behind(endpoint) == "Flink"
 
 

@@ -111,6 +111,17 @@ def test_a_job_that_is_not_there_is_not_renewed(plan, own, monkeypatch, answer):
     assert own.stop() is False
 
 
+def test_a_flink_that_answers_too_late_may_stop_the_job_all_the_same(plan, own, monkeypatch):
+    def ask(address: str, method: str = "GET", body=None):
+        if method == "POST":
+            raise TimeoutError("timed out")
+        return {"state": "RUNNING"}
+
+    monkeypatch.setattr(renewal, "ask", ask)
+    assert own.stop() is False
+    assert own.was_asked
+
+
 def test_a_renewed_run_goes_on_from_the_savepoint_and_drops_the_one_before(tmp_path, monkeypatch):
     """Each job begins at the latest savepoint; one that no job needs any more is removed."""
     plan = files_plan(tmp_path)

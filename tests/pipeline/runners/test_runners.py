@@ -26,6 +26,7 @@ from penstock.pipeline.reporting.result import Result
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import jobs
 from penstock.pipeline.runners.beam.graph import has_ended
+from penstock.pipeline.runners.flink.jars import server
 from penstock.pipeline.runners.flink.jobs import job_server, latest_checkpoint
 from penstock.pipeline.sources.stream import Stream
 from tests.integration.flink_runs import needs_flink
@@ -291,7 +292,7 @@ ON_FLINK = (
 @pytest.fixture(scope="module")
 def flink_options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """Options of a run on the shared job server, with in-process Python workers."""
-    with job_server("[local]", tmp_path_factory.mktemp("job_server")) as endpoint:
+    with job_server("[local]", tmp_path_factory.mktemp("job_server"), server()[1]) as endpoint:
         yield [f"--job_endpoint={endpoint}"]
 
 

@@ -30,9 +30,9 @@ from penstock.pipeline.output import manifest
 from penstock.pipeline.run import check_runner
 from penstock.pipeline.runners import local
 from penstock.pipeline.runners.beam import distributed
-from penstock.pipeline.runners.beam.coders import BlockCoder
+from penstock.pipeline.runners.beam.coders import BlockCoder, Cursor, CursorCoder
 from penstock.pipeline.runners.beam.graph import build
-from penstock.pipeline.runners.beam.read import Cursor, CursorCoder, CursorTracker, Replay
+from penstock.pipeline.runners.beam.read import CursorTracker, Replay
 from penstock.pipeline.runners.beam.step import end_of_input, final_at
 from penstock.pipeline.runners.shared import live_input
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
@@ -228,15 +228,17 @@ def test_what_was_read_after_the_checkpoint_is_read_again_as_it_was(incoming, tm
         assert (one.after, one.watermarks.tolist()) == (other.after, other.watermarks.tolist())
 
 
-def test_a_file_that_changes_after_it_was_read_ends_the_run(incoming, tmp_path):
+@pytest.mark.parametrize("is_longer", [True, False])
+def test_a_file_that_changes_after_it_was_read_ends_the_run(incoming, tmp_path, is_longer):
     value = sections(tmp_path)
     value["source"]["until"] = "2200-01-01T00:00:00Z"
     value["windows"]["size"] = "365d"
     plan = make_plan(configured(value), tmp_path / "plan")
     pieces = plan.config.source.micro_batches(live_input(plan), plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
     assert sum(piece.block.n_rows for _, piece in zip(range(6), pieces) if piece is not None) == 10
-    with (incoming / "b.csv").open("a") as file:
-        file.write("gus,2024-01-01T00:20:00Z,x\n")
+    with (incoming / "b.csv").open("a" if is_longer else "r+") as file:
+        file.write("gus,2024-01-01T00:20:00Z,x\n" if is_longer else "u")
+    os.utime(incoming / "b.csv")  # another time of writing, though the machine's clock be coarse
     with pytest.raises(DataError, match=r"b\.csv: has changed after it was read; files have to be complete"):
         for _ in pieces:
             pass

@@ -1,0 +1,333 @@
+"""The middle of the graph for counts: blocks of events to exact counts of distinct users, by group of windows."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+from apache_beam.coders import BytesCoder
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.typehints import Any as AnyType
+from apache_beam.typehints import Tuple
+from apache_beam.typehints.decorators import with_input_types
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+
+from penstock.pipeline import atomic
+from penstock.pipeline.counting.bounding import PeriodQuota
+from penstock.pipeline.counting.contributions import Contributions, decoded, union
+from penstock.pipeline.counting.count import (
+    GroupCounts,
+    contributions_of,
+    count_group,
+    summarise_users,
+)
+from penstock.pipeline.counting.ingest import RowCounts
+from penstock.pipeline.counting.spec import STREAM
+from penstock.pipeline.monitoring import metrics
+from penstock.pipeline.output.files import parts_folder
+from penstock.pipeline.runners.beam import coders
+from penstock.pipeline.runners.beam.coders import NamedBlock
+from penstock.pipeline.runners.beam.step import (
+    ROWS,
+    PlanTransform,
+    Step,
+    WritingStep,
+    final_at,
+    last_due,
+    redacted,
+    timestamp,
+    typed,
+)
+from penstock.pipeline.runners.shared import N_THREADS, PIECE_ROWS, map_in_order
+
+if TYPE_CHECKING:
+    pass
+
+
+#: Keys that the groups of windows are dealt out to, for each shard of users: their number stays bounded.
+LANES = 32
+#: Pieces of contributions that a lane may hold before they are merged.
+MAX_PIECES = 64
+#: Groups whose counts stay on disk after their release.
+KEPT = 4096
+#: Tag of the users' visits.
+USERS = "users"
+_CONTRIBUTIONS = Tuple[Tuple[int, int], bytes]  # ((lane, shard), packed contributions)
+COUNTS = Tuple[str, bytes]  # (stream, counts of a group and a shard)
+ROW_COUNTS = Tuple[int, bytes]  # (0, row counts)
+_USERS = Tuple[int, AnyType]  # (shard, Contributions)
+#: Row counts of a block, and what `_CONTRIBUTIONS` holds of it.
+_Reduced = tuple[RowCounts, list[tuple[tuple[int, int], bytes]]]
+#: A group whose windows are final, its rows and its pieces.
+_Final = tuple[int, int, list[memoryview]]
+
+
+@with_input_types(NamedBlock)
+class CountDistinctUsers(PlanTransform):
+    """Count the distinct users of every window and cell exactly, with each user's contributions bounded.
+
+    Contributions are deduplicated in each block, held in state by lane of windows and shard of users, and counted once,
+    when their window is final. Rows that come later are late.
+
+    Parameters
+    ----------
+    plan
+        The run.
+
+    Returns
+    -------
+    ``{"counts": PCollection[tuple[str, bytes]], "rows": PCollection[tuple[int, bytes]]}``: counts of a group of windows
+    and a shard of users under the name of the stream (`coders.decode`), and row counts (`decode_rows`).
+    """
+
+    def expand(self, blocks: Any) -> dict[str, Any]:
+        """Attach the steps."""
+        plan = self.plan
+        reduced = blocks | "FindContributions" >> beam.ParDo(FindContributions(plan)).with_outputs(ROWS, main="main")
+        contributions = typed(reduced["main"], _CONTRIBUTIONS)
+        # ((lane, shard), packed contributions)
+        counted = contributions | "CountWhenFinal" >> beam.ParDo(CountWhenFinal(plan)).with_outputs(
+            ROWS, USERS, main="main"
+        )
+        if plan.summarises_users:
+            visits = typed(counted[USERS], _USERS)
+            # (shard, Contributions)
+            _ = visits | "ByShard" >> beam.GroupByKey() | "WriteUsers" >> beam.ParDo(WriteUsers(plan))
+        late = (typed(reduced[ROWS], ROW_COUNTS), typed(counted[ROWS], ROW_COUNTS)) | "Rows" >> beam.Flatten()
+        return {"counts": typed(counted["main"], COUNTS), ROWS: typed(late, ROW_COUNTS)}
+
+
+class FindContributions(WritingStep):
+    """Reduce every block to distinct contributions, by lane of windows and shard of users.
+
+    Blocks of a bundle are reduced in threads while the next ones are read; results keep the order and the timestamps of
+    the blocks, and all of them leave before the bundle ends.
+    """
+
+    def prepare(self) -> None:
+        """Make the writer and the threads."""
+        super().prepare()
+        self.pool = ThreadPoolExecutor(N_THREADS, "penstock-counting")
+
+    def teardown(self) -> None:
+        """End the threads."""
+        self.pool.shutdown(cancel_futures=True)
+
+    def start_bundle(self) -> None:
+        """Clear the leftovers of a failed bundle."""
+        self.running: deque[tuple[NamedBlock, Timestamp, Future[_Reduced]]] = deque()
+
+    @redacted
+    def process(self, named: NamedBlock, instant: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
+        """Emit ((lane, shard), contributions), and the row counts; keep rejects once, under the block's name."""
+        self.running.append((named, instant, self.pool.submit(self._reduced, named)))
+        if len(self.running) > N_THREADS:
+            yield from self._next()
+
+    @redacted
+    def finish_bundle(self) -> Iterator[Any]:
+        """Emit the remaining rows."""
+        while self.running:
+            yield from self._next()
+
+    def _next(self) -> Iterator[Any]:
+        """Contributions of the longest waiting block."""
+        named, instant, reduced = self.running.popleft()
+        total, entries = reduced.result()
+        for entry in entries:
+            yield WindowedValue(entry, instant, (GlobalWindow(),))
+        self.writer.rejects(named.name.replace("/", "-"), named.block.rejects)
+        metrics.read_rows(total)
+        yield beam.pvalue.TaggedOutput(ROWS, WindowedValue(coders.row_counts(total), instant, (GlobalWindow(),)))
+
+    def _reduced(self, named: NamedBlock) -> _Reduced:
+        total, row, entries = RowCounts(), 0, list[tuple[tuple[int, int], bytes]]()
+        for piece in named.block.pieces(PIECE_ROWS):
+            n_rows = piece.frame.height
+            closed = None if named.closed is None else named.closed[row : row + n_rows]
+            row += n_rows
+            used: dict[int, int] = {}
+            counts, parts = contributions_of(piece, self.plan, closed, used)
+            total.add(counts)
+            for (group, shard), contributions in parts:
+                # A row is accounted for with the first contributions of its group.
+                data = coders.pack(group, used.pop(group, 0), contributions.encode(self.plan.batching.layout))
+                entries.append(((self._lane(group), shard), data))
+        return total, entries
+
+    def _lane(self, group: int) -> int:
+        if self.plan.bounds.over_periods:
+            return 0  # what one group leaves of a bound on budget periods is what the next one has
+        # All groups of finite input are final at once; those of one lane are counted side by side.
+        return (group if self.plan.streaming else group // N_THREADS) % LANES
+
+
+class CountWhenFinal(Step):
+    """Hold the distinct contributions of open windows; count a group once, when its last window is final.
+
+    State: what the users of the open windows have done, in `LANES` keys for each shard of users, whatever the length of
+    the stream; with a bound on budget periods, what each user of the current one has used of it. That depends on the
+    order of groups. A timer of a key that fires counts all groups up to its own, in order, and none of them twice.
+    If the engine goes back behind a release, and another set of rows is in time then, the release stays what it was,
+    but the state says what the new set has used. So a digest of that is written down with every group, and the first
+    write counts: where the new one differs, no user has anything left of that period.
+    """
+
+    PENDING = BagStateSpec("pending", BytesCoder())
+    LANE = ReadModifyWriteStateSpec("lane", BytesCoder())
+    QUOTA = ReadModifyWriteStateSpec("quota", BytesCoder())
+    DUE = TimerSpec("due", TimeDomain.WATERMARK)
+
+    @redacted
+    def process(
+        self,
+        element: tuple[tuple[int, int], bytes],
+        pending: Any = beam.DoFn.StateParam(PENDING),
+        lane: Any = beam.DoFn.StateParam(LANE),
+        due: Any = beam.DoFn.TimerParam(DUE),
+    ) -> Iterator[Any]:
+        """Keep contributions until their group is final; rows that come after that are late."""
+        group, n_rows, _ = coders.unpack(element[1])
+        progress = _lane(lane)
+        if group <= progress["counted"]:
+            if n_rows:
+                yield beam.pvalue.TaggedOutput(ROWS, coders.late(n_rows))
+            return
+        pending.add(element[1])
+        progress["pieces"] += 1
+        if progress["pieces"] > progress["merged"] + MAX_PIECES:
+            # A contribution that is met again takes no room.
+            progress["pieces"] = progress["merged"] = self._leave(pending, by_group(pending.read()))
+        lane.write(coders.encode(progress))
+        last = last_due(self.plan, group)
+        # Before the release: a step that is called at an instant holds the watermark at it.
+        due.set(timestamp(final_at(self.plan, last) - 2), dynamic_timer_tag=str(last))
+
+    @on_timer(DUE)
+    @redacted
+    def fire(
+        self,
+        key: Any = beam.DoFn.KeyParam,
+        tag: Any = beam.DoFn.DynamicTimerTagParam,
+        pending: Any = beam.DoFn.StateParam(PENDING),
+        lane: Any = beam.DoFn.StateParam(LANE),
+        quota: Any = beam.DoFn.StateParam(QUOTA),
+    ) -> Iterator[Any]:
+        """Count every group that is final now."""
+        progress, last = _lane(lane), int(tag)
+        if last <= progress["counted"]:
+            return
+        waiting = by_group(pending.read())
+        # Contributions to a group are dropped as soon as it is counted.
+        final = ((group, *waiting.pop(group)) for group in sorted(waiting) if group <= last)
+        used = _quota(quota) if self.plan.bounds.over_periods else None
+        counted = (
+            map_in_order(self._count, final)
+            if used is None
+            else self._in_turn(final, used, key[1], progress["counted"], last)
+        )
+        for n_rows, (counts, visits) in counted:
+            if visits is not None:
+                yield beam.pvalue.TaggedOutput(USERS, (key[1], visits))
+            yield beam.pvalue.TaggedOutput(ROWS, coders.row_counts(memberships=counts.n_memberships))
+            yield STREAM, coders.encode_counts(counts, n_rows, self.plan)
+        if used is not None:
+            quota.write(coders.encode(used.state()))
+        n_left = self._leave(pending, waiting)
+        lane.write(coders.encode({"counted": last, "pieces": n_left, "merged": n_left}))
+
+    def _in_turn(
+        self, final: Iterable[_Final], used: PeriodQuota, shard: int, after: int, last: int
+    ) -> Iterator[tuple[int, tuple[GroupCounts, Contributions | None]]]:
+        """Counts of every group in turn, each with the quotas left by the one before."""
+        works = {work[0]: work for work in final}
+        before = self._counted_before(shard, last) if self.plan.streaming else set[int]()
+        for group in sorted(works.keys() | {group for group in before if after < group <= last}):
+            if group in works:
+                yield self._count(works[group], used)
+            if self.plan.streaming:
+                self._agree(shard, group, used)
+
+    def _agree(self, shard: int, group: int, used: PeriodQuota) -> None:
+        """Leave no user anything of the period if the group was counted before, from other rows."""
+        path, digest = self._marks(shard) / f"{group:012d}", used.digest(self.plan.keys.bounding)
+        if not atomic.write_first(path, digest) and path.read_bytes() != digest:
+            window = group * self.plan.batching.group + self.plan.batching.windows_of(group)
+            period = int(self.plan.grid.periods(window, window)[0])
+            if used.close(period):
+                metrics.period_closed(period)
+
+    def _counted_before(self, shard: int, last: int) -> set[int]:
+        """Groups with a digest; those long before are forgotten."""
+        marks = {int(path.name): path for path in self._marks(shard).glob("[0-9]*") if path.name.isdecimal()}
+        for group in [group for group in marks if group <= last - KEPT]:
+            marks.pop(group).unlink(missing_ok=True)
+        return set(marks)
+
+    def _marks(self, shard: int) -> Path:
+        return parts_folder(self.plan, "used") / f"{shard:06d}"
+
+    def _count(
+        self, work: _Final, quota: PeriodQuota | None = None
+    ) -> tuple[int, tuple[GroupCounts, Contributions | None]]:
+        group, n_rows, pieces = work
+        return n_rows, count_group(group, [decoded(piece) for piece in pieces], self.plan, quota)
+
+    def _leave(self, pending: Any, waiting: dict[int, tuple[int, list[memoryview]]]) -> int:
+        """Leave one piece for every group that is still open; returns their number."""
+        joined = (
+            (group, n, union(list(map(decoded, pieces)), self.plan.batching.layout, self.plan.bounds.keep))
+            for group, (n, pieces) in waiting.items()
+        )
+        replace_bag(
+            pending, [coders.pack(group, n, piece.encode(self.plan.batching.layout)) for group, n, piece in joined]
+        )
+        return len(waiting)
+
+
+class WriteUsers(WritingStep):
+    """Summarise the users of one shard for the operator's manifest."""
+
+    @redacted
+    def process(self, element: tuple[int, Iterable[Contributions]]) -> None:
+        """Write per-user numbers of cells and windows; no identity."""
+        shard, visits = element
+        self.writer.users(shard, summarise_users(visits, self.plan.grid.n_cells))
+
+
+def _lane(state: Any) -> dict[str, int]:
+    """Read the last group that a lane has counted and the number of its pieces; a new lane has none."""
+    data = state.read()
+    lane: dict[str, int] = coders.decode(data) if data else {"counted": -1, "pieces": 0, "merged": 0}
+    return lane
+
+
+def _quota(state: Any) -> PeriodQuota:
+    """Quotas that the users of a shard have used in the current budget period."""
+    data = state.read()
+    return PeriodQuota(coders.decode(data) if data else None)
+
+
+def by_group(entries: Iterable[bytes]) -> dict[int, tuple[int, list[memoryview]]]:
+    """Rows and pieces of every group."""
+    groups: dict[int, tuple[int, list[memoryview]]] = {}
+    for data in entries:
+        group, n_rows, piece = coders.unpack(data)
+        rows, pieces = groups.get(group, (0, []))
+        pieces.append(piece)
+        groups[group] = (rows + n_rows, pieces)
+    return groups
+
+
+def replace_bag(bag: Any, entries: Iterable[Any]) -> None:
+    """Replace the entries of a bag; they must not be read from it meanwhile."""
+    bag.clear()
+    for entry in entries:
+        bag.add(entry)
