@@ -154,7 +154,7 @@ def _for_times(frame: pl.DataFrame, plan: CoreSpec) -> str:
     times, calendar = frame["time"].to_numpy(), plan.grid.calendar
     outside = times[calendar.index(times) <= 0]
     if np.median(outside) < EPOCH <= calendar.from_ms:
-        return "The times are probably seconds read as milliseconds: see source.time_format."
+        return "The times are of 1970: seconds read as milliseconds, or days of a spreadsheet? See source.time_format."
     until = np.inf if calendar.until_ms is None else calendar.until_ms
     near = (outside >= calendar.from_ms - CLOCKS) & (outside < until + CLOCKS)
     if np.count_nonzero(near) > MOST * len(outside):

@@ -150,9 +150,14 @@ class Places(Space):
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
         """Cell index of every row, shape (n_rows,); −1 for an unknown place, unless there is ``elsewhere``."""
-        placed = frame.select("place").join(self._positions, on="place", how="left", maintain_order="left")
-        unknown = len(self._names) if self.elsewhere else -1
-        return placed["position"].fill_null(unknown).to_numpy()
+        places, unknown = frame.select("place"), len(self._names) if self.elsewhere else -1
+        exact = places.join(self._positions, on="place", how="left", maintain_order="left")["position"]
+        if not exact.has_nulls():
+            return exact.to_numpy()
+        others = places.filter(exact.is_null()).unique().with_columns(spelling=_spelling())
+        found = others.join(self._positions.with_columns(spelling=_spelling()), on="spelling").unique("place")
+        placed = places.join(found, on="place", how="left", maintain_order="left")["position"]
+        return exact.fill_null(placed).fill_null(unknown).to_numpy()
 
     @cached_property
     def _positions(self) -> pl.DataFrame:
@@ -190,12 +195,16 @@ def _in_time(source: Source) -> pl.Expr:
     return condition
 
 
+def _spelling() -> pl.Expr:
+    """Return one spelling of names that look the same: accents have two, and there may be blanks around a name."""
+    return pl.col("place").str.normalize("NFC").str.strip_chars()
+
+
 def _check_names(names: tuple[str, ...], elsewhere: bool) -> None:
     seen: dict[str, str] = {}
     for name in names:
         if not isinstance(name, str) or not name:
             raise ParameterError("list", name, "a name that is not empty")
-        # Accents have two spellings that look the same, and a name may have blanks around it.
         if (spelling := normalize("NFC", name).strip()) in seen:
             raise ParameterError("list", name, f"listed once only (it is {seen[spelling]!r})")
         seen[spelling] = name

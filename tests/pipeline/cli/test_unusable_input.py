@@ -38,7 +38,11 @@ USELESS = {
         {"time_zone": "Europe/Zurich"},
         "Local times that never existed: is source.time_zone right?",
     ),
-    "seconds": (f"{HEAD}a,1704067800,{IN_AREA}\n", {"time_format": "unix_ms"}, "seconds read as milliseconds"),
+    "seconds": (
+        f"{HEAD}a,1704067800,{IN_AREA}\n",
+        {"time_format": "unix_ms"},
+        "The times are of 1970: seconds read as milliseconds",
+    ),
 }
 
 

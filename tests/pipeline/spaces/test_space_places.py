@@ -60,6 +60,14 @@ def test_listed_places_in_their_order():
     assert space.place(pl.DataFrame({"place": []}, schema={"place": pl.String})).shape == (0,)
 
 
+def test_names_that_look_the_same_are_one_place():
+    rows = pl.DataFrame({"place": ["Zu\u0308rich", " Gen\u00e8ve\u00a0", "Z\u00fcrich", None, "z\u00fcrich", "Genf"]})
+    listed = Places(list_=("Z\u00fcrich", "Gene\u0300ve"), elsewhere=True)
+    assert listed.place(rows).tolist() == [0, 1, 0, 2, 2, 2]
+    busiest = Places(top=2, busiest=("Z\u00fcrich", "Zu\u0308rich"))
+    assert busiest.place(rows).tolist() == [1, -1, 0, -1, -1, -1]
+
+
 def test_the_busiest_places_of_the_run_ties_by_name():
     assert Places(top=1).resolve(SOURCE).cells == ("b",)
     assert Places(top=2).resolve(SOURCE).cells == ("b", "c")
