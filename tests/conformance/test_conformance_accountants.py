@@ -18,7 +18,7 @@ CASES = [
 
 @pytest.mark.parametrize(("accountant", "check"), CASES)
 def test_accountant(accountant, check):
-    check(accountant)
+    assert failing(accountant, [check]) == {}
 
 
 @pytest.mark.parametrize("name", accountants.names())
@@ -28,7 +28,7 @@ def test_there_are_examples(name):
 
 @pytest.mark.parametrize("mutant", ACCOUNTANT_MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutant_is_caught_by_its_check(mutant):
-    assert failing(mutant.subject, CHECKS) == set(mutant.caught_by)
+    assert failing(mutant.subject, CHECKS).keys() == set(mutant.caught_by)
 
 
 def test_every_check_has_a_mutant():

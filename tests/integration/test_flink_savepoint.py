@@ -33,4 +33,4 @@ def test_a_savepoint_changes_no_release(tmp_path: Path, cluster: FlinkCluster) -
     undisturbed, folder = tmp_path / "undisturbed", tmp_path / "run"
     run(load(tmp_path / "config.yaml", ["source.speed=max"]), undisturbed)
     stop_and_go_on(cluster, tmp_path / "config.yaml", folder)
-    check(folder, undisturbed)
+    assert check(folder, undisturbed)["used"] > 0

@@ -28,23 +28,22 @@ def stream_of(value: dict, **changes) -> dict:
 
 
 @pytest.fixture
-def check_nothing_left(tmp_path, caplog, capfd):
-    """Search the run's folder, its debug log and its output."""
+def remains(tmp_path, caplog, capfd):
+    """Facts about people in a run's folder, its debug log or its output, with the place of each."""
     caplog.set_level(logging.DEBUG)
 
-    def check(folder: Path) -> None:
-        facts = planted(tmp_path)
-        assert not leaks(folder, facts), [(Path(path).name, fact) for path, fact in leaks(folder, facts)]
-        printed = capfd.readouterr()
-        said = (caplog.text + printed.out + printed.err).encode()
-        assert not [fact for fact in facts if fact in said]
+    def search(folder: Path) -> list[tuple[str, bytes]]:
+        facts, printed = planted(tmp_path), capfd.readouterr()
+        text = (caplog.text + printed.out + printed.err).encode()
+        in_files = [(Path(path).name, fact) for path, fact in leaks(folder, facts)]
+        return in_files + [("output", fact) for fact in facts if fact in text]
 
-    return check
+    return search
 
 
 @pytest.mark.parametrize("user", [USER, NUMBER])
 @pytest.mark.parametrize("kind", ["files", "stream by time", "stream as it comes"])
-def test_nothing_is_left_of_a_person(tmp_path, check_nothing_left, user, kind, monkeypatch):
+def test_nothing_is_left_of_a_person(tmp_path, remains, user, kind, monkeypatch):
     value = sections(tmp_path, user)
     if kind != "files":
         value = stream_of(value, order="time" if kind == "stream by time" else "arrival")
@@ -54,10 +53,10 @@ def test_nothing_is_left_of_a_person(tmp_path, check_nothing_left, user, kind, m
 
     def searched(*arguments):
         yield from cut(*arguments)
-        check_nothing_left(tmp_path / "out")
+        assert remains(tmp_path / "out") == []
 
     monkeypatch.setattr(stream, "_cut", searched)
-    check_nothing_left(run(configured(value)).folder)
+    assert remains(run(configured(value)).folder) == []
 
 
 def test_the_search_finds_what_a_simulation_keeps(tmp_path):
@@ -75,7 +74,7 @@ def test_the_search_finds_spools_and_binary_numbers(tmp_path):
     assert len(leaks(tmp_path / "out", planted(tmp_path))) == 3
 
 
-def test_a_run_that_fails_says_nothing_of_people(tmp_path, check_nothing_left, monkeypatch, capfd):
+def test_a_run_that_fails_says_nothing_of_people(tmp_path, remains, monkeypatch, capfd):
     (tmp_path / "run.yaml").write_text(json.dumps(sections(tmp_path)))
 
     def broken(*block_and_plan):
@@ -87,10 +86,10 @@ def test_a_run_that_fails_says_nothing_of_people(tmp_path, check_nothing_left, m
     assert main(["run", str(tmp_path / "run.yaml"), "--resume"]) == 1
     assert "ValueError at security/test_security_leaks.py" in (said := capfd.readouterr()).err
     assert not [fact for fact in planted(tmp_path) if fact in said.err.encode()]
-    check_nothing_left(tmp_path / "out")
+    assert remains(tmp_path / "out") == []
 
 
-def test_a_stream_that_is_interrupted_and_resumed(tmp_path, check_nothing_left, monkeypatch):
+def test_a_stream_that_is_interrupted_and_resumed(tmp_path, remains, monkeypatch):
     value = stream_of(sections(tmp_path), order="time")
     calls = []
     cut = stream._cut
@@ -106,13 +105,13 @@ def test_a_stream_that_is_interrupted_and_resumed(tmp_path, check_nothing_left, 
     monkeypatch.setattr(stream, "_cut", interrupted)
     with pytest.raises(DataError):
         run(configured(value))
-    check_nothing_left(tmp_path / "out")
+    assert remains(tmp_path / "out") == []
     monkeypatch.setattr(stream, "_cut", cut)
     assert run(configured(value), resume=True).exit_code == 0
-    check_nothing_left(tmp_path / "out")
+    assert remains(tmp_path / "out") == []
 
 
-def test_traces_of_users_who_are_named_by_their_files(tmp_path, check_nothing_left):
+def test_traces_of_users_who_are_named_by_their_files(tmp_path, remains):
     value = sections(tmp_path)
     taxis = tmp_path / "taxis"
     taxis.mkdir()
@@ -123,7 +122,7 @@ def test_traces_of_users_who_are_named_by_their_files(tmp_path, check_nothing_le
     value |= {"windows": {"type": "timestamps"}, "mechanism": {"type": "planar_laplace", "epsilon": 1, "radius": 50}}
     del value["bounding"], value["landmarks"]
     folder = run(configured(value)).folder
-    check_nothing_left(folder)
+    assert remains(folder) == []
     (reject,) = [json.loads(line) for line in (folder / "operator" / "rejects.jsonl").read_text().splitlines()]
     assert reject["file"].startswith("file:")
     assert pl.read_parquet(folder / "public" / "traces.parquet").height == 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 
 import pytest
 
@@ -17,11 +18,11 @@ def every_example(family):
 
 
 def failing(subject, checks):
-    """Names of the checks that a subject fails."""
-    failed = set()
+    """Tracebacks of the checks that a subject fails, by name."""
+    failed = {}
     for check in checks:
         try:
             check(subject)
         except (Exception, pytest.fail.Exception):  # a broken plug-in may fail in any way
-            failed.add(check.__name__)
+            failed[check.__name__] = traceback.format_exc()
     return failed

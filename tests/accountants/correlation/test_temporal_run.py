@@ -139,56 +139,51 @@ def test_a_plan_holds_for_every_class_and_every_accountant(sections):
     assert together == alone
 
 
-def check_refused(given, *expected):
+def refusals(given):
     with pytest.raises(ConfigError) as caught:
         load(given)
-    assert list(caught.value.problems) == [f"<string>:1: {text}" for text in expected]
+    return [problem.removeprefix("<string>:1: ") for problem in caught.value.problems]
 
 
-def check_not_planned(given, expected, goal=1.0):
+def why_not_planned(given, goal=1.0):
     with pytest.raises(PenstockError) as caught:
         plan_temporal(load(given), goal)
-    assert str(caught.value) == expected
+    return str(caught.value)
 
 
 def test_plans_that_cannot_be_made_are_refused(sections):
     missing = "accountants: a plan needs a temporal accountant, whose correlation says what the adversary knows"
-    check_not_planned(sections(accountants=[]), missing)
-    check_not_planned(sections(), "goal: 0.0 is not allowed; it must be a finite number above 0 (nats)", goal=0.0)
-    check_not_planned(
-        sections(mechanism={"type": "gaussian", "rho": 1.0}),
-        "mechanism: gaussian cannot be planned; it must be one that spends epsilon, such as laplace",
+    assert why_not_planned(sections(accountants=[])) == missing
+    assert why_not_planned(sections(), 0.0) == "goal: 0.0 is not allowed; it must be a finite number above 0 (nats)"
+    assert why_not_planned(sections(mechanism={"type": "gaussian", "rho": 1.0})) == (
+        "mechanism: gaussian cannot be planned; it must be one that spends epsilon, such as laplace"
     )
-    check_refused(
-        sections(mechanism={"type": "laplace", "epsilon": {"temporal_goal": 1.0}}),
+    assert refusals(sections(mechanism={"type": "laplace", "epsilon": {"temporal_goal": 1.0}})) == [
         "mechanism.epsilon: temporal_goal was removed; write the number that 'penstock plan CONFIG --temporal GOAL' "
-        "prints",
-    )
+        "prints"
+    ]
 
 
 def test_an_endless_stream_that_remembers_everything_has_no_plan(sections, tmp_path):
     np.save(tmp_path / "identity.npy", np.eye(2))
     identity = {"forward": str(tmp_path / "identity.npy"), "stationary": False}
     source = {"type": "synthetic", "endless": True}
-    check_not_planned(
-        sections(source=source, accountants=[{"type": "temporal", "correlation": identity}]),
+    assert why_not_planned(sections(source=source, accountants=[{"type": "temporal", "correlation": identity}])) == (
         "accountants[0].correlation: no ε keeps an endless stream under the goal: with this correlation one window "
-        "reveals the next",
+        "reveals the next"
     )
 
 
 def test_an_accountant_learns_from_windows_of_the_run(sections):
     temporal = {"type": "temporal", "correlation": {"estimate": "first", "windows": 11}}
-    check_refused(
-        sections(accountants=[temporal]),
-        "accountants[0].type: 'temporal' is not allowed; it must be one that learns from at most the 10 windows of the "
-        "run (here 11)",
-    )
-    check_refused(
-        sections(accountants=[temporal], source={"type": "synthetic", "endless": True}),
-        "accountants[0].type: 'temporal' is not allowed; it must be one that needs no training part: the source is "
-        "endless",
-    )
+    refused = "accountants[0].type: 'temporal' is not allowed; it must be one that "
+    endless = {"type": "synthetic", "endless": True}
+    assert refusals(sections(accountants=[temporal])) == [
+        refused + "learns from at most the 10 windows of the run (here 11)"
+    ]
+    assert refusals(sections(accountants=[temporal], source=endless)) == [
+        refused + "needs no training part: the source is endless"
+    ]
 
 
 def test_a_deployment_plans_with_public_knowledge_only(sections, tmp_path):
@@ -197,7 +192,7 @@ def test_a_deployment_plans_with_public_knowledge_only(sections, tmp_path):
     deployed = sections(mode="deployment", noise_key=str(key))
     estimated = [{"type": "temporal", "correlation": {"estimate": "first", "windows": 6}}]
     text = "an ε planned from people's data tells of them; a deployment plans with a public matrix or model"
-    check_not_planned(deployed | {"accountants": estimated}, f"accountants[0].correlation: {text}")
+    assert why_not_planned(deployed | {"accountants": estimated}) == f"accountants[0].correlation: {text}"
     assert plan_temporal(load(deployed), 1.0).value > 0
     # An estimated account of a budget that was chosen otherwise is allowed, for the operator.
     config = load(deployed | {"accountants": estimated})

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -111,8 +112,8 @@ def process_of(value: dict, folder: Path, resume: bool, out: str, **kill: Any) -
     return code, said.read_text()
 
 
-def check_killed_often(folder: Path, value: dict, n_kills: int, seed: int) -> None:
-    """Kill and resume a run at random writes and moments, then compare with an undisturbed one.
+def killed_often(folder: Path, value: dict, n_kills: int, seed: int) -> Iterator[tuple[Any, Path]]:
+    """Kill and resume runs at random writes and moments; yield an undisturbed one beside every one that ended.
 
     ``PENSTOCK_MINUTES`` says when enough has been killed, if not as often as wished.
     """
@@ -135,7 +136,7 @@ def check_killed_often(folder: Path, value: dict, n_kills: int, seed: int) -> No
         ends += 1
         if alone is None or value.get("mode") == "deployment":  # which draws another nonce for each run
             alone = left_alone(value, out)
-        compare(alone, out)
+        yield alone, out
         print(f"seed {seed}: {len(found)} kills, {ends} runs that ended like those left alone", flush=True)
         if not kill:
             break
@@ -162,7 +163,7 @@ def left_alone(value: dict, out: Path):
 
 
 def compare(alone, out: Path) -> None:
-    assert outputs(out) == outputs(alone.folder)
+    """Everything but the outputs: rows, charges, and what no longer is there."""
     manifest = json.loads((out / "operator" / "manifest.json").read_text())
     assert manifest["rows"] == alone.manifest["rows"]
     charges = charges_in(out)
@@ -174,7 +175,9 @@ def compare(alone, out: Path) -> None:
 
 @pytest.mark.parametrize(("stream", "deployment", "n_kills"), [(True, True, 3), (False, True, 2)])
 def test_killed_runs_end_like_others(folder, stream, deployment, n_kills):
-    check_killed_often(folder, sections(folder, stream, deployment), n_kills, seed=n_kills)
+    for alone, out in killed_often(folder, sections(folder, stream, deployment), n_kills, seed=n_kills):
+        assert outputs(out) == outputs(alone.folder)
+        compare(alone, out)
 
 
 @pytest.mark.parametrize("deployment", [True, False])
@@ -185,7 +188,9 @@ def test_a_run_that_is_killed_before_it_has_its_mark_is_begun_anew(folder, deplo
     with pytest.raises(ConfigError, match="holds no run to continue; leave --resume out to start one"):
         run(configured(value), resume=True)
     assert start(value, folder, resume=False) == 0
-    compare(left_alone(value, out), out)
+    alone = left_alone(value, out)
+    assert outputs(out) == outputs(alone.folder)
+    compare(alone, out)
 
 
 @pytest.mark.parametrize(
@@ -218,8 +223,8 @@ def wait_for_a_checkpoint(process: subprocess.Popen, current: Path) -> None:
         time.sleep(0.01)
 
 
-def check_killed_by_the_clock(folder: Path, n_kills: int, seed: int) -> None:
-    """Kill and resume a loaded stream at random moments; check the size of its state."""
+def killed_by_the_clock(folder: Path, n_kills: int, seed: int) -> Iterator[tuple[Any, Path]]:
+    """Kill and resume loaded streams at random moments, as `killed_often` does; check the size of their state."""
     write_events(folder / "events.csv", n=30_000)
     value = sections(folder, stream=True, deployment=True)
     value["source"] |= {"speed": "2400x", "checkpoint": "100ms"}  # nine seconds
@@ -238,7 +243,7 @@ def check_killed_by_the_clock(folder: Path, n_kills: int, seed: int) -> None:
         _, errors = process.communicate()
         kept.append(sum(path.stat().st_size for path in (out / "operator" / "checkpoint").rglob("*") if path.is_file()))
         if process.returncode == 0:
-            compare(left_alone(value, out), out)
+            yield left_alone(value, out), out
             if kills == n_kills:
                 break
             shutil.rmtree(out)
@@ -256,7 +261,9 @@ N_KILLS, SEED = int(os.environ.get("PENSTOCK_KILLS", "100")), int(os.environ.get
 @pytest.mark.slow
 def test_a_command_that_is_killed_a_hundred_times_by_the_clock(folder):
     """One of twenty kills, at least thirty: each waits for a process to start."""
-    check_killed_by_the_clock(folder, max(30, N_KILLS // 20), SEED)
+    for alone, out in killed_by_the_clock(folder, max(30, N_KILLS // 20), SEED):
+        assert outputs(out) == outputs(alone.folder)
+        compare(alone, out)
 
 
 @pytest.mark.slow
@@ -266,7 +273,9 @@ def test_a_command_that_is_killed_a_hundred_times_by_the_clock(folder):
 )
 def test_runs_that_are_killed_a_hundred_times(folder, stream, deployment, share):
     """Or as often as ``PENSTOCK_KILLS`` says."""
-    check_killed_often(folder, sections(folder, stream, deployment), round(share * N_KILLS), SEED)
+    for alone, out in killed_often(folder, sections(folder, stream, deployment), round(share * N_KILLS), SEED):
+        assert outputs(out) == outputs(alone.folder)
+        compare(alone, out)
 
 
 def test_a_finished_run_is_not_run_again(folder):
@@ -345,13 +354,20 @@ def test_a_copied_folder_resumed_twice_spends_once_and_compares_no_inputs(folder
     assert [line for line in ledger.read_bytes().splitlines() if b'"entry"' not in line] == charged
 
 
-def test_windows_that_were_not_charged_are_released_under_another_nonce(folder, monkeypatch):
-    """What a run would have drawn is not what its continuation draws: a copy of the folder cannot repeat it."""
+@pytest.fixture
+def interrupted(folder, monkeypatch):
+    """Configuration of a deployment's stream that was interrupted after four slices."""
     value = sections(folder, stream=True, deployment=True)
     value["source"]["of"] |= {"block_rows": 100}
     with monkeypatch.context() as patched:
         interrupt_at(4, patched)
         assert run(configured(value)).exit_code == INTERRUPTED
+    return value
+
+
+def test_windows_that_were_not_charged_are_released_under_another_nonce(folder, interrupted):
+    """What a run would have drawn is not what its continuation draws: a copy of the folder cannot repeat it."""
+    value = interrupted
     out, n_charged = folder / "out", len(charges_in(folder / "out"))
     assert 0 < n_charged < N_WINDOWS
     assert run(configured(value), resume=True).exit_code == 0
@@ -364,13 +380,9 @@ def test_windows_that_were_not_charged_are_released_under_another_nonce(folder, 
         assert same == (window <= n_charged)
 
 
-def test_a_copy_of_folder_and_ledger_does_not_go_on_beside_the_original(folder, monkeypatch):
+def test_a_copy_of_folder_and_ledger_does_not_go_on_beside_the_original(folder, interrupted):
     """Neither under another name, nor in its place once the original has gone on."""
-    value = sections(folder, stream=True, deployment=True)
-    value["source"]["of"] |= {"block_rows": 100}
-    with monkeypatch.context() as patched:
-        interrupt_at(4, patched)
-        assert run(configured(value)).exit_code == INTERRUPTED
+    value = interrupted
     out, ledger = folder / "out", ledger_of(folder / "out")
     heads = {ledger: ledger.read_bytes(), ledger.with_suffix(".head"): ledger.with_suffix(".head").read_bytes()}
     for name in ("copy", "old"):
@@ -401,12 +413,8 @@ def test_a_copy_of_folder_and_ledger_does_not_go_on_beside_the_original(folder, 
         run(configured(known), folder / "copy", resume=True)
 
 
-def test_a_run_that_ends_after_another_ledger_began_says_that_the_total_is_unknown(folder, monkeypatch):
-    value = sections(folder, stream=True, deployment=True)
-    value["source"]["of"] |= {"block_rows": 100}
-    with monkeypatch.context() as patched:
-        interrupt_at(4, patched)
-        assert run(configured(value)).exit_code == INTERRUPTED
+def test_a_run_that_ends_after_another_ledger_began_says_that_the_total_is_unknown(folder, interrupted):
+    value = interrupted
     other = value | {"output": value["output"] | {"ledger": str(folder / "other"), "new_ledger": True}}
     assert run(configured(other), folder / "second").exit_code == 0
     assert run(configured(value), resume=True).exit_code == 0
@@ -440,6 +448,7 @@ def test_an_interrupted_stream_goes_on_where_it_stopped(folder, monkeypatch):
     assert first.manifest["rows"]["rows"] < alone.manifest["rows"]["rows"]
     assert run(configured(value), resume=True).exit_code == 0
     assert counted == list(range(len(counted)))  # no slice was counted twice
+    assert outputs(first.folder) == outputs(alone.folder)
     compare(alone, first.folder)
 
 
@@ -486,4 +495,6 @@ def test_a_disk_that_takes_no_more_loses_nothing(folder, stream):
     out = folder / "out"
     assert 0 < len(charges_in(out)) < N_WINDOWS
     assert start(value, folder, resume=True) == 0
-    compare(left_alone(value, out), out)
+    alone = left_alone(value, out)
+    assert outputs(out) == outputs(alone.folder)
+    compare(alone, out)
