@@ -18,8 +18,10 @@ Both kinds of reader keep to one contract:
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -210,8 +212,9 @@ class Reader:
 
     def __init__(self, plan: Plan, start: Cursor) -> None:
         self.plan, self.source, self.cursor = plan, live_source(plan), start
-        self._folder = tempfile.TemporaryDirectory(prefix="penstock-")
-        spool = Path(self._folder.name) / "spool"
+        folder = tempfile.mkdtemp(prefix="penstock-")
+        self._remove_folder = weakref.finalize(self, shutil.rmtree, folder)  # also of a reader that is given up
+        spool = Path(folder) / "spool"
         #: What the engine has taken: every turn begins with that.
         self.checkpointed = Checkpointed(start.position)
         self._pieces = self.source.micro_batches(
@@ -233,7 +236,7 @@ class Reader:
             self.piece = next(self._pieces)
         except StopIteration:
             self.ended, self.piece = True, None
-            self._folder.cleanup()
+            self._remove_folder()
 
     @property
     def wait(self) -> float:
