@@ -50,12 +50,14 @@ def with_events(counts, n=30, hours=2):
     return counts, begins, cells
 
 
-def never(family, scale, n_counts, begun=True):
-    return np.inf, np.inf
+@pytest.fixture
+def disable_alarms(monkeypatch):
+    """Function after which nothing is a surprise."""
+    return lambda: monkeypatch.setattr(surprise, "limits", lambda *_: (np.inf, np.inf))
 
 
 @pytest.mark.parametrize("step", [Filter(), Kalman(process_variance=20.0)], ids=["filter", "kalman"])
-def test_an_event_is_shown_in_its_first_hour_and_not_after_its_last(step, monkeypatch):
+def test_an_event_is_shown_in_its_first_hour_and_not_after_its_last(step, disable_alarms):
     counts, begins, cells = with_events(city())
     values, deviations, alarms = shown(counts, step)
     off = (values - counts) / SIZE
@@ -66,7 +68,7 @@ def test_an_event_is_shown_in_its_first_hour_and_not_after_its_last(step, monkey
     assert alarms[begins + 3, cells].mean() < 0.1 or isinstance(step, Kalman)  # to which a day's rhythm is unusual
     assert (np.abs(off) * SIZE <= 2 * deviations)[begins, cells].mean() > 0.85
     # Without the alarm an event is hidden.
-    monkeypatch.setattr(surprise, "limits", never)
+    disable_alarms()
     values, _, alarms = shown(counts, step)
     assert np.median((counts - values)[begins, cells]) > 0.4 * SIZE
     assert not alarms.any()
@@ -112,19 +114,19 @@ def test_an_alarm_does_not_last_and_what_goes_on_is_the_new_usual_day(monkeypatc
     assert shown(counts)[2][72:96, busy].sum(0).max() > 4 * 3
 
 
-def test_a_dead_sensor_is_shown_as_dead_after_a_few_hours(monkeypatch):
+def test_a_dead_sensor_is_shown_as_dead_after_a_few_hours(disable_alarms):
     counts = city()
     busy = np.argsort(counts.mean(0))[-4]
     counts[110:116, busy] = 0
     dead = shown(counts)[0][112:116, busy].mean()
-    monkeypatch.setattr(surprise, "limits", never)
+    disable_alarms()
     assert dead < 0.4 * shown(counts)[0][112:116, busy].mean()
 
 
-def test_without_events_nothing_is_lost(monkeypatch):
+def test_without_events_nothing_is_lost(disable_alarms):
     counts = city()
     values, deviations, alarms = shown(counts)
-    monkeypatch.setattr(surprise, "limits", never)
+    disable_alarms()
     before, stated, _ = shown(counts)
     late = slice(48, None)
     error, before_error = np.abs(values - counts)[late], np.abs(before - counts)[late]

@@ -229,8 +229,13 @@ def test_a_group_that_is_refused_is_not_needed(tmp_path, client):
         reading.poll()
 
 
-def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path, monkeypatch):
+@pytest.fixture
+def committed_at_once(monkeypatch):
     monkeypatch.setattr(kafka, "EVERY", -1.0)
+
+
+@pytest.mark.usefixtures("committed_at_once")
+def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path):
     plan, consumer, checkpointed = plan_in(tmp_path, "group: watched"), Broker(), Checkpointed()
     own = kafka.Commits(plan.config.source, consumer, checkpointed)
     own.go_on()
@@ -244,8 +249,8 @@ def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path, monkeypa
     assert consumer.committed == [{1: 4}, {1: 9}]
 
 
-def test_a_run_on_one_machine_commits_what_its_checkpoint_holds(tmp_path, monkeypatch):
-    monkeypatch.setattr(kafka, "EVERY", -1.0)
+@pytest.mark.usefixtures("committed_at_once")
+def test_a_run_on_one_machine_commits_what_its_checkpoint_holds(tmp_path):
     plan, consumer, checkpointed = plan_in(tmp_path, "group: watched"), Broker(), Checkpointed()
     own = kafka.Commits(plan.config.source, consumer, checkpointed)
     own.go_on()
@@ -256,8 +261,8 @@ def test_a_run_on_one_machine_commits_what_its_checkpoint_holds(tmp_path, monkey
     assert consumer.committed == [{0: 4, 1: 7}]
 
 
-def test_without_a_group_nothing_is_committed(tmp_path, monkeypatch):
-    monkeypatch.setattr(kafka, "EVERY", -1.0)
+@pytest.mark.usefixtures("committed_at_once")
+def test_without_a_group_nothing_is_committed(tmp_path):
     plan, consumer = plan_in(tmp_path), Broker()
     checkpointed = Checkpointed(Progress({0: 4}, {0: MIN_EVENT_TIME}).as_state())
     kafka.Commits(plan.config.source, consumer, checkpointed).go_on()

@@ -66,6 +66,12 @@ def put(folder: Path, name: str, minute: float, rows: list[tuple]) -> Path:
 
 
 @pytest.fixture
+def lose_patience(monkeypatch):
+    """Function after which readers no longer wait for what does not answer."""
+    return lambda: monkeypatch.setattr(services, "PATIENCE", 0.0)
+
+
+@pytest.fixture
 def incoming(tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
@@ -282,7 +288,7 @@ def n_rows(pieces: Iterator, n_micro_batches: int = 6) -> int:
     return sum(piece.block.n_rows for _, piece in zip(range(n_micro_batches), pieces) if piece is not None)
 
 
-def test_a_folder_that_is_not_there_is_no_empty_folder(incoming, tmp_path, monkeypatch, caplog):
+def test_a_folder_that_is_not_there_is_no_empty_folder(incoming, tmp_path, lose_patience, caplog):
     pieces = endless_pieces(tmp_path)
     assert n_rows(pieces) == 10
     incoming.rename(tmp_path / "away")
@@ -294,7 +300,7 @@ def test_a_folder_that_is_not_there_is_no_empty_folder(incoming, tmp_path, monke
     put(incoming, "d", 38, [(37, "annegret", "y")])
     assert next(piece for piece in pieces if piece is not None and piece.block.n_rows).block.n_rows == 1
     incoming.rename(tmp_path / "away")
-    monkeypatch.setattr(services, "PATIENCE", 0.0)
+    lose_patience()
     with pytest.raises(DataError, match=r"for 1 s \(.*\)\. Nothing is lost: .* --resume goes on from it"):
         for _ in pieces:
             pass
@@ -391,6 +397,7 @@ class Bucket(FileSystem):  # type: ignore[misc]
 def bucket(incoming):
     """Bucket with the same files and ignored ones."""
     Bucket.OBJECTS.clear()
+    Bucket.AWAY, Bucket.N_FAILURES = False, 0
     for path in incoming.glob("*.csv"):
         Bucket.OBJECTS[f"bucket://city/in/deep/{path.name}"] = (path.read_bytes(), path.stat().st_mtime)
     Bucket.OBJECTS["bucket://city/in/.hidden.csv"] = Bucket.OBJECTS["bucket://city/inn/a.csv"] = (b"user,time\n", 5.0)
@@ -408,18 +415,18 @@ def test_archives_of_a_bucket_are_read_beside_other_objects(bucket, tmp_path):
     assert truth(run(configured(in_bucket(tmp_path))).folder) == [*COUNTS[:3], [1, 2]]
 
 
-def test_a_store_that_fails_while_it_is_read_is_asked_again(bucket, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(Bucket, "N_FAILURES", 2)
+def test_a_store_that_fails_while_it_is_read_is_asked_again(bucket, tmp_path, lose_patience, caplog):
+    Bucket.N_FAILURES = 2
     with caplog.at_level(logging.WARNING, "penstock"):
         result = run(configured(in_bucket(tmp_path)))
     assert truth(result.folder) == COUNTS
     (waited,) = [record.getMessage() for record in caplog.records if "waits" in record.getMessage()]
     assert "bucket://city/in/deep/a.csv: cannot be read (OSError: try again)" in waited
-    monkeypatch.setattr(Bucket, "N_FAILURES", 10)
-    monkeypatch.setattr(services, "PATIENCE", 0.0)
+    Bucket.N_FAILURES = 10
+    lose_patience()
     with pytest.raises(DataError, match=r"for 1 s \(.*cannot be read \(OSError: try again\)\)\. Nothing is lost"):
         run(configured(in_bucket(tmp_path)), tmp_path / "again")
-    monkeypatch.setattr(Bucket, "N_FAILURES", 0)
+    Bucket.N_FAILURES = 0
     assert truth(run(configured(in_bucket(tmp_path)), tmp_path / "again", resume=True).folder) == COUNTS
 
 
@@ -473,30 +480,30 @@ def test_an_object_that_is_replaced_or_removed_before_it_is_read_ends_the_run(bu
         list(zip(range(4), pieces))
 
 
-def test_a_store_that_does_not_answer_stops_the_clock_and_at_last_the_run(bucket, tmp_path, monkeypatch):
-    monkeypatch.setattr(Bucket, "AWAY", True)
+def test_a_store_that_does_not_answer_stops_the_clock_and_at_last_the_run(bucket, tmp_path, lose_patience):
+    Bucket.AWAY = True
     with pytest.raises(DataError, match=r"bucket://city/in: cannot be listed \(BeamIOError"):
         next(pieces_of(tmp_path))  # it has never answered
-    monkeypatch.setattr(Bucket, "AWAY", False)
+    Bucket.AWAY = False
     pieces = pieces_of(tmp_path)
     found = [piece for _, piece in zip(range(6), pieces) if piece is not None]
-    monkeypatch.setattr(Bucket, "AWAY", True)
+    Bucket.AWAY = True
     assert next(pieces) is None
     assert found[-1].after < datetime.now(UTC).timestamp() * 1000
-    monkeypatch.setattr(services, "PATIENCE", 0.0)
+    lose_patience()
     with pytest.raises(DataError, match="cannot be listed"):
         for _ in pieces:
             pass
 
 
-def test_a_store_that_is_away_after_hours_of_reading_is_waited_for(bucket, tmp_path, monkeypatch):
+def test_a_store_that_is_away_after_hours_of_reading_is_waited_for(bucket, tmp_path, lose_patience, monkeypatch):
     pieces = pieces_of(tmp_path)
     assert sum(piece.block.n_rows for _, piece in zip(range(6), pieces) if piece is not None) == 10
     clock, hours = time.monotonic, 10 * services.PATIENCE
     monkeypatch.setattr(time, "monotonic", lambda: clock() + hours)
-    monkeypatch.setattr(Bucket, "AWAY", True)
+    Bucket.AWAY = True
     assert next(pieces) is None
-    monkeypatch.setattr(services, "PATIENCE", 0.0)
+    lose_patience()
     with pytest.raises(DataError, match="cannot be listed"):
         for _ in pieces:
             pass
