@@ -76,33 +76,21 @@ def run(
     if config.on_exhausted is None:
         config = replace(config, on_exhausted="stop" if runner in (DIRECT, LOCAL) else "repeat")
     with redact_errors(config.mode == "deployment"), explained():
-        return _run(config, folder, runner, beam_options, n_shards, resume, unverified_engine)
-
-
-def _run(
-    config: RunConfig,
-    folder: str | Path | None,
-    runner: str,
-    beam_options: Sequence[str],
-    n_shards: int,
-    resume: bool,
-    unverified_engine: bool,
-) -> Result:
-    clock = Stopwatch()
-    check_runner(config, runner)
-    check_local("--out", str(folder or ""))
-    folder = Path(folder or config.output.path)
-    nonce = checkpoint.nonce_of_run(config, folder, resume)
-    plan = make_plan(config, folder, nonce, n_shards=n_shards, resumed=resume)
-    if _on_engine(plan, runner) or runner in beam.SERVED:
-        plan = beam.distributed(plan, n_shards, one_reader=runner == PRISM)
-    if resume and not plan.folder.exists():
-        checkpoint.check_same(plan)  # says that there is no run, and makes no folder
-    engine = None
-    if runner != LOCAL and (beam_options or runner != DIRECT):
-        engine = beam.check_options(plan, runner, beam_options, unverified_engine)
-    with alone_in(plan.folder):
-        return _run_alone(plan, runner, beam_options, engine, clock)
+        clock = Stopwatch()
+        check_runner(config, runner)
+        check_local("--out", str(folder or ""))
+        folder = Path(folder or config.output.path)
+        nonce = checkpoint.nonce_of_run(config, folder, resume)
+        plan = make_plan(config, folder, nonce, n_shards=n_shards, resumed=resume)
+        if _on_engine(plan, runner) or runner in beam.SERVED:
+            plan = beam.distributed(plan, n_shards, one_reader=runner == PRISM)
+        if resume and not plan.folder.exists():
+            checkpoint.check_same(plan)  # says that there is no run, and makes no folder
+        engine = None
+        if runner != LOCAL and (beam_options or runner != DIRECT):
+            engine = beam.check_options(plan, runner, beam_options, unverified_engine)
+        with alone_in(plan.folder):
+            return _run_alone(plan, runner, beam_options, engine, clock)
 
 
 def _run_alone(

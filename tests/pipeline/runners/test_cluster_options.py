@@ -9,6 +9,7 @@ import pytest
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError, StateVersionError
 from penstock.pipeline.config.plan import Plan, make_plan
+from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import BLOCK_ROWS, distributed, prepare
@@ -322,9 +323,13 @@ def test_a_run_that_was_killed_before_it_had_a_job_goes_on(plan: Plan) -> None:
 
 def test_a_cluster_goes_on_with_refused_rows_where_nothing_else_is_asked_for(monkeypatch, tmp_path):
     """An exception there would only start the job again."""
-    asked = []
-    monkeypatch.setattr("penstock.pipeline.run._run", lambda config, *_: asked.append(config.on_exhausted))
-    for runner in ("direct", "flink"):
-        for overrides in ({}, {"on_exhausted": "stop"}):
-            run(streamed(tmp_path, **overrides), runner=runner)
-    assert asked == ["stop", "stop", "repeat", "stop"]
+
+    def refuse(config: RunConfig, runner: str) -> None:
+        """Refuse every run by what it does without a budget."""
+        raise ConfigError((str(config.on_exhausted),))
+
+    monkeypatch.setattr("penstock.pipeline.run.check_runner", refuse)
+    for runner, decided in (("direct", "stop"), ("flink", "repeat")):
+        for overrides, expected in (({}, decided), ({"on_exhausted": "stop"}, "stop")):
+            with pytest.raises(ConfigError, match=f"^{expected}$"):
+                run(streamed(tmp_path, **overrides), runner=runner)
