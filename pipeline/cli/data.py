@@ -133,9 +133,7 @@ def learn_to_file(
     learned.write(path)
     facts = {"states": len(learned.states), "steps": int(learned.transitions.sum()), **learned.facts}
     bounds = suggested_bounds(plan, n_windows or asked or plan.grid.n_windows, config.mechanism[0])
-    looked = {"max_per_period_from": LOOKED_AT} if bounds else {}
-    named = {f"max_per_period_{name}": most for name, most in bounds.items()}
-    return {"file": str(path), **facts, **named, **looked}
+    return {"file": str(path), **facts, **bounds, **({"bounds_from": LOOKED_AT} if bounds else {})}
 
 
 def learn_profile(config: RunConfig, path: str | Path) -> dict[str, Any]:

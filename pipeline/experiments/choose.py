@@ -270,8 +270,8 @@ def event_size(experiment: Sweep) -> int:
 def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, int]:
     """``bounding.max_per_period`` that suits the first windows of a simulation.
 
-    The keys are ``95`` and ``99``, percents of the memberships that it keeps, and, for `PeriodUniform`, ``for_noise``:
-    `most_for_noise` under its noise.
+    The keys end in ``95`` and ``99``, percents of the memberships that it keeps, and, for `PeriodUniform`, in
+    ``for_noise``: `most_for_noise` under its noise.
 
     None where there can be no such bound: of traces, an endless source, or switched sensors.
     """
@@ -282,7 +282,9 @@ def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, i
         return {}
     memberships = released_memberships(read_memberships(free, n_windows), free)
     period = plan.grid.periods_of(memberships.window) if len(memberships) else memberships.window
-    suggested = {f"{100 * share:.0f}": most_for_share(memberships, period, share) for share in KEPT_SHARES}
+    suggested = {
+        f"max_per_period_{100 * share:.0f}": most_for_share(memberships, period, share) for share in KEPT_SHARES
+    }
     if isinstance(step, PeriodUniform):
         schedules = step.candidates
 
@@ -291,7 +293,9 @@ def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, i
             moved = Sensitivity(n, n)
             return min(float(s.family.standard_deviation(s.scale(s.budget, moved))) for s in schedules)
 
-        suggested["for_noise"] = most_for_noise(memberships, period, n_windows * plan.grid.n_cells, deviation)
+        suggested["max_per_period_for_noise"] = most_for_noise(
+            memberships, period, n_windows * plan.grid.n_cells, deviation
+        )
     return suggested
 
 

@@ -187,7 +187,7 @@ def test_learn_says_which_bounds_keep_most(tmp_path, capsys):
     assert main(command) == 0
     found = json.loads(capsys.readouterr().out)
     assert 3 < found["max_per_period_95"] <= found["max_per_period_99"] <= found["max_per_period_for_noise"] <= 8
-    assert "a look at the data" in found["max_per_period_from"]
+    assert "a look at the data" in found["bounds_from"]
 
 
 # Noise and its price.
