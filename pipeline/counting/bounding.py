@@ -86,6 +86,19 @@ def unbounded(bounding: Mapping[str, Any], n_cells: int) -> str | None:
     )
 
 
+def over_time(bounding: Mapping[str, Any], period: str | None) -> str:
+    """Describe the bound of a section ``bounding`` on a budget period of a length, None for the whole run.
+
+    >>> over_time({"max_per_period": 20}, "1d")
+    '20 memberships (cell × window) in each 1d, the earliest first.'
+    """
+    if (most := bounding.get("max_per_period")) is None:
+        return "No bound: who comes every day counts every day."
+    within = f"in each {period}" if period else "in the whole run"
+    turn = ", which open in turn" if bounding.get("pace") else ""
+    return f"{most:,} membership{'s' * (most > 1)} (cell × window) {within}{turn}, the earliest first."
+
+
 def bound(memberships: ContributionRows, max_cells: int, keep: str, hash_key: bytes) -> NDArray[np.bool_]:
     """Return which memberships stay.
 

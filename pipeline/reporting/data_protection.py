@@ -11,7 +11,7 @@ from penstock.mechanisms.core.concentrated import epsilon_at
 from penstock.mechanisms.core.guarantee import EPSILON
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline import atomic
-from penstock.pipeline.counting.bounding import unbounded
+from penstock.pipeline.counting.bounding import over_time, unbounded
 from penstock.pipeline.output.loss import DELTA, HOPELESS, caution, even_odds
 from penstock.pipeline.output.maps import CELLS, OUTLINES
 from penstock.pipeline.reporting.accounts import treatment
@@ -105,13 +105,8 @@ def _bounds(run: Run) -> list[tuple[str, str]]:
             most += f" {warning}"
         rows.append(("A person counts at most (contribution bound)", most))
     period = configuration.get("budget_period")
-    if (most_kept := bounding.get("max_per_period")) is not None:
-        within = f"in each {period}" if period else "in the whole run"
-        turn = ", which open in turn" if bounding.get("pace") else ""
-        text = f"{plural(int(most_kept), 'membership')} (cell × window) {within}{turn}, the earliest first."
-        rows.append(("Over a longer time (period bound)", text))
-    elif sensitivity:
-        rows.append(("Over a longer time (period bound)", "No bound: who comes every day counts every day."))
+    if sensitivity:
+        rows.append(("Over a longer time (period bound)", over_time(bounding, period)))
     if period:
         rows.append(("The budget begins anew (budget period)", f"Every {period}."))
     rows.append(("Windows that matter to everybody (landmarks)", _landmarks(run)))
