@@ -12,6 +12,7 @@ PATTERNS = (
     "*.md",
     "CITATION.cff",
     "docs/**/*.md",
+    "docs/**/*.css",
     "docs/**/*.svg",
     "docs/**/*.csv",
     "docs/**/*.bib",
