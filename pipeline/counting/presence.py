@@ -138,7 +138,7 @@ def training_part(
     if not any(map(len, people.pieces)):
         raise DataError(f"no one is seen in the first {n_windows} windows, so there is nothing to learn from")
     rows = people.merged()
-    while _n_users(rows) * n_windows > max_entries:
+    while np.count_nonzero(starts_of(list(rows.user.T))) * n_windows > max_entries:
         rows = people.halved(rows)
     rows = rows.take(bound(rows, 1, keep, plan.keys.bounding))
     start = starts_of(list(rows.user.T))
@@ -181,10 +181,6 @@ class _KeptRows:
         if self.limit == _ALL:
             return rows
         return rows.take(keyed_hash(self.hash_key, *rows.user.T) < np.uint64(self.limit))
-
-
-def _n_users(memberships: ContributionRows) -> int:
-    return int(starts_of(list(memberships.user.T)).sum())
 
 
 def prepared(plan: CoreSpec) -> tuple[Mapping[str, Any] | None, ...]:
