@@ -89,7 +89,7 @@ _WORDS = {
 }
 #: Name of a column that says of what kind people are, or how many, and values that are a position in one.
 _KIND = re.compile(r"type|kind|class|categ|segment|vendor|provider|operator|casual|count|number of|s$", re.IGNORECASE)
-_POSITION = r"-?\d+\.\d+[,; ]\s*-?\d+\.\d+"
+_POSITION = r"-?\d+\.\d+[,; ]\s*-?\d+\.\d+|^\s*\d+\s*°"
 #: End of a name that says that it is an identifier, and not of what.
 _AN_ID = re.compile(r"((^|[\W_])(?i:id)|(?<=[a-z])I[Dd])$")
 #: Encodings of text that is not UTF-8; of those that read it the one counts in which most columns have known names.
@@ -100,6 +100,8 @@ OTHERS = (
     "is it a CSV file? Cabspotting, GeoLife, T-Drive and others have sources of their own: see 'penstock list sources' "
     "and configs/datasets"
 )
+#: What to do about lines above the header.
+ABOVE = ", as lines below have: take titles, comments or sep= above the header out of the file"
 #: What to do about quoted values with line breaks.
 CUT = "a quoted value goes on in the next line, and a row is one line: take such line breaks out"
 
@@ -146,8 +148,9 @@ class Table:
                 "(documentation: Bring data)"
             )
         separator = max(",;\t|", key=lambda one: (min(_count(line, one) for line in lines[:20]), lines[0].count(one)))
-        if separator not in lines[0]:
-            raise DataError(f"{path}: the first line has no comma, semicolon, tab or bar; {OTHERS}")
+        if lines[0].startswith("sep=") or separator not in lines[0]:
+            above = ABOVE if any(set(line) & set(",;\t|") for line in lines[1:20]) else ""
+            raise DataError(f"{path}: the first line has no comma, semicolon, tab or bar{above}; {OTHERS}")
         field = f'("([^"]|"")*"|[^"{separator}]*)'
         quoted = [re.fullmatch(f"({field}[{separator}])*{field}", line) is not None for line in lines if '"' in line]
         # Quotes are text where most lines have them otherwise, and without them as many fields as all others.
@@ -520,7 +523,9 @@ def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: 
         "no column holds latitude and longitude, or names a place: write it (--latitude, --longitude, --place)"
     )
     if positions:
-        checks["place"] += f"; {positions[0]} holds positions: split it into columns of latitude and longitude"
+        checks["place"] += (
+            f"; {positions[0]} holds positions: write latitude and longitude as columns, in decimal degrees"
+        )
     elif len(projected) > 1:
         means = "degrees times ten million" if named("latitude", projected[:1]) else "metres of a national grid"
         checks["place"] += f"; {projected[0]} and {projected[1]} may be {means}: convert them to degrees (WGS 84)"

@@ -118,7 +118,7 @@ def _for_rejects(reason: str) -> str:
     if reason.startswith(NEVER):
         return f"Local times that never existed: {RIGHT_ZONE}"
     if "out of range" in reason:
-        return "Latitude and longitude are probably swapped: exchange them in source.columns."
+        return "Latitude and longitude are probably swapped: exchange them in source.columns; or are they no degrees?"
     if reason.startswith("time"):
         return "The times are probably of another format: see source.time_format."
     if reason.endswith("is not a finite number"):

@@ -155,7 +155,11 @@ def test_what_is_no_table_is_said(tmp_path, lines, expected):
         (["user,time", "ann,2024-01-01T00:00:00Z"], "no column holds latitude and longitude, or names a place"),
         (["user,time,east,north", "ann,2024-01-01T00:00:00Z,2600000,1200000"], "east and north may be metres"),
         (["user,time,latE7,lngE7", "ann,2024-01-01T00:00:00Z,471000000,81000000"], "degrees times ten million"),
-        (["user,time,geom", "ann,2024-01-01T00:00:00Z,POINT(8.54 47.37)"], "geom holds positions: split it"),
+        (
+            ["user,time,geom", "ann,2024-01-01T00:00:00Z,POINT(8.54 47.37)"],
+            "geom holds positions: write latitude and longitude as columns",
+        ),
+        (["user,time,lat,lon", "ann,2024-01-01T00:00:00Z,47°22' N,8°33' E"], "lat holds positions: write latitude"),
         (["user,time,lat,lon", "ann,08:10:00,47.1,8.1"], "time holds times of day, and no column holds the day"),
     ],
 )
@@ -472,6 +476,8 @@ def test_decimal_commas_are_read(tmp_path):
             b"rider,note,place,at\n" + b'ann,"two\nlines, ""said""",North,2024-05-01 08:00\n' * 3,
             "a quoted value goes on in the next line, and a row is one line: take such line breaks out",
         ),
+        (b"sep=;\nrider;place;at\nann;North;2024-05-01 08:00\n", "take titles, comments or sep= above the header out"),
+        (b"Taps of May\nrider;place;at\nann;North;2024-05-01 08:00\n", "no comma, semicolon, tab or bar, as lines"),
     ],
 )
 def test_a_file_that_was_saved_in_another_way_is_told_so(tmp_path, capsys, data, said):
