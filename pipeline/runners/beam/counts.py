@@ -22,12 +22,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from penstock.pipeline import atomic
 from penstock.pipeline.counting.bounding import PeriodQuota
 from penstock.pipeline.counting.contributions import Contributions, decoded, union
-from penstock.pipeline.counting.count import (
-    GroupCounts,
-    contributions_of,
-    count_group,
-    summarise_users,
-)
+from penstock.pipeline.counting.count import GroupCounts, contributions_of, count_group, summarise_users
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.monitoring import metrics

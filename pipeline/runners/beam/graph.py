@@ -23,10 +23,7 @@ from apache_beam.typehints.decorators import with_input_types, with_output_types
 
 from penstock.accountants.core.accountant import Rows
 from penstock.pipeline import atomic
-from penstock.pipeline.counting.count import (
-    GroupCounts,
-    nothing,
-)
+from penstock.pipeline.counting.count import GroupCounts, nothing
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.monitoring import metrics
