@@ -134,7 +134,7 @@ def cure_for_places(frame: pl.DataFrame, plan: CoreSpec) -> str:
         return "Are the places of the space named as in the input?"
     n_rows, frame = len(frame), frame.filter(cells_of(frame, plan) < 0)
     latitude, longitude = pl.col("latitude"), pl.col("longitude")
-    file = getattr(plan.space, "path", None)
+    file = getattr(plan.space, "path", None) or getattr(plan.space, "file", None)
     where = f"source.columns, or in {file}" if file else "source.columns"
     if len(frame) <= MOST * n_rows:  # exchanging columns would lose the others
         where = "those rows of the file"

@@ -110,13 +110,16 @@ def _text(path: str) -> str:
         if content[:4] == b"PK\x03\x04":
             with zipfile.ZipFile(io.BytesIO(content)) as feed:
                 stops = [member for member in feed.namelist() if Path(member).name == "stops.txt"]
-                content = feed.read(stops[0]) if stops else b""
-                if not stops:
-                    raise DataError(f"{path}: is a zip without stops.txt, so no GTFS feed; give a file that is in it")
+                if len(stops) != 1:
+                    n_feeds = f"{len(stops)} files stops.txt, so several GTFS feeds" if stops else "no stops.txt"
+                    raise DataError(f"{path}: is a zip with {n_feeds}; give a file that is in it")
+                content = feed.read(stops[0])
         if content[:4] == b"PAR1":
             raise DataError(f"{path}: is Parquet; areas in GeoParquet make a space of type: zones, others a CSV file")
         return content.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
+    except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
         raise DataError(f"{path}: {error}") from error
 
 

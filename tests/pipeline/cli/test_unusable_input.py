@@ -112,6 +112,14 @@ def test_swapped_coordinates_of_zones_are_recognised(tmp_path):
         run(configured(value), runner="local")
 
 
+def test_swapped_coordinates_may_be_those_of_the_stations(tmp_path):
+    value, file = value_of(tmp_path, f"{HEAD}a,{IN_TIME},47.35,8.55\n", "simulation"), tmp_path / "stops.txt"
+    file.write_text("stop_id,stop_lat,stop_lon\na,8.55,47.35\n")
+    value["space"] = {"type": "stations", "file": str(file), "radius": 500}
+    with pytest.raises(DataError, match=r"exchange them in source\.columns, or in .*stops\.txt"):
+        run(configured(value), runner="local")
+
+
 def test_of_a_part_of_the_input_the_part_counts(tmp_path):
     rows = f"a,2023-01-01T00:10:00Z,{IN_AREA}\n" * 9 + f"a,{IN_TIME},37.75,122.45\n"
     with pytest.raises(DataError, match="1 of 10 rows were in no cell"):

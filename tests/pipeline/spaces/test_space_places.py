@@ -183,6 +183,18 @@ def test_stops_of_a_gtfs_feed_are_places_by_identifier_or_name(tmp_path):
         _ = Places(file=str(file), column="name_of_stop").cells
 
 
+def test_a_zip_of_several_feeds_or_text_of_another_encoding_is_refused(tmp_path):
+    feed, file = tmp_path / "feeds.zip", tmp_path / "stops.txt"
+    with zipfile.ZipFile(feed, "w") as archive:
+        archive.writestr("bus/stops.txt", STOPS)
+        archive.writestr("tram/stops.txt", STOPS)
+    with pytest.raises(DataError, match=r"is a zip with 2 files stops\.txt, so several GTFS feeds; give a file"):
+        _ = Places(file=str(feed)).cells
+    file.write_text(STOPS, encoding="cp1252")
+    with pytest.raises(DataError, match=r"stops\.txt: is not UTF-8 text; save it as UTF-8"):
+        _ = Places(file=str(file)).cells
+
+
 def test_stations_of_a_gbfs_feed(tmp_path):
     file = tmp_path / "station_information.json"
     file.write_text(json.dumps({"data": {"stations": [BIKES, BIKES | {"station_id": "b"}]}}))
