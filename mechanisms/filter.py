@@ -13,6 +13,7 @@ from penstock.mechanisms.core.contract import DAY, DAY_TYPES, Facts, Postprocess
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.portable import millionths
+from penstock.mechanisms.core.posterior import posterior
 from penstock.mechanisms.core.profile import Profile, UsualCounts
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.usual_days import Noisy
@@ -39,8 +40,6 @@ WORTH = 8.0
 COMMON_ERROR = 0.2
 #: Standard deviation of a profile's error before any is seen, as a share of the counts, beside that of counts.
 PROFILE_ERROR = 0.3
-#: Variance over mean up to which the errors of a prediction are skewed, as those of small counts are.
-SKEWED = 2.0
 #: The least that a prediction counts as in the variance of its errors: a share of the mean one, or of one person.
 LEAST_SIZE = 0.1
 #: How often in a window events are looked for, each time without the cells that have one.
@@ -77,10 +76,11 @@ class Filter(Postprocess):
     recursive least-squares regression on the noisy counts that all cells share; the noise of the present count is
     independent of the features, so that the regression is consistent. Predictions of like size (each level twice the
     one below it) have a bias and a variance P = κ·m in common, learned from the errors of earlier ones less the noise:
-    of few, the bias is drawn to 0 and κ to that of all levels. P is more where a cell's errors are clearly larger; a
-    noisy count y of variance R then makes m + P/(P + R)·(y − m), with variance P·R/(P + R), cut off at 0. Released is
-    the median of a count with that mean and variance, which is below the mean where counts are small, and the root mean
-    square of its error, in which P has one standard error of κ more. What the errors of all cells have in common in a
+    of few, the bias is drawn to 0 and κ to that of all levels. P is more where a cell's errors are clearly larger.
+    Released is the median of the count's posterior (`core.posterior`), by the law of the noise, which is below the mean
+    where counts are small, and the standard deviation of which the 95 % interval holds 95 % of it, where P has one
+    standard error of κ more. The next windows follow m + P/(P + R)·(y − m), y being the noisy count, R the variance of
+    its noise. What the errors of all cells have in common in a
     window is estimated first and taken out. Where a mechanism repeats or refuses, and where a sensor is not active,
     nothing is learned; there m stands alone, with a variance that grows with the gap, and more at times of day of which
     nothing was ever published. Where means of groups are released the cells may differ from them as from 0.
@@ -100,7 +100,7 @@ class Filter(Postprocess):
     [89.0, 47.0, 9.0, 12.0]
     >>> filtered = run_mechanism(Chain.of([noisy, Filter()]), counts, seed=1)[-1]
     >>> filtered.values.round().tolist(), filtered.standard_deviation.round(1).tolist()
-    ([98.0, 50.0, 0.0, 17.0], [6.3, 4.0, 0.8, 1.9])
+    ([97.0, 51.0, 0.0, 18.0], [5.7, 4.2, 1.1, 2.1])
     """
 
     slots: int = parameter(24, doc="times of day that have a mean of their own", at_least=1, at_most=96)
@@ -175,17 +175,15 @@ class Filter(Postprocess):
         shared = noisy._replace(seen=calm)
 
         alone = event.spread - doubt + _beyond(first + slot, size, seen, state)
-        gain = np.where(seen, alone / (alone + noisy.variance), 0.0)
-        filtered = np.where(gain == 1.0, noisy.values, np.maximum(shifted + gain * (noisy.values - shifted), 0.0))
-        left = np.where(seen, gain * noisy.variance, alone) + (1.0 - gain) ** 2 * (doubt + caution)
-        usual = np.where(event.alarm, shifted, filtered)
-        filtered, left = event.mixed(filtered, left)
+        best = posterior(shifted, alone, doubt + caution, noisy, release.noise, release.scale, event)
         hidden = hidden_in_groups(release, seen, state["hidden"])
-        median, left = _median(filtered, left), left + hidden
+        gain = np.where(seen, alone / (alone + noisy.variance), 0.0)
+        linear = np.maximum(shifted + gain * (noisy.values - shifted), 0.0)
+        usual = np.where(event.alarm, shifted, linear)
         shown = replace(
             release,
-            values=np.where(inactive, np.nan, millionths(median)),
-            standard_deviation=np.where(inactive, np.nan, millionths(np.sqrt(left + (filtered - median) ** 2))),
+            values=np.where(inactive, np.nan, millionths(best.median)),
+            standard_deviation=np.where(inactive, np.nan, millionths(np.sqrt(best.deviation**2 + hidden))),
             alarm=event.alarm & ~inactive,
         )
         learned = common | events | _learned(features, shifted, doubt, spread, size, level, shared, begun, state)
@@ -294,16 +292,6 @@ def _predicted(
     error, weight = (np.take_along_axis(state["levels"][..., row, :], level, -1) for row in (0, 1))
     bias = error / (weight + WORTH / np.maximum(state["variance"], LEAST)[..., None])
     return np.maximum(predicted + bias, 0.0), level
-
-
-def _median(mean: Array, variance: Array) -> Array:
-    """Median of a count of which mean and variance are known: it has the least absolute error to expect."""
-    # A gamma distribution of shape k has its median at (1 − 1/(9·k))³ of its mean (Wilson and Hilferty 1931). What of
-    # the variance is beyond `SKEWED` times the mean comes from noise, which is symmetric.
-    skewed = np.maximum(np.minimum(variance, SKEWED * mean), LEAST**2)
-    return np.asarray(
-        np.where(variance > 0, mean * np.maximum(1.0 - skewed / (9.0 * np.maximum(mean, LEAST) ** 2), 0.0) ** 3, mean)
-    )
 
 
 def _spread(predicted: Array, size: Array, level: NDArray[np.int64], state: State) -> tuple[Array, Array]:

@@ -1,0 +1,168 @@
+"""Posterior distribution of counts: predictions, weighed by the law of the noise against noisy counts."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.mechanisms.core.surprise import Belief
+from penstock.mechanisms.core.usual_days import Noisy
+
+Array = NDArray[np.float64]
+
+#: Values of a count whose probability is worked out, from the least to the largest that is not out of the question.
+POINTS = 64
+#: Share of the doubt about a variance that counts in the median: the larger, the sooner a small count is shown as 0.
+DOUBTED = 0.3
+#: Standard deviations of prediction and of noise within which a count is looked for.
+REACH = 8.0
+#: Probability below which the values at either end are left out when the others are looked at more closely.
+BEYOND = 1e-4
+#: Probability that a stated interval holds the count; quantile of a normal distribution that belongs to it.
+LEVEL, QUANTILE = 0.95, 1.959964
+#: What is added to an interval that ends at whole numbers, so that these are inside by more than rounding.
+INSIDE = 0.25
+#: The least that a mean, and that a variance, are taken to be.
+LEAST_MEAN, LEAST = 1e-3, 1e-6
+
+
+class Posterior(NamedTuple):
+    """Median of each count, and a standard deviation whose 95 % interval around it holds 95 %."""
+
+    median: Array
+    deviation: Array
+
+
+def posterior(
+    mean: Array, variance: Array, doubt: Array, noisy: Noisy, family: str, scale: Any, event: Belief
+) -> Posterior:
+    """Return the posterior of each count.
+
+    The prior is a negative binomial with the prediction's mean m and variance P; where P is below m, a Poisson
+    distribution of mean m²/P in steps of P/m. The median, which has the least absolute error to expect, is that of a
+    prior no more skewed than a geometric one (P at most m + m²): what is beyond comes from noise in m. In the interval
+    it counts in full: there P is larger by the ``doubt``, and m is raised until P is at most m + m², for a prediction
+    near 0 that may be wrong does not rule out counts above 0.
+
+    Parameters
+    ----------
+    mean, variance, doubt
+        Prediction, its variance, and what that may be too small by, shape (..., n_cells).
+    noisy
+        Noisy counts; the posterior is the prior where there is none, and the count where there is no noise.
+    family, scale
+        ``noise`` and ``scale`` of the release.
+    event
+        With the probability of its belief a count is normal with its mean and variance.
+
+    Examples
+    --------
+    >>> none = Belief(*np.zeros((4, 2)), alarm=np.zeros(2, bool))
+    >>> noisy = Noisy(np.array([9.0, 30.0]), np.full(2, 2.0), np.ones(2, bool))
+    >>> one = posterior(np.array([5.0, 5.0]), np.full(2, 5.0), np.zeros(2), noisy, "laplace", 1.0, none)
+    >>> one.median.tolist(), one.deviation.round(1).tolist()
+    ([8.0, 18.0], [1.6, 2.7])
+    """
+    mean = np.maximum(mean, LEAST_MEAN)
+    skewed = np.clip(variance + DOUBTED * doubt, LEAST, mean + mean**2)
+    variance = np.maximum(variance + doubt, LEAST)
+    raised = np.maximum(mean, (np.sqrt(1.0 + 4.0 * variance) - 1.0) / 2.0)
+    law = family, np.broadcast_to(np.maximum(scale, LEAST), mean.shape)
+    median = _median(*_weighed(mean, skewed, noisy, *law, event))
+    counts, weights, step = _weighed(raised, variance, noisy, *law, event)
+    away = np.abs(counts - median[..., None])
+    order = np.argsort(away, -1, kind="stable")
+    inside = np.take_along_axis(weights, order, -1).cumsum(-1)
+    half = _at(away, _at(order, (inside >= LEVEL).argmax(-1)))
+    deviation = np.where(
+        half > 0, _deviation(median, half + INSIDE * (step == 1.0)), np.sqrt((weights * away**2).sum(-1))
+    )
+    exact = noisy.seen & (noisy.variance == 0)
+    return Posterior(np.where(exact, noisy.values, median), np.where(exact, 0.0, deviation))
+
+
+def _weighed(
+    mean: Array, variance: Array, noisy: Noisy, family: str, scale: Array, event: Belief
+) -> tuple[Array, Array, Array]:
+    """Values of each count, their probabilities, and the step between them."""
+    low, high = _range(mean, variance, noisy, event)
+    for _ in range(2):
+        low = np.floor(low)
+        step = np.maximum((high - low) / (POINTS - 1), 1.0)
+        counts = low[..., None] + step[..., None] * np.arange(POINTS)
+        off = np.abs(noisy.values[..., None] - counts) / scale[..., None]
+        likelihood = np.where(noisy.seen[..., None], -off if "laplace" in family else -0.5 * off * off, 0.0)
+        weights = _mixed(_prior(counts, mean, variance) + likelihood, counts, event)
+        below = weights.cumsum(-1)
+        first = (below > BEYOND).argmax(-1)
+        last = (below >= 1.0 - BEYOND).argmax(-1)
+        low, high = np.maximum(low + step * (first - 1), 0.0), low + step * (last + 1)
+    return counts, weights, step
+
+
+def _range(mean: Array, variance: Array, noisy: Noisy, event: Belief) -> tuple[Array, Array]:
+    """Least and largest value of each count that neither prediction nor noise rules out; all between where both do."""
+    reach = REACH * np.maximum(np.sqrt(variance), variance / mean)
+    off = np.where(noisy.seen, REACH * np.sqrt(noisy.variance), np.inf)
+    ends = np.sort([mean - reach, mean + reach, noisy.values - off, noisy.values + off], 0)
+    is_both = np.abs(mean - noisy.values) < reach + off
+    low, high = np.where(is_both, ends[1], ends[0]), np.where(is_both, ends[2], ends[3])
+    width = np.where(event.belief > 0, REACH * np.sqrt(event.variance), 0.0)
+    low = np.where(event.belief > 0, np.minimum(low, event.mean - width), low)
+    high = np.where(event.belief > 0, np.maximum(high, event.mean + width), high)
+    return np.maximum(low, 0.0), np.maximum(high, 1.0)
+
+
+def _prior(counts: Array, mean: Array, variance: Array) -> Array:
+    """Logarithm of the prior probability of counts, up to a constant of each cell."""
+    from scipy.special import gammaln  # loaded where a count is filtered
+
+    part = np.minimum(variance / mean, 1.0)
+    mean, variance = mean / part, variance / part**2
+    shape = mean * np.minimum(mean / np.maximum(variance - mean, LEAST * mean), 1.0 / LEAST)
+    taken = counts / part[..., None]
+    return np.asarray(
+        gammaln(taken + shape[..., None]) - gammaln(taken + 1.0) + taken * np.log(mean / (mean + shape))[..., None]
+    )
+
+
+def _mixed(logarithms: Array, counts: Array, event: Belief) -> Array:
+    """Probabilities of counts, those of an event included."""
+    weights = _normalised(logarithms)
+    if not (event.belief > 0).any():
+        return weights
+    of_event = -((counts - event.mean[..., None]) ** 2) / (2.0 * np.maximum(event.variance, 0.1)[..., None])
+    belief = event.belief[..., None]
+    return np.asarray((1.0 - belief) * weights + belief * _normalised(of_event))
+
+
+def _normalised(logarithms: Array) -> Array:
+    weights = np.exp(logarithms - logarithms.max(-1, keepdims=True))
+    return np.asarray(weights / weights.sum(-1, keepdims=True))
+
+
+def _median(counts: Array, weights: Array, step: Array) -> Array:
+    """Whole median; between the values where these are further apart than one."""
+    below = weights.cumsum(-1)
+    place = (below >= 0.5).argmax(-1)
+    beyond = (_at(below, place) - 0.5) / np.maximum(_at(weights, place), LEAST)
+    median = _at(counts, place)
+    return np.where((step == 1.0) | (median == 0), median, np.maximum(median + step * (0.5 - beyond), 0.0))
+
+
+def _deviation(value: Array, half: Array) -> Array:
+    """Standard deviation of a whole number that is normal, given that it is not negative, whose interval is so wide."""
+    from scipy.special import ndtr, ndtri
+
+    deviation = half / QUANTILE
+    for _ in range(3):
+        one_sided = half / ndtri(LEVEL + (1.0 - LEVEL) * ndtr(-value / np.maximum(deviation, LEAST)))
+        deviation = np.where(value >= half, deviation, one_sided)
+    return np.sqrt(np.maximum(deviation**2 - 1.0 / 12.0, 0.0))
+
+
+def _at(values: NDArray[Any], place: NDArray[np.integer[Any]]) -> NDArray[Any]:
+    """Values at one place of the last axis."""
+    return np.take_along_axis(values, place[..., None], -1)[..., 0]

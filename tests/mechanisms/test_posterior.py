@@ -1,0 +1,73 @@
+"""Posterior of counts: exact where they are few, and intervals that hold what they say under every noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
+from penstock.mechanisms.core.posterior import posterior
+from penstock.mechanisms.core.surprise import Belief
+from penstock.mechanisms.core.usual_days import Noisy
+from penstock.pipeline.output.utility_summary import ends, margin
+
+N = 4000
+
+
+def shown(mean, variance, values, family, scale, seen=True):
+    """Posterior without events and without doubt."""
+    noise = np.full(values.shape, NOISE_FAMILIES[family].variance(scale))
+    noisy = Noisy(values, noise, np.full(values.shape, seen))
+    none = Belief(*np.zeros((4, *values.shape)), alarm=np.zeros(values.shape, bool))
+    return posterior(mean, variance, np.zeros(values.shape), noisy, family, scale, none)
+
+
+@pytest.mark.parametrize("family", families("counts"))
+@pytest.mark.parametrize("scale", [0.4, 3.0, 40.0])
+@pytest.mark.parametrize(
+    ("mean", "ratio"), [(0.3, 1.0), (4.0, 1.0), (4.0, 4.0), (60.0, 1.0), (60.0, 0.5), (5000.0, 9.0)]
+)
+def test_intervals_hold_what_they_say_and_the_median_is_nearer_than_a_linear_guess(family, scale, mean, ratio):
+    rng, variance = np.random.default_rng(1), ratio * mean
+    if ratio > 1:
+        counts = rng.negative_binomial(mean / (ratio - 1), 1 / ratio, N)
+    else:
+        counts = rng.poisson(mean, N) if ratio == 1 else rng.binomial(int(2 * mean), 0.5, N)
+    near = np.arange(-400.0, 401.0)
+    chance = {
+        "discrete_laplace": np.exp(-np.abs(near) / scale),
+        "discrete_gaussian": np.exp(-((near / scale) ** 2) / 2),
+    }
+    if family in chance:
+        drawn = rng.choice(near, N, p=chance[family] / chance[family].sum())
+    else:
+        drawn = getattr(rng, "normal" if family == "gaussian" else family)(0.0, scale, N)
+    values = counts + drawn
+    best = shown(np.full(N, mean), np.full(N, variance), values, family, scale)
+    low, high = ends(best.median, margin(best.median, best.deviation))
+    held = ((low <= counts) & (counts <= high)).mean()
+    assert held >= 0.94
+    assert held <= 0.98 or np.median(high - low) <= 6  # a whole number more or less is much there
+    gain = variance / (variance + float(NOISE_FAMILIES[family].variance(scale)))
+    linear = np.maximum(mean + gain * (values - mean), 0.0)
+    assert np.abs(best.median - counts).mean() <= 1.01 * np.abs(linear - counts).mean()
+
+
+def test_without_noise_a_count_is_known_and_without_a_count_the_prediction_stands():
+    values = np.array([0.0, 3.0, 10_000.0])
+    exact = shown(np.full(3, 5.0), np.full(3, 5.0), values, "gaussian", 0.0)
+    assert exact.median.tolist() == values.tolist()
+    assert not exact.deviation.any()
+    mean = np.array([0.05, 3.0, 400.0])
+    alone = shown(mean, mean, np.zeros(3), "gaussian", 1.0, seen=False)
+    assert alone.median == pytest.approx(stats.poisson.median(mean), abs=0.5)
+
+
+def test_a_prediction_near_nothing_that_may_be_wrong_does_not_rule_out_people():
+    mean, values = np.full(1, 0.01), np.zeros(1)
+    sure = shown(mean, mean, values, "gaussian", 50.0)
+    unsure = shown(mean, np.full(1, 30.0), values, "gaussian", 50.0)
+    assert sure.median == unsure.median == 0
+    assert sure.deviation < 0.5
+    assert unsure.deviation > 5.0
