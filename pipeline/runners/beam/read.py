@@ -174,7 +174,8 @@ class FromTheStart(RestrictionProvider):  # type: ignore[misc]
 
     def initial_restriction(self, element: bytes) -> Cursor:
         """From its beginning."""
-        return CursorCoder().decode(element)
+        cursor: Cursor = CursorCoder().decode(element)
+        return cursor
 
     def create_tracker(self, restriction: Cursor) -> CursorTracker:
         """Tracker of the remaining input."""
