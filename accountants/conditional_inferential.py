@@ -113,7 +113,8 @@ class ConditionalInferential(TracePrior, Accountant):
         """Return the empty state; no bound is known for counts."""
         mechanism = facts.mechanism
         sigma = getattr(mechanism, "deviation", None)
-        is_bounded = mechanism is not None and mechanism.guarantee.on_points
+        promised = None if mechanism is None else mechanism.guarantee
+        is_bounded = promised is not None and promised.on_points and promised.independent
         trace = self._trace(sigma, is_bounded)
         return trace, trace.start()
 
@@ -127,14 +128,37 @@ class ConditionalInferential(TracePrior, Accountant):
     def account_traces(self, view: TraceView) -> Rows:
         """Account every trace separately."""
         sigma = np.where(view.action == "published", view.scale, np.inf)
-        # Where earlier releases decide what follows, or a look at the points does, releases are not jointly Gaussian.
-        if view.noise != "planar_gaussian" or view.mechanism.guarantee.adaptive:
+        promised, factors = view.mechanism.guarantee, view.factors
+        # Where earlier releases decide what follows, or a look at the points does, releases are not jointly Gaussian;
+        # and noise that depends on earlier noise is that of its covariance alone.
+        if view.noise != "planar_gaussian" or promised.adaptive or (factors is None and not promised.independent):
             sigma = np.where(np.isfinite(sigma), 0.0, sigma)
+            factors = None
         seconds, cuts = view.times / 1000, view.starts[1:]
         rows: Rows = []
-        for subject, times, scales in zip(view.subjects, np.split(seconds, cuts), np.split(sigma, cuts)):
+        for user, (times, scales) in enumerate(zip(np.split(seconds, cuts), np.split(sigma, cuts))):
+            if factors is not None:
+                rows += self.dependent_rows(view.subjects[user], times, np.isfinite(scales), factors[user])
+                continue
             least = float(scales.min(initial=np.inf))
-            rows += self.trace_rows(subject, times, scales, least if np.isfinite(least) else None)
+            rows += self.trace_rows(view.subjects[user], times, scales, least if np.isfinite(least) else None)
+        return rows
+
+    def dependent_rows(self, subject: str, times: Any, is_published: Any, factor: Any) -> Rows:
+        """Figures along one trace whose noise has a covariance, exact in all releases so far.
+
+        ``times``: as in `trace_rows`. ``is_published``: which points are new, among those of ``factor``, the Cholesky
+        factor of the noise of the first points. No point leaves the block, and a promise adds nothing.
+        """
+        model = self._trace(None)
+        shown = np.flatnonzero(is_published)
+        covariance = (factor @ factor.T)[np.ix_(shown, shown)]
+        rows: Rows = []
+        for index in range(1, len(times) + 1):
+            if index % self.every == 0 or index == len(times):
+                n = int(np.searchsorted(shown, index))
+                state = model.start() | {"times": times[shown[:n]], "noise_variance": covariance[:n, :n]}
+                rows += self._rows(subject, index, model, state, ended=index == len(times))
         return rows
 
     def trace_rows(self, subject: str, times: Any, sigma: Any, promised: float | None = None) -> Rows:

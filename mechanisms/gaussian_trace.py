@@ -1,19 +1,24 @@
-"""Gaussian noise of the same size at every point of a trace."""
+"""Gaussian noise on every point of a trace, independent or shaped for a goal."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Window
+from penstock.mechanisms.core.contract import Facts, Release, Window
+from penstock.mechanisms.core.geometry import published
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.schedules import Offer, Scheduled
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.trace_goal import PlannedNoise
+
+if TYPE_CHECKING:
+    from penstock.mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +33,10 @@ class GaussianTrace(Scheduled):
         times of its points: `penstock.accountants.gaussian_process.goal.planned_deviations`.
     radius
         How far apart the two hypotheses about a secret point may be, in metres; 1 if unset.
+    covariance
+        ``white``: independent noise of one size (if unset). ``designed``, with a goal: noise that depends on that of
+        earlier points, shaped for the goal, of less total variance:
+        `penstock.accountants.gaussian_process.goal.planned_factors`.
 
     **Privacy.** Alone, a point has a Rényi loss of order λ of λ·radius²/(2σ²) (ρ-zCDP with ρ = radius²/(2σ²); Bun and
     Steinke 2016, proposition 1.6). With a goal, every chosen secret of every trace has at most the goal's loss,
@@ -35,11 +44,15 @@ class GaussianTrace(Scheduled):
     given kernel and any one length scale up to the
     given one. What no noise can keep to the goal is refused: all points of a trace in which secret points follow from
     each other to machine precision, and points beyond the goal's ``n_points``. Unit: the secret points of one user;
-    neighbours differ in their positions. Meehan and Chaudhuri 2021.
+    neighbours differ in their positions. Meehan and Chaudhuri 2021. Designed noise of covariance Σ says more about
+    some differences of points than its scale suggests, so each point is charged radius²/(2·λ_min(Σ)): the sum over any
+    points covers δᵀΣ⁻¹δ/2 for every δ up to the radius at each of them.
 
     Notes
     -----
-    The pure ε is infinite. State: the last release. O(n_users) a timestamp.
+    The pure ε is infinite. State: the last release; of designed noise also a secret, the draws of up to ``n_points``
+    points. O(n_users) a timestamp, designed O(n_users·n_points). Planning is what costs: O(n_points³) for each secret
+    and some hundred iterations, once for all traces with equal gaps.
 
     Examples
     --------
@@ -52,6 +65,11 @@ class GaussianTrace(Scheduled):
 
     sigma: float | PlannedNoise = parameter(doc="standard deviation on each axis in metres, or a conditional_goal")
     radius: float | None = parameter(None, doc="distance of the two hypotheses about a secret point; unset: 1", above=0)
+    covariance: str | None = parameter(
+        None,
+        doc="designed: dependent noise of less total variance, with a conditional_goal; unset: white",
+        choices=("white", "designed"),
+    )
     law: ClassVar[str] = "planar_gaussian"
     theorem: ClassVar[str] = "Bun and Steinke 2016, proposition 1.6"
 
@@ -60,6 +78,10 @@ class GaussianTrace(Scheduled):
         given = self.sigma
         if isinstance(given, PlannedNoise):
             return
+        if self.is_designed:
+            raise ParameterError(
+                "covariance", "designed", "white, unless sigma is a conditional_goal: it is shaped for one"
+            )
         if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < math.inf:
             raise ParameterError("sigma", given, "a finite number at least 0 (metres), or a conditional_goal")
 
@@ -67,6 +89,11 @@ class GaussianTrace(Scheduled):
     def examples(cls) -> tuple[GaussianTrace, ...]:
         """Instance with a given σ; a goal needs traces."""
         return (cls(sigma=100.0),)
+
+    @property
+    def is_designed(self) -> bool:
+        """Return whether the noise of a point depends on that of others."""
+        return self.covariance == "designed"
 
     @property
     def deviation(self) -> float | None:
@@ -78,7 +105,8 @@ class GaussianTrace(Scheduled):
         """ρ of each point, or the loss that secret points keep to."""
         if isinstance(self.sigma, PlannedNoise):
             goal, theorem = self.sigma.conditional_goal.goal, "Meehan and Chaudhuri 2021, theorem 3.1"
-            return replace(super().guarantee, amount=None, goal=goal, theorem=theorem)
+            independent = not self.is_designed
+            return replace(super().guarantee, amount=None, goal=goal, theorem=theorem, independent=independent)
         return replace(super().guarantee, amount=self.metres**2 / (2 * self.sigma**2) if self.sigma else math.inf)
 
     @property
@@ -90,13 +118,39 @@ class GaussianTrace(Scheduled):
         """Mask of points that no noise keeps to the goal, or beyond its number of points."""
         if not isinstance(self.sigma, PlannedNoise):
             return False
-        if window.deviation is None:
-            expected = "worked out for the traces first: penstock.accountants.gaussian_process.goal.planned_deviations"
+        if window.deviation is None or (self.is_designed and window.factor is None):
+            plan = "planned_factors" if self.is_designed else "planned_deviations"
+            expected = f"worked out for the traces first: penstock.accountants.gaussian_process.goal.{plan}"
             raise ParameterError("sigma", "conditional_goal", expected)
         return ~np.isfinite(window.deviation) | (window.index > self.sigma.conditional_goal.n_points)
 
+    def start(self, facts: Facts) -> State:
+        """Return the empty state, for designed noise with room for the draws."""
+        state = super().start(facts)
+        if self.is_designed and isinstance(self.sigma, PlannedNoise):
+            state["draws"] = np.zeros((*facts.shape, self.sigma.conditional_goal.n_points, 2))
+        return state
+
+    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
+        """Release the next point of every user; designed noise draws for it first."""
+        if self.is_designed and window.index <= state["draws"].shape[1]:
+            draws = state["draws"].copy()
+            draws[:, window.index - 1] = noise.gaussian(1.0, counts.shape)
+            state = state | {"draws": draws}
+        return super().step(window, counts, state, noise)
+
+    def perturb(self, window: Window, values: NDArray[Any], offer: Offer, scale: Any, noise: Noise) -> tuple[Any, Any]:
+        """Points with noise; designed noise is the row of the Cholesky factor times the draws so far."""
+        if not self.is_designed:
+            return super().perturb(window, values, offer, scale, noise)
+        offsets, draws = np.zeros(values.shape), offer.state["draws"]
+        # One after the other: a user's noise must not depend, by rounding, on how many are in the shard.
+        for point in range(window.index):
+            offsets += window.factor[:, point, None] * draws[:, point]
+        return published(values, offsets), scale
+
     def amount(self, window: Window, state: State) -> Any:
-        """ρ of the noise."""
+        """ρ of the noise, of designed noise in the direction of least noise."""
         sigma = np.asarray(self._sigma(window, state), np.float64)
         with np.errstate(divide="ignore"):
             return np.broadcast_to(self.metres**2 / (2 * sigma * sigma), state["last_window"].shape)
@@ -104,7 +158,8 @@ class GaussianTrace(Scheduled):
     def _offer(self, window: Window, state: State) -> Offer:
         # The scale is stated, not worked out from what it costs.
         offer = super()._offer(window, state)
-        return offer._replace(scale=np.where(offer.amount > 0, self._sigma(window, state), 0.0))
+        stated = np.linalg.norm(window.factor, axis=1) if self.is_designed else self._sigma(window, state)
+        return offer._replace(scale=np.where(offer.amount > 0, stated, 0.0))
 
     def _sigma(self, window: Window, state: State) -> Any:
         if not isinstance(self.sigma, PlannedNoise):

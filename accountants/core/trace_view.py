@@ -26,6 +26,9 @@ class TraceView:
     action: NDArray[np.str_]
     noise: str  # noise family of every publication
     mechanism: Mechanism  # what released them
+    # Cholesky factor of each user's noise covariance, in metres, over the points that are released. None: `scale` says
+    # all there is of the noise, but where ``mechanism.guarantee.independent`` is False: then nothing bounds it.
+    factors: Sequence[NDArray[np.float64]] | None = None
 
     def landmark_sums(self, concentrated: bool) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """User (index into ``subjects``) of every budget period, and the largest sum of ε, or ρ, over L ∪ {t} in it."""

@@ -158,10 +158,10 @@ def conditional_inferential_loss(
     noise = noise_matrix(len(points), sigma, noise_covariance)
     weight = loss_per_eigenvalue(len(indices), radius, order)
     matrix = loss_matrix(conditional_response(prior.covariance(points), indices), noise)
-    return weight * largest_eigenvalue(matrix), weight * _independent_eigenvalue(prior, noise, indices)
+    return weight * largest_eigenvalue(matrix), weight * independent_eigenvalue(prior, noise, indices)
 
 
-def _independent_eigenvalue(prior: GaussianProcess, noise: Array, secret: Indices) -> float:
+def independent_eigenvalue(prior: GaussianProcess, noise: Array, secret: Indices) -> float:
     """Largest eigenvalue of the loss matrix if the prior had its variances only."""
     variances = noise.diagonal()
     if np.count_nonzero(noise) == np.count_nonzero(variances):

@@ -14,6 +14,8 @@ Loewner order
 
 The loss matrix is then at most that of the block plus (P − diag ρ)⁻¹ − P⁻¹; where P − diag ρ is not positive definite
 the block is too short for the prior, and the loss is reported as infinite.
+
+Where the noise of a point depends on that of others, ``noise_variance`` is its covariance, and the block all there is.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from scipy import linalg
 from penstock.accountants.gaussian_process.kernels import Array, GaussianProcess, Indices
 from penstock.accountants.gaussian_process.loss import (
     conditional_response,
+    independent_eigenvalue,
     largest_eigenvalue,
     loss_matrix,
     loss_per_eigenvalue,
@@ -125,8 +128,8 @@ def running_losses(
     family = list(secrets)
     block = TraceBlock(prior, state, np.array([prior.length_scale]), spacing)
     weight = np.array([loss_per_eigenvalue(len(indices), radius, order) for indices in family])
-    least = np.array([state["noise_variance"][indices].min() for indices in family])
-    return RunningLoss(weight * block.largest_eigenvalues(family)[0], weight / least, block.intervals())
+    independent = np.array([independent_eigenvalue(prior, block.noise, indices) for indices in family])
+    return RunningLoss(weight * block.largest_eigenvalues(family)[0], weight * independent, block.intervals())
 
 
 def largest_losses(
@@ -150,18 +153,29 @@ class TraceBlock:
     def __init__(
         self, prior: GaussianProcess, state: State, length_scales: Array, spacing: MinimumSpacing | None = None
     ) -> None:
-        times, self.variances, past = state["times"], state["noise_variance"], state["past"]
+        times, noise, past = state["times"], state["noise_variance"], state["past"]
+        is_dependent = noise.ndim == 2
         scales = length_scales[:, None, None]
         self.prior = prior.covariance(times, scales)
-        deviations = np.sqrt(self.variances)
+        self.noise = noise if is_dependent else np.diag(noise)
+        deviations = np.sqrt(self.noise.diagonal())
         both = np.multiply.outer(deviations, deviations)
-        eigenvalues, vectors = np.linalg.eigh(self.prior / both)
+        whitened = self.prior / both
+        if is_dependent:
+            root = np.linalg.cholesky(noise / both)
+            whitened = np.linalg.solve(root, np.linalg.solve(root, whitened).swapaxes(-1, -2))
+        eigenvalues, vectors = np.linalg.eigh(whitened)
         eigenvalues = np.maximum(eigenvalues, 0.0)[:, None, :]
         across = vectors.swapaxes(-1, -2)
-        self.posterior = both * ((vectors * (eigenvalues / (1 + eigenvalues))) @ across)
-        self.gained = both * ((vectors * (eigenvalues**2 / (1 + eigenvalues))) @ across)
-        gain = np.abs((vectors / (1.0 + eigenvalues)) @ across) * np.divide.outer(deviations, deviations)
+        left, right = (root @ vectors, across @ root.T) if is_dependent else (vectors, across)
+        self.posterior = both * ((left * (eigenvalues / (1 + eigenvalues))) @ right)
+        self.gained = both * ((left * (eigenvalues**2 / (1 + eigenvalues))) @ right)
         self.outside = np.zeros((len(length_scales), len(times)))
+        if is_dependent:
+            if past.any() or spacing is not None:
+                raise ParameterError("noise_variance", noise.shape, "that of independent noise for an endless trace")
+            return
+        gain = np.abs((vectors / (1.0 + eigenvalues)) @ across) * np.divide.outer(deviations, deviations)
         # The bound on the past is kept for the next longer of some length scales.
         longer = np.floor(PER_FACTOR_E * np.log(np.maximum(prior.length_scale / length_scales, 1.0))).astype(int)
         before = past[np.minimum(longer, len(past) - 1)]
@@ -210,7 +224,7 @@ class TraceBlock:
         return eigenvalues
 
     def _largest_eigenvalue(self, scale: int, secret: Indices) -> float:
-        matrix = loss_matrix(conditional_response(self.prior[scale], secret), np.diag(self.variances))
+        matrix = loss_matrix(conditional_response(self.prior[scale], secret), self.noise)
         reduction = len(secret) * self.outside[scale, secret]
         if reduction.any():
             try:

@@ -60,8 +60,11 @@ class Window:
     origin
         On traces: latitude and longitude of a public point, shown until a first release, shape (2,).
     deviation
-        On traces: standard deviation in metres that was worked out for the user's trace, infinite where none is large
-        enough, shape (n_users,); None where nothing was planned.
+        On traces: standard deviation in metres that was worked out for the user's trace, of dependent noise in the
+        direction of least noise; infinite where none is large enough, shape (n_users,); None where nothing was planned.
+    factor
+        On traces with dependent noise: row of the Cholesky factor of the noise covariance of the user's trace, in
+        metres, up to this point, shape (n_users, index); None: noise is independent.
     day_type
         Kind of the day on which the window starts, by the local calendar: one of `DAY_TYPES`, by its position.
     time_of_day
@@ -86,6 +89,7 @@ class Window:
     active: NDArray[np.bool_] | None = field(default=None, compare=False)
     origin: Any = field(default=None, compare=False)
     deviation: Any = field(default=None, compare=False)
+    factor: Any = field(default=None, compare=False)
     day_type: int = 0
     time_of_day: int = 0
 

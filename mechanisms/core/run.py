@@ -198,8 +198,11 @@ def run_traces(
     users: Sequence[int] | None = None,
     origin: tuple[float, float] = (0.0, 0.0),
     deviations: NDArray[np.float64] | None = None,
+    factors: Sequence[NDArray[np.float64]] | None = None,
 ) -> list[ReleasedTraces]:
     """Release some traces, each an array of shape (n_points, 2) in degrees.
+
+    ``deviations``, ``factors``: noise that was planned for each, as in `PointSchedule`.
 
     Examples
     --------
@@ -211,7 +214,7 @@ def run_traces(
     (['repeated', 'published', 'repeated'], [40.0, 116.0])
     """
     flat = traces_of(traces, landmarks, users)
-    schedule = PointSchedule(flat, origin, deviations=deviations)
+    schedule = PointSchedule(flat, origin, deviations=deviations, factors=factors)
     steps = release_traces(mechanism, schedule, NoiseSource(NoiseKey.from_seed(seed), configuration=b""))
     released = collect(steps, len(flat.times))
     cuts = flat.starts[1:]

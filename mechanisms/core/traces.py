@@ -51,9 +51,11 @@ class PointSchedule:
     origin: tuple[float, float]  # latitude and longitude of the public point shown before a first release
     # declared maximum of landmarks per period, in place of their number; None: as many as there are
     max_landmarks: int | None = None
-    # standard deviation in metres that was worked out for each user's trace, shape (n_users,); None: nothing
-    # planned
+    # standard deviation in metres that was worked out for each user's trace, of dependent noise in the direction of
+    # least noise, shape (n_users,); None: nothing planned
     deviations: NDArray[np.float64] | None = None
+    # Cholesky factor of each user's noise covariance, in metres, over the points that are released; None: independent
+    factors: Sequence[NDArray[np.float64]] | None = None
 
     @cached_property
     def _columns(self) -> tuple[Integers, ...]:
@@ -81,7 +83,16 @@ class PointSchedule:
             period=traces.periods[rows],
             origin=np.asarray(self.origin, np.float64),
             deviation=None if self.deviations is None else self.deviations[traces.user_of[rows]],
+            factor=None if self.factors is None else self._factor_rows(self.factors, traces.user_of[rows], index),
         )
+
+    @staticmethod
+    def _factor_rows(factors: Sequence[NDArray[np.float64]], users: Integers, index: int) -> NDArray[np.float64]:
+        rows = np.zeros((len(users), index))
+        for row, user in enumerate(users.tolist()):
+            if index <= len(factors[user]):
+                rows[row] = factors[user][index - 1, :index]
+        return rows
 
 
 def traces_of(

@@ -23,6 +23,7 @@ from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.trace_goal import PlannedNoise
 from penstock.mechanisms.core.traces import PointSchedule, Traces
 from penstock.mechanisms.core.unit import LANDMARKS
+from penstock.mechanisms.gaussian_trace import GaussianTrace
 from penstock.pipeline.counting.contributions import starts_of
 from penstock.pipeline.counting.ingest import RowCounts, rejected_by_reason
 from penstock.pipeline.counting.spec import CoreSpec
@@ -217,8 +218,13 @@ def pseudonyms(users: Integers) -> list[str]:
     return [digits[i : i + 32] for i in range(0, len(digits), 32)]
 
 
-def view(plan: CoreSpec, traces: Traces, released: ReleasedTraces) -> TraceView:
-    """Return the part of a release that accountants may see: no true position."""
+def view(
+    plan: CoreSpec, traces: Traces, released: ReleasedTraces, factors: Sequence[NDArray[np.float64]] | None = None
+) -> TraceView:
+    """Return the part of a release that accountants may see: no true position.
+
+    ``factors``: of dependent noise, as in `PointSchedule`.
+    """
     return TraceView(
         subjects=pseudonyms(traces.users),
         starts=traces.starts,
@@ -231,6 +237,7 @@ def view(plan: CoreSpec, traces: Traces, released: ReleasedTraces) -> TraceView:
         action=released.action,
         noise=released.noise,
         mechanism=plan.traces.mechanism,
+        factors=factors,
     )
 
 
@@ -278,11 +285,11 @@ class TraceLoop:
 
     def release(self, shard: int, traces: Traces) -> TraceBatch:
         """Release and account all traces of a shard; raises `BudgetExceeded` before anything leaves."""
-        deviations = planned_noise(self.plan.traces.mechanism, traces)
-        schedule = PointSchedule(traces, self.origin, self.max_landmarks, deviations)
+        planned = planned_noise(self.plan.traces.mechanism, traces)
+        schedule = PointSchedule(traces, self.origin, self.max_landmarks, **planned)
         steps = release_traces(self.plan.traces.mechanism, schedule, self.noise)
         released = collect(steps, len(traces.times))
-        seen = view(self.plan, traces, released)
+        seen = view(self.plan, traces, released, schedule.factors)
         check_budget(seen, self.plan.traces.mechanism)
         accounts = tuple(accountant.account_traces(seen) for accountant in self.plan.accountants)
         return TraceBatch(shard, traces, released, self._charge(shard, traces), accounts)
@@ -294,14 +301,18 @@ class TraceLoop:
         return Charge(1, 1, 0.0, 0.0, 1, data, part=f"traces/{shard} of {self.plan.batching.n_shards}")
 
 
-def planned_noise(mechanism: Scheduled, traces: Traces) -> NDArray[np.float64] | None:
-    """Standard deviation for each trace, where the mechanism's noise is given by a goal."""
-    sigma = getattr(mechanism, "sigma", None)
-    if not isinstance(sigma, PlannedNoise):
-        return None
-    from penstock.accountants.gaussian_process.goal import planned_deviations  # loads SciPy's optimisers
+def planned_noise(mechanism: Scheduled, traces: Traces) -> dict[str, Any]:
+    """Deviations and factors of a `PointSchedule`, where the mechanism's noise is given by a goal."""
+    if not isinstance(mechanism, GaussianTrace) or not isinstance(mechanism.sigma, PlannedNoise):
+        return {}
+    # loads SciPy's optimisers
+    from penstock.accountants.gaussian_process.goal import planned_deviations, planned_factors
 
-    return planned_deviations(sigma.conditional_goal, mechanism.metres, traces)
+    goal, metres = mechanism.sigma.conditional_goal, mechanism.metres
+    if not mechanism.is_designed:
+        return {"deviations": planned_deviations(goal, metres, traces)}
+    deviations, factors = planned_factors(goal, metres, traces)
+    return {"deviations": deviations, "factors": factors}
 
 
 def check_budget(seen: TraceView, mechanism: Scheduled) -> None:
