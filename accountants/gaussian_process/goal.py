@@ -68,9 +68,9 @@ def planned_factors(goal: ConditionalGoal, radius: float, traces: Traces) -> tup
     """Noise that `planned_covariance` designs for each of some traces, over their first ``n_points`` points.
 
     Returns the standard deviation of each trace in the direction of least noise, √λ_min of its covariance Σ, and the
-    Cholesky factor of Σ, both in metres; where no noise is enough, infinite and undefined. A point that costs ρ = radius²/(2·λ_min)
-    is never charged too little: for every δ that moves some points by up to the radius, the sum of their ρ is at least
-    δᵀΣ⁻¹δ/2. Traces with the same gaps are worked out once and share an array.
+    Cholesky factor of Σ, both in metres; where no noise is enough, infinite and undefined. A point that costs
+    ρ = radius²/(2·λ_min) is never charged too little: for every δ that moves some points by up to the radius, the sum
+    of their ρ is at least δᵀΣ⁻¹δ/2. Traces with the same gaps are worked out once and share an array.
     """
     planned = _of_each_trace(partial(_planned_factor, goal, radius), goal.n_points, traces)
     return np.array([least for least, _ in planned]), [factor for _, factor in planned]

@@ -153,6 +153,8 @@ def _example(config: RunConfig, goal: ConditionalGoal, radius: float) -> str:
         return ""
     sigma = planned_sigma(goal, radius, np.arange(goal.n_points) * gap / 1000)
     noise = f"{sigma:.0f} m" if math.isfinite(sigma) else "no noise is enough"
+    if math.isfinite(sigma) and getattr(config.mechanism[-1], "covariance", None) == "designed":
+        noise += " or less as root mean square,"
     return f"; {noise} for {goal.n_points} points, {gap / 1000:g} s apart"
 
 

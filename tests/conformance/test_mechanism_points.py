@@ -25,11 +25,13 @@ from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError, examples_of
 from penstock.mechanisms.core.run import release_traces, run_mechanism, run_traces
 from penstock.mechanisms.core.state import decode_state, encode_state
+from penstock.mechanisms.core.trace_goal import ConditionalGoal, PlannedNoise
 from penstock.mechanisms.core.traces import PointSchedule, traces_of
 from penstock.mechanisms.core.unit import LANDMARKS
 from penstock.mechanisms.landmark_adaptive import LandmarkAdaptive
 from penstock.mechanisms.landmark_uniform import LandmarkUniform
 from penstock.mechanisms.planar_laplace import PlanarLaplace
+from penstock.pipeline.releasing.traces import planned_noise
 
 BEIJING = np.array([39.9, 116.4])
 EPSILON, W, RADIUS = 2.0, 4, 50.0
@@ -73,8 +75,16 @@ def charged(release_or_charge):
     return cost
 
 
-MECHANISMS = [*both(), PlanarLaplace(epsilon=EPSILON, radius=RADIUS), *examples_of(get("gaussian_trace"))]
-every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: repr(m)[:70])
+GOAL = ConditionalGoal(goal=1.0, n_points=6, length_scale=180.0, variance=1e5, nugget=9.0)
+NOISE = PlannedNoise(conditional_goal=GOAL)
+PLANNED = [get("gaussian_trace")(sigma=NOISE, radius=RADIUS, covariance=shape) for shape in (None, "designed")]
+MECHANISMS = [*both(), PlanarLaplace(epsilon=EPSILON, radius=RADIUS), *examples_of(get("gaussian_trace")), *PLANNED]
+every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: repr(m)[:70] + repr(m)[-25:])
+
+
+def run_planned(mechanism, traces, landmarks=None, **further):
+    """Released traces, with the noise that a pipeline plans for them."""
+    return run_traces(mechanism, traces, landmarks, **further, **planned_noise(mechanism, traces_of(traces)))
 
 
 def tracks(n_users=12, seed=3, longest=30):
@@ -91,7 +101,8 @@ def tracks(n_users=12, seed=3, longest=30):
 def steps_of(mechanism, traces, landmarks, restart=lambda state: state, seed=7):
     """Reference implementation: one step at a time for all users with points left."""
     flat = traces_of(traces, landmarks)
-    schedule, noise = PointSchedule(flat, (39.0, 116.0)), NoiseSource(NoiseKey.from_seed(seed), configuration=b"")
+    schedule = PointSchedule(flat, (39.0, 116.0), **planned_noise(mechanism, flat))
+    noise = NoiseSource(NoiseKey.from_seed(seed), configuration=b"")
     state = mechanism.start(Facts(n_cells=2, n_replicas=len(traces)))
     for index in range(1, int(flat.lengths.max()) + 1):
         left = flat.lengths >= index
@@ -140,9 +151,9 @@ def test_a_step_costs_at_most_its_worst(mechanism):
 @every_mechanism
 def test_users_in_a_shard_release_what_they_release_alone(mechanism):
     traces, landmarks = tracks()
-    together = run_traces(mechanism, traces, landmarks, seed=5)
+    together = run_planned(mechanism, traces, landmarks, seed=5)
     for user in (0, 1, 5, 11):
-        (alone,) = run_traces(mechanism, [traces[user]], [landmarks[user]], seed=5, users=[user])
+        (alone,) = run_planned(mechanism, [traces[user]], [landmarks[user]], seed=5, users=[user])
         assert alone.values.tobytes() == together[user].values.tobytes()
         assert alone.epsilon.tobytes() == together[user].epsilon.tobytes()
         assert alone.rho.tobytes() == together[user].rho.tobytes()
@@ -151,10 +162,10 @@ def test_users_in_a_shard_release_what_they_release_alone(mechanism):
 @every_mechanism
 def test_a_retry_draws_the_same_noise_and_another_point_fresh_noise(mechanism):
     traces, landmarks = tracks()
-    first, again = (run_traces(mechanism, traces, landmarks, seed=5) for _ in range(2))
+    first, again = (run_planned(mechanism, traces, landmarks, seed=5) for _ in range(2))
     assert all(a.values.tobytes() == b.values.tobytes() for a, b in zip(first, again))
     elsewhere = [trace + 1e-6 for trace in traces]
-    other = run_traces(mechanism, elsewhere, landmarks, seed=5)
+    other = run_planned(mechanism, elsewhere, landmarks, seed=5)
     published = np.concatenate([(a.action == "published") & (b.action == "published") for a, b in zip(first, other)])
     noise, fresh = (
         np.concatenate([offsets_between(t, r.values) for t, r in zip(given, released)])[published]
