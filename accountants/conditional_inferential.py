@@ -83,6 +83,8 @@ class ConditionalInferential(TracePrior, Accountant):
     is careful, not proved; a thousandth is added). Unit: the secret points of one user; they never depend on positions.
     Meehan and Chaudhuri 2021; ``docs/conditional_inferential.md`` proves the bound. Only Gaussian noise on points has a
     theorem: anything else has an infinite loss. O(block³) for each secret and figure, a hundred times that for a class.
+    Designed noise is accounted with its covariance, exactly over all releases so far in place of a block, whatever is
+    promised: O(n³) for n of them, and only the last figures are final.
 
     Examples
     --------
