@@ -65,7 +65,8 @@ class Filter(Postprocess):
 
     Notes
     -----
-    Time and state O(slots × n_cells) a window, and time O(slots² × n_cells) twice a day.
+    Time and state O(slots × n_cells) a window, 64 to 384 values of each count looked at twice; and time
+    O(slots² × n_cells) twice a day.
 
     Each cell is predicted from features of the past: what is usual on a day of this type (weekday, Saturday, Sunday or
     public holiday) at this time (`core.usual_days`), with and without today's level, the cell's mean, the last value.
@@ -78,10 +79,10 @@ class Filter(Postprocess):
     one below it) have a bias and a variance P = κ·m in common, learned from the errors of earlier ones less the noise:
     of few, the bias is drawn to 0 and κ to that of all levels. P is more where a cell's errors are clearly larger.
     Released is the median of the count's posterior (`core.posterior`), by the law of the noise, which is below the mean
-    where counts are small, and the standard deviation of which the 95 % interval holds 95 % of it, where P has one
-    standard error of κ more. The next windows follow m + P/(P + R)·(y − m), y being the noisy count, R the variance of
-    its noise. What the errors of all cells have in common in a
-    window is estimated first and taken out. Where a mechanism repeats or refuses, and where a sensor is not active,
+    where counts are small, and a standard deviation whose 95 % interval around the median holds 95 % of the posterior,
+    where P has one standard error of κ more. The next windows follow m + P/(P + R)·(y − m), y being the noisy count, R
+    the variance of its noise. What the errors of all cells have in common in a window is estimated first and taken out.
+    Where a mechanism repeats or refuses, and where a sensor is not active,
     nothing is learned; there m stands alone, with a variance that grows with the gap, and more at times of day of which
     nothing was ever published. Where means of groups are released the cells may differ from them as from 0.
 
@@ -349,7 +350,7 @@ def _common_error(
     total = (weight * predicted * (noisy.values - predicted)).sum(-1)
     learned = np.maximum(state["common_errors"] / state["common_weights"], LEAST)
     observed = (total / precision) ** 2 - 1 / precision
-    # An error that stands out of the noise is believed at once. Without one `own` has a standard error of √2/precision.
+    # An error that stands out of the noise is believed at once. Without one the standard error is √2/precision.
     prior = np.maximum(learned, observed - JUMP * np.sqrt(2) / precision)
     shift = np.where(begun, np.maximum(total / (precision + 1 / prior), -1.0), 0.0)
     doubt = np.where(begun, 1 / (precision + 1 / prior), 0.0)

@@ -207,6 +207,8 @@ def _steps(mechanism: Any, parameters: Mapping[str, Any]) -> list[ChainStep]:
     from penstock.mechanisms.core.contract import ChainStep, EventStep
     from penstock.pipeline.config.build import build_plugin
 
+    if "axes" in parameters:
+        raise ParameterError("axes", parameters["axes"], "left out: counts are (n_windows, n_cells), so give counts.T")
     if isinstance(mechanism, str):
         mechanism = {"type": mechanism, **parameters}
     elif parameters:

@@ -283,7 +283,8 @@ def _allowed(least: float | None, most: float | None) -> str:
 def _runs(summary: pl.DataFrame, kept: dict[str, Any]) -> str:
     failed = f", of which {kept['failed']:,} failed" if kept["failed"] else ""
     level = f", intervals at {kept['confidence']:.0%}" if kept["confidence"] != 0.95 else ""
-    return f"{kept['cells']:,} runs{failed}, {int(summary['n'].to_numpy().max())} seeds{level}"
+    n_seeds = int(summary["n"].to_numpy().max())
+    return f"{kept['cells']:,} runs{failed}, {n_seeds} {'seed' if n_seeds == 1 else 'seeds'}{level}"
 
 
 def _origin(name: str) -> str:

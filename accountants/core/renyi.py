@@ -37,6 +37,8 @@ def _renyi(event: events.Event) -> NDArray[np.float64]:
             return np.zeros(len(ORDERS))
         case events.Exact():
             return np.full(len(ORDERS), np.inf)
+        case events.Additive(scale=scale) | events.Sampled(events.Additive(scale=scale)) if np.isinf(float(scale)):
+            return np.zeros(len(ORDERS))  # nothing was published
         case events.Additive():
             return _additive(event.family, float(event.sensitivity), float(event.scale))
         case events.PureDP():

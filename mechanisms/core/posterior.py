@@ -26,6 +26,10 @@ LEVEL, QUANTILE = 0.95, 1.959964
 INSIDE = 0.25
 #: The least that a mean, and that a variance, are taken to be.
 LEAST_MEAN, LEAST = 1e-3, 1e-6
+#: Mean from which a Poisson distribution is taken to be normal.
+MANY = 1e6
+#: Looks at the values of a count, each at fewer of them; cells that are worked on at a time, so that memory is bounded.
+LOOKS, AT_ONCE = 6, 4096
 
 
 class Posterior(NamedTuple):
@@ -65,11 +69,22 @@ def posterior(
     >>> one.median.tolist(), one.deviation.round(1).tolist()
     ([8.0, 18.0], [1.6, 2.7])
     """
+    each = (mean, variance, doubt, scale, *noisy, *event)
+    arrays = [np.broadcast_to(one, mean.shape).reshape(-1) for one in each]
+    parts = [
+        _posterior(family, *(one[begin : begin + AT_ONCE] for one in arrays)) for begin in range(0, mean.size, AT_ONCE)
+    ]
+    medians, deviations = (np.concatenate(one).reshape(mean.shape) for one in zip(*parts)) if parts else (mean, mean)
+    return Posterior(medians, deviations)
+
+
+def _posterior(family: str, mean: Array, variance: Array, doubt: Array, scale: Array, *given: Any) -> Posterior:
+    noisy, event = Noisy(*given[: len(Noisy._fields)]), Belief(*given[len(Noisy._fields) :])
     mean = np.maximum(mean, LEAST_MEAN)
     skewed = np.clip(variance + DOUBTED * doubt, LEAST, mean + mean**2)
     variance = np.maximum(variance + doubt, LEAST)
     raised = np.maximum(mean, (np.sqrt(1.0 + 4.0 * variance) - 1.0) / 2.0)
-    law = family, np.broadcast_to(np.maximum(scale, LEAST), mean.shape)
+    law = family, np.maximum(scale, LEAST)
     median = _median(*_weighed(mean, skewed, noisy, *law, event))
     counts, weights, step = _weighed(raised, variance, noisy, *law, event)
     away = np.abs(counts - median[..., None])
@@ -79,6 +94,7 @@ def posterior(
     deviation = np.where(
         half > 0, _deviation(median, half + INSIDE * (step == 1.0)), np.sqrt((weights * away**2).sum(-1))
     )
+    deviation = np.sqrt(deviation**2 + np.where(step > 1.0, step**2 / 12.0, 0.0))
     exact = noisy.seen & (noisy.variance == 0)
     return Posterior(np.where(exact, noisy.values, median), np.where(exact, 0.0, deviation))
 
@@ -88,7 +104,7 @@ def _weighed(
 ) -> tuple[Array, Array, Array]:
     """Values of each count, their probabilities, and the step between them."""
     low, high = _range(mean, variance, noisy, event)
-    for _ in range(2):
+    for _ in range(LOOKS):
         low = np.floor(low)
         step = np.maximum((high - low) / (POINTS - 1), 1.0)
         counts = low[..., None] + step[..., None] * np.arange(POINTS)
@@ -98,7 +114,14 @@ def _weighed(
         below = weights.cumsum(-1)
         first = (below > BEYOND).argmax(-1)
         last = (below >= 1.0 - BEYOND).argmax(-1)
-        low, high = np.maximum(low + step * (first - 1), 0.0), low + step * (last + 1)
+        # Decided for each cell alone: what others hold changes nothing.
+        is_closer = (step > 1.0) & (last - first + 2 < POINTS // 2)
+        if not is_closer.any():
+            break
+        low, high = (
+            np.where(is_closer, np.maximum(low + step * (first - 1), 0.0), low),
+            np.where(is_closer, low + step * (last + 1), high),
+        )
     return counts, weights, step
 
 
@@ -120,12 +143,15 @@ def _prior(counts: Array, mean: Array, variance: Array) -> Array:
     from scipy.special import gammaln  # loaded where a count is filtered
 
     part = np.minimum(variance / mean, 1.0)
-    mean, variance = mean / part, variance / part**2
-    shape = mean * np.minimum(mean / np.maximum(variance - mean, LEAST * mean), 1.0 / LEAST)
-    taken = counts / part[..., None]
-    return np.asarray(
-        gammaln(taken + shape[..., None]) - gammaln(taken + 1.0) + taken * np.log(mean / (mean + shape))[..., None]
-    )
+    mean, variance = (mean / part)[..., None], (variance / part**2)[..., None]
+    more, taken = variance - mean, counts / part[..., None]
+    is_wide = more > LEAST * mean
+    shape = mean * np.minimum(mean / np.maximum(more, LEAST * mean), 1.0 / LEAST)
+    ways = gammaln(taken + 1.0)
+    wide = gammaln(taken + shape) - ways + taken * np.log(mean / (mean + shape))
+    # Without a shape, whose logarithms would cancel; and of many the sum of logarithms keeps no digits either.
+    narrow = np.where(mean < MANY, taken * np.log(mean) - ways, -((taken - mean) ** 2) / (2.0 * mean))
+    return np.asarray(np.where(is_wide, wide, narrow))
 
 
 def _mixed(logarithms: Array, counts: Array, event: Belief) -> Array:

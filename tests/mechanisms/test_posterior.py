@@ -71,3 +71,39 @@ def test_a_prediction_near_nothing_that_may_be_wrong_does_not_rule_out_people():
     assert sure.median == unsure.median == 0
     assert sure.deviation < 0.5
     assert unsure.deviation > 5.0
+
+
+@pytest.mark.parametrize("family", families("counts"))
+@pytest.mark.parametrize("jump", [20_000.0, 1_000_000.0])
+def test_a_count_far_from_its_prediction_is_looked_for_until_every_value_is_seen(family, jump):
+    """Two looks at 64 values left steps of hundreds, and a deviation of 0."""
+    one = np.ones(1)
+    event = Belief(one, jump * one, one, one, np.ones(1, bool))
+    values = jump * one + 2.0
+    noise = one * NOISE_FAMILIES[family].variance(1.0)
+    best = posterior(5 * one, 5 * one, 0 * one, Noisy(values, noise, np.ones(1, bool)), family, 1.0, event)
+    assert abs(best.median[0] - jump) <= 2
+    assert 0.5 < best.deviation[0] < 2
+
+
+@pytest.mark.parametrize(("count", "variance"), [(1e6, 1e6), (1e6, 100.0), (1e6, 1e7), (1e5, 1e-6)])
+def test_large_counts_keep_their_digits(count, variance):
+    """Logarithms of the gamma function of 1e17 are whole numbers of nats."""
+    noisy = count + 3.0 * np.sqrt(variance) * np.ones(1)
+    best = shown(count * np.ones(1), variance * np.ones(1), noisy, "gaussian", 1e4)
+    gain = variance / (variance + 1e8)
+    assert best.median[0] == pytest.approx(count + gain * (noisy[0] - count), abs=1 + 0.05 * np.sqrt(variance))
+    expected = np.sqrt(variance * (1 - gain))
+    assert best.deviation[0] == pytest.approx(expected, rel=0.1, abs=0.5)
+
+
+def test_what_other_cells_hold_changes_no_cell():
+    rng = np.random.default_rng(1)
+    mean = rng.gamma(1.0, 100.0, 9000)
+    values = mean + rng.laplace(0.0, 10.0, mean.size)
+    values[::1000] = 1e6
+    together = shown(mean, 2 * mean, values, "laplace", 10.0)
+    chosen = np.arange(0, 9000, 500)
+    alone = [shown(mean[i : i + 1], 2 * mean[i : i + 1], values[i : i + 1], "laplace", 10.0) for i in chosen]
+    assert together.median[chosen].tolist() == [one.median[0] for one in alone]
+    assert together.deviation[chosen].tolist() == [one.deviation[0] for one in alone]

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.coders import BytesCoder
@@ -41,10 +41,6 @@ from penstock.pipeline.runners.beam.step import (
     typed,
 )
 from penstock.pipeline.runners.shared import N_THREADS, PIECE_ROWS, map_in_order
-
-if TYPE_CHECKING:
-    pass
-
 
 #: Keys that the groups of windows are dealt out to, for each shard of users: their number stays bounded.
 LANES = 32

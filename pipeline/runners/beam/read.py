@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 #: Seconds to wait at least where there is nothing to read at the moment, and after the end. Flink's runner counts whole
 #: seconds that are left, and passes a watermark on only while no turn goes on: readers that never wait hold it up.
 IDLE, REST = 1.5, 5.0
+#: Seconds that a turn which comes too early waits.
+EARLY = 0.1
 #: Seconds of reading after which the engine gets its turn, where there is more: it takes positions in between.
 TURN = 1.0
 #: Turns that a reader has in an hour, unless it catches up with many windows.
@@ -222,6 +224,8 @@ class Reader:
             replace(live_input(plan), waits=False), spool, start.position, start.number, start.latest, self.checkpointed
         )
         self._begun, self._start = time.monotonic(), max(start.latest, plan.grid.calendar.from_ms)
+        #: When the next turn was asked for, by the clock of this process.
+        self.due = 0.0
         self.ended = False
         self.piece: MicroBatch | None = None
         self.advance()
@@ -291,6 +295,8 @@ class Replay(Step):
         reader = self.readers.pop(cursor.reader, None)
         if reader is None or reader.cursor != cursor:
             reader = Reader(self.plan, cursor)
+        # Prism brings turns that are put off at once (apache/beam issue 39848).
+        time.sleep(min(max(0.0, reader.due - time.monotonic()), EARLY))
         reader.checkpointed.move(cursor.position)
         yield from self._turn(reader, tracker, watermark)
         self._note(reader)
@@ -309,7 +315,7 @@ class Replay(Step):
             piece, wait = reader.piece, reader.wait
             if piece is None or wait > 0 or turn_is_over:
                 self._reach(watermark, reader.time)
-                tracker.defer_remainder(Duration(max(0.0, wait)))
+                self._put_off(reader, tracker, max(0.0, wait))
                 return
             if not tracker.try_claim(reader.cursor.after(piece)):
                 return
@@ -319,7 +325,12 @@ class Replay(Step):
             turn_is_over = time.monotonic() > turn_ends or reader.cursor.latest > furthest
         if (end := end_of_input(self.plan)) is not None:
             self._reach(watermark, end + live_source(self.plan).disorder)
-        tracker.defer_remainder(Duration(REST))
+        self._put_off(reader, tracker, REST)
+
+    @staticmethod
+    def _put_off(reader: Reader, tracker: Any, seconds: float) -> None:
+        reader.due = time.monotonic() + seconds
+        tracker.defer_remainder(Duration(seconds))
 
     def _block(self, piece: MicroBatch, reader: int) -> Any:
         closed = closed_before(piece, self.plan)

@@ -151,7 +151,7 @@ def check_savepoint(plan: Plan, path: str) -> None:
         raise ConfigError(
             ("--savepoint_path: goes with --resume, in the folder of the run that made it: its releases are there",)
         )
-    folder = Path(url2pathname(urlsplit(path).path))
+    folder = Path(url2pathname(urlsplit(path).path)).absolute()
     if folder.is_dir() and not (folder / "_metadata").exists():
         raise ConfigError((f"--savepoint_path: {folder} has no _metadata: it is not whole",))
     for parent in folder.parents[:2]:
