@@ -81,8 +81,8 @@ class Undercharging(DiscreteLaplace):
 
     __doc__ = DiscreteLaplace.__doc__
 
-    def _charged(self, window, offer, publish, after):
-        (event,), after = super()._charged(window, offer, publish, after)
+    def _charged(self, window, offer, after):
+        (event,), after = super()._charged(window, offer, after)
         return (replace(event, scale=2 * event.scale),), after
 
 
@@ -187,9 +187,9 @@ class RepeatsForNothing(WEventBd):
 
     __doc__ = WEventBd.__doc__
 
-    def _charged(self, window, offer, publish, after):
-        charge, after = super()._charged(window, offer, publish, after)
-        return charge if publish.all() else charge[1:], after
+    def _charged(self, window, offer, after):
+        charge, after = super()._charged(window, offer, after)
+        return charge if offer.publish.all() else charge[1:], after
 
 
 class RateFromCounts(LandmarkAdaptive):
