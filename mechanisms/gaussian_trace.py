@@ -67,7 +67,7 @@ class GaussianTrace(Scheduled):
     radius: float | None = parameter(None, doc="distance of the two hypotheses about a secret point; unset: 1", above=0)
     covariance: str | None = parameter(
         None,
-        doc="designed: less noise, with a conditional_goal; unset: white",
+        doc="designed: less noise, but dependent, for a conditional_goal; unset: white",
         choices=("white", "designed"),
     )
     law: ClassVar[str] = "planar_gaussian"

@@ -101,7 +101,19 @@ def planned_sigma(goal: ConditionalGoal, radius: float, times: ArrayLike) -> flo
 
     For a class of length scales: enough for the worst of them, and at most 0.2 % more than that.
     """
-    return _sigma_and_scales(goal, radius, checked_times(times), None)[0]
+    return planned_for_worst(goal, radius, times)[0]
+
+
+def planned_for_worst(goal: ConditionalGoal, radius: float, times: ArrayLike) -> tuple[float, float]:
+    """`planned_sigma`, and the length scale of the class that loses most under it.
+
+    >>> goal = ConditionalGoal(goal=1.0, length_scale=3000.0, variance=1e6, nugget=1.0, secrets="sliding_blocks")
+    >>> sigma, worst = planned_for_worst(goal, 50.0, [0.0, 60.0, 120.0, 180.0])
+    >>> round(sigma), round(worst, -2)
+    (307, 2100.0)
+    """
+    sigma, _, worst = _sigma_and_scales(goal, radius, checked_times(times), None)
+    return sigma, worst
 
 
 def planned_covariance(goal: ConditionalGoal, radius: float, times: ArrayLike) -> Array:
@@ -124,7 +136,7 @@ def planned_covariance(goal: ConditionalGoal, radius: float, times: ArrayLike) -
     """
     points = checked_times(times)
     secrets, prior = promised_secrets(goal, len(points)), GaussianProcess.of(goal)
-    sigma, _ = _sigma_and_scales(goal, radius, points, None)
+    sigma, *_ = _sigma_and_scales(goal, radius, points, None)
     best = np.diag(np.full(len(points), sigma**2))
     scales = {prior.length_scale}
     for _ in range(N_DESIGNS if math.isfinite(sigma) else 0):
@@ -135,7 +147,7 @@ def planned_covariance(goal: ConditionalGoal, radius: float, times: ArrayLike) -
             for case in cases(replace(prior, length_scale=scale), points, secrets, radius, goal.order)
         ]
         shape = minimise_worst_loss(known, total, DESIGN_TOLERANCE).covariance / total
-        sigma, worst = _sigma_and_scales(goal, radius, points, shape)
+        sigma, worst, _ = _sigma_and_scales(goal, radius, points, shape)
         if sigma**2 < total:
             best = sigma**2 * shape
         if worst <= scales and sigma**2 > (1 - LEAST_GAIN) * total:
@@ -146,8 +158,8 @@ def planned_covariance(goal: ConditionalGoal, radius: float, times: ArrayLike) -
 
 def _sigma_and_scales(
     goal: ConditionalGoal, radius: float, points: Array, shape: Array | None
-) -> tuple[float, set[float]]:
-    """Least σ for noise of covariance σ²·shape (None: white), and length scales that decided it."""
+) -> tuple[float, set[float], float]:
+    """Least σ for noise of covariance σ²·shape (None: white), length scales that decided it, and the worst under it."""
     prior, scales = GaussianProcess.of(goal), set()
     secrets, is_class = promised_secrets(goal, len(points)), goal.length_scales.at_most is not None
     aim = goal.goal / (1 + 2 * TOLERANCE) if is_class else goal.goal
@@ -166,8 +178,9 @@ def _sigma_and_scales(
         losses = partial(largest_losses, state, prior, secrets, radius, goal.order)
         return worst_length_scale(losses, prior, points)
 
+    at = prior.length_scale
     try:
-        sigma = least(prior.length_scale)
+        sigma = least(at)
         while is_class:
             loss, at = worst(sigma)
             if loss <= goal.goal:
@@ -176,8 +189,8 @@ def _sigma_and_scales(
     except ParameterError as error:
         if error.field != "nugget":
             raise
-        return math.inf, scales
-    return sigma, scales
+        return math.inf, scales, at
+    return sigma, scales, at
 
 
 def promised_secrets(goal: ConditionalGoal, n_points: int) -> list[Indices]:

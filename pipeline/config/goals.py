@@ -12,7 +12,7 @@ import yaml
 from penstock.accountants.conditional_inferential import ConditionalInferential
 from penstock.accountants.correlation.adversary import KnownCorrelation, adversary
 from penstock.accountants.correlation.planning import largest_epsilon
-from penstock.accountants.gaussian_process.goal import planned_sigma
+from penstock.accountants.gaussian_process.goal import planned_for_worst
 from penstock.accountants.temporal import Temporal
 from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.mechanisms.core.noise_family import families
@@ -151,11 +151,13 @@ def plan_conditional(config: RunConfig, goal: float) -> PlannedLine:
 def _example(config: RunConfig, goal: ConditionalGoal, radius: float) -> str:
     if not (gap := getattr(config.windows, "gap", None)):
         return ""
-    sigma = planned_sigma(goal, radius, np.arange(goal.n_points) * gap / 1000)
+    sigma, worst = planned_for_worst(goal, radius, np.arange(goal.n_points) * gap / 1000)
     noise = f"{sigma:.0f} m" if math.isfinite(sigma) else "no noise is enough"
     if math.isfinite(sigma) and getattr(config.mechanism[-1], "covariance", None) == "designed":
         noise += " or less as root mean square,"
-    return f"; {noise} for {goal.n_points} points, {gap / 1000:g} s apart"
+    is_class = goal.length_scales.at_most is not None
+    at = f", most lost at a length scale of {worst:.3g}" if is_class and math.isfinite(sigma) else ""
+    return f"; {noise} for {goal.n_points} points, {gap / 1000:g} s apart{at}"
 
 
 def _unplannable(config: RunConfig, expected: str) -> ConfigError:

@@ -41,7 +41,9 @@ def test_the_conditional_line_keeps_every_secret_point_under_the_goal(tmp_path, 
     assert main(["plan", str(tmp_path / "run.yaml"), "--conditional", "0.5"]) == 0
     line = capsys.readouterr().out
     assert "# of mechanism[0]: no secret point has a loss above 0.5; " in line
-    assert line.endswith(" for 100 points, 600 s apart\n")
+    shown, _, scale = line.removesuffix("\n").partition(", most lost at a length scale of ")
+    assert shown.endswith(" for 100 points, 600 s apart")
+    assert (float(scale) <= KNOWN["length_scale"]) if "length_scale" not in known else not scale
     result = run(loads(json.dumps(sections(tmp_path, [KNOWN | known], **yaml.safe_load(line)))))
     rows = pl.read_parquet(result.folder / "public" / "accounts.parquet").filter(pl.col("name") == "loss")
     assert 0.4 < rows["value"].max() <= 0.5 * (1 + 1e-9)  # type: ignore[operator]
