@@ -67,7 +67,7 @@ def posterior(
     >>> noisy = Noisy(np.array([9.0, 30.0]), np.full(2, 2.0), np.ones(2, bool))
     >>> one = posterior(np.array([5.0, 5.0]), np.full(2, 5.0), np.zeros(2), noisy, "laplace", 1.0, none)
     >>> one.median.tolist(), one.deviation.round(1).tolist()
-    ([8.0, 18.0], [1.6, 2.7])
+    ([8.0, 13.0], [1.6, 3.7])
     """
     each = (mean, variance, doubt, scale, *noisy, *event)
     arrays = [np.broadcast_to(one, mean.shape).reshape(-1) for one in each]
@@ -126,12 +126,11 @@ def _weighed(
 
 
 def _range(mean: Array, variance: Array, noisy: Noisy, event: Belief) -> tuple[Array, Array]:
-    """Least and largest value of each count that neither prediction nor noise rules out; all between where both do."""
+    """Least and largest value of each count that prediction, noise or event speaks for; a count is between the two."""
     reach = REACH * np.maximum(np.sqrt(variance), variance / mean)
-    off = np.where(noisy.seen, REACH * np.sqrt(noisy.variance), np.inf)
-    ends = np.sort([mean - reach, mean + reach, noisy.values - off, noisy.values + off], 0)
-    is_both = np.abs(mean - noisy.values) < reach + off
-    low, high = np.where(is_both, ends[1], ends[0]), np.where(is_both, ends[2], ends[3])
+    off = REACH * np.sqrt(noisy.variance)
+    low = np.where(noisy.seen, np.minimum(mean - reach, noisy.values - off), mean - reach)
+    high = np.where(noisy.seen, np.maximum(mean + reach, noisy.values + off), mean + reach)
     width = np.where(event.belief > 0, REACH * np.sqrt(event.variance), 0.0)
     low = np.where(event.belief > 0, np.minimum(low, event.mean - width), low)
     high = np.where(event.belief > 0, np.maximum(high, event.mean + width), high)

@@ -107,3 +107,13 @@ def test_what_other_cells_hold_changes_no_cell():
     alone = [shown(mean[i : i + 1], 2 * mean[i : i + 1], values[i : i + 1], "laplace", 10.0) for i in chosen]
     assert together.median[chosen].tolist() == [one.median[0] for one in alone]
     assert together.deviation[chosen].tolist() == [one.deviation[0] for one in alone]
+
+
+@pytest.mark.parametrize("noisy", [20.0, 25.0, 30.0, 40.0])
+def test_a_count_that_prediction_and_noise_both_find_unlikely_has_the_posterior_of_the_product(noisy):
+    """Of e^k with a Poisson distribution: one of another mean, where the noisy count is far above."""
+    one = np.ones(1)
+    best = shown(5 * one, 5 * one, noisy * one, "laplace", 1.0)
+    counts = np.arange(200)
+    exact = np.exp(stats.poisson.logpmf(counts, 5.0) - np.abs(noisy - counts))
+    assert best.median[0] == counts[(exact.cumsum() >= exact.sum() / 2).argmax()]

@@ -70,7 +70,7 @@ def test_an_event_is_shown_in_its_first_hour_and_not_after_its_last(step, disabl
     # Without the alarm an event is hidden.
     disable_alarms()
     values, _, alarms = shown(counts, step)
-    assert np.median((counts - values)[begins, cells]) > 0.2 * SIZE
+    assert np.median((counts - values)[begins, cells]) > 0.1 * SIZE
     assert not alarms.any()
 
 
