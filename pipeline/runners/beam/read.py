@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 #: Seconds to wait at least where there is nothing to read at the moment, and after the end. Flink's runner counts whole
 #: seconds that are left, and passes a watermark on only while no turn goes on: readers that never wait hold it up.
 IDLE, REST = 1.5, 5.0
-#: Seconds that a turn which comes too early waits.
+#: Seconds that a turn which comes more than a second too early waits.
 EARLY = 0.1
 #: Seconds of reading after which the engine gets its turn, where there is more: it takes positions in between.
 TURN = 1.0
@@ -295,8 +295,9 @@ class Replay(Step):
         reader = self.readers.pop(cursor.reader, None)
         if reader is None or reader.cursor != cursor:
             reader = Reader(self.plan, cursor)
-        # Prism brings turns that are put off at once (apache/beam issue 39848).
-        time.sleep(min(max(0.0, reader.due - time.monotonic()), EARLY))
+        # Prism brings turns that are put off at once (apache/beam issue 39848); Flink drops fractions of a second.
+        if reader.due - time.monotonic() > 1.0:
+            time.sleep(EARLY)
         reader.checkpointed.move(cursor.position)
         yield from self._turn(reader, tracker, watermark)
         self._note(reader)
