@@ -85,7 +85,7 @@ def _planned_factor(goal: ConditionalGoal, radius: float, times: ArrayLike) -> t
 
 
 def _of_each_trace(plan: Callable[[Array], Planned], n_points: int, traces: Traces) -> list[Planned]:
-    """What a function of times in seconds, from 0, returns for the first points of each trace."""
+    """Plan the first points of each trace from their times, in seconds from 0; once for equal gaps."""
     planned: dict[bytes, Planned] = {}
     of_users = []
     for times in np.split(traces.times, traces.starts[1:]):

@@ -404,7 +404,6 @@ def test_a_stretch_goes_on_in_the_next_budget_period(tmp_path, value):
 
 
 def test_a_window_is_not_charged_for_two_inputs_by_a_run_that_was_not_continued(tmp_path, value):
-
     plan = make_plan(configured(changed(value, mechanism=PLAIN, **COMPOSED)), tmp_path / "one", b"one")
     checkpoint.begin(plan)
     for n_people in (0, 1):
@@ -413,6 +412,8 @@ def test_a_window_is_not_charged_for_two_inputs_by_a_run_that_was_not_continued(
         allowed = nullcontext() if n_people == 0 else pytest.raises(DataError, match="is not what it was")
         with allowed, ledger.transaction() as budget:
             loop.advance(loop.start(), 1, counts, budget)
+    entries = registration.open_ledger(plan).entries()
+    assert len([entry for entry in entries if entry.kind == "charge"]) == 1
 
 
 def test_runs_at_the_same_time_do_not_pass_the_budget_together(tmp_path, value):
