@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -142,8 +144,16 @@ def prepare(plugins: Sequence[str]) -> None:
     """Initialise a worker process: register the plug-ins of further folders."""
     from penstock.pipeline.config.sections import add_folder
 
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     for folder in plugins:
         add_folder(folder)
+
+
+def _end_with_parent() -> None:
+    """End this worker process once its parent has ended, as one that is killed ends no child."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 def attempt(task: Task) -> str | None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -189,6 +192,34 @@ def test_a_task_that_kills_its_process_takes_no_other_with_it():
     ended = dict(run_tasks(tasks, 2))
     assert ended == dict.fromkeys(range(3)) | {3: DIED, 4: ended[4]}
     assert ended[4].startswith("ValueError")
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads the kernel's list of child processes")
+def test_worker_processes_end_with_a_parent_that_is_killed():
+    script = """
+import time
+from penstock.pipeline.experiments.pieces import run_tasks
+if __name__ == "__main__":
+    for number, _ in run_tasks({0: (int, ("1",)), 1: (time.sleep, (300,)), 2: (time.sleep, (300,))}, 2):
+        print(number, flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout.readline() == b"0\n"  # a worker has run a task
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        assert len(children) >= 2
+        parent.kill()
+        parent.wait()
+        until = time.monotonic() + 60
+        while left := [child for child in children if _runs(child)]:
+            assert time.monotonic() < until, left
+            time.sleep(0.05)
+
+
+def _runs(process: str) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_a_folder_with_other_files_is_left_alone(experiment, tmp_path: Path):
