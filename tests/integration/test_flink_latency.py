@@ -31,7 +31,7 @@ PLACE = {"latitude": 37.78, "longitude": -122.42}
 
 @pytest.mark.parametrize(
     ("parallelism", "seconds", "n_windows"),
-    [(2, 10, 6), (1, 10, 6), (2, 60, 3)],
+    [(2, 10, 6), (1, 10, 6), (2, 60, 3), (1, 60, 3)],
 )
 def test_no_window_waits_for_a_silent_partition(broker, topics, tmp_path, parallelism, seconds, n_windows):
     """Partition 0 has events, some of them late, the other two have none; late rows and releases are the loop's."""

@@ -128,16 +128,16 @@ def check_graph(plan: Plan) -> None:
 
 
 def mark_job(plan: Plan, runner: str = "") -> None:
-    """Note graph and runner of a run; raises `StateVersionError` where it was begun with another runner.
+    """Note graph and version of the Flink runner of a run, "" for a service; `StateVersionError` if it had another.
 
     Runners from 2.76 on drop the readers in checkpoints of those before.
     """
     before = begun_with(plan)
-    if before not in (None, runner):
+    if before is not None and before != runner:
+        old, new = (f"Beam's Flink runner {one}" if one else "a service such as Dataflow" for one in (before, runner))
         raise StateVersionError(
-            f"--resume: the checkpoints of {plan.folder} are of Beam's Flink runner {before}, and one {runner} may "
-            f"drop the readers in them; go on with {before}, or begin another run on the same ledger, in another "
-            "folder, from the first window not released"
+            f"--resume: the job of {plan.folder} was begun on {old}, and {new} may lose what it had read; go on with "
+            "the first, or begin another run on the same ledger, in another folder, from the first window not released"
         )
     atomic.write_json(checkpoints_folder(plan) / _MARK, {"graph": GRAPH, "runner": runner})
 

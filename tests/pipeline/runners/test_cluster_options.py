@@ -155,9 +155,24 @@ def test_a_runner_that_would_drop_the_readers_of_a_job_is_refused(tmp_path: Path
     resumed = distributed(make_plan(plan.config, tmp_path, resumed=True))
     mark_job(plan, "2.62.0")
     mark_job(plan, "2.77.0")  # begun anew
-    with pytest.raises(StateVersionError, match=r"are of Beam's Flink runner 2\.77\.0, and one 2\.62\.0 may drop"):
+    with pytest.raises(StateVersionError, match=r"runner 2\.77\.0, and Beam's Flink runner 2\.62\.0 may lose"):
         mark_job(resumed, "2.62.0")
     assert begun_with(resumed) == "2.77.0"
+
+
+@pytest.mark.parametrize(
+    ("runners", "words"),
+    [
+        (("", "2.62.0"), r"on a service such as Dataflow, and Beam's Flink runner 2\.62\.0 may lose what it had read"),
+        (("2.62.0", ""), r"on Beam's Flink runner 2\.62\.0, and a service such as Dataflow may lose what it had read"),
+    ],
+)
+def test_a_job_of_a_service_does_not_go_on_on_flink_or_the_other_way(
+    tmp_path: Path, plan: Plan, runners: tuple[str, str], words: str
+) -> None:
+    mark_job(plan, runners[0])
+    with pytest.raises(StateVersionError, match=words):
+        mark_job(distributed(make_plan(plan.config, tmp_path, resumed=True)), runners[1])
 
 
 def test_a_runner_of_unknown_version_is_noted_and_not_taken_for_a_known_one(
@@ -172,7 +187,7 @@ def test_a_runner_of_unknown_version_is_noted_and_not_taken_for_a_known_one(
     resumed = distributed(make_plan(plan.config, tmp_path, resumed=True))
     flink_runner.run(resumed, ["--job_endpoint=two:8099", "--flink_master=two:8081"])
     assert begun_with(resumed) == "of unknown version"
-    with pytest.raises(StateVersionError, match=r"runner of unknown version, and one 2\.77\.0 may drop the readers"):
+    with pytest.raises(StateVersionError, match=r"of unknown version, and Beam's Flink runner 2\.77\.0 may lose"):
         flink_runner.run(resumed, ["--flink_job_server_jar=/opt/job-server-2.77.0.jar"])
 
 
