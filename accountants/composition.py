@@ -1,4 +1,4 @@
-"""Composition over windows: what one window's events, those of any w windows and a whole person have cost."""
+"""Composition over windows: cost of one window's events, of those of any w windows and of a whole person."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ UNITS = {EPSILON: "nats", RHO: "zCDP rho", GAUSSIAN: "half of mu squared"}
 
 @dataclass(frozen=True, order=True)
 class Budget:
-    """Budget of a period in a measure of `guarantee.Guarantee`; ``delta`` is where ρ is said as (ε, δ).
+    """Budget of a period in a measure of `guarantee.Guarantee`; ``delta`` converts ρ to (ε, δ).
 
     ``replaces_in_blocks``: some of a person's events in a block may give way to others of theirs, so that a block is
     priced as a replacement.
@@ -171,7 +171,7 @@ class LandmarkBudget(Accountant):
         return replace(self._budget(facts.mechanism), replaces_in_blocks=facts.replaces_in_blocks), state | amounts
 
     def _budget(self, mechanism: Mechanism | None) -> Budget:
-        """Budget stated here, or else promised by the mechanism."""
+        """Budget of the accountant if stated, else the one promised by the mechanism."""
         delta = self.delta or getattr(mechanism, "delta", None) or DELTA
         if self.budget is not None or self.rho is not None:
             return Budget(float(self.budget or self.rho or 0.0), EPSILON if self.rho is None else RHO, delta)
@@ -248,7 +248,7 @@ class LandmarkBudget(Accountant):
         ]
 
     def finish(self, model: Budget, state: State) -> Rows:
-        """Final figures of the period that is over."""
+        """Final figures of the completed period."""
         if int(state["period"]) < 0:
             return []
         landmarks, last = float(state["landmarks"]), int(state["window"])

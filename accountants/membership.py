@@ -109,7 +109,7 @@ class Membership(Accountant):
 
     @property
     def public(self) -> bool:
-        """Never: the rows tell of people."""
+        """Return False: the rows describe people."""
         return False
 
     @property
@@ -198,7 +198,7 @@ class Membership(Accountant):
         return rows, named | nested(f"{groups.subject}.evidence", collected)
 
     def finish(self, model: GroupGame, state: State) -> Rows:
-        """Give the areas of all evidence of the run."""
+        """Return the areas under the curve over the whole run."""
         rows = []
         for groups in model.groups:
             evidence = part(f"{groups.subject}.evidence", state)

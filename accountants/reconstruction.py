@@ -130,7 +130,7 @@ class Reconstruction(Accountant):
 
     @property
     def public(self) -> bool:
-        """Never: the rows tell of people."""
+        """Return False: the rows describe people."""
         return False
 
     @property
@@ -211,7 +211,7 @@ class Reconstruction(Accountant):
 
 
 def check_one_place(facts: AccountingFacts, known: KnownTargets) -> None:
-    """Refuse a run in which counts tell more than one place a window, and priors over other cells."""
+    """Refuse runs whose counts reveal more than one place a window, and priors over other cells."""
     if facts.max_cells != 1:
         raise UnsupportedEvent(
             f"reconstruction: a person may count in {facts.max_cells} cells of a window; with more than one the counts "

@@ -219,7 +219,7 @@ def n_busiest(n_cells: int, fraction: float) -> int:
 
 
 def busiest(counts: Array, fraction: float) -> Indices:
-    """Indices of the busiest cells along the last axis, busiest first; of equals, the one with the lower index.
+    """Indices of the busiest cells along the last axis, busiest first; ties go to the lower index.
 
     >>> busiest(np.array([1.0, 5.0, 5.0, 0.0]), 0.5)
     array([1, 2])

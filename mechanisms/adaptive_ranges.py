@@ -1,4 +1,4 @@
-"""Ranges of each cell's own size: every count is shown as the middle of one of a few parts of the cell's span."""
+"""Adaptive ranges: counts as midpoints of equal parts of each cell's range."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class AdaptiveRanges(CountsOfBlock):
     minimum: str = parameter("middle", doc="value shown for a cell's least count", choices=("middle", "shown"))
 
     def generalize(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Middles of parts of each cell's span over the block."""
+        """Midpoints of the parts of each cell's range over the block."""
         low, high = counts.min(axis=-2, keepdims=True), counts.max(axis=-2, keepdims=True)
         width = (high - low) / self.parts
         part = np.clip(np.floor((counts - low) / np.where(width == 0, 1.0, width)), 0, self.parts - 1)

@@ -52,7 +52,7 @@ class Clip(Postprocess):
             raise ParameterError("most", self.most, f"at least {low:g}")
 
     def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Values between the bounds."""
+        """Clip values to the bounds."""
         return np.clip(np.rint(values) if self.whole else values, *self._bounds()) + 0.0  # no -0
 
     def _bounds(self) -> tuple[float, float]:

@@ -30,7 +30,7 @@ GRID = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Correlated(Budgeted):
-    """Add noise that is correlated over time: counts, whose sums over many windows are better than those of others.
+    """Add noise that is correlated over time, for accurate sums over many windows.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class Correlated(Budgeted):
         return [release], state | moved | {"response": shifted, "energy": energy}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Charge of any window, in any set of windows."""
+        """Charge of any window within any set of windows."""
         moved = of_any_mixtures(strategy(self.band), state["max_cells"])
         return (Linked(self.family.event(moved, self._sigma(state))),)
 
@@ -170,7 +170,7 @@ class Correlated(Budgeted):
 
 
 def strategy(band: int) -> Array:
-    """Entries of a column of C, in parts of GRID: whole numbers that fall, at least 1.
+    """Entries of a column of C in multiples of GRID: decreasing whole numbers, at least 1.
 
     Examples
     --------

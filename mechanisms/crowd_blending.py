@@ -61,7 +61,7 @@ class CrowdBlending(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Crowd-blending guarantee: counts below the threshold are noisy or not shown."""
+        """Guarantee of crowd-blending: counts below the threshold are noisy or suppressed."""
         return Guarantee(crowd=(self.threshold, self.epsilon or 0.0), theorem=CROWD_THEOREM)
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
@@ -77,5 +77,5 @@ class CrowdBlending(Mechanism):
         return (Exact(),)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """All counts with a budget, else those of a crowd."""
+        """All counts with a budget, else the counts of a crowd."""
         return counts if self.epsilon is not None else np.where(counts < self.threshold, 0, counts)

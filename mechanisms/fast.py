@@ -1,4 +1,4 @@
-"""FAST: publish when a PID controller says that it is due, with equal shares of a period's budget."""
+"""FAST: publish when a PID controller asks for it, with equal shares of a period's budget."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROPORTIONAL, INTEGRAL, MEMORY = 0.9, 0.1, 5
 
 @dataclass(frozen=True, kw_only=True)
 class Fast(PeriodSchedule):
-    """Publish a limited number of times in a budget period, sooner where releases surprise, later where they do not.
+    """Publish a limited number of times in a budget period, sooner after surprising releases, later after others.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Fast(PeriodSchedule):
     theorem: ClassVar[str] = "Fan and Xiong 2014, theorem 3"
 
     def windows_together(self, window: Window) -> int:
-        """Return those of all publications of a period."""
+        """Return the windows of all publications of a period."""
         return min(self.publications, super().windows_together(window))
 
     def start(self, facts: Facts) -> State:
@@ -76,7 +76,7 @@ class Fast(PeriodSchedule):
         return super().start(facts) | {"estimate": np.zeros(shape), "variance": np.full(shape, np.inf)}
 
     def amount(self, window: Window, state: State) -> Any:
-        """The whole budget where a publication is due and left: noise is for all of them together."""
+        """The whole budget for a due publication: the noise covers all of the period together."""
         is_due = (state["due"] <= window.index) & (state["published"] < self.publications)
         return np.where(is_due, self.budget, 0.0)
 

@@ -1,4 +1,4 @@
-"""Predict the next counts from earlier releases, and weigh the prediction against the noisy count."""
+"""Predict the next counts from earlier releases, and weight the prediction against the noisy count."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ LEAST = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Filter(Postprocess):
-    """Release the best guess of each count, with its standard deviation, in place of the noisy count.
+    """Release an estimate of each count, with its standard deviation, in place of the noisy count.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class Filter(Postprocess):
         }
 
     def process(self, release: Release, state: State) -> tuple[Release, State]:
-        """The filtered release, and the state that has learned from it.
+        """Filter a release, and update the state.
 
         Raises
         ------
@@ -296,7 +296,7 @@ def _predicted(
 
 
 def _spread(predicted: Array, size: Array, level: NDArray[np.int64], state: State) -> tuple[Array, Array]:
-    """Variance of each prediction, κ·m with the κ of its level, and the standard error of that."""
+    """Variance of each prediction, κ·m with the κ of its level, and its standard error."""
     errors, weights = state["levels"][..., 2, :], state["levels"][..., 3, :]
     total = weights.sum(-1, keepdims=True)
     some = np.maximum(total, LEAST**2)
@@ -322,7 +322,7 @@ def _beyond(slot: int, size: Array, seen: NDArray[np.bool_], state: State) -> Ar
 
 
 def _widened(spread: Array, shifted: Array, doubt: Array, noisy: Noisy) -> Array:
-    """Variances of the predictions, inflated where the present window shows clearly larger errors."""
+    """Variances of the predictions, inflated if the errors of the present window are clearly larger."""
     weight = noisy.seen / (spread + noisy.variance)
     squares = np.maximum((weight**2 * spread**2).sum(-1), LEAST**2)
     error = (noisy.values - shifted) ** 2 - noisy.variance + doubt
@@ -333,7 +333,7 @@ def _widened(spread: Array, shifted: Array, doubt: Array, noisy: Noisy) -> Array
 def _in_common(
     predicted: Array, spread: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
 ) -> tuple[Array, Array, Array, State]:
-    """Prediction with the error that cells share, its variance, the variance that its doubt adds, the next state."""
+    """Correct predictions by the error common to all cells; also its variance, the variance added, the next state."""
     shift, doubt, _ = _common_error(predicted, spread, noisy, begun, state)
     spread = _widened(spread, predicted * (1.0 + shift), doubt, noisy)
     shift, doubt, common = _common_error(predicted, spread, noisy, begun, state)
@@ -343,7 +343,7 @@ def _in_common(
 def _common_error(
     predicted: Array, spread: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
 ) -> tuple[Array, Array, State]:
-    """Share by which all cells are off together, the variance that its doubt adds to each, and the next state."""
+    """Relative error common to all cells, the variance that its uncertainty adds to each, and the next state."""
     # A late morning or a holiday: the sum over many cells shows it where the noise hides every single one.
     weight = noisy.seen / (spread + noisy.variance)
     precision = np.maximum((weight * predicted**2).sum(-1), LEAST**2)
@@ -374,7 +374,7 @@ def _learned(
     begun: NDArray[np.bool_],
     state: State,
 ) -> State:
-    """The regression, and the errors of each level, after one window."""
+    """Update the regression, and the errors of each level, by one window."""
     published = noisy.seen.any(-1)
     weight = noisy.seen / (spread + noisy.variance)
     error = noisy.values - shifted

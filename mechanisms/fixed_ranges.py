@@ -1,4 +1,4 @@
-"""Ranges of one width: every count is shown as the middle of the range that holds it."""
+"""Fixed ranges: counts as midpoints of ranges of one width."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ class FixedRanges(Postprocess):
     width: int = parameter(doc="counts in a range", at_least=1)
 
     def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The middle of each value's range."""
+        """Midpoint of each value's range."""
         return np.floor(values / self.width) * self.width + self.width // 2

@@ -61,9 +61,9 @@ class Gaussian(Scheduled):
 
     @property
     def guarantee(self) -> Guarantee:
-        """ρ of each window; where σ is stated it follows from the bounds of the run."""
+        """ρ of each window; with a given σ it follows from the bounds of the run."""
         return replace(super().guarantee, amount=self.rho)
 
     def scale(self, amount: Any, sensitivity: Sensitivity) -> Any:
-        """σ, stated or as ρ asks for."""
+        """σ, given or derived from ρ."""
         return super().scale(amount, sensitivity) if self.sigma is None else self.sigma

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianTrace(Scheduled):
-    """Move every point of every trace by Gaussian noise, as large as asked for or as a goal needs.
+    """Move every point of every trace by Gaussian noise of a given size, or as a goal requires.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class GaussianTrace(Scheduled):
 
     @property
     def guarantee(self) -> Guarantee:
-        """ρ of each point, or the loss that secret points keep to."""
+        """ρ of each point, or the maximum loss of secret points."""
         if isinstance(self.sigma, PlannedNoise):
             goal, theorem = self.sigma.conditional_goal.goal, "Meehan and Chaudhuri 2021, theorem 3.1"
             independent = not self.is_designed
@@ -115,7 +115,7 @@ class GaussianTrace(Scheduled):
         return math.inf
 
     def refused(self, window: Window, state: State) -> Any:
-        """Mask of points that no noise keeps to the goal, or beyond its number of points."""
+        """Mask of points at which no noise keeps the goal, or beyond the planned number of points."""
         if not isinstance(self.sigma, PlannedNoise):
             return False
         if window.deviation is None or (self.is_designed and window.factor is None):

@@ -1,4 +1,4 @@
-"""Gaussian noise on a tree of cells, made consistent: sums over many cells are far better than sums of noisy cells."""
+"""Gaussian noise on a tree of cells, made consistent: accurate sums over many cells."""
 
 from __future__ import annotations
 

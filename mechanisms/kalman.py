@@ -1,4 +1,4 @@
-"""A Kalman filter of each cell whose count is taken for a random walk."""
+"""Kalman filter of each cell, whose count is modelled as a random walk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FADING = 0.998
 
 @dataclass(frozen=True, kw_only=True)
 class Kalman(Postprocess):
-    """Release the mean and the standard deviation of each count, taken for a random walk seen through noise.
+    """Release the mean and the standard deviation of each count, modelled as a random walk observed with noise.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class Kalman(Postprocess):
 
 
 def correct(predicted: Array, variance: Any, noisy: Array, noise: Any) -> tuple[Array, Array]:
-    """Mean and variance after a noisy value; infinite variances stand for no prediction, and for no value.
+    """Mean and variance after a noisy value; an infinite variance stands for a missing prediction or value.
 
     Examples
     --------

@@ -22,7 +22,7 @@ HISTORY = 64
 
 @dataclass(frozen=True, kw_only=True)
 class LandmarkAdaptive(LandmarkSchedule):
-    """Publish with a probability that follows how much the releases change; share what landmarks do not spend.
+    """Publish with a probability that follows the changes between releases; share the budget that landmarks save.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class LandmarkAdaptive(LandmarkSchedule):
         return super().start(facts) | history
 
     def amount(self, window: Window, state: State) -> Any:
-        """Share of the window with the budget saved at landmarks."""
+        """Share of the window, including the budget saved at landmarks."""
         return super().amount(window, state) + state["bonus"]
 
     def rate(self, state: State) -> Array:
@@ -139,7 +139,7 @@ class LandmarkAdaptive(LandmarkSchedule):
     def _next_rate(
         self, state: State, difference: Array, expected: Array, scale: Array, is_first: Any
     ) -> tuple[Array, Any]:
-        """Next sampling rate and history, from the distance of two releases and its expectation without a change."""
+        """Next sampling rate and history, from the distance of two releases and its expectation under no change."""
         rate = state["rate"]
         if self.sampler == "paper":
             is_small = difference < (expected if self.calibration == "expected" else scale)

@@ -79,12 +79,12 @@ class Pegasus(Mechanism):
 
     @classmethod
     def examples(cls) -> tuple[Pegasus, ...]:
-        """Both families of noise, one window and several; without smoothing, which hides the noise of single counts."""
+        """Both families of noise, one window and several; without smoothing, for releases of single counts."""
         return cls(epsilon=1.0, w=3), cls(epsilon=1.0, noise="laplace", longest=2)
 
     @property
     def releases_single_counts(self) -> bool:
-        """A smoothed count is made of several."""
+        """Return whether nothing is smoothed: a smoothed count combines several."""
         return self.smoothing == "none"
 
     @property
@@ -119,7 +119,7 @@ class Pegasus(Mechanism):
         return state
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Publish one window, and let it join the open groups or end them."""
+        """Publish one window, and extend or close the open groups."""
         (_, scale), (_, asked) = self._counts(window, state), self._questions(state)
         values = self._family.add(noise, counts, scale)
         size, draw = state["size"], getattr(noise, self.noise)
@@ -168,7 +168,7 @@ class Pegasus(Mechanism):
         return self._calibrated(1 - self.grouping, of_cells(state["max_cells"], window.active))
 
     def _questions(self, state: State) -> tuple[Sensitivity, float]:
-        """Sensitivity of deviations in people, and the scale that would pay for asking for them."""
+        """Sensitivity of deviations in people, and the scale of a query for them."""
         return self._calibrated(self.grouping, of_deviations(state["max_cells"]))
 
     def _calibrated(self, share: float, moved: Sensitivity) -> tuple[Sensitivity, float]:

@@ -1,4 +1,4 @@
-"""Perturb small counts: noise only where fewer than a crowd of people are counted."""
+"""Perturb small counts: noise only below the size of a crowd."""
 
 from __future__ import annotations
 

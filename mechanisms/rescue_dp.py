@@ -82,7 +82,7 @@ class RescueDp(WEventSchedule):
 
     @property
     def releases_single_counts(self) -> bool:
-        """Cells in a group are shown its mean."""
+        """Return whether no cells are grouped: a group shows its mean."""
         return self.group_below == 0
 
     def start(self, facts: Facts) -> State:

@@ -1,4 +1,4 @@
-"""Budget absorption: a publication takes the shares of the windows before it that did not use theirs."""
+"""Budget absorption: a publication takes the unused shares of preceding windows."""
 
 from __future__ import annotations
 

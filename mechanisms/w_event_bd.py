@@ -46,7 +46,7 @@ class WEventBd(DissimilaritySchedule):
         return super().start(facts) | {"spent": self.unspent(facts)}
 
     def amount(self, window: Window, state: State) -> Any:
-        """Half of the remaining budget; entry 0 of ``spent`` is no longer among the last w windows."""
+        """Half of the remaining budget; entry 0 of ``spent`` has left the last w windows."""
         if np.isinf(self.budget):
             return np.full(state["spent"].shape[:-1], np.inf)
         left = self.budget / 2 - state["spent"][..., 1:].sum(-1)

@@ -1,4 +1,4 @@
-"""The front door: configure, run and read a release simulation from a notebook or a script.
+"""High-level API: configure, run and read a release simulation from a notebook or a script.
 
 Importing it imports no library. `penstock.beam`, a module of its own, holds the transforms for a Beam
 pipeline.

@@ -1,4 +1,4 @@
-"""Release an array of counts, without a run: through one mechanism, or through a chain of steps."""
+"""Release an array of counts without a run: through one mechanism, or through a chain of steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DAY = 86_400_000
 
 @dataclass(frozen=True, repr=False)
 class Released:
-    """Release of an array of counts; a notebook shows its worth, its cost and the busiest cell.
+    """Release of an array of counts; a notebook shows accuracy, cost and the busiest cell.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def _checked(counts: ArrayLike) -> NDArray[Any]:
 
 
 def _steps(mechanism: Any, parameters: Mapping[str, Any]) -> list[ChainStep]:
-    """The steps, built and on counts; parameters belong to a mechanism that is named alone."""
+    """Build the steps on counts; parameters belong to a single mechanism given by name."""
     from penstock.mechanisms.core.contract import ChainStep, EventStep
     from penstock.pipeline.config.build import build_plugin
 
@@ -230,7 +230,7 @@ def _steps(mechanism: Any, parameters: Mapping[str, Any]) -> list[ChainStep]:
 
 
 def _arranged(steps: Sequence[ChainStep]) -> Mechanism:
-    """The one step, or all as a chain."""
+    """Return the only step, or all steps as a chain."""
     from penstock.mechanisms.core.chain import Chain
 
     chain = Chain.of(steps)

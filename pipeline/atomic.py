@@ -1,4 +1,4 @@
-"""Atomic and durable writes of single files, each as private as the folder that it is in."""
+"""Atomic and durable writes of single files, each as private as its folder."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ def is_private(folder: Path) -> bool:
 
 
 def make_folder(path: Path, private: bool = False) -> None:
-    """Make a folder and those above it: for its owner alone if it is the operator's, or ``private``."""
+    """Make a folder and its parents: owner-only if it is the operator's, or ``private``."""
     if not path.is_dir():
         make_folder(path.parent)
         path.mkdir(mode=0o700 if private or is_private(path) else 0o777, exist_ok=True)
 
 
 def opener(path: str, flags: int) -> int:
-    """Open a file, as `open` does with it: a new one of the operator is private from its creation on."""
+    """Opener for `open` that creates the operator's files owner-only."""
     return os.open(path, flags, 0o600 if is_private(Path(path).parent) else 0o666)
 
 
 def private_opener(path: str, flags: int) -> int:
-    """Open a file, as `open` does with it: a new one is private from its creation on."""
+    """Opener for `open` that creates files owner-only."""
     return os.open(path, flags, 0o600)
 
 
 @contextmanager
 def replacing(path: Path, private: bool = False) -> Iterator[Path]:
-    """A temporary path that becomes ``path`` when the block ends well: readers see the old file or the new one.
+    """Yield a temporary path that becomes ``path`` on success: readers see the old file or the new one.
 
     ``private``: for its owner alone, whatever its folder.
     """
@@ -62,18 +62,18 @@ def _temporary(path: Path) -> Path:
 
 
 def write_json(path: Path, value: Any, private: bool = False) -> None:
-    """Replace a file by a value as JSON, atomically."""
+    """Write a value as JSON, atomically."""
     write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n", private)
 
 
 def write_text(path: Path, text: str, private: bool = False) -> None:
-    """Replace a file by a text, atomically."""
+    """Write a text, atomically."""
     with replacing(path, private) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_first(path: Path, data: bytes, private: bool = False) -> bool:
-    """Create a file atomically and durably; if it exists, leave it: the first writer wins.
+    """Create a file atomically and durably, unless it exists: the first writer wins.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def write_first(path: Path, data: bytes, private: bool = False) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names of the files in a folder durable."""
+    """Sync the directory entries of a folder."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

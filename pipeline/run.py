@@ -96,7 +96,7 @@ def run(
 def _run_alone(
     plan: Plan, runner: str, beam_options: Sequence[str], unverified: str | None, clock: Stopwatch
 ) -> Result:
-    """Run a plan while its folder is held."""
+    """Run a plan while holding the lock of its folder."""
     config = plan.config
     if not plan.resumed:
         _check_input(plan)
@@ -147,7 +147,7 @@ class Stopwatch:
 
 
 def check_runner(config: RunConfig, runner: str) -> None:
-    """Raise `ConfigError` where a runner cannot run a configuration."""
+    """Raise `ConfigError` if a runner cannot run a configuration."""
     if config.mode == "deployment" and runner not in (DIRECT, LOCAL) and config.output.ledger is None:
         text = "the ledger has to be on a file system that all workers share; output.ledger names it"
         raise ConfigError((f"--runner {runner}: {text}",))
@@ -178,7 +178,7 @@ def _recorded(plan: Plan) -> Iterator[EventBlock]:
 
 
 def _check_input(plan: Plan) -> None:
-    """Raise `DataError` where no row of the input can be used, before anything is replaced, charged or released.
+    """Raise `DataError` if no row of the input is usable, before anything is replaced, charged or released.
 
     **Privacy**: in a deployment, too. The message is the operator's, and nothing is written; but who waits for releases
     and sees none learns that not one row was usable, which no budget covers. With ``allow_empty: true`` a deployment
@@ -202,7 +202,7 @@ def _check_input(plan: Plan) -> None:
 
 
 def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None:
-    """Run a plan; None where it came to its end, otherwise why a stream did not."""
+    """Run a plan; return None at its end, otherwise why a stream stopped early."""
     if plan.streaming and not _on_engine(plan, runner):
         return run_stream(plan)
     if runner == LOCAL:
@@ -212,7 +212,7 @@ def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None
 
 
 def _make_ready(plan: Plan, how: Any) -> dict[str, Any] | None:
-    """Make the folder ready; the operator's manifest if a run that is to be continued had finished already."""
+    """Prepare the folder; return the operator's manifest if the run to continue has already finished."""
     if plan.resumed:
         manifest: dict[str, Any] | None = how.prepare(plan)
         if open_to_others := files.readable_by_others(plan.folder):
@@ -306,7 +306,7 @@ def _done(plan: Plan, manifest: dict[str, Any]) -> Result:
 
 
 def _clear(plan: Plan) -> None:
-    """Make the folder ready: a simulation replaces an earlier run; a deployment never touches one."""
+    """Clear the folder: a simulation replaces an earlier run; a deployment never touches one."""
     earlier = [path for name in OUTPUTS if (path := plan.folder / name).exists()]
     bare = all(map(_is_bare, earlier))
     if plan.config.mode == "deployment" and not bare:

@@ -1,1 +1,1 @@
-"""Figures and tables of the papers, made again with penstock; nothing that is installed imports this."""
+"""Figures and tables of the papers, reproduced with penstock; nothing that is installed imports this."""

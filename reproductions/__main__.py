@@ -1,4 +1,4 @@
-"""Repeat figures of the papers: ``python -m reproductions [FILE ...]``; without files all of its experiments."""
+"""Reproduce figures of the papers: ``python -m reproductions [FILE ...]``; without files all of its experiments."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Input(NamedTuple):
 
 
 def input_of(path: Path, reduced: bool = False) -> Input | None:
-    """Input of an experiment or study; None where it reads nothing. Errors are left to what loads it."""
+    """Input of an experiment or study; None if it reads nothing. Errors are left to the loader."""
     root, problems = parse(read_text(path), str(path))
     if not isinstance(root, Mapping):
         return None
@@ -98,7 +98,7 @@ def input_of(path: Path, reduced: bool = False) -> Input | None:
 
 
 def _elsewhere(data: Input) -> list[str] | None:
-    """The change that names a data set where it is found in the other folder; None where it is not."""
+    """Change that points a data set to the other folder if it is there; None otherwise."""
     # Written as data/cabspotting/new_e*.txt: what follows data/ is looked up there.
     parts = Path(data.path).parts
     below = parts[parts.index("data") + 1 :] if "data" in parts else parts[-1:]
@@ -128,7 +128,7 @@ def run(path: Path, overrides: list[str], given: argparse.Namespace) -> int:
 
 
 def summary(outcome: StudyResult) -> str:
-    """The result of a study in a few lines: pieces, and files."""
+    """Summarise a study in a few lines: pieces, and files."""
     manifest = outcome.manifest
     n_failed = len(manifest["failed"])
     lines = [f"pieces    {manifest['cells']:,}: {manifest['resumed']:,} made before, {n_failed:,} failed"]

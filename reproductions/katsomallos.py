@@ -1,4 +1,4 @@
-"""Temporal privacy loss against landmarks and correlation: two figures of Katsomallos et al. (2022)."""
+"""Temporal privacy loss by landmarks and correlation: two figures of Katsomallos et al. (2022)."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def single_losses(
 
 
 def _overall_loss(matrix: NDArray[np.float64], method: str) -> Callable[..., float]:
-    """One figure for a series of budgets and a landmark set."""
+    """Overall loss for a series of budgets and a landmark set."""
     if method == "single":
         leakage = LeakageFunction(matrix)
         return lambda epsilons, landmarks: float(single_losses(epsilons, landmarks, leakage).mean())
@@ -154,7 +154,7 @@ def _spread(values: NDArray[np.float64]) -> dict[str, float]:
 
 
 def landmark_distance(landmarks: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Distance of every window from the nearest landmark, or from just before the first or just after the last window.
+    """Distance of every window from the nearest landmark, or from the position just outside the series.
 
     >>> landmark_distance(np.array([False, False, False, True, False])).tolist()
     [1, 2, 1, 0, 1]

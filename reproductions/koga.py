@@ -30,7 +30,7 @@ SIGMAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 class Swept(NamedTuple):
-    """One place of a sweep: what is swept, its value, and which trajectories the adversary guesses.
+    """Point of a sweep: parameter, value, and the guessed trajectories.
 
     ``sigma`` 0: raw counts; ``n_locations`` of the simulated chain, 0 for real people.
     """
@@ -64,7 +64,7 @@ def sweep_rows(place: Swept, figures: Figures) -> list[dict[str, object]]:
 
 
 def gaps_to_best_attack(table: pl.DataFrame) -> pl.DataFrame:
-    """Compare each bound with the best attack: ``ratio`` to the largest mean, null where no attack succeeded."""
+    """Compare each bound with the best attack: ``ratio`` to the largest mean, null if no attack succeeded."""
     keys = [name for name in ("smoothing", "towards", "sweep", "at") if name in table.columns]
     best = table.filter(pl.col("kind") == "attack").group_by(keys).agg(pl.col("mean").max().alias("best_attack"))
     joined = table.filter(pl.col("kind") == "bound").join(best, on=keys, how="left", maintain_order="left")
@@ -75,7 +75,7 @@ def gaps_to_best_attack(table: pl.DataFrame) -> pl.DataFrame:
 def paper_bounds(
     prior: MarkovPrior, sensors: Sequence[Iterable[int]], tolerance: int, sigma: float | None = None
 ) -> dict[str, float]:
-    """Loose and tight bound with the paper's information, ball and form of Fano's inequality.
+    """Loose and tight bound of the paper, with its information, ball and form of Fano's inequality.
 
     ``sigma`` None: raw counts; the rest as for `success_upper_bound`. Unlike that, the paper does not use that a noisy
     release is never more informative than raw counts.
@@ -104,7 +104,7 @@ def _largest_success(log_ball: float, information: float) -> float:
     """Largest p with H(p) + p ln B ≥ −information."""
 
     def slack(p: float) -> float:
-        """Margin of a success probability below the bound; negative beyond it."""
+        """Margin of a success probability below the bound; negative above it."""
         entropy = -p * math.log(p) - (1 - p) * math.log1p(-p)
         return entropy + p * log_ball + information
 
@@ -169,12 +169,12 @@ class LearnedPeople:
 
     @property
     def last(self) -> IntArray:
-        """Places that adversaries guess, shape (n_people, N_GUESSED)."""
+        """Places to guess, shape (n_people, N_GUESSED)."""
         return self.trajectories[:, -N_GUESSED:]
 
 
 def trajectories(visits: pl.DataFrame, min_windows: int) -> IntArray:
-    """Place of everybody in each window, shape (n_people, n_windows); ``N_TOP``: somewhere else, or not seen.
+    """Place of everybody in each window, shape (n_people, n_windows); ``N_TOP``: elsewhere, or not seen.
 
     ``visits``: columns ``user``, ``time`` and ``place``; people seen in fewer than ``min_windows`` are left out.
     """
@@ -186,7 +186,7 @@ def trajectories(visits: pl.DataFrame, min_windows: int) -> IntArray:
 
 
 def learned(paths: IntArray, smoothing: float, towards: str) -> LearnedPeople:
-    """Everybody's prior.
+    """Learned priors of all people.
 
     ``smoothing`` of the transitions (the paper states none, which is 0) adds moves to any place (``uniform``) or by the
     person's visits (``own``).
@@ -201,7 +201,7 @@ def learned(paths: IntArray, smoothing: float, towards: str) -> LearnedPeople:
 
 
 def made_up_checkins(n_people: int, seed: int) -> pl.DataFrame:
-    """Check-ins of people who are mostly at one place, every fourth day of 280.
+    """Synthetic check-ins of people who are mostly at one place, every fourth day of 280.
 
     >>> made_up_checkins(3, seed=1).columns
     ['user', 'time', 'place']
@@ -219,7 +219,7 @@ CHECKINS = ("gowalla", "foursquare")
 
 
 def read_checkins(data_set: str, path: str) -> pl.DataFrame:
-    """Check-ins of a data set, each once: ``user``, ``time`` and ``place``."""
+    """Distinct check-ins of a data set: ``user``, ``time`` and ``place``."""
     # Every one of `CHECKINS` has a path.
     source = SOURCES.get(data_set)(path=path).from_start()  # type: ignore[call-arg]
     frames = [block.frame.select("user", "place", "time") for span in source.spans() for block in source.read(span)]
@@ -227,7 +227,7 @@ def read_checkins(data_set: str, path: str) -> pl.DataFrame:
 
 
 def binned_bounds(known: LearnedPeople, against: str, n_draws: int, seed: int) -> Figures:
-    """Bounds of people by range of what they are held ``against``: figures 3 and 4.
+    """Bounds of people by range of the quantity ``against``: figures 3 and 4.
 
     ``visit frequency``: how often the one fixed sensor, at the most visited place, sees a person. ``spectral gap`` of a
     person's transitions: random sensors.
@@ -245,7 +245,7 @@ def binned_bounds(known: LearnedPeople, against: str, n_draws: int, seed: int) -
 
 
 def _schedules(n_draws: int, seed: int) -> list[list[set[int]]]:
-    """One random sensor a window, never at "somewhere else"."""
+    """One random sensor a window, never at "elsewhere"."""
     rng = np.random.default_rng(seed)
     return [[{int(cell)} for cell in rng.integers(0, N_TOP, N_GUESSED)] for _ in range(n_draws)]
 
@@ -275,7 +275,7 @@ def _binned(
 
 
 def people_figures(known: LearnedPeople, place: Swept, n_draws: int, seed: int) -> Figures:
-    """Means over people of bounds, and the share of them that attacks reconstruct: figures 6 and 8."""
+    """Mean bounds over people, and the share of them reconstructed by attacks: figures 6 and 8."""
     sigma = place.sigma or None
     figures: Intervals = {}
     for draw, sensors in enumerate(_schedules(n_draws, seed)):
@@ -312,7 +312,7 @@ def _success(
     sigma: float | None,
     rng: np.random.Generator,
 ) -> tuple[float, float, float]:
-    """Share of people reconstructed, with a 99.99 % interval for people like these."""
+    """Share of people reconstructed, with a 99.99 % interval over similar people."""
     noise, scale = _noise(sigma or 0.0)
     if attack == "constant":
         # the luckiest place for all of them, "somewhere else" excepted, as in the paper

@@ -28,13 +28,13 @@ Measured = Mapping[tuple[str, str], float]
 
 
 def measured(summary: pl.DataFrame) -> dict[tuple[str, str], float]:
-    """Means by what varies first, as text, and by measure."""
+    """Means by the first varied parameter, as text, and by measure."""
     down = summary.columns[0]
     return {(str(row[down]), row["measure"]): row["mean"] for row in summary.iter_rows(named=True)}
 
 
 def published_figures(published: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
-    """Setting, measure and figure, wherever a published table has one."""
+    """Setting, measure and figure of every published number."""
     for setting, figures in published["rows"].items():
         for measure, figure in zip(published["measures"], figures):
             if figure is not None:
@@ -42,7 +42,7 @@ def published_figures(published: Mapping[str, Any]) -> Iterator[tuple[str, str, 
 
 
 def far_figures(ours: Measured, published: Mapping[str, Any]) -> dict[tuple[str, str], float]:
-    """Figures of a published table that ours are not near to, by setting and measure.
+    """Published figures far from ours, by setting and measure.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def _measured(experiment: dict[str, Any], name: str, results: Path) -> tuple[str
 
 
 def compare(summary: pl.DataFrame, published: dict[str, Any]) -> tuple[int, int]:
-    """Count the figures of a published table that ours are near to, and all of them.
+    """Count the figures of a published table close to ours, and all of them.
 
     Examples
     --------
@@ -206,7 +206,7 @@ def _section(experiment: dict[str, Any], path: Path, results: Path) -> str:
 
 
 def _study(results: Path, name: str, file: str) -> list[str]:
-    """Which tables a full run of a study has left, and of what; only the experiment file where none was saved."""
+    """Saved tables of a study with their subjects; only the experiment file if none was saved."""
     path = results / f"{name}.json"
     if not path.exists():
         return [f"File: {file}.", ""]
@@ -220,14 +220,14 @@ def _text(value: Any) -> str:
 
 
 def _narrow(mean: float, low: float | None, high: float | None) -> bool:
-    """Return whether an interval is left to the file; also where there is none."""
+    """Return whether an interval is narrow enough to leave out, or missing."""
     if low is None or high is None or not math.isfinite(low):
         return True
     return max(mean - low, high - mean) <= NARROW * abs(mean)
 
 
 def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any]) -> list[str]:
-    """Say how many claims agree, and list every other one with its verdict."""
+    """Count the confirmed claims, and list every other one with its verdict."""
     labels, figures = experiment.get("labels") or {}, _table_figures(experiment)
     lines, n_agreed = [], 0
     for row, claim in zip(claims.iter_rows(named=True), experiment["expected"], strict=True):
@@ -249,7 +249,7 @@ def _table_figures(experiment: Mapping[str, Any]) -> set[tuple[str, str]]:
 
 
 def _figure_above(claim: Mapping[str, Any], figures: set[tuple[str, str]]) -> tuple[str, str] | None:
-    """The setting and measure of the published figure that a claim is about; None if it is about something else."""
+    """Setting and measure of the published figure behind a claim; None for other claims."""
     if claim.get("over") or not str(claim["source"]).endswith(WITHIN_TABLE):
         return None
     (setting,) = map(str, claim["where"].values())
@@ -257,7 +257,7 @@ def _figure_above(claim: Mapping[str, Any], figures: set[tuple[str, str]]) -> tu
 
 
 def _value(row: Mapping[str, Any]) -> str:
-    """A measured value, and its interval unless that is narrow.
+    """Measured value, with its interval unless narrow.
 
     >>> _value({"value": 1.01, "low": 0.99, "high": 1.3, "verdict": "differs"})
     '1.01 (0.99 to 1.3)'

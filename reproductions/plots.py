@@ -34,7 +34,7 @@ def draw(tables: dict[str, pl.DataFrame], folder: Path) -> list[str]:
 
 
 def _sweeps(plt: Any, table: pl.DataFrame) -> Any:
-    """A panel for each sweep and smoothing; bounds, and dashed attacks, or their ratio."""
+    """Draw a panel for each sweep and smoothing: bounds, and dashed attacks, or their ratio."""
     panels = _panels(table, "sweep")
     figure, axes = plt.subplots(len(panels), 1, figsize=(8, 3.6 * len(panels)), squeeze=False)
     value, label = ("ratio", "bound / best attack") if "ratio" in table.columns else ("mean", "success")
@@ -53,7 +53,7 @@ def _sweeps(plt: Any, table: pl.DataFrame) -> Any:
 
 
 def _ranges(plt: Any, table: pl.DataFrame) -> Any:
-    """A panel for each quantity and smoothing; quartiles of two bounds by range of people."""
+    """Draw a panel for each quantity and smoothing: quartiles of two bounds by range of people."""
     panels = _panels(table, "against")
     figure, axes = plt.subplots(len(panels), 1, figsize=(8, 3.6 * len(panels)), squeeze=False)
     for axis, (title, panel) in zip(axes[:, 0], panels):

@@ -63,7 +63,7 @@ def cab_presence(folder: str) -> Binary:
 
 
 def made_up_presence(n_people: int, seed: int) -> Binary:
-    """Presence of synthetic people in that shape, with uneven activity of people and cells.
+    """Presence of synthetic people in the shape of the cabs, with uneven activity of people and cells.
 
     >>> made_up_presence(3, seed=1).shape
     (3, 504, 100)
@@ -74,7 +74,7 @@ def made_up_presence(n_people: int, seed: int) -> Binary:
 
 
 class TargetPiece(NamedTuple):
-    """One unit of work of a study: the attacks on one target under a common name."""
+    """Unit of work of a study: the attacks on one target under a common name."""
 
     target: int
     name: str
@@ -106,7 +106,7 @@ class CabStudy(Study):
         return made_up_presence(self.people, self.seed) if self.path is None else cab_presence(self.path)
 
     def chosen(self, presence: Binary) -> Targets:
-        """People to attack: as many as asked for, shared out as `draw_targets` says, the barely mobile ones first."""
+        """People to attack, as many as requested, split by `draw_targets`, the barely mobile ones first."""
         n_seen = np.count_nonzero(presence.any(axis=(1, 2)))
         if n_seen < self.targets:
             raise ParameterError("study.targets", self.targets, f"at most {n_seen}, the people who are seen")
@@ -140,7 +140,7 @@ VARIANTS = {
 
 
 def trade_off_table(gains: pl.DataFrame, results: Path) -> pl.DataFrame:
-    """Figures 7 to 10: privacy gain against loss of utility, for every defense that has both.
+    """Figures 7 to 10: privacy gain against loss of utility, for every defense with both.
 
     ``gains``: columns ``defense`` and ``gain``. ``results``: folder with the tables of the experiments sfc_*.
 
@@ -183,20 +183,20 @@ N_BANDS = 10
 
 
 def subset_game(presence: Binary, **sizes: Any) -> MembershipGame:
-    """The game of section 3.2 over the first week: the adversary knows where some people are."""
+    """Game of section 3.2 over the first week: the adversary knows the locations of some people."""
     week = presence[:, :WEEK]
     return MembershipGame(week, challenges="others", observation=WEEK, inference=WEEK, **sizes)
 
 
 def past_game(presence: Binary, prior: str, *, groups: int, **sizes: Any) -> MembershipGame:
-    """A game of section 3.3: the adversary knows two weeks of groups, and is challenged with the third."""
+    """Game of section 3.3: the adversary knows two weeks of groups, and is challenged with the third."""
     periods: dict[str, Any] = {"observation": (0, 2 * WEEK), "inference": (2 * WEEK, 3 * WEEK)}
     return MembershipGame(presence, prior=prior, groups=groups, n_samples=3 * groups, **periods, **sizes)
 
 
 @dataclass(frozen=True)
 class TargetExposure:
-    """Exposure of targets, and the features behind it."""
+    """Exposure of targets, and its most important features."""
 
     targets: Targets  # indices of users
     areas: dict[str, NDArray[np.float64]]  # under the curve, by game, in the order of the targets
@@ -270,7 +270,7 @@ def loadings_table(
 
 
 def places_table(loadings: Mapping[int, NDArray[np.float64]]) -> pl.DataFrame:
-    """Figures 3(a) and 5, before sorting: the mean loading of every cell and of every window, relative to the largest.
+    """Figures 3(a) and 5, unsorted: the mean loading of every cell and of every window, relative to the largest.
 
     >>> places_table({0: np.array([[1.0], [3.0]])}).rows()
     [('cell', 0, 1.0), ('window', 0, 0.3333333333333333), ('window', 1, 1.0)]
@@ -284,7 +284,7 @@ def places_table(loadings: Mapping[int, NDArray[np.float64]]) -> pl.DataFrame:
 
 
 def activity_table(binary: Binary, most: Targets, least: Targets) -> pl.DataFrame:
-    """Figure 4(b): when the most and the least exposed tenth are seen, relative to their busiest hour.
+    """Figure 4(b): activity of the most and the least exposed tenth, relative to their busiest hour.
 
     >>> binary = np.array([[[1], [0]], [[1], [1]]], dtype=bool)
     >>> activity_table(binary, np.array([1]), np.array([0])).rows()
@@ -322,7 +322,7 @@ def importance_table(binary: Binary, most: Targets, least: Targets, method: str)
 
 
 def extremes(targets: Targets, areas: NDArray[np.float64], margins: NDArray[np.float64]) -> tuple[Targets, Targets]:
-    """The most and the least exposed tenth of the targets, by area and where that is equal by margin.
+    """Most and least exposed tenth of the targets, by area, ties by margin.
 
     >>> areas = np.array([0.5, 1.0, 1.0, 0.7])
     >>> extremes(np.arange(4), areas, np.array([0.0, 4.0, 6.0, 1.0]))

@@ -41,7 +41,7 @@ class StudyConfig(ExperimentHeader):
 
 
 class StudyResult(NamedTuple):
-    """Folder of a study that has run, and the content of its ``experiment.json``."""
+    """Folder of a completed study, and the content of its ``experiment.json``."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -54,7 +54,7 @@ class StudyResult(NamedTuple):
 
 @dataclass(frozen=True)
 class StudyRun:
-    """A loaded study; ``written`` is its whole file as plain values after all changes."""
+    """Loaded study; ``written`` is its whole file as plain values after all changes."""
 
     config: StudyConfig
     written: dict[str, Any]
@@ -92,7 +92,7 @@ class StudyRun:
         n_jobs: int | None = None,
         listener: Listener = lambda done, failed: None,
     ) -> StudyResult:
-        """Make every missing piece; then tables and figures, unless one has failed."""
+        """Compute every missing piece; then tables and figures, unless one has failed."""
         config, target = self.config, begin(self.config, folder)
         pieces = self.pieces()
         made = run_pieces(list(pieces.values()), target / RECORDS, n_jobs or os.cpu_count() or 1, listener, (PLUGINS,))
@@ -135,5 +135,5 @@ def _arrays(record: Record) -> Figures:
 
 @lru_cache(maxsize=1)
 def _data(study: Study, inputs: tuple[str, ...]) -> Any:
-    """The data of a study, read once for all pieces of the same ``inputs``."""
+    """Data of a study, read once for all pieces with the same ``inputs``."""
     return study.data()

@@ -1,4 +1,4 @@
-"""Saved results: the small tables of full runs, for the pages, and how the pages show an experiment."""
+"""Saved results: the small tables of full runs, and the parts of an experiment shown on the pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN = HERE / "shown"
 
 
 def written(path: Path) -> dict[str, Any]:
-    """The content of an experiment file, with what the pages show of it."""
+    """Content of an experiment file, with its presentation on the pages."""
     return _content(path) | _shown(path.stem)
 
 
@@ -74,5 +74,5 @@ def _save_summary(folder: Path, path: Path, shown: list[str]) -> None:
 
 
 def shown_measures(experiment: Mapping[str, Any]) -> list[str]:
-    """Measures that saved tables keep: ``tables``, else the first measure."""
+    """Measures in saved tables: ``tables``, else the first measure."""
     return list(experiment.get("tables") or experiment["measures"][:1])

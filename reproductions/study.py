@@ -19,7 +19,7 @@ Tables = dict[str, pl.DataFrame]
 
 @dataclass(frozen=True, kw_only=True)
 class Study(Checked, ABC):
-    """Pieces of work, and the tables of a paper that are made of their figures.
+    """Pieces of work, and the tables of a paper made from their figures.
 
     A piece is a named tuple of plain values. Pieces are independent of each other, of their order and of how many there
     are, so that they can be made in parallel, and kept when more are asked for.
@@ -32,25 +32,25 @@ class Study(Checked, ABC):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Files and folders that it reads."""
+        """Files and folders to read."""
         return ()
 
     def data(self) -> Any:
-        """Data of every piece; None where there is nothing to read."""
+        """Data of every piece; None if there is nothing to read."""
         return None
 
     @property
     def decides(self) -> dict[str, Any]:
-        """Every parameter that the figures of a piece depend on."""
+        """Every parameter that affects the figures of a piece."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in self.aside}
 
     @abstractmethod
     def pieces(self, data: Any) -> tuple[Any, ...]:
-        """All pieces, in an order whose beginning is worth most."""
+        """Return all pieces, the most valuable first."""
 
     @abstractmethod
     def measure(self, data: Any, piece: Any) -> Figures:
-        """Make one piece."""
+        """Compute one piece."""
 
     @abstractmethod
     def tables(self, data: Any, figures: Mapping[Any, Figures]) -> Tables:

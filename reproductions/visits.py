@@ -1,4 +1,4 @@
-"""Trajectories of places from visits, as Koga, Meehan and Chaudhuri prepare check-ins."""
+"""Trajectories of places from visits, as prepared by Koga, Meehan and Chaudhuri from check-ins."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def visit_trajectories(
 
 
 def _ranked(place: IntArray, n_top: int) -> tuple[IntArray, IntArray]:
-    """The most visited places in their order, and the rank of each visit's place: ``n_top`` for all others."""
+    """Most visited places in order, and the rank of each visit's place: ``n_top`` for all others."""
     names, visits = np.unique(place, return_counts=True)
     top = names[np.argsort(-visits, kind="stable")[:n_top]]
     rank = np.full(names.size, n_top)
@@ -54,7 +54,7 @@ def _ranked(place: IntArray, n_top: int) -> tuple[IntArray, IntArray]:
 
 
 def _one_a_window(visits: IntArray) -> IntArray:
-    """Of visits (user, window, rank), shape (3, n), the most frequent rank of each user and window."""
+    """Most frequent rank of each user and window, from visits (user, window, rank), shape (3, n)."""
     triples, counts = np.unique(visits, axis=1, return_counts=True)
     triples = triples[:, np.lexsort((triples[2], -counts, triples[1], triples[0]))]
     first = np.ones(counts.size, dtype=bool)

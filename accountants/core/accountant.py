@@ -54,7 +54,7 @@ Rows = list[AccountRow]
 
 @dataclass(frozen=True, kw_only=True)
 class AccountingFacts(Bounds):
-    """Facts of a run, known before the first release, beside the `Bounds` on a user as enforced.
+    """Noise of a release on a point: infinite for a repeated release, 0 without a known bound.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A training part of the stream: where people were before anything is accounted. For the operator's eyes only."""
+"""Training part of a stream: the cells of people before anything is accounted; operator-only."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class KnownCorrelation(Checked):
 
     @property
     def is_public(self) -> bool:
-        """Return whether it is known without looking at the stream."""
+        """Return whether the correlation is known without reading the stream."""
         return self.estimate is None and self.learned is None
 
 
@@ -151,7 +151,7 @@ class CorrelationAdversary:
 def adversary(
     correlation: KnownCorrelation, training: Training | None, bridged_states: int = 20, subject: str = "everybody"
 ) -> CorrelationAdversary:
-    """Adversary of a declared correlation: files are read and the estimate is made here."""
+    """Build the adversary of a declared correlation, from its files or its estimate."""
     # Matrices of more than `bridged_states` states are not kept for bridging.
     pairs, assumption = _pairs(correlation, training)
     directions: Iterable[Sequence[Array | None]] = zip(*pairs)

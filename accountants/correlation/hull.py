@@ -138,7 +138,7 @@ def roc_points(q: Array, d: Array) -> Array:
 
 
 def height(hull: Array, points: Array) -> Array:
-    """Height of points (miss, gain) above a hull, which is taken to go on level after its last vertex."""
+    """Height of points (miss, gain) above a hull, extended horizontally beyond the last vertex."""
     above: Array = points[..., 1] - np.interp(points[..., 0], hull[:, 0], hull[:, 1])
     return above
 
@@ -162,7 +162,7 @@ def upper_hull(points: Array) -> Array:
 
 
 def extend_hull(hull: Array, points: Array) -> Array:
-    """Hull of a hull and of more points, O(n_points) a round and few rounds (as Quickhull, Barber et al. 1996)."""
+    """Extend a hull by more points, O(n_points) a round and few rounds (as Quickhull, Barber et al. 1996)."""
     # Each round keeps the points above the hull and takes the highest over each edge into it, so that almost no point
     # ever reaches the sequential `upper_hull`.
     if len(points) <= _FEW_POINTS:

@@ -235,7 +235,7 @@ class PlainSteps(Steps):
         return self.leakage(loss)
 
     def exchangeable(self, n_steps: int) -> bool:
-        """Taken for granted; see `Steps`."""
+        """Assume that moments are exchangeable; see `Steps`."""
         return True
 
 

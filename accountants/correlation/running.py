@@ -125,7 +125,7 @@ class RunningTemporalLoss:
         return new_state, rows
 
     def finish(self, state: State) -> LossRows:
-        """Rows still open when the series ends: nothing comes after them, so all are final with their present loss."""
+        """Finalise the open rows at the end of the series at their present loss."""
         charges, leaked_in, low = (np.asarray(state[key], dtype=float) for key in ("epsilons", "leaked_in", "low"))
         return _rows(int(state["releases"][0]) - len(low) + 1, len(low), charges, leaked_in, low, low)
 
@@ -308,7 +308,7 @@ class TemporalLossTracker:
         return state | arrays
 
     def step(self, window: int, epsilon: float, landmark: bool, state: State) -> tuple[Rows, State]:
-        """Enter one release with its pure epsilon for replacement; a block that may hold a landmark counts as one."""
+        """Record one release with its pure epsilon for replacement; a block that may hold a landmark counts as one."""
         inner, losses = self.running.step(part(STREAM, state), epsilon)
         windows = np.append(state["windows"], window)
         rows = [self._row(window, "backward_loss", float(losses.backward[-1]))]

@@ -159,7 +159,7 @@ def planned_covariance(goal: ConditionalGoal, radius: float, times: ArrayLike) -
 def _sigma_and_scales(
     goal: ConditionalGoal, radius: float, points: Array, shape: Array | None
 ) -> tuple[float, set[float], float]:
-    """Least σ for noise of covariance σ²·shape (None: white), length scales that decided it, and the worst under it."""
+    """Least σ for noise of covariance σ²·shape (None: white), the binding length scales, and the worst one under it."""
     prior, scales = GaussianProcess.of(goal), set()
     secrets, is_class = promised_secrets(goal, len(points)), goal.length_scales.at_most is not None
     aim = goal.goal / (1 + 2 * TOLERANCE) if is_class else goal.goal
@@ -194,7 +194,7 @@ def _sigma_and_scales(
 
 
 def promised_secrets(goal: ConditionalGoal, n_points: int) -> list[Indices]:
-    """Secrets of a goal: those of the family in the whole trace, and in each of its beginnings.
+    """Secrets of a goal: those of the family in the whole trace, and in each of its prefixes.
 
     >>> goal = ConditionalGoal(goal=1.0, length_scale=1.0, variance=1.0, secrets="every_other")
     >>> [secret.tolist() for secret in promised_secrets(goal, 4)]
@@ -318,7 +318,7 @@ MOST_EVALUATIONS = 10_000
 
 
 def shortest_length_scale(prior: GaussianProcess, times: ArrayLike) -> float:
-    """Length scale below which no two points of a trace are related any more (correlation under e⁻³⁰).
+    """Length scale below which the points of a trace are practically independent (correlation under e⁻³⁰).
 
     >>> shortest_length_scale(GaussianProcess(length_scale=10.0), [0.0, 3.0, 33.0])
     0.1

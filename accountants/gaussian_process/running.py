@@ -269,7 +269,7 @@ class TraceLossState:
         return start_trace(N_SCALES if self.is_class else 1) | {"broken": np.asarray(False)}
 
     def after(self, state: State, time: float, sigma: float) -> State:
-        """State after one more release; invalid for good without a known bound, or against the declaration."""
+        """Add one release; the state is invalid for good without a known bound, or against the declaration."""
         # `sigma` is the standard deviation of the noise in metres: infinite for a repetition, 0 where no bound is
         # known.
         sigma = sigma if self.is_bounded else 0.0

@@ -70,7 +70,7 @@ def _affordable_genies(plan: Schedule, tolerance: int) -> int:
 def _from_raw_counts(
     plan: Schedule, tolerance: int, n_samples: int, seed: int, confidence: float, may_sample: bool
 ) -> float:
-    """First-moment bound from raw counts; 1 where their histories are too many and may not be sampled."""
+    """First-moment bound from raw counts; 1 if their histories are too many and may not be sampled."""
     histories, weights = _all_histories(plan)
     is_exact = len(histories) > 0
     if not is_exact and not may_sample:

@@ -1,4 +1,4 @@
-"""Bounds on the success against a stretch of windows that hold whatever was released before it.
+"""Bounds on the success against a stretch of windows, for any earlier releases.
 
 *No attack that reads all releases up to the end of a stretch does better on average than one that reads those of the
 stretch and knows the place in the window before it.* Proof: by the Markov property earlier releases bear on the stretch
@@ -32,7 +32,7 @@ def is_stationary(prior: MarkovPrior) -> bool:
 def success_after_releases(
     before: MarkovPrior, coming: PlannedWindows, tolerance: int, n_samples: int = 0, seed: int = 0
 ) -> float:
-    """Bound the success of any attack on coming windows, whatever was released before them; mean over these releases.
+    """Bound the success of any attack on coming windows after any earlier releases; mean over these releases.
 
     `before`: the prior from the window before the coming ones on. `n_samples`, `seed`: as in `success_upper_bound`.
 
@@ -64,7 +64,7 @@ def success_after_releases(
 
 
 def told_before(coming: PlannedWindows, n_locations: int) -> PlannedWindows:
-    """The coming windows with one in front that reveals the place.
+    """Prepend a window that reveals the place to the coming windows.
 
     In that window all sensors are active with negligible noise. Where a guarantee stands for the noise, its ε or ρ is
     worth at least ln n_locations, both in the sum of information (ε tanh(ε/2), ρ) and in the product of capacities

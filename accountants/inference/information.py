@@ -130,7 +130,7 @@ def noisy_information(plan: Schedule) -> float:
 
 
 def charged_information(noise: str | None, scales: FloatArray) -> float:
-    """Information that a guarantee of each window allows, all windows together; infinite without any."""
+    """Information bound from the guarantee of each window, summed over windows; infinite without a guarantee."""
     charge = scales.max(axis=1)
     if noise is None:
         return math.inf

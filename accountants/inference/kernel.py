@@ -98,7 +98,7 @@ class Kernel:
 
 
 class Moves(Protocol):
-    """Moves of one or many targets, as far as the genie's equation needs them; values are (..., n_places)."""
+    """Moves of one or many targets for the genie's equation; values are (..., n_places)."""
 
     def expected(self, rows: FloatArray) -> FloatArray:
         """Sum over x' of P[x, x'] rows[x']."""

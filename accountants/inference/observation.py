@@ -79,7 +79,7 @@ class Schedule:
 
     @cached_property
     def raw(self) -> Schedule:
-        """The raw counts of the same sensors; the only hidden location of a window counts as seen, for it is."""
+        """Raw counts of the same sensors; the only hidden location of a window counts as seen."""
         lone = [hidden.size == 1 for hidden in self.hidden]
         everywhere = np.arange(self.prior.n_locations)
         active = tuple(everywhere if known else window for known, window in zip(lone, self.active))

@@ -115,13 +115,13 @@ class PriorPlaces:
         return int(self.location.max()) + 1
 
     def sensors(self, active: NDArray[np.bool_]) -> set[int]:
-        """Places seen by active cells. Elsewhere is seen if any of its cells is: that tells no less."""
+        """Places seen by active cells; elsewhere is seen if any of its cells is, which reveals at least as much."""
         return set(self.location[:-1][active].tolist())
 
 
 @dataclass(frozen=True, eq=False)
 class Releasing:
-    """Mechanism that sees counts, and all steps of the release, itself among them."""
+    """Mechanism that reads counts, and all steps of the release including it."""
 
     mechanism: Mechanism | None
     steps: tuple[ChainStep, ...] = ()
@@ -135,16 +135,16 @@ class Releasing:
 
     @property
     def unprocessed(self) -> Releasing:
-        """The release before post-processing, which tells no less."""
+        """Release before post-processing, which reveals at least as much."""
         return Releasing(self.mechanism, tuple(step for step in self.steps if not isinstance(step, Postprocess)))
 
     @property
     def is_coarse(self) -> bool:
-        """True if cells or windows are merged before counting: a cell without a sensor then shows through others."""
+        """Return whether cells or windows are merged before counting: other cells then reveal one without a sensor."""
         return any(isinstance(step, Generalization) for step in self.steps)
 
     def additive(self, charge: tuple[events.Event, ...]) -> tuple[str, float] | None:
-        """Noise family and scale of a release whose likelihood its charge tells; None for any other."""
+        """Noise family and scale of a release if its charge implies the likelihood, else None."""
         event = charge[0] if len(charge) == 1 else None
         if not isinstance(event, events.Additive) or not self.adds_noise_only:
             return None
@@ -166,7 +166,7 @@ class Releasing:
 
 
 def tells_nothing(charge: tuple[events.Event, ...]) -> bool:
-    """Return whether a release only repeats, and decided so without looking at the counts."""
+    """Return whether a release is a repeat that was decided without the counts."""
     return bool(charge) and all(isinstance(event, _NOTHING) for event in charge)
 
 
@@ -196,12 +196,12 @@ class ReleaseForecast:
 
     @property
     def is_planned(self) -> bool:
-        """Return whether the mechanism's amounts can be written down beforehand."""
+        """Return whether the budgets of the mechanism are known in advance."""
         return self.windows is not None and self.mechanism is not None and not self.mechanism.guarantee.adaptive
 
     @property
     def mechanism(self) -> Mechanism | None:
-        """The mechanism, where its own windows are those of the run."""
+        """Mechanism of the run, or None if it releases coarser windows."""
         return None if self.releasing.is_coarse else self.releasing.mechanism
 
     def start(self) -> State:
@@ -220,7 +220,7 @@ class ReleaseForecast:
         return self._plan(index + self.horizon, state | {"planned": state["planned"][1:]})
 
     def horizons(self, n_windows: int) -> Iterator[PlannedWindows]:
-        """The windows from each of the first ``n_windows`` on, as known before any of them."""
+        """Horizon of each of the first ``n_windows`` windows, as known before the run."""
         state = self.start()
         for index in range(1, n_windows + 1):
             yield self.coming(index, state)
@@ -243,7 +243,7 @@ class ReleaseForecast:
         return PlannedWindows(schedule, noise, scale)
 
     def _plan(self, index: int, state: State) -> State:
-        """Write down one more window."""
+        """Add one window to the plan."""
         table, dry, block = np.asarray(state["planned"]), part(_DRY, state), np.asarray(state["block"])
         if self.mechanism is None or self.windows is None or index > (self.facts.n_windows or math.inf):
             return state | {"planned": np.vstack([table, _row(scale=math.nan)])}

@@ -229,7 +229,7 @@ def _rows(subjects: Iterable[int], window: int | None, name: str, unit: str, tex
 
 @dataclass(frozen=True, eq=False)
 class TargetBlock:
-    """A few targets with everything about them that does not change: knowledge, priors and the genie's values."""
+    """Immutable facts of a few targets: knowledge, priors and the genie's values."""
 
     span: slice
     known: KnownTargets
@@ -237,7 +237,7 @@ class TargetBlock:
     ahead: GenieAhead
 
     def observe(self, state: State, reading: Reading | None, cells: IntArray, unknown: IntArray) -> State:
-        """Beliefs after a release; a ``reading`` of None says nothing."""
+        """Beliefs after a release; unchanged for a ``reading`` of None."""
         locations = self.targets.locations
         if reading is None:
             return observe(self.targets, state, np.zeros(locations.shape))
@@ -248,7 +248,7 @@ class TargetBlock:
 
 @dataclass(frozen=True, eq=False)
 class TargetFilters:
-    """Targets in blocks. All figures of one target are the same, to the last bit, whichever others it is with."""
+    """Targets in blocks. The figures of a target do not depend on the other targets, to the last bit."""
 
     known: KnownTargets
     writer: RowWriter
@@ -300,7 +300,7 @@ class TargetFilters:
         return rows + writer.visits(self.subjects, window, visits / window), new
 
     def finish(self, state: State) -> Rows:
-        """Give the final figures of the last windows, now that no release follows."""
+        """Return the final figures of the last windows."""
         last, rows, writer = int(state["window"]), Rows(), self.writer
         for block, beliefs in self._parts(state) if last else ():
             subjects, risk = self.subjects[block.span], realised_risk(block.targets, beliefs, writer.tolerance)
@@ -320,7 +320,7 @@ class TargetFilters:
 
 
 def target_filters(known: KnownTargets, horizon: int, tolerance: int, share: float) -> TargetFilters:
-    """Targets in blocks of at most `BLOCK`, with everything about them that does not change."""
+    """Build targets in blocks of at most `BLOCK` with their immutable facts."""
     blocks = []
     for first in range(0, known.n_targets, BLOCK):
         few = known.part(first, min(first + BLOCK, known.n_targets))

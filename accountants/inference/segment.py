@@ -134,7 +134,7 @@ def _genie_tables(
 
 
 def segment_operations(plan: Schedule, tolerance: int) -> float:
-    """Multiplications that `log_segment` will need, to leave it out where it would take too long."""
+    """Number of multiplications in `log_segment`, to skip the bound if it would take too long."""
     plan = plan.raw
     sighted = np.array([active.size for active in plan.active])
     hidden = np.array([window.size for window in plan.hidden])

@@ -97,7 +97,7 @@ class KnownTargets:
 
     @property
     def watched(self) -> Any:
-        """Identities of everybody whose cells have to be known: of the targets, then of the crowd."""
+        """Identities of the people whose cells must be known: targets first, then the crowd."""
         return self.users if self.crowd is None else np.concatenate([self.users, self.unknown])
 
     @property
@@ -179,7 +179,7 @@ def knowing_a_share(
 
 
 def _widened(prior: MarkovPrior, n_cells: int) -> MarkovPrior:
-    """The prior with not being seen as its last place, which it never enters if it does not know it."""
+    """Append an unseen place to a prior; without a probability of being unseen it is never entered."""
     if prior.n_locations > n_cells:
         return prior
     matrix = np.eye(n_cells + 1)
@@ -307,7 +307,7 @@ class TargetPriors:
 
     @cached_property
     def _columns(self) -> tuple[IntArray, FloatArray, FloatArray, int]:
-        """Places x' by the largest P[x, x'] from any x, padding last: their numbers, that largest, and P[·, x'].
+        """Places x' by descending largest P[x, x'], padding last: their numbers, the largest values, and P[·, x'].
 
         And how many of them to look at together: all, where so many are likely that none can be left out.
         """

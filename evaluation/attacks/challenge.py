@@ -198,7 +198,7 @@ def advantage(labels: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True)
 class Rate:
-    """True-positive rate of an adversary who accuses hardly anyone wrongly."""
+    """True-positive rate of an adversary at a low false-positive rate."""
 
     # `rate`, `low`, `high`: share of the challenges with the target that score above all but the allowed ones
     # without, and its interval

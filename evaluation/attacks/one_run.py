@@ -52,7 +52,7 @@ class Guesses:
 
     @classmethod
     def of(cls, runs: Sequence[Guesses]) -> Guesses:
-        """Guesses about several runs, one after the other."""
+        """Concatenate guesses about several runs."""
         before = np.cumsum([0, *(int(run.rounds.max(initial=-1)) + 1 for run in runs)])
         return cls(
             np.concatenate([run.scores for run in runs]),
@@ -99,7 +99,7 @@ def log_ratio(far: NDArray[Any], near: NDArray[Any], scale: Any, is_gaussian: bo
 
 
 def largest_accuracy(claims: Array, concentrated: bool) -> Array:
-    """Largest probability of guessing a fair coin from the output that it decides, at a loss of ε or ρ.
+    """Largest probability of guessing a fair coin from an output that depends on it, at a loss of ε or ρ.
 
     Under ε the odds of presence, 1 before, are at most e^ε afterwards. Under ρ let p and q be the probabilities with
     which a guess of presence is made of somebody present and absent. Turning the coin round as well gives a guess with
@@ -173,7 +173,7 @@ def _of_independent(n_right: int, claims: Array, level: float) -> float:
     n = len(claims)
 
     def is_refuted(factor: float) -> bool:
-        """Compare with the binomial tail, where it is one."""
+        """Test the number of right guesses by the binomial tail above the mean."""
         mean = float(largest_accuracy(factor * different, False) @ often / n)
         return n_right >= n * mean + 1 and bool(binom.sf(n_right - 1, n, mean) <= level)
 

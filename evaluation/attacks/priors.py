@@ -95,7 +95,7 @@ class Samples:
 
     @property
     def challenges(self) -> Samples:
-        """The challenges alone, for an adversary who has seen no group."""
+        """The challenges alone, for an adversary without a training set."""
         rows = slice(self.n_train, None)
         return Samples(self.users, self.members[rows], self.blocks[rows], self.labels[rows], 0)
 
@@ -143,7 +143,7 @@ def known_users(known: Known, target: int, n_users: int, rng: np.random.Generato
 def draw_groups(
     n_users: int, target: int, group_size: int, included: NDArray[np.bool_], rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """`random_groups` of a size that leaves room for a group without the target."""
+    """Draw random groups, small enough that a group without the target exists."""
     if not 1 <= group_size < n_users:
         raise ParameterError("group_size", group_size, f"1 to {n_users - 1}, so that a group without the target exists")
     return random_groups(n_users, target, group_size, included, rng)
@@ -211,7 +211,7 @@ def past_samples(
 
 
 def _n_train(n_samples: int) -> int:
-    """`n_training` of enough samples for both labels in both parts."""
+    """Training size by `n_training`; raises `ParameterError` for too few samples for both labels in both parts."""
     n_train = n_training(n_samples)
     if n_samples - n_train < 2 or n_train < 2:
         raise ParameterError("n_samples", n_samples, "enough for both labels in training and test (at least 8)")

@@ -63,7 +63,7 @@ class Recovery:
 
     @property
     def baseline(self) -> float:
-        """The larger accuracy of the two without continued trajectories."""
+        """Accuracy of the better baseline; neither continues trajectories."""
         return max(self.shuffled.accuracy, self.nothing.accuracy)
 
     @property
@@ -185,7 +185,7 @@ def _within_a_day(
 
 
 def _joined(before: Trajectories, after: Trajectories, n_cells: int) -> NDArray[np.intp]:
-    """The later trajectory that continues each earlier one: least gain of entropy of the visits."""
+    """Match each earlier trajectory with the later one that adds the least entropy of visits."""
     visits = [
         np.stack([np.bincount(path[path != ABSENT], minlength=n_cells) for path in part]) for part in (before, after)
     ]
@@ -224,7 +224,7 @@ def compare(paths: Trajectories, presence: NDArray[np.bool_], positions: Array) 
 
 
 def _filled(paths: Trajectories) -> Trajectories:
-    """Cells where trajectories are or were last, before their first window where they will be; else `ABSENT`.
+    """Fill gaps with the previous cell, or before the first sighting with the next one; else `ABSENT`.
 
     >>> _filled(np.array([[-1, 4, -1, 2, -1], [-1, -1, -1, -1, -1]])).tolist()
     [[4, 4, 4, 2, 2], [-1, -1, -1, -1, -1]]

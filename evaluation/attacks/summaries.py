@@ -64,7 +64,7 @@ def _area(results: pl.DataFrame) -> dict[str, float | None]:
 
 
 def _found(results: pl.DataFrame) -> dict[str, float | None]:
-    """Share of the challenges with their target that are found at 1 % false alarms, with its exact interval."""
+    """True-positive rate of the challenges at a false-positive rate of 1 %, with its exact interval."""
     counted, n_present = results["found"].drop_nulls(), int(((results["n_challenges"] + 1) // 2).sum())
     if len(counted) < len(results):
         return {"mean": None, "low": None, "high": None}

@@ -50,7 +50,7 @@ def draw_targets(binary: NDArray[Any], n_targets: int, seed: int) -> NDArray[np.
 
 
 def most_exposed(binary: NDArray[Any], n_targets: int) -> NDArray[np.intp]:
-    """Users with most memberships; of equals those in emptier cells first, then those with the lower index.
+    """Users with most memberships; ties go to those in emptier cells, then to the lower index.
 
     Noise hides each count that a user is in alike, so that whoever is in most of them stands out most.
 

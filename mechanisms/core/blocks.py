@@ -35,7 +35,7 @@ def waiting(facts: Facts, n_windows: int) -> State:
 
 
 def seen(window: Window, row: int, state: State) -> State:
-    """State with one more window of the block, ``row`` its place in it (0-based)."""
+    """Add one window to the state of a block, in row ``row`` (0-based)."""
     first = np.where(state["block_first"] == 0, window.index, state["block_first"])
     landmark, active = state["block_landmark"].copy(), state["block_active"].copy()
     landmark[..., row] = window.landmark
@@ -132,7 +132,7 @@ class BlockMechanism(Mechanism):
         return self._release(state, noise), cleared
 
     def finish(self, state: State, noise: Noise) -> list[Release]:
-        """The windows of an unfinished block; those that did not come count as empty."""
+        """Release the windows of an unfinished block; missing ones count as empty."""
         return self._release(state, noise) if int(np.max(state["block_first"])) else []
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
@@ -187,5 +187,5 @@ class CountsOfBlock(BlockMechanism):
         return (Exact(),)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Block by block."""
+        """Release without noise, block by block."""
         return np.concatenate([self.generalize(block) for block in self.blocks(counts)], axis=-2)

@@ -125,7 +125,7 @@ class Chain(Mechanism):
         return bool(self.keepers) or self.spatial is not None or self.temporal is not None
 
     def coarse(self, facts: Facts) -> Facts:
-        """Facts as the reading step knows them."""
+        """Facts of the coarse windows and cells, for the reading step."""
         if self.groups is not None:
             facts = replace(facts, n_cells=int(self.groups.max()) + 1)
         if self.temporal:

@@ -51,7 +51,7 @@ def epsilon_of(rho: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def rho_of(epsilon: float, delta: float) -> float:
-    """The largest ρ of 32 bits whose (ε, δ) is at most the given one: `epsilon_of` turned round.
+    """The largest ρ of 32 bits whose (ε, δ) is at most the given one: the inverse of `epsilon_of`.
 
     Further bits would not be the same on every processor, and budgets are part of a state, by which noise is keyed.
 

@@ -289,10 +289,10 @@ class Release:
         )
 
     def replica(self, number: int) -> Release:
-        """Release of one replica, as a run without the others would have made it."""
+        """Release of one replica, identical to a run without the other replicas."""
 
         def entry_of(value: Any) -> Any:
-            """The replica's entry, where replicas differ; of an event, all that it holds."""
+            """Entry of the replica; for an event, of all fields."""
             if isinstance(value, Event):
                 return replace(value, **{name: entry_of(part) for name, part in vars(value).items()})
             return value[number] if np.ndim(value) else value
@@ -373,7 +373,7 @@ class Mechanism(ChainStep):
         return []
 
     def noise_state(self, state: State) -> State:
-        """The part of a state that noise and charge of the next step are bound to: all that reads counts, or may."""
+        """Part of a state that determines the noise and the charge of the next step: all that depends on counts."""
         return state
 
     @abstractmethod
@@ -406,7 +406,7 @@ class Generalization(EventStep):
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]
     ) -> NDArray[np.bool_]:
-        """Every membership stays; equal coarse ones become one."""
+        """Keep every membership; coarse duplicates become one."""
         return np.ones(len(cells), bool)
 
 

@@ -87,7 +87,7 @@ class Block(Event):
 
 @dataclass(frozen=True)
 class Linked(Event):
-    """``inner`` is this window's part in releases of several windows, which all read it.
+    """``inner`` is the share of this window in releases of several windows, which all read it.
 
     What several windows cost together is at most the sum of their ε, or the sum of ``times`` as much ρ as ``inner`` has
     by itself: losses that concern one draw add up before they are squared.
@@ -106,7 +106,7 @@ class Repeated(Event):
 
 @dataclass(frozen=True)
 class Covered(Event):
-    """Noise that is paid for already: by the `Block` that was charged in window ``first`` and covers this one."""
+    """Noise that the `Block` charged in window ``first`` has already paid for."""
 
     first: int
 

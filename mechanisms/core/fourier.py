@@ -63,7 +63,7 @@ class FourierMechanism(BlockMechanism):
     @property
     @abstractmethod
     def family(self) -> NoiseFamily:
-        """The noise of coefficients."""
+        """Noise family of the coefficients."""
 
     @property
     @abstractmethod
@@ -114,7 +114,7 @@ class FourierMechanism(BlockMechanism):
         return {"coefficients": np.add(part, state["coefficients"], out=part)}
 
     def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
-        """Noise on the coefficients, and back."""
+        """Add noise to the coefficients and transform them back."""
         basis, inverse = self.matrices(n_windows)
         exact, scale = state["coefficients"][..., : len(basis), :], self.scale(n_windows, _bounds(state))
         noisy = np.asarray(exact + self.family.draw(noise, scale, exact.shape), np.float64)
@@ -220,6 +220,6 @@ def _largest(values: Matrix, n: int) -> Matrix:
 
 
 def frozen(matrix: Matrix) -> Matrix:
-    """The matrix, which nobody can change."""
+    """Make a matrix read-only."""
     matrix.setflags(write=False)
     return matrix

@@ -51,7 +51,7 @@ def distance(points: Points, others: Points) -> NDArray[np.float64]:
 
 
 def moved(points: Points, offsets: NDArray[np.float64]) -> Points:
-    """Points reached from some points along great circles.
+    """Move points along great circles.
 
     `points`: shape (..., 2): latitude and longitude in degrees. `offsets`: shape (..., 2): metres to the east and to
     the north, in the plane that touches the sphere at the point. The distance travelled is the length of the offset.
@@ -121,7 +121,7 @@ def within(points: Points, centre: tuple[float, float], radius: float) -> Points
 
 
 def mean_points(points: Points, starts: NDArray[np.int64], centre: tuple[float, float]) -> Points:
-    """Mean of each group of points; a mean moves by no more than the furthest that one of its points is moved.
+    """Mean of each group of points; it moves no further than the point of the group that moves most.
 
     `points`: latitude and longitude in degrees, shape (n_points, 2), group after group. `starts`: first point of each
     group, shape (n_groups,).
@@ -144,7 +144,7 @@ def mean_points(points: Points, starts: NDArray[np.int64], centre: tuple[float, 
 
 
 def published(points: Points, offsets: NDArray[np.float64]) -> Points:
-    """Points moved by noise as in `moved`, and rounded to `DECIMALS`, as they leave."""
+    """Move points by noise as in `moved`, and round them to `DECIMALS` for publication."""
     # With planar Laplace noise ε·d-private for points d metres apart in a plane (Andrés et al. 2013, section 4.1). On
     # the sphere the step is taken along a great circle; at a distance r the radial stretch adds at most r/(3·R²) to ε
     # per metre: 1e-9 at 100 km. With Gaussian noise they differ by d²/(2σ²) in ρ (Bun and Steinke 2016, lemma 2.4, for

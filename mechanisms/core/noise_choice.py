@@ -1,4 +1,4 @@
-"""Choice of the noise that a schedule leaves open: the one with less of it, for the bounds of the run."""
+"""Choice of a noise family that a schedule leaves open: the smaller noise under the bounds of the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LAWS_OF_NOISE = {EPSILON: "Laplace noise", RHO: "Gaussian noise by ρ", GAUSSIAN
 
 
 class NoiseChoice(NamedTuple):
-    """Noise that was left to be chosen, and why.
+    """Automatically chosen noise, with the reason.
 
     Parameters
     ----------

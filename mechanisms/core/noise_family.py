@@ -61,7 +61,7 @@ class NoiseFamily:
 
     @property
     def exact(self) -> NoiseFamily:
-        """The family with budgets whose ε is the exact one of Gaussian noise."""
+        """Return the family with budgets converted exactly to the ε of Gaussian noise."""
         return replace(self, measure="gaussian")
 
     def scale(self, budget: Any, sensitivity: Sensitivity) -> Any:
@@ -89,7 +89,7 @@ class NoiseFamily:
 
     @property
     def of_questions(self) -> NoiseFamily:
-        """The pure noise of questions about distances, beside publications with this noise."""
+        """Pure noise of dissimilarity queries, beside publications with this noise."""
         if self.on == "points":
             return NOISE_FAMILIES["laplace"]
         return NOISE_FAMILIES["discrete_laplace"] if self.is_concentrated else self

@@ -1,4 +1,4 @@
-"""The secret behind all noise: owner-only key files, key epochs and subkeys."""
+"""Noise keys: owner-only key files, key epochs and subkeys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class NoiseKeyError(PenstockError):
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
 class NoiseKey:
-    """A secret, or one secret per epoch, that never shows itself.
+    """Secret, or one secret per epoch; never part of its representation.
 
     Made by `from_seed`, `from_file` or `from_environment`. Equality takes constant time; ``repr`` shows no secret.
     A pickle contains the secret, since workers need it: keep the runner's channels and staging area private.
@@ -137,7 +137,7 @@ class NoiseKey:
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits that identify the key and its epochs without giving anything away."""
+        """Sixteen hexadecimal digits that identify the key and its epochs without revealing them."""
         return hashlib.sha256("".join(self.fingerprints).encode()).hexdigest()[:16]
 
     @property
@@ -151,7 +151,7 @@ class NoiseKey:
         return list(self.fingerprints[: len(fingerprints)]) == list(fingerprints)
 
     def limited_to(self, fingerprints: Sequence[str]) -> NoiseKey:
-        """The key with these fingerprints, without epochs added later; `NoiseKeyError` if this is another key."""
+        """Return the key with these fingerprints, without later epochs; `NoiseKeyError` if this is another key."""
         if not fingerprints or not self.continues(fingerprints):
             raise NoiseKeyError("this is not the noise key that the run began with; every worker needs the same one")
         n_epochs = len(fingerprints)
@@ -188,7 +188,7 @@ def new_key_file(path: str | os.PathLike[str]) -> NoiseKey:
 
 
 def add_key_epoch(path: str | os.PathLike[str], start_ms: int) -> NoiseKey:
-    """Add a fresh secret to a key file, for all windows that start at `start_ms` or later; earlier windows keep theirs.
+    """Add a fresh secret to a key file, for all windows that start at `start_ms` or later.
 
     `start_ms`: milliseconds since 1970 UTC, after the start of the last epoch.
     """

@@ -1,4 +1,4 @@
-"""Optional methods of mechanisms on their likelihood, with the defaults of those without them.
+"""Optional methods of mechanisms on their likelihood, with defaults.
 
 Likelihoods and the conformance suite ask; the release loop does not, so that they are no part of the contract.
 """
@@ -52,13 +52,13 @@ def without_noise(mechanism: Mechanism, counts: NDArray[Any]) -> NDArray[Any]:
 
 
 def noise_in(mechanism: Mechanism, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
-    """The noise in publications, distributed as their ``noise`` and ``scale`` say; arrays (n_windows, n_cells)."""
+    """Sample the noise of publications by their ``noise`` and ``scale``; arrays (n_windows, n_cells)."""
     method = getattr(mechanism, "noise_in", None)
     return np.asarray(published - without_noise(mechanism, counts) if method is None else method(published, counts))
 
 
 def shows_single_counts(step: Any) -> bool:
-    """Return whether a published value is its own cell's count with noise: unless it says otherwise, or smooths."""
+    """Return whether a published value is the noisy count of its cell alone; by default unless counts are smoothed."""
     return bool(getattr(step, "releases_single_counts", True))
 
 

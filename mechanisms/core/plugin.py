@@ -85,7 +85,7 @@ class DataError(PenstockError):
 
 
 class MissingLibrary(PenstockError):
-    """A library is needed that is not installed; names the extra that brings it."""
+    """A required library is not installed; names the extra that provides it."""
 
 
 class RowEquationError(PenstockError):
@@ -105,7 +105,7 @@ class BudgetExceeded(PenstockError):
 
 
 class UnsupportedEvent(PenstockError):
-    """An accountant was given a privacy event (or a schedule) it has no theorem for."""
+    """An accountant has no theorem for a privacy event (or a schedule)."""
 
 
 class StateVersionError(PenstockError):
@@ -206,7 +206,7 @@ def duration(default: Any = MISSING, **declared: Any) -> Any:
 
 
 def chance(default: Any = None, *, doc: str) -> Any:
-    """Declare a `parameter` δ: so small that it says something, and not so small that sums of logarithms lose it.
+    """Declare a `parameter` δ: small enough to be meaningful, and large enough for sums of logarithms.
 
     >>> chance(doc="δ of the whole").metadata["parameter"].expected()
     'a number at least 1e-100 and below 1'
@@ -215,7 +215,7 @@ def chance(default: Any = None, *, doc: str) -> Any:
 
 
 def stretch(default: Any = MISSING, *, doc: str = "length of the protected stretch") -> Any:
-    """Declare a `parameter` w in windows, over each of which a schedule keeps its spending.
+    """Declare a `parameter` w, the number of windows over which a schedule bounds its spending.
 
     >>> stretch().metadata["parameter"].expected()
     'a number at least 1 and at most 1,000,000 (windows)'
@@ -439,7 +439,7 @@ def load(module: str) -> ModuleType:
 
 
 def raised_outside(error: BaseException) -> str | None:
-    """Return an error with the line of a plug-in from outside that raised it: ``fading.py:7: NameError: …``.
+    """Return an error with the line of a third-party plug-in that raised it: ``fading.py:7: NameError: …``.
 
     None where no such plug-in had a part in it.
     """
@@ -463,7 +463,7 @@ def class_name(name: str) -> str:
 
 
 def refresh() -> None:
-    """Look for plug-ins again, after a folder was added to a package."""
+    """Look for plug-ins again after adding a folder to a package."""
     _module_names.cache_clear()
     importlib.invalidate_caches()
 
@@ -495,7 +495,7 @@ def _files(package: str) -> list[str]:
 
 
 def _defines_plugin(package: str, name: str) -> bool:
-    """Return whether the file has the class of its name; read as text, since listing imports nothing."""
+    """Return whether a file defines the class of its name; read as text, since listing imports nothing."""
     spec = importlib.util.find_spec(f"{package}.{name}")
     if spec is None or spec.origin is None:
         return False

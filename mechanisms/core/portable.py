@@ -1,4 +1,4 @@
-"""Exponential and logarithm that are the same on every machine, bit for bit.
+"""Exponential and logarithm with bit-identical results on every machine.
 
 Noise is keyed by the state of a mechanism, so that a step which is retried draws the same noise; a last bit that
 differs on another kind of processor would be other noise. NumPy's and the C library's exponentials, logarithms and
@@ -91,7 +91,7 @@ def millionths(values: Any) -> Array:
 
 
 def _reduced(x: Any) -> tuple[Array, NDArray[np.int64]]:
-    """exp(r) − 1 and k of x = k·ln 2 + r, r at most half of ln 2 in size; beyond what a double can hold, its end."""
+    """exp(r) − 1 and k of x = k·ln 2 + r, abs(r) at most ln 2 / 2; clamped to the range of a double."""
     x = np.clip(np.asarray(x, np.float64), -800.0, 800.0)
     power = np.rint(x / _LN2_HIGH)
     r = x - power * _LN2_HIGH - power * _LN2_LOW

@@ -1,4 +1,4 @@
-"""Posterior distribution of counts: predictions, weighed by the law of the noise against noisy counts."""
+"""Posterior distribution of counts: predictions weighted by the likelihood of noisy counts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOOKS, AT_ONCE = 6, 4096
 
 
 class Posterior(NamedTuple):
-    """Median of each count, and a standard deviation whose 95 % interval around it holds 95 %."""
+    """Median of each count, and a standard deviation whose 95 % interval covers 95 % of the posterior."""
 
     median: Array
     deviation: Array
@@ -102,7 +102,7 @@ def _posterior(family: str, mean: Array, variance: Array, doubt: Array, scale: A
 def _weighed(
     mean: Array, variance: Array, noisy: Noisy, family: str, scale: Array, event: Belief
 ) -> tuple[Array, Array, Array]:
-    """Values of each count, their probabilities, and the step between them."""
+    """Support of each count, the probabilities, and the step of the grid."""
     low, high = _range(mean, variance, noisy, event)
     for _ in range(LOOKS):
         low = np.floor(low)
@@ -126,7 +126,7 @@ def _weighed(
 
 
 def _range(mean: Array, variance: Array, noisy: Noisy, event: Belief) -> tuple[Array, Array]:
-    """Least and largest value of each count that prediction, noise or event speaks for; a count is between the two."""
+    """Least and largest plausible value of each count, by prediction, noise or event."""
     reach = REACH * np.maximum(np.sqrt(variance), variance / mean)
     off = REACH * np.sqrt(noisy.variance)
     low = np.where(noisy.seen, np.minimum(mean - reach, noisy.values - off), mean - reach)
@@ -154,7 +154,7 @@ def _prior(counts: Array, mean: Array, variance: Array) -> Array:
 
 
 def _mixed(logarithms: Array, counts: Array, event: Belief) -> Array:
-    """Probabilities of counts, those of an event included."""
+    """Probabilities of counts, including those of an event."""
     weights = _normalised(logarithms)
     if not (event.belief > 0).any():
         return weights
@@ -169,7 +169,7 @@ def _normalised(logarithms: Array) -> Array:
 
 
 def _median(counts: Array, weights: Array, step: Array) -> Array:
-    """Whole median; between the values where these are further apart than one."""
+    """Integer median; interpolated if the grid is coarser than one."""
     below = weights.cumsum(-1)
     place = (below >= 0.5).argmax(-1)
     beyond = (_at(below, place) - 0.5) / np.maximum(_at(weights, place), LEAST)
@@ -178,7 +178,7 @@ def _median(counts: Array, weights: Array, step: Array) -> Array:
 
 
 def _deviation(value: Array, half: Array) -> Array:
-    """Standard deviation of a whole number that is normal, given that it is not negative, whose interval is so wide."""
+    """Standard deviation of a nonnegative integer from the half-width of its 95 % interval."""
     from scipy.special import ndtr, ndtri
 
     deviation = half / QUANTILE
@@ -189,5 +189,5 @@ def _deviation(value: Array, half: Array) -> Array:
 
 
 def _at(values: NDArray[Any], place: NDArray[np.integer[Any]]) -> NDArray[Any]:
-    """Values at one place of the last axis."""
+    """Select values at one index of the last axis."""
     return np.take_along_axis(values, place[..., None], -1)[..., 0]

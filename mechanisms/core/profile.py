@@ -1,4 +1,4 @@
-"""A profile: counts that are usual by type of day, time of day and cell, known before a run begins."""
+"""Profile: usual counts by type of day, time of day and cell, known before a run begins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Profile(Checked):
-    """A file of usual counts, and why a deployment may read it: it is public, or a ledger holds its charge.
+    """File of usual counts, with the reason why a deployment may read it: public, or charged to a ledger.
 
     Examples
     --------

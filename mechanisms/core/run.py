@@ -79,7 +79,7 @@ def run_mechanism(
 
 
 def with_noise_chosen(mechanism: Mechanism, facts: Facts, windows: Sequence[Window]) -> Mechanism:
-    """The mechanism with the noise that its schedule leaves to be chosen."""
+    """Return the mechanism with its noise chosen, if the schedule leaves that open."""
     if isinstance(mechanism, Chain):
         return replace(mechanism, reader=with_noise_chosen(mechanism.reader, mechanism.coarse(facts), windows))
     if isinstance(mechanism, BudgetSchedule) and len(mechanism.candidates) > 1:
@@ -95,7 +95,7 @@ def step_through(
     source: NoiseSource,
     between: Callable[[State], State] = lambda state: state,
 ) -> Iterator[tuple[list[Release], State]]:
-    """Releases of each step and the state after it, `Mechanism.finish` being the last step."""
+    """Releases of each step and the state after it; `Mechanism.finish` is the last step."""
     # `between` maps the state between two steps: tests encode and decode it there.
     state = mechanism.start(facts)
     for row, window in enumerate(windows):

@@ -66,7 +66,7 @@ class Counts:
         return np.asarray(state["last"])
 
     def distance(self, one: NDArray[Any], other: NDArray[Any], window: Window) -> tuple[Array, int]:
-        """Distance times n, and n, the number of active cells: the sum moves by L1 when one unit comes or goes."""
+        """Distance times n, and the number n of active cells: one unit changes the sum by at most L1."""
         differences = np.abs(one - other)
         if window.active is not None:
             differences = differences[..., window.active]
@@ -89,12 +89,12 @@ class Points:
         return np.where((state["last_window"] > 0)[:, None], state["last"], window.origin)
 
     def distance(self, one: NDArray[Any], other: NDArray[Any], window: Window) -> tuple[Array, int]:
-        """Great-circle distance, which moves by no more than one of the points does."""
+        """Great-circle distance, which changes by at most the displacement of one point."""
         return distance(one, other), 1
 
 
 class Offer(NamedTuple):
-    """Possible publication of a window: the state at its beginning, budget and scale; and whether it is made."""
+    """Potential publication of a window: initial state, budget, scale, and the decision."""
 
     state: State
     amount: Array
@@ -141,7 +141,7 @@ class Scheduled(Mechanism):
 
     @property
     def metres(self) -> float:
-        """On traces: distance of two points that are hidden at the budget's cost; 1 unless ``radius`` is given."""
+        """On traces: distance at which two points are protected by the budget; 1 unless ``radius`` is given."""
         return float(getattr(self, "radius", None) or 1.0)
 
     @property
@@ -155,15 +155,15 @@ class Scheduled(Mechanism):
         return 0.0
 
     def amount(self, window: Window, state: State) -> Any:
-        """Budget of a publication now, 0: repeat the last one; the base: all of it, always."""
+        """Budget of a publication now, 0: repeat the last one; the base: the whole budget."""
         return self.budget
 
     def refused(self, window: Window, state: State) -> Any:
-        """Return whether the window must not publish, being undeclared."""
+        """Return whether the window must not publish because it was not declared."""
         return False
 
     def rate(self, state: State) -> Array | None:
-        """Probability of a publication that is due; None: 1."""
+        """Probability that a due publication is made; None: 1."""
         return None
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
@@ -219,7 +219,7 @@ class Scheduled(Mechanism):
         return self.family.scale(amount, sensitivity)
 
     def perturb(self, window: Window, values: NDArray[Any], offer: Offer, scale: Any, noise: Noise) -> tuple[Any, Any]:
-        """Values with noise, and the scale that they are shown with."""
+        """Add noise to values; return them with the published scale."""
         return self.family.add(noise, values, scale), scale
 
     def _offer(self, window: Window, state: State) -> Offer:
@@ -252,7 +252,7 @@ class Scheduled(Mechanism):
         return np.asarray(family.add(noise, asked[..., None], scale)[..., 0] / n)
 
     def _query(self, window: Window, state: State) -> tuple[NoiseFamily, Any]:
-        """Noise of a question about a distance."""
+        """Noise of a dissimilarity query."""
         family, epsilon = self.family.of_questions, self.family.pure(self.query_budget)
         return family, family.scale(epsilon, self.view.sensitivity(window, state))
 
@@ -295,7 +295,7 @@ class Scheduled(Mechanism):
         return [Release.of(window, released, charge, **shown)], after
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Worst case: the question, and a publication with the whole amount."""
+        """Worst case: the query, and a publication with the whole amount."""
         offer = self._offer(window, state)
         return self._charged(window, offer, offer.state)[0]
 
@@ -361,20 +361,20 @@ class BudgetSchedule(Budgeted, Scheduled):
 
     @property
     def family(self) -> NoiseFamily:
-        """The noise that was chosen."""
+        """The chosen noise family."""
         family = NOISE_FAMILIES["discrete_gaussian" if self.noise == AUTO else self.noise]
         return family.exact if self.accounting == GAUSSIAN and family.is_concentrated else family
 
     @property
     def candidates(self) -> tuple[Self, ...]:
-        """The schedule with every noise that it may have, pure noise first: it alone where nothing is left open."""
+        """The schedule with every possible noise family, pure noise first; alone if the choice is fixed."""
         pure = (replace(self, noise="discrete_laplace", delta=None, accounting=None),) if self.noise == AUTO else ()
         named = replace(self, noise="discrete_gaussian") if self.noise == AUTO else self
         is_open = self.accounting is None and self.delta is not None and not (self.adaptive or self.on_points)
         return *pure, *(replace(named, accounting=law) for law in (RHO, GAUSSIAN) if is_open), *(named,) * (not is_open)
 
     def deviation(self, facts: Facts, windows: Sequence[Window]) -> float:
-        """Standard deviation of the noise of a publication, over windows of which each is the first of its unit."""
+        """Standard deviation of a publication's noise, over windows that each begin a unit."""
         state = self.start(facts)
         offers = (self._offer(window, state) for window in windows)
         scales = [np.ravel(offer.scale) for offer in offers if np.all(offer.amount > 0)]
@@ -408,7 +408,7 @@ class BudgetSchedule(Budgeted, Scheduled):
 
 @dataclass(frozen=True, kw_only=True)
 class PeriodSchedule(BudgetSchedule):
-    """Base of mechanisms whose unit is the budget period: noise for all memberships that a person has in its windows.
+    """Base of mechanisms whose unit is the budget period: noise for all memberships of a person in the period.
 
     Parameters
     ----------
@@ -424,7 +424,7 @@ class PeriodSchedule(BudgetSchedule):
         return PERIOD
 
     def start(self, facts: Facts) -> State:
-        """Return the empty state, with the windows that the period was charged in and is charged up to."""
+        """Return the empty state, with the windows in which the period was charged and up to which."""
         return super().start(facts) | {
             "charged": facts.constant(0, np.int64),
             "covered": facts.constant(0, np.int64),
@@ -444,7 +444,7 @@ class PeriodSchedule(BudgetSchedule):
         return bounds.sensitivity(PERIOD, max_cells, self.windows_together(window))
 
     def _charged(self, window: Window, offer: Offer, after: State) -> tuple[tuple[Event, ...], State]:
-        """Charge of a step, all of the period with the first of its windows that is released, and the updated state."""
+        """Charge of a step, the whole period with its first released window, and the updated state."""
         if window.period_last is None:
             raise ParameterError("budget_period", None, "given, so that the windows of a period are known")
         if window.index <= int(np.max(after["covered"])):
@@ -506,7 +506,7 @@ class LandmarkSchedule(TraceSchedule):
         return window.landmark & (state["landmarks_seen"] >= window.n_landmarks)
 
     def amount(self, window: Window, state: State) -> Any:
-        """The budget over n, the landmarks of the period and one more window, if there are that many."""
+        """The budget over the landmarks of the period plus one window, or over its windows if these are fewer."""
         n_together = window.n_landmarks + 1
         return self.budget / (n_together if window.n_windows is None else np.minimum(n_together, window.n_windows))
 
@@ -542,13 +542,13 @@ class WEventSchedule(BudgetSchedule):
         return self.budget / self.w
 
     def unspent(self, facts: Facts) -> NDArray[np.float64]:
-        """Spending of the last w windows, before the first; a run of fewer windows needs no more of them."""
+        """Spending of the last w windows, all zero; fewer in a shorter run."""
         return np.zeros((*facts.shape, min(self.w, facts.n_windows or self.w)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class WEventTraceSchedule(TraceSchedule, WEventSchedule):
-    """Base of w-event mechanisms on counts and on traces; the parameters are those of both bases."""
+    """Base of w-event mechanisms on counts and on traces, with the parameters of both bases."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,7 +63,7 @@ class Bounds:
                 raise ParameterError(name, value, "a whole number of at least 1")
 
     def limits(self) -> dict[str, Any]:
-        """Return the four bounds by name.
+        """Return the bounds by name.
 
         >>> Bounds(max_cells=2).limits()
         {'max_cells': 2, 'max_windows': None, 'max_block_cells': None, 'max_per_period': None}
@@ -191,7 +191,7 @@ def of_mixtures(entries: NDArray[np.float64], w: int, max_cells: ArrayLike = 1) 
 
 
 def of_any_mixtures(entries: NDArray[np.float64], max_cells: ArrayLike = 1) -> Sensitivity:
-    """Sensitivity to one window of a person, so that those of any set of windows add up to no less than the set's.
+    """Sensitivity to one window of a person, such that the sum over any set of windows bounds the set's.
 
     In L2 the square of the largest row sum, which bounds every set of windows (Schur).
     """

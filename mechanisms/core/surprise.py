@@ -1,4 +1,4 @@
-"""Local surprise: a cell whose noisy count neither its prediction nor noise explains is believed by itself."""
+"""Local surprise: trust the noisy count of a cell that neither prediction nor noise explains."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Belief(NamedTuple):
     alarm: Mask
 
     def mixed(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Return mean and variance of the count, given those that it has without an event."""
+        """Return mean and variance of the count, given those without an event."""
         other = 1.0 - self.belief
         spread = self.belief * other * (self.mean - mean) ** 2
         mixed = other * mean + self.belief * self.mean
@@ -77,7 +77,7 @@ def start(facts: Facts) -> State:
 
 
 def limits(family: str, scale: Any, n_counts: float, begun: Any = True) -> tuple[Any, Any]:
-    """Return the standard deviations of noise that a surprise, and the faded sum of a cell's surprises, may reach.
+    """Return the limits on a surprise and on a cell's decayed sum of surprises, in standard deviations of noise.
 
     Noise alone passes either with a probability of at most ``FALSE_ALARMS_A_DAY / (2 · n_counts)``.
 
@@ -124,7 +124,7 @@ def limits(family: str, scale: Any, n_counts: float, begun: Any = True) -> tuple
 def believed(
     predicted: Array, spread: Array, values: Array, variance: Array, seen: Mask, limit: tuple[Any, Any], state: State
 ) -> tuple[Belief, State]:
-    """Return the events that a window's noisy counts show, and the next state.
+    """Return the events visible in a window's noisy counts, and the next state.
 
     A cell's surprise is its error over the standard deviation of prediction and noise together. Where it passes the
     limit, or the faded sum of the last ones does, an event has begun: the prediction's variance grows by the squared

@@ -67,7 +67,7 @@ class PointSchedule:
         return in_periods(traces.landmarks, np.cumsum(is_first) - 1, self.max_landmarks)
 
     def at(self, rows: Integers, index: int) -> Window:
-        """Facts of some points, all of them the ``index``-th of their users."""
+        """Facts of some points, each the ``index``-th of its user."""
         traces = self.traces
         left, regulars_left, landmarks, n_windows = (column[rows] for column in self._columns)
         times = traces.times[rows]
@@ -98,7 +98,7 @@ class PointSchedule:
 def traces_of(
     traces: Sequence[Points], landmarks: Sequence[NDArray[np.bool_]] | None = None, users: Sequence[int] | None = None
 ) -> Traces:
-    """Traces from one array (n_points, 2) a user, a point a minute, in one budget period.
+    """Build traces from one array (n_points, 2) a user, a point a minute, in one budget period.
 
     ``landmarks`` holds a mask (n_points,) for each user (unset: none), ``users`` a number for each (unset: 0, 1, …).
     """

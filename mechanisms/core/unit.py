@@ -94,7 +94,7 @@ class Unit:
         last: ArrayLike | None = None,
         part: ArrayLike | None = None,
     ) -> float:
-        """Return the total of the charges that meet the dearest unit.
+        """Return the total of the charges that meet the most expensive unit.
 
         Charges of windows add up in a unit that holds them (sequential composition, in ε or in ρ). A charge of several
         windows, such as that of a block or of a period, counts in every unit that meets any of its windows.
@@ -150,7 +150,7 @@ class Unit:
 
 
 def _running(length: int, *added: tuple[Amounts, Slots, Slots]) -> Amounts:
-    """Totals at places 0 to ``length`` − 1 of amounts that count from one place to another, both inclusive."""
+    """Totals at places 0 to ``length`` − 1 of amounts on ranges of places, both ends inclusive."""
     change = np.zeros(length + 1)
     for amounts, begins, ends in added:
         np.add.at(change, begins, amounts)

@@ -1,4 +1,4 @@
-"""Usual days: means of noisy counts by type of day and time of day, as a few patterns that noise does not explain."""
+"""Usual days: means of noisy counts by type of day and time of day, as a few patterns above the noise."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Noisy(NamedTuple):
 
 
 def start(facts: Facts, n_slots: int, profile: Array | None = None) -> State:
-    """Return the state before the first window: nothing seen, and perhaps a profile of all rows, (n_rows, n_cells)."""
+    """Return the state before the first window: nothing seen, or a profile of all rows, (n_rows, n_cells)."""
     shape, n_cells, n_rows = facts.shape, facts.n_cells, len(DAY_TYPES) * n_slots
     n_patterns = 1 + min(PATTERNS, n_rows)
     state = {
@@ -155,7 +155,7 @@ def _mean(means: Array, precision: Array) -> Array:
 
 
 def shrunk(means: Array, variance: Array) -> Array:
-    """Return means of the cells, drawn to the mean of all by as much of their spread as their noise explains.
+    """Shrink the means of cells towards the mean of all, by the share of their spread that noise explains.
 
     Empirical Bayes (Efron and Morris 1973): noise must not make a cell look busy. A cell of variance 0 was not seen.
     """

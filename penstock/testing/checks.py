@@ -61,7 +61,7 @@ def resumes_from_encoded_state(subject: Subject) -> None:
 
 
 def leaves_inputs_alone(subject: Subject) -> None:
-    """Neither counts nor state are changed, and no release is a view of the counts."""
+    """Check that neither counts nor state change, and that no release is a view of the counts."""
     for facts, windows in worlds(subject):
         counts = counts_for()
         seen: list[Any] = []
@@ -80,7 +80,7 @@ def leaves_inputs_alone(subject: Subject) -> None:
 
 
 def state_does_not_grow(subject: Subject) -> None:
-    """State after all windows is as large as after half of them."""
+    """Check that the state after all windows is as large as after half of them."""
     facts = facts_for(48, landmarks=tuple(range(3, 48, 5)), budget_period=12)
     steps = step_through(subject.mechanism, counts_for(48), facts, facts.windows(), subject.source)
     sizes = [len(FORMAT.encode(state)) for _, state in steps]
@@ -90,7 +90,7 @@ def state_does_not_grow(subject: Subject) -> None:
 
 
 def charges_stay_within_worst_charge(subject: Subject) -> None:
-    """No step costs more than was announced before it."""
+    """Check that no step costs more than its announced worst charge."""
     for facts, windows in worlds(subject):
         spent_blocks, offered_blocks = 0.0, 0.0
         state = subject.mechanism.start(facts)
@@ -128,7 +128,7 @@ def without_limits_gives_the_ideal(subject: Subject) -> None:
 
 
 def noise_has_the_declared_scale(subject: Subject) -> None:
-    """Noise follows the release's family at the declared scale, and at none that is 30 % off."""
+    """Check that noise follows the release's family at the declared scale, and at none that is 30 % off."""
     n_cells = 40_000  # enough to refuse a scale that is a tenth off
     facts = facts_for(6, n_cells, max_cells=1, landmarks=(2, 4))
     counts = np.random.default_rng(3).poisson(30, (6, n_cells))
@@ -172,7 +172,7 @@ def charges_cover_the_noise(subject: Subject) -> None:
 
 
 def _periods_are_covered(facts: Facts, releases: list[Release]) -> None:
-    """A block that pays for single windows pays for all memberships that one user has in them."""
+    """Check that a block charged for single windows covers all memberships of one user in them."""
     charges = [event for release in releases for event in release.charge]
     for block in (event for event in charges if isinstance(event, Block) and events.Covered(event.first) in charges):
         rates = []
@@ -196,7 +196,7 @@ def a_retry_draws_the_same_noise(subject: Subject) -> None:
 
 
 def a_changed_count_draws_independent_noise(subject: Subject) -> None:
-    """Check that another count draws independent noise."""
+    """Check that a changed count draws independent noise."""
     facts, n_cells = facts_for(6, 2000, landmarks=(2, 4)), 2000
     counts = counts_for(6, n_cells)
     changed = counts.copy()
@@ -227,7 +227,7 @@ def replicas_equal_separate_runs(subject: Subject) -> None:
 
 
 def every_window_is_released_once(subject: Subject) -> None:
-    """Every window is released once and in order, with values exactly where sensors are active."""
+    """Check that every window is released once and in order, with values exactly where sensors are active."""
     for facts, windows in worlds(subject):
         releases, _ = released(subject, counts_for(), facts, windows)
         numbers = [release.window for release in releases]
@@ -243,7 +243,7 @@ def every_window_is_released_once(subject: Subject) -> None:
 
 
 def every_draw_is_charged_and_every_charge_is_drawn(subject: Subject) -> None:
-    """A step charges the noise that it draws, question and publication, repeated or not, at its own scale."""
+    """Check that a step charges the noise that it draws, query and publication, repeated or not, at its scale."""
     for facts, windows in worlds(subject):
         for first in (0, 1):
             script: Any = ScriptedNoise(first)
@@ -297,7 +297,7 @@ def decisions_read_releases_alone(subject: Subject) -> None:
 
 
 def cells_have_noise_of_their_own(subject: Subject) -> None:
-    """No two cells of the first publication share their noise, over many keys."""
+    """Check that no two cells of the first publication share their noise, over many keys."""
     n_cells, n_keys, rows = 12, 64, []
     facts, counts = facts_for(6, n_cells, landmarks=(2, 4)), counts_for(6, n_cells)
     for number in range(n_keys):
@@ -313,7 +313,7 @@ def cells_have_noise_of_their_own(subject: Subject) -> None:
 
 
 def reads_what_it_says(subject: Subject) -> None:
-    """Releases depend on landmarks and budget periods only where the mechanism names the key."""
+    """Check that releases depend on landmarks and budget periods only if the mechanism names the key."""
 
     def released_with(**changes: Any) -> list[tuple[Any, ...]]:
         facts = facts_for(**{"landmarks": ()} | changes)
@@ -332,12 +332,12 @@ def reads_what_it_says(subject: Subject) -> None:
 
 
 def parameters_are_checked(subject: Subject) -> None:
-    """Every value outside of the declared bounds is refused by an error that names the parameter."""
+    """Check that every value out of bounds is refused by an error that names the parameter."""
     check_parameters(subject.mechanism)
 
 
 def check_parameters(plugin: Any) -> None:
-    """`parameters_are_checked`, for plug-ins of every kind."""
+    """Run `parameters_are_checked` for plug-ins of every kind."""
     for name, declared in parameters_of(type(plugin)).items():
         for wrong in _outside(declared):
             refusal = _refusal(plugin, name, wrong)
@@ -364,7 +364,7 @@ def _outside(declared: Parameter) -> list[Any]:
 
 
 def is_documented(subject: Subject) -> None:
-    """The docstring has a first sentence, every parameter, and a Privacy paragraph as the guarantee has it."""
+    """Check the docstring: a first sentence, every parameter, and a Privacy paragraph that matches the guarantee."""
     plugin, guarantee = type(subject.mechanism), subject.mechanism.guarantee
     privacy = check_documentation(plugin).lower()
     if guarantee.exists:
@@ -377,7 +377,7 @@ def is_documented(subject: Subject) -> None:
 
 
 def check_documentation(plugin: type) -> str:
-    """The Privacy paragraph of a plug-in whose documentation is complete."""
+    """Return the Privacy paragraph of a plug-in with complete documentation."""
     text = inspect.getdoc(plugin) or ""
     first = text.split("\n")[0]
     assert first.endswith("."), "the first line is not one sentence"

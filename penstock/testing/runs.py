@@ -25,7 +25,7 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Subject:
-    """Mechanism under test, and where its noise comes from."""
+    """Mechanism under test, with its noise source."""
 
     mechanism: Any  # a `ChainStep`
     source: Any = field(default=SOURCE)
@@ -169,7 +169,7 @@ class _Script(Noise):
         self.shown = 100 + number % 2 + 3 * np.arange(counts.shape[-1])
 
     def uniform(self, shape: Any) -> NDArray[np.float64]:
-        """Coins that fall as the script has it."""
+        """Return scripted coin flips."""
         return np.full(shape, 0.0 if self.publishes else 1 - 2**-53)
 
     def _answer(self, family: str, scale: Any, shape: Any) -> NDArray[Any]:

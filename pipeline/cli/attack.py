@@ -56,7 +56,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_common(parser: argparse.ArgumentParser, of: str | None = None) -> None:
-    """Add the common arguments of attacks, except those that this one does not use."""
+    """Add the common arguments of attacks, except unused ones."""
     add = parser.add_argument
     if of in (None, "membership"):
         until = "membership: attack no more targets after so long; run again to go on"
@@ -106,7 +106,7 @@ def _with_time_left(progress: Callable[[int, int | None, str], None]) -> Callabl
 
 
 def in_words(duration: float) -> str:
-    """Seconds or minutes.
+    """Format a duration in seconds or minutes.
 
     >>> in_words(41.7), in_words(200)
     ('42 s', '3 min')
@@ -130,7 +130,7 @@ def _foresee(attack: str, minutes: float | None, seconds: float) -> None:
 def _attack(
     config: RunConfig, arguments: argparse.Namespace, listener: Callable[[], Callable[[int, int], None]], quiet: bool
 ) -> tuple[dict[str, AttackOutcome], dict[str, str]]:
-    """Outcomes by attack, and the reason for each attack that does not apply and was not asked for."""
+    """Outcomes by attack, and the reason for each skipped attack."""
     from penstock.mechanisms.core.plugin import PenstockError
     from penstock.pipeline.experiments.games.measures import check_recoverable
     from penstock.pipeline.experiments.games.membership import AttackListener, attack

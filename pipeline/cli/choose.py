@@ -1,4 +1,4 @@
-"""``penstock choose``: rank mechanisms of the same guarantee by their error on given data."""
+"""``penstock choose``: rank mechanisms of equal guarantee by their error on given data."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def attacked_in_words(chosen: Choice, asked: ChoiceRequest) -> list[str]:
 
 
 def _useless(table: pl.DataFrame) -> list[str]:
-    """Candidates whose relative error is not below that of zeros."""
+    """Candidates with a relative error no better than that of zeros."""
     name = next((name for name in SHARES if name in table.columns), None)
     return [] if name is None else table.filter(table[name] >= 1)["variant"].to_list()
 

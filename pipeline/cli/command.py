@@ -1,4 +1,4 @@
-"""The shape of a subcommand, and the arguments and output format that subcommands share."""
+"""Subcommands, with the arguments and output format that they share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Command:
 
 
 def no_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add no arguments."""
+    """Leave the parser without arguments."""
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +82,7 @@ def add_quiet(parser: argparse.ArgumentParser) -> None:
 
 
 def add_jobs(parser: argparse.ArgumentParser, of: str = "processes at a time (default: one a processor)") -> None:
-    """Add ``--jobs``; None where it is not given."""
+    """Add ``--jobs``; None by default."""
     parser.add_argument("--jobs", type=_above_zero, metavar="N", help=of)
 
 

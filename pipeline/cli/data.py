@@ -91,7 +91,7 @@ def _table(frame: pl.DataFrame) -> pa.Table:
     import pyarrow as pa
 
     def is_text(kind: pa.DataType) -> bool:
-        """Return whether a column is text, in whichever layout."""
+        """Return whether a column is text, in any layout."""
         return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
     table = frame.with_columns(pl.col("time").cast(pl.Datetime("ms", "UTC"))).to_arrow()

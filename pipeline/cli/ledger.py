@@ -90,7 +90,7 @@ def overview(path: Path) -> dict[str, Any]:
 
 
 def _by_period(terms: Terms, postings: Sequence[Posting]) -> Iterator[dict[str, Any]]:
-    """Yield charges, the dearest unit's cost and the sum, by budget period or day of UTC."""
+    """Yield charges, the most expensive unit's cost and the sum, by budget period or UTC day."""
     from penstock.pipeline.releasing.charge_table import ChargeTable
     from penstock.pipeline.windows.calendar import format_time
 
@@ -119,7 +119,7 @@ def together(ledgers: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def _check_head(ledgers: Sequence[dict[str, Any]], paths: Sequence[str], manifest: Path) -> None:
-    """Note a fault unless the head that a run's manifest names is in one of the ledgers."""
+    """Report a fault unless the head in a run's manifest is in one of the ledgers."""
     from penstock.pipeline.releasing.ledger import Ledger
 
     head = _head_in(manifest)
@@ -167,7 +167,7 @@ def _lines(ledger: dict[str, Any]) -> list[str]:
 
 
 def _left(budget: float, spent: float) -> float:
-    """Return the remaining budget; 0 where it is within the rounding errors of sums.
+    """Return the remaining budget; 0 within the rounding errors of sums.
 
     >>> _left(1.0, 0.75), _left(1.0, 1 - 4e-16), _left(1e-12, 5e-13), _left(1.0, 1.5)
     (0.25, 0.0, 5e-13, 0.0)

@@ -1,4 +1,4 @@
-"""The subcommand ``plan``: the release that keeps a goal, as the line to write into a configuration."""
+"""``penstock plan``: the release that keeps a goal, as a line of configuration."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def _configure_demo(parser: argparse.ArgumentParser) -> None:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    """Run the quick start that is installed with the package; its report is the last line."""
+    """Run the quick start that is installed with the package, and print the path of its report last."""
     with as_file(files("penstock") / "configs" / "quickstart.yaml") as path:
         parser = argparse.ArgumentParser()
         _configure(parser)

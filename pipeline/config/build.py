@@ -119,7 +119,7 @@ def input_paths(section: Any) -> list[str]:
 
 
 def expected(hint: Any, declared: Parameter, unions: dict[type, Registry[Any]]) -> str:
-    """Describe the values that a field allows, as a phrase that completes "must be …".
+    """Describe the allowed values of a field, as a phrase that completes "must be …".
 
     >>> expected(int, Parameter(doc="", at_least=1), {})
     'a whole number at least 1'
@@ -310,7 +310,7 @@ class Builder:
         return value
 
     def typed(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
-        """Read a node as a type; of a union, as the first member that fits."""
+        """Read a node as a type; for a union, as the first member that fits."""
         members = alternatives(hint)
         if isinstance(node, Scalar) and node.value is None and type(None) in members:
             return None
@@ -366,13 +366,13 @@ class Builder:
         return FAILED if FAILED in values else tuple(values)
 
     def is_one(self, node: Node, hint: Any) -> bool:
-        """Return whether a node that is no list may be the only entry of one."""
+        """Return whether a node other than a list may be the only entry of one."""
         return any(self.fits(node, member) for member in alternatives(hint)) and not (
             isinstance(node, Scalar) and node.value is None
         )
 
     def dictionary(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
-        """Read a section whose keys are free."""
+        """Read a section with arbitrary keys."""
         if not isinstance(node, Mapping):
             return self.refuse(node, path, expected(hint, declared, self.unions))
         inner = typing.get_args(hint)[1]
@@ -381,7 +381,7 @@ class Builder:
 
 
 def _refused(node: Mapping, cls: type, error: ParameterError, path: yaml.Path) -> Problem:
-    """Locate the value that a dataclass refused: the line of the field, or of the list entry, in the error."""
+    """Locate the value that a dataclass refused: the line of the field or of the list entry in the error."""
     steps: yaml.Path = tuple(error.field.split("."))
     place, refused = locate(node, steps)
     if isinstance(refused, Sequence):  # name the entry, not the list

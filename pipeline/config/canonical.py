@@ -1,4 +1,4 @@
-"""Canonical form of a configuration: plain values for manifests, and the digest that noise is bound to."""
+"""Canonical form of a configuration: plain values for manifests, and the digest that keys the noise."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def digest(config: RunConfig) -> bytes:
 
 
 def content_digest(path: str) -> str:
-    """SHA-256 of a file, or of a folder's file names and contents in sorted order; of an address, itself."""
+    """SHA-256 of a file, or of a folder's file names and contents in sorted order; an address as text."""
     if not os.path.exists(path):
         return path
     total = hashlib.sha256()
@@ -92,7 +92,7 @@ def _plain(
 
 
 def _plain_section(section: Any, input_path: Callable[[str], str], output_path: Callable[[str], str]) -> dict[str, Any]:
-    """Return a section under sorted keys, without the keys that are None anyway."""
+    """Return a section under sorted keys, without keys that are None by default."""
     values = {}
     for field in fields_of(type(section)):
         value = getattr(section, field.name)

@@ -1,4 +1,4 @@
-"""Columns of a file that hold who, when and where: guessed from their names in eleven languages, and from values."""
+"""Columns of users, times and places in a file: guessed from names in eleven languages, and from values."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ CUT = "a quoted value goes on in the next line, and a row is one line: take such
 
 @dataclass(frozen=True)
 class Stated:
-    """Known facts of a file; the rest is guessed."""
+    """Facts stated by the user; the rest is guessed."""
 
     columns: Mapping[str, str] = field(default_factory=dict)  # by part of an event; an empty user: there is none
     time_format: str | None = None
@@ -199,7 +199,7 @@ class Table:
 
 @dataclass
 class Columns:
-    """A guess."""
+    """Guessed columns."""
 
     names: dict[
         str, str
@@ -219,7 +219,7 @@ def is_parquet(path: str) -> bool:
 
 
 def _as_text(column: pl.Series) -> pl.Series:
-    """A column of Parquet as text: times in ISO 8601, with an offset where they have one."""
+    """Convert a Parquet column to text: times in ISO 8601, with an offset if they have one."""
     if isinstance(column.dtype, pl.Datetime):
         zone = "Z" if column.dtype.time_zone else ""
         return (
@@ -257,7 +257,7 @@ def _decoded(path: str, head: bytes, stated: str | None) -> tuple[str, str, tupl
 
 
 def _text(head: bytes, encoding: str) -> str:
-    """Decode the head of a file, in which the last letter may be cut."""
+    """Decode the head of a file, whose last character may be incomplete."""
     return codecs.getincrementaldecoder(encoding)().decode(head, final=len(head) < _HEAD_BYTES)
 
 
@@ -287,7 +287,7 @@ def _numbers(column: pl.Series) -> pl.Series:
 
 
 def time_format(column: pl.Series, zone: str, formats: Sequence[str] = _WHOLE) -> str | None:
-    """Return the time format of nearly all values of a column, if there is one; also of times of day for ``iso``.
+    """Return the time format of nearly all values of a column, if any; ``iso`` also accepts times of day.
 
     Where day and month could be either it is the one by which the values are closer together.
     """
@@ -303,7 +303,7 @@ def time_format(column: pl.Series, zone: str, formats: Sequence[str] = _WHOLE) -
 
 
 def _spread(values: pl.Series, name: str, zone: str) -> int:
-    """Return the days from the first to the last time where day and month could be either; else 0."""
+    """Return the days from the first to the last time if day and month are ambiguous; else 0."""
     if not exchanged(name):
         return 0
     times = TimeFormat(name, zone).milliseconds(values).drop_nulls().to_list() or [0]
@@ -311,7 +311,7 @@ def _spread(values: pl.Series, name: str, zone: str) -> int:
 
 
 def exchanged(form: str) -> str | None:
-    """Return a format with day and month the other way round, where people write both.
+    """Return a format with day and month exchanged, if both orders are in use.
 
     >>> exchanged("%d/%m/%Y %H:%M"), exchanged("%d.%m.%Y %H:%M")
     ('%m/%d/%Y %H:%M', None)
@@ -322,7 +322,7 @@ def exchanged(form: str) -> str | None:
 
 
 def _fit(values: pl.Series, name: str, zone: str) -> float:
-    """Return the share of values that are times in a format, of years that events can be of."""
+    """Return the share of values that are times in a format, in plausible years."""
     if name in _UNIX:
         scale = 1000 ** _UNIX.index(name)
         return share(_numbers(values).is_between(_SECONDS[0] * scale, _SECONDS[1] * scale))
@@ -340,7 +340,7 @@ def named(part: str, names: Iterable[str]) -> list[str]:
     words = [(word, rank) for rank, line in enumerate(_WORDS[part]) for word in line.split()]
 
     def rank(name: str) -> float:
-        """Return the rank of the most telling word in a name, of which whole words come first."""
+        """Return the rank of the most telling word in a name; whole words come first."""
         plain = _plain(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name))
         spoken = [word for word in re.split(r"[\W\d_]+", plain) if word]
         spoken += [word.removeprefix("ال") for word in spoken]
@@ -368,7 +368,7 @@ def _is_accent(letter: str) -> bool:
 
 
 def guess(table: Table, zone: str, stated: Stated) -> Columns:
-    """Guess the column of each part of an event; raises `ParameterError` for a stated one that is not there."""
+    """Guess the column of each part of an event; raises `ParameterError` for a stated column that is missing."""
     frame = table.frame
     for part, name in stated.columns.items():
         if name not in frame.columns and (part, name) != ("user", ""):
@@ -409,7 +409,7 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
     left = [names["time"]] if "time" in names else _left(frame, names)
 
     def formats(columns: list[str], of: Sequence[str], before: str = "") -> dict[str, str]:
-        """Return the format of each column that has one; ``before``: a text that its values are put behind."""
+        """Return the format of each column that has one; ``before``: a prefix of its values."""
         forms = {name: time_format(before + frame[name], zone, of) for name in columns}
         return {name: form for name, form in forms.items() if form}
 
@@ -480,7 +480,7 @@ def _position(frame: pl.DataFrame, left: list[str], names: dict[str, str], check
 
 
 def _user(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: dict[str, str]) -> None:
-    """Choose the column of users, or none."""
+    """Choose the column of users, if any."""
     others = [name for name in left if name != names.get("place") and name not in named("place", left)]
     by_name = named("user", others)
     people = [name for name in by_name if not _is_kind(frame[name])]
@@ -532,6 +532,6 @@ def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: 
 
 
 def _is_kind(column: pl.Series) -> bool:
-    """Return whether a column holds kinds of people, not people: a few values that alternate."""
+    """Return whether a column holds types of people rather than people: a few alternating values."""
     n_values, n_turns = column.n_unique(), int((column != column.shift()).sum())
     return n_values <= KINDS and (n_turns if n_values > 1 else len(column)) > 10 * n_values

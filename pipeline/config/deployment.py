@@ -1,4 +1,4 @@
-"""Rules of a deployment: no public fact comes from private data, and no noise can be undone."""
+"""Rules of a deployment: no public fact comes from private data, and no noise can be removed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.pipeline.windows.landmarks import Landmarks
 
 
 def deployed_noise_is_secret(seed: int | None, noise_key: str | None, output: Output) -> Iterator[Finding]:
-    """A seed makes noise that anyone can undo; only a secret key outside of the output folder protects."""
+    """Require a secret key outside of the output folder: noise from a seed can be removed by anyone."""
     if seed is not None:
         yield Finding(("seed",), seed, "left out in a deployment (anyone who knows the seed can remove the noise)")
     if noise_key is None:
@@ -31,7 +31,7 @@ def deployed_noise_is_secret(seed: int | None, noise_key: str | None, output: Ou
 
 
 def deployed_ledger_is_named(output: Output, mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
-    """A ledger belongs to an event source, which has one name, and its budget to a measure."""
+    """Require one name for the event source of a ledger, and a measure for its budget."""
     if output.ledger_source is None:
         expected = "a name for the event source, the same in all deployments over the same events"
         yield Finding(("output", "ledger_source"), None, expected)
@@ -41,7 +41,7 @@ def deployed_ledger_is_named(output: Output, mechanism: tuple[ChainStep, ...]) -
 
 
 def deployed_run_has_no_truth(accountants: tuple[Accountant, ...], utility: tuple[str, ...]) -> Iterator[Finding]:
-    """Metrics need true counts, and a game members that are known."""
+    """Refuse metrics, which need true counts, and games, which need known members."""
     for i, accountant in enumerate(accountants):
         if accountant.simulation_only:
             yield Finding(("accountants", i, "type"), "", "left out in a deployment; play the game on a simulation")
@@ -73,7 +73,7 @@ def deployed_facts_are_public(
 def deployed_mechanisms_have_a_guarantee(
     mechanism: tuple[ChainStep, ...], allow_no_guarantee: bool
 ) -> Iterator[Finding]:
-    """The first step on counts, which alone reads private values, has a guarantee, unless that is waived explicitly."""
+    """Require a guarantee of the first step on counts, which alone reads private values, unless explicitly waived."""
     on_counts = [i for i, step in enumerate(mechanism) if not isinstance(step, EventStep)]
     for i in on_counts[:1] or range(len(mechanism))[-1:]:
         promised = mechanism[i].guarantee
@@ -84,7 +84,7 @@ def deployed_mechanisms_have_a_guarantee(
 
 
 def deployed_rows_are_people(source: Source, allow_no_guarantee: bool) -> Iterator[Finding]:
-    """A guarantee is for people, and whether a row is late depends on when it arrived, never on another's event."""
+    """Require rows to be people, and the lateness of a row to depend on its arrival, never on another row."""
     if not source.has_people:
         yield Finding(("source", "type"), "", "a source whose rows belong to people, in a deployment")
     flaw = source.lateness_flaw if isinstance(source, LiveSource) else None
@@ -95,7 +95,7 @@ def deployed_rows_are_people(source: Source, allow_no_guarantee: bool) -> Iterat
 
 
 def deployed_noise_protects(mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
-    """Floating-point noise carries traces of the count (Mironov 2012); none at all releases the counts themselves."""
+    """Refuse floating-point noise, which reveals parts of the count (Mironov 2012), and the absence of noise."""
     for i, step in enumerate(mechanism):
         name = MECHANISMS.name_of(type(step))
         family = getattr(step, "noise", name)

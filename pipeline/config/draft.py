@@ -103,7 +103,7 @@ def draft(
     stated: Stated | None = None,
     stops: str | None = None,
 ) -> Draft:
-    """Draft a configuration that runs on a table of events, or on a folder of them, from a look at it.
+    """Draft a configuration for a table of events, or for a folder of them.
 
     What can be neither read nor guessed is drafted as ``FIXME`` with a note, so that there is a draft of every table.
 
@@ -169,7 +169,7 @@ def draft(
 
 
 def _unreadable(rejects: Rejects, is_whole: bool) -> Iterator[str]:
-    """Remark that no events could be read, and on the placeholders."""
+    """Remark on unreadable events, and on the placeholders."""
     n_rows = "no row was read"
     if is_whole:
         n_rows = f"none of {rejects.total():,} rows could be read as drafted ({_most_frequent(rejects)})"
@@ -177,7 +177,7 @@ def _unreadable(rejects: Rejects, is_whole: bool) -> Iterator[str]:
 
 
 def _nowhere(has_positions: bool) -> Grid | Places:
-    """Return a placeholder for a space that could not be guessed."""
+    """Return a placeholder for an unknown space."""
     if has_positions:
         return Grid(south=0.0, north=1.0, west=0.0, east=1.0, rows=1, columns=1)
     return Places(list_=(FIXME,), elsewhere=True)
@@ -201,7 +201,7 @@ def _stops(file: str, events: pl.DataFrame, has_positions: bool) -> Places | Sta
 
 
 def _source(path: str, table: Table, columns: Columns, zone: str) -> Csv | Parquet:
-    """The source as the draft describes it, without a time range."""
+    """Return the drafted source, without a time range."""
     unused = {part: "" for part in ("latitude", "longitude", "place") if part not in columns.names}
     names = columns.names | unused
     if table.is_parquet:
@@ -220,7 +220,7 @@ def _source(path: str, table: Table, columns: Columns, zone: str) -> Csv | Parqu
 
 
 def _is_citibike(path: str, table: Table) -> bool:
-    """Return whether trips are of New York, in files that the source of Citi Bike reads."""
+    """Return whether trips are from New York, in files that the source of Citi Bike reads."""
     if os.path.isdir(path) and not any(
         matches(file, (*Citibike.patterns, *ARCHIVES)) for file in list_files(path, Csv.patterns)
     ):
@@ -263,7 +263,7 @@ class _Facts:
 
     @classmethod
     def unknown(cls, epsilon: float, space: Space) -> _Facts:
-        """Placeholders for values that could not be read."""
+        """Return placeholders for unreadable values."""
         return cls(_BEGIN, _END, HOUR, space, 1, 1, epsilon, math.inf, 1.0, is_known=False)
 
     @classmethod
@@ -306,12 +306,12 @@ class _Facts:
 
     @property
     def clearness(self) -> float:
-        """A typical count in multiples of the noise that it gets."""
+        """Typical count in multiples of its noise."""
         return self.typical / self.noise
 
     @property
     def noise(self) -> float:
-        """Mean size of the noise, of Laplace or Gaussian form, whichever is smaller."""
+        """Mean size of the noise, Laplace or Gaussian, whichever is smaller."""
         gaussian = math.sqrt(self.max_per_period / (math.pi * rho_of(self.epsilon, _DELTA)))
         return min(self.max_per_period / self.epsilon, gaussian)
 
@@ -329,7 +329,7 @@ def _cells(events: pl.DataFrame, space: Space) -> pl.Series:
 
 
 def _inner(values: pl.Series) -> tuple[float, float]:
-    """Range of values without strays."""
+    """Range of values without outliers."""
     low, high = (values.quantile(share, "nearest") for share in (_STRAY, 1 - _STRAY))
     assert low is not None
     assert high is not None
@@ -347,7 +347,7 @@ def _midnights(times: tuple[float, float], zone: str) -> tuple[int, int]:
 
 
 def _area(events: pl.DataFrame) -> dict[str, float]:
-    """Sides of a box: around the events where they are of one region, else around the densest one."""
+    """Sides of a box around the events of one region, else around the densest one."""
     south, north = _inner(events["latitude"])
     west, east = _inner(events["longitude"])
     wide = _DEGREE * math.cos(math.radians((south + north) / 2))
@@ -359,7 +359,7 @@ def _area(events: pl.DataFrame) -> dict[str, float]:
 
 
 def _densest(events: pl.DataFrame) -> tuple[float, float, float, float]:
-    """South, north, west and east of the square of `_REGION` that most people are in, up to half of its length."""
+    """South, north, west and east of the square of `_REGION` with the most people, up to half of its length."""
     step = _REGION / 2 / _DEGREE
     north = (pl.col("latitude") / step).floor()
     # Degrees of longitude get shorter by latitude, here from row to row of tiles.
@@ -389,7 +389,7 @@ def _grids(area: dict[str, float]) -> Iterator[Grid]:
 
 
 def _outward(low: float, high: float, limit: float) -> tuple[float, float]:
-    """A range of whole hundredths around two numbers."""
+    """Round a range outwards to whole hundredths."""
     return max(-limit, math.floor(low * 100) / 100), min(limit, math.floor(high * 100 + 1) / 100)
 
 
@@ -439,7 +439,7 @@ def _time_doubts(table: Table, columns: Columns, zone: str) -> Iterator[str]:
 
 
 def _are_many(path: str) -> bool:
-    """Return whether a path means several files."""
+    """Return whether a path stands for several files."""
     patterns = Parquet.patterns if is_parquet(path) else Csv.patterns
     return not os.path.isfile(path) and len(list_files(path, patterns)) > 1
 
@@ -524,12 +524,12 @@ def _text(path: str, source: Source, columns: Columns, zone: str, facts: _Facts,
 
 
 def one_line(text: str) -> str:
-    """Return text without line ends, which names of columns may hold: a comment must not go on as YAML."""
+    """Return text without line breaks, which would end a YAML comment."""
     return " ".join(text.split())
 
 
 def _lines(keys: dict[str, Any], indent: str = "") -> Iterator[str]:
-    """Lines of YAML of a section: its values as they are written, sections or lists, or these and a comment."""
+    """Format a section as lines of YAML from values, sections, lists and comments."""
     for key, given in keys.items():
         value, comment = given if isinstance(given, tuple) else (given, "")
         inside = isinstance(value, dict | list)
@@ -581,7 +581,7 @@ def name_of(path: str) -> str:
 
 
 def write_draft(path: str, out: str | Path | None = None, **options: Any) -> tuple[Path, Draft]:
-    """Write a `draft`, with its options, to a new file (None: called as the input, here).
+    """Write a `draft`, with its options, to a new file (None: named after the input, in the working directory).
 
     Raises `DataError` where there is a file of that name.
     """

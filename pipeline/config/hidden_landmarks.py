@@ -1,4 +1,4 @@
-"""Landmarks that stay private: a public set of windows, chosen by the exponential mechanism, to hide them among.
+"""Hidden landmarks: a public set of windows, chosen by the exponential mechanism, that covers private landmarks.
 
 Let L be the true landmarks of N windows, of a declared size k. Every set S of m windows is a candidate, whatever L, so
 that which sets are possible tells nothing; Pr(S) is proportional to exp(ε·abs(S ∩ L)) (McSherry, Talwar 2007).
@@ -38,7 +38,7 @@ _RARE = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class LandmarkChoice(Checked):
-    """The choice of a public set of windows in which private landmarks hide.
+    """Choice of a public set of windows that hides private landmarks.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class LandmarkChoice(Checked):
         return self.epsilon * min(self.size, self.shown)
 
     def coverage(self) -> NDArray[np.float64]:
-        """Probability that 0, 1, … k landmarks are in the public set, (k + 1,), the same whichever they are."""
+        """Probability that 0, 1, … k landmarks are in the public set, (k + 1,), for any k landmarks."""
         overlap = np.arange(self.size + 1)
         rest = self.shown - overlap
         possible = (rest >= 0) & (rest <= self.n_windows - self.size)
@@ -86,7 +86,7 @@ class LandmarkChoice(Checked):
         return np.asarray(np.exp(weight - logsumexp(weight)))
 
     def choose(self, landmarks: ArrayLike, key: bytes) -> NDArray[np.bool_]:
-        """Draw the public set, a mask (N,), of the true landmarks, a mask of k windows.
+        """Draw the public set, a mask (N,), for the true landmarks, a mask of k windows.
 
         `key`: secret. The same landmarks and key give the same set, so that choosing again tells no more; any other
         landmarks an independent one.
@@ -108,7 +108,7 @@ class LandmarkChoice(Checked):
 
 
 def worst_loss(amounts: ArrayLike, chosen: ArrayLike, size: int, covered: int = 0) -> float:
-    """Largest sum of amounts over L and any one window, over all L of a size of which enough windows are chosen.
+    """Largest sum of amounts over L and any one window, over all L of a size with enough chosen windows.
 
     `amounts`: ε or ρ of each window, (N,). `chosen`: mask of the public set.
 
@@ -131,7 +131,7 @@ def _log_binomial(n: int, k: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def plan_landmarks(config: RunConfig, path: str | Path, shown: int, epsilon: float) -> PlannedLine:
-    """Choose public landmarks among which private ones hide, with the guarantee of the choice.
+    """Choose public landmarks that cover private ones, with the guarantee of the choice.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ def _loss(mechanism: LandmarkSchedule, chosen: NDArray[np.bool_], size: int, cov
 
 
 def _read(path: Path, n_windows: int) -> NDArray[np.bool_]:
-    """Mask of the windows whose numbers a file lists."""
+    """Mask of the windows listed in a file."""
     mask = np.zeros(n_windows, bool)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -222,7 +222,7 @@ def kind_of(hint: Any, declared: Parameter) -> Kind | None:
 
 
 def show(value: Any, declared: Parameter) -> Any:
-    """Return a value of a declared kind as people write it; others as they are.
+    """Format a value of a declared kind as in YAML; return others unchanged.
 
     >>> show(5_400_000, Parameter(doc="", kind="duration")), show(3, Parameter(doc=""))
     ('1h30m', 3)
@@ -252,7 +252,7 @@ def _bounds(declared: Parameter) -> dict[str, float]:
 
 
 def _number_schema(declared: Parameter) -> dict[str, Any]:
-    """Schema of a number, which may be infinite where nothing bounds it above."""
+    """Schema of a number; it may be infinite without an upper bound."""
     bounds = _bounds(declared)
     if bounds.keys() & {"maximum", "exclusiveMaximum"}:
         return {"type": "number"} | {word: limit for word, limit in bounds.items() if math.isfinite(limit)}
@@ -260,7 +260,7 @@ def _number_schema(declared: Parameter) -> dict[str, Any]:
 
 
 def _fixed(value: Any) -> Callable[[Parameter], Any]:
-    """Make the function of a phrase or schema that no declaration changes."""
+    """Make a phrase or schema function that ignores the declaration."""
     return lambda declared: value
 
 

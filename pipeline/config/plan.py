@@ -48,7 +48,7 @@ class Plan(CoreSpec):
     noise_choice: NoiseChoice | None = None
 
     def opened(self) -> Self:
-        """The run with its noise key, read again where it has travelled without; raises `PenstockError` without a key.
+        """Return the run with its noise key, reading the key again on a worker; raises `PenstockError` without a key.
 
         Another key, or an epoch that the run did not begin with, would be a second release of the same windows.
         """
@@ -75,7 +75,7 @@ def noise_key(config: RunConfig) -> NoiseKey:
 
 
 def make_plan(config: RunConfig, folder: Path | None = None, nonce: bytes = b"", **changes: Any) -> Plan:
-    """Resolve a configuration: reads the source only where cells or an accountant's prior come from the data.
+    """Resolve a configuration; the source is read only if cells or an accountant's prior come from the data.
 
     ``nonce``: random bytes of a deployment's run (`NoiseKey.for_run`). ``changes``: as in `outline`.
     """
@@ -86,7 +86,7 @@ def make_plan(config: RunConfig, folder: Path | None = None, nonce: bytes = b"",
 def outline(
     config: RunConfig, key: NoiseKey, folder: Path | None = None, n_shards: int = 1, resumed: bool = False
 ) -> Plan:
-    """Plan without the accountants' preparation.
+    """Build a plan without preparing the accountants.
 
     ``n_shards``: parts that users of finite input are split into while counting; never changes a result.
     """
@@ -144,7 +144,7 @@ def outline(
 
 
 def _measure_of_ledger(plan: Plan) -> str | None:
-    """Measure of the ledger that a deployment charges, or of the budget stated for it; None where it is left open."""
+    """Measure of a deployment's ledger, or of the budget stated for it; None if open."""
     if plan.config.mode == "simulation":
         return None
     if plan.config.output.ledger_budget is not None:
@@ -154,12 +154,12 @@ def _measure_of_ledger(plan: Plan) -> str | None:
 
 
 def state_folder() -> Path:
-    """Return the folder of ledgers that no configuration names, in ``XDG_STATE_HOME`` or ``~/.local/state``."""
+    """Folder of ledgers without a configured path, in ``XDG_STATE_HOME`` or ``~/.local/state``."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "penstock"
 
 
 def ledger_path(plan: Plan) -> Path:
-    """Return the ledger of a run: of a deployment outside its folder, so that no copy of the folder has another one."""
+    """Ledger of a run; for a deployment outside of its folder, so that a copy of the folder shares it."""
     output = plan.config.output
     if plan.config.mode == "simulation":
         return plan.folder / "operator" / "ledger"
@@ -167,7 +167,7 @@ def ledger_path(plan: Plan) -> Path:
 
 
 def _traces(config: RunConfig) -> TraceSpec | None:
-    """Terms of a release of traces; None where counts are released."""
+    """Terms of a release of traces; None for counts."""
     released = (step for step in config.mechanism if isinstance(step, Scheduled) and step.on_points)
     if (mechanism := next(released, None)) is None:
         return None

@@ -102,7 +102,7 @@ def plan_reconstruction(config: RunConfig, share: float) -> PlannedLine:
 
 
 def _accountant(config: RunConfig) -> tuple[int, Reconstruction]:
-    """The accountant whose adversary the plan is against, with its number."""
+    """Accountant whose adversary the plan is against, with its number."""
     configured = [(i, one) for i, one in enumerate(config.accountants) if isinstance(one, Reconstruction)]
     if len(configured) != 1:
         text = "a plan needs one reconstruction accountant, whose prior, horizon and tolerance say what is retraced"
@@ -119,7 +119,7 @@ def _accountant(config: RunConfig) -> tuple[int, Reconstruction]:
 
 @dataclass(frozen=True, eq=False)
 class _Crowd:
-    """People with their priors, and the stretches of windows in which they are retraced."""
+    """People with their priors, and the stretches of windows to retrace."""
 
     known: KnownTargets
     tolerance: int
@@ -136,7 +136,7 @@ class _Crowd:
 
     @property
     def _n_draws(self) -> int:
-        """Draws for the first-moment bound of one person; 0: too few to be of use."""
+        """Draws for the first-moment bound of one person; 0: too few to be useful."""
         each = self.horizon * self.known.places.n_locations**2
         affordable = min(_DRAWS, int(_OPERATIONS / (len(self.known.priors) * each)))
         return affordable if affordable >= 100 else 0
@@ -148,7 +148,7 @@ class _Crowd:
         return self.largest_share(list(forecast.horizons(self.n_stretches)), seed)
 
     def largest_share(self, stretches: Sequence[PlannedWindows], seed: int = _SEARCH) -> float:
-        """Largest mean success over people, at the upper limit where they are a sample; one stretch a window."""
+        """Largest mean success over people, at the upper limit for a sample; one stretch per window."""
         is_stationary_prior = [is_stationary(prior) for prior in self.known.priors]
         means: dict[Hashable, float] = {}
         for index, coming in enumerate(stretches, start=1):
@@ -164,7 +164,7 @@ class _Crowd:
         return max(means.values())
 
     def _success(self, prior: MarkovPrior, index: int, coming: PlannedWindows, seed: int) -> float:
-        """Bound on the success against the windows from one on; 0 for any of a prior that stays the same."""
+        """Bound on the success against the windows from one on; 0 stands for any window of a stationary prior."""
         if index == 1:  # nothing was released before
             return success_upper_bound(
                 prior, coming.sensors, self.tolerance, coming.noise, coming.scale, n_samples=self._n_draws, seed=seed
@@ -195,7 +195,7 @@ def _crowd(plan: Plan, accountant: Reconstruction) -> _Crowd:
 
 
 def _budget(plan: Plan, crowd: _Crowd, share: float) -> tuple[str, str, Any, float] | None:
-    """Plan ε, ρ or σ of the step that releases; None where it has none of them."""
+    """Plan ε, ρ or σ of the releasing step; None if it has no such parameter."""
     reader = plan.chain.reader
     key = next((key for key in _KEYS if getattr(reader, key, None) is not None), None)
     if key is None:

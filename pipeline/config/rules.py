@@ -98,7 +98,7 @@ def _calendar(source: Source, windows: Windows) -> Calendar | None:
 
 @rule
 def windows_can_be_numbered(source: Source, windows: Windows) -> Iterator[Finding]:
-    """Windows are numbered from the start of the source, or their origin; a finite run has not too many."""
+    """Refuse too many windows, and windows that cannot be numbered from the start of the source or an origin."""
     if source.from_ is None and windows.origin is None:
         yield Finding(("source", "from"), None, f"{A_TIME} (the first window starts there)")
     elif source.until is not None:
@@ -113,21 +113,21 @@ def windows_can_be_numbered(source: Source, windows: Windows) -> Iterator[Findin
 
 @rule
 def key_is_of_a_deployment(mode: str, noise_key: str | None) -> Iterator[Finding]:
-    """The noise of a simulation comes from its seed."""
+    """Refuse a key in a simulation, whose noise comes from the seed."""
     if mode == "simulation" and noise_key is not None:
         yield Finding(("noise_key",), noise_key, "left out in a simulation, whose noise comes from the seed")
 
 
 @rule
 def source_has_an_end(source: Source) -> Iterator[Finding]:
-    """A source that ends needs to say where, so that no public number of windows is read from private data."""
+    """Require the end of a finite source, so that no public number of windows comes from private data."""
     if source.until is None and not getattr(source, "endless", False):
         yield Finding(("source", "until"), None, f"{A_TIME} (the run ends there)")
 
 
 @rule
 def cells_can_be_listed(space: Space) -> Iterator[Finding]:
-    """The list of cells fits in memory, and a file that holds it can be read."""
+    """Check that the list of cells fits in memory, and that a file with it can be read."""
     n_cells = getattr(space, "rows", 1) * getattr(space, "columns", 1)
     if n_cells > MAX_CELLS:
         yield Finding(("space",), space, f"of at most {MAX_CELLS:,} cells ({n_cells:,} here)")
@@ -165,7 +165,7 @@ def places_come_from_the_source(source: Source, space: Space) -> Iterator[Findin
 
 @rule
 def times_fit_windows(budget_period: int | None, windows: Windows, output: Output, source: Source) -> Iterator[Finding]:
-    """A budget period holds a window, a span of the ledger whole ones, and a delayed release leaves before the next."""
+    """Check that a budget period holds a window, a ledger span whole ones, and that delays end before the next."""
     if budget_period is not None and budget_period < windows.size:
         yield Finding(("budget_period",), budget_period, f"at least one window ({format_duration(windows.size)})")
     span = output.ledger_span
@@ -183,7 +183,7 @@ def times_fit_windows(budget_period: int | None, windows: Windows, output: Outpu
 def landmark_mechanisms_have_landmarks(
     mechanism: tuple[ChainStep, ...], landmarks: Landmarks | None
 ) -> Iterator[Finding]:
-    """A landmark budget is divided over landmarks."""
+    """Refuse a landmark mechanism without landmarks."""
     for i, step in enumerate(mechanism):
         if step.guarantee.unit == LANDMARKS and landmarks is None:
             expected = (
@@ -196,7 +196,7 @@ def landmark_mechanisms_have_landmarks(
 def endless_budgets_have_a_period(
     source: Source, mechanism: tuple[ChainStep, ...], budget_period: int | None
 ) -> Iterator[Finding]:
-    """On an endless stream a budget is renewed, and noise for a whole period needs its number of windows."""
+    """Require a period for a budget on an endless stream, and a number of windows for noise over whole periods."""
     if budget_period is not None:
         return
     if getattr(source, "endless", False) and any(step.guarantee.unit == LANDMARKS for step in mechanism):
@@ -232,7 +232,7 @@ def unread_keys(config: Any) -> tuple[str, ...]:
 
 @rule
 def landmarks_are_in_the_run(landmarks: Landmarks | None, source: Source, windows: Windows) -> Iterator[Finding]:
-    """Listed landmark windows and times are in the run."""
+    """Check that listed landmark windows and times are in the run."""
     calendar = _calendar(source, windows)
     if landmarks is None or calendar is None or calendar.n_windows is None:
         return
@@ -248,7 +248,7 @@ def landmarks_are_in_the_run(landmarks: Landmarks | None, source: Source, window
 
 @rule
 def sensors_are_cells(sensors: Sensors, space: Space) -> Iterator[Finding]:
-    """Sensors are cells of the space, where those are known without reading data."""
+    """Check that sensors are cells of the space, if those are known without reading data."""
     if space.derived_from_data or not (sensors.fixed or sensors.schedule) or any(cells_can_be_listed(space)):
         return
     cells = set(space.cells)
@@ -265,7 +265,7 @@ def sensors_are_cells(sensors: Sensors, space: Space) -> Iterator[Finding]:
 
 @rule
 def accountants_are_different(accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
-    """Two equal accountants would write every row twice."""
+    """Refuse equal accountants, which would write every row twice."""
     for i, entry in enumerate(accountants):
         if entry in accountants[:i]:
             yield Finding(("accountants", i, "type"), "", f"different from accountants[{accountants.index(entry)}]")
@@ -273,7 +273,7 @@ def accountants_are_different(accountants: tuple[Accountant, ...]) -> Iterator[F
 
 @rule
 def accountants_can_learn(accountants: tuple[Accountant, ...], source: Source, windows: Windows) -> Iterator[Finding]:
-    """A training part is a part of the run."""
+    """Check that the training part is a part of the run."""
     calendar = _calendar(source, windows)
     n_windows = calendar.n_windows if calendar else None
     for i, accountant in enumerate(accountants):
@@ -287,7 +287,7 @@ def accountants_can_learn(accountants: tuple[Accountant, ...], source: Source, w
 
 @rule
 def metrics_can_be_measured(mechanism: tuple[ChainStep, ...], utility: tuple[str, ...]) -> Iterator[Finding]:
-    """A metric is asked for once, of counts or of traces."""
+    """Refuse repeated metrics, and metrics of counts on traces or the reverse."""
     for i, name in enumerate(utility):
         if name in utility[:i]:
             yield Finding(("utility", i), name, "listed once only")
@@ -296,7 +296,7 @@ def metrics_can_be_measured(mechanism: tuple[ChainStep, ...], utility: tuple[str
 
 
 def without_days(source: Source, windows: Windows) -> str | None:
-    """Metrics without daily ones if a run has no whole day; None otherwise."""
+    """Refuse daily metrics for a run without a whole day: return the remaining metrics; None otherwise."""
     calendar = _calendar(source, windows)
     if calendar is None or calendar.n_windows is None:
         return None
@@ -310,7 +310,7 @@ def without_days(source: Source, windows: Windows) -> str | None:
 
 @rule
 def days_have_totals(utility: tuple[str, ...], source: Source, windows: Windows) -> Iterator[Finding]:
-    """Metrics of the totals of days need windows that add up to days, and a whole day."""
+    """Check that metrics of daily totals have windows that add up to days, and a whole day."""
     daily = [i for i, name in enumerate(utility) if METRICS[name].daily]
     if expected := without_days(source, windows) if daily else None:
         for i in daily:
@@ -319,7 +319,7 @@ def days_have_totals(utility: tuple[str, ...], source: Source, windows: Windows)
 
 @rule
 def output_is_not_an_input(output: Output, source: Source, space: Space, sensors: Sensors) -> Iterator[Finding]:
-    """A run never writes where it reads."""
+    """Refuse an output folder that is also an input."""
     inputs = {os.path.realpath(path) for section in (source, space, sensors) for path in input_paths(section)}
     if os.path.realpath(output.path) in inputs:
         yield Finding(("output", "path"), output.path, "another folder than the inputs")
@@ -329,7 +329,7 @@ def output_is_not_an_input(output: Output, source: Source, space: Space, sensors
 
 @rule
 def outlines_can_be_drawn(output: Output, space: Space, mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
-    """Outlines can be read, and are on the map of the cells."""
+    """Check that outlines can be read, and are on the map of the cells."""
     if output.outlines is None:
         return
     corners = _corners(space)
@@ -345,7 +345,7 @@ def outlines_can_be_drawn(output: Output, space: Space, mechanism: tuple[ChainSt
 
 
 def _corners(space: Space) -> NDArray[np.float64]:
-    """Corners of the cells that have a place, shape (n, 2); none where cells are taken from the data."""
+    """Corners of the cells with a location, shape (n, 2); none if cells are taken from the data."""
     places = () if space.derived_from_data else space.geometry()
     rings = [ring for place in places for polygon in place.get("polygons", ()) for ring in polygon]
     rings += [place["polygon"] for place in places if "polygon" in place]
@@ -358,7 +358,7 @@ def _corners(space: Space) -> NDArray[np.float64]:
 
 @rule
 def steps_make_sense(mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
-    """Steps on events come first, one step reads true counts, and only post-processing follows."""
+    """Check the order of steps: steps on events first, one step on true counts, then only post-processing."""
     if not mechanism:
         yield Finding(("mechanism",), mechanism, "a list that ends in a mechanism on counts, such as landmark_uniform")
     for position, expected in misplaced(mechanism):
@@ -367,7 +367,7 @@ def steps_make_sense(mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
 
 @rule
 def space_fits_the_mechanism(mechanism: tuple[ChainStep, ...], space: Space) -> Iterator[Finding]:
-    """Traces are made of positions, coarse cells of the places of the cells or of groups that the space names."""
+    """Check that traces have positions, and coarse cells locations or groups named by the space."""
     if on_points(mechanism) and "latitude" not in space.reads:
         yield Finding(("space", "type"), "", "a space that reads latitude and longitude, such as grid, for traces")
     for i, step in enumerate(mechanism):
@@ -382,7 +382,7 @@ def space_fits_the_mechanism(mechanism: tuple[ChainStep, ...], space: Space) -> 
 
 @rule
 def bounds_are_priced(mechanism: tuple[ChainStep, ...], bounding: Bounding, sensors: Sensors) -> Iterator[Finding]:
-    """Bounds over a block need blocks, bounds over a period a unit of periods; some mechanisms need all sensors."""
+    """Check that bounds over blocks or periods have a unit that prices them, and sensors a step that allows them."""
     for step in mechanism:
         if isinstance(step, Generalization) and sensors != Sensors():
             name = MECHANISMS.name_of(type(step))
@@ -408,7 +408,7 @@ def _by_period(step: ChainStep) -> bool:
 
 @rule
 def noise_can_be_drawn(mechanism: tuple[ChainStep, ...], bounding: Bounding, space: Space) -> Iterator[Finding]:
-    """Noise has a largest and a smallest scale; a schedule, which divides its budget, says so in a rehearsal."""
+    """Check the scale of the noise against its limits; schedules, which divide their budget, by a rehearsal."""
     n_cells = 1 if space.derived_from_data or any(cells_can_be_listed(space)) else len(space.cells)
     moved = min(bounding.max_cells or n_cells, n_cells)
     for i, step in enumerate(mechanism):
@@ -432,7 +432,7 @@ _SCALES: dict[str, Callable[[float, int], float]] = {
 def accountants_know_the_mechanism(
     mechanism: tuple[ChainStep, ...], accountants: tuple[Accountant, ...], bounding: Bounding
 ) -> Iterator[Finding]:
-    """Accountants have theorems for counts, for traces, or for both, and for some kinds of releases only."""
+    """Refuse accountants without a theorem for counts, for traces, or for some kind of release."""
     route = "points" if on_points(mechanism) else "counts"
     supported = {"points": "traces, such as landmark_budget", "counts": "counts, such as composition"}[route]
     linked = next((step for step in mechanism if step.guarantee.linked), None)
@@ -455,7 +455,7 @@ def accountants_know_the_mechanism(
 def landmark_budgets_share_a_measure(
     mechanism: tuple[ChainStep, ...], accountants: tuple[Accountant, ...]
 ) -> Iterator[Finding]:
-    """The smallest of several budgets is binding, and an ε and a ρ have no order."""
+    """Refuse budgets in both ε and ρ: the smallest is binding, and the two have no order."""
     promised = next((step.guarantee.concentrated for step in mechanism if step.guarantee.unit == LANDMARKS), None)
     first: bool | None = None
     for i, entry in enumerate(accountants):
@@ -483,7 +483,7 @@ def on_points(mechanism: tuple[ChainStep, ...]) -> bool:
 def traces_are_no_counts(
     mechanism: tuple[ChainStep, ...], windows: Windows, bounding: Bounding, typical_count: float | None
 ) -> Iterator[Finding]:
-    """Traces are released point by point and counts window by window; events and bounds are about counts."""
+    """Refuse event steps and bounds, which are about counts, in a release of traces."""
     if not on_points(mechanism):
         if windows.per_event:
             expected = "a mechanism on points, such as planar_laplace, since windows are timestamps"
@@ -501,7 +501,7 @@ def traces_are_no_counts(
 
 @rule
 def counts_have_no_points(mechanism: tuple[ChainStep, ...], landmarks: Landmarks | None) -> Iterator[Finding]:
-    """Landmarks that are found, or drawn, on each trace are none of counts."""
+    """Refuse landmarks found, or drawn, on each trace in a release of counts."""
     for name, what in (("stay_points", "stay points"), ("drawn", "points to draw from")):
         if not on_points(mechanism) and (value := getattr(landmarks, name, None)) is not None:
             yield Finding(("landmarks", name), value, f"left out: counts have no {what}")

@@ -68,7 +68,7 @@ def reference_markdown() -> str:
 
 
 def _inside(cls: type) -> dict[type, str]:
-    """Sections inside a section, however deep, and their keys; those of a list too."""
+    """Flatten all nested sections and their keys, including those of lists."""
     sections: dict[type, str] = {}
     for field in fields_of(cls):
         for hint in alternatives(field.hint):
@@ -94,7 +94,7 @@ def _shared(plugins: Iterable[type]) -> dict[str, str]:
 
 
 def _plugin_table(plugin: type, shared: dict[str, str], kind: str) -> str:
-    """Keys of a plug-in; those that several types have by name only."""
+    """Table of a plug-in's keys; keys shared by several types by name only."""
     rows = {field.key: _row(field) for field in fields_of(plugin)}
     particular = {key: row for key, row in rows.items() if shared.get(key) != row}
     elsewhere = ", ".join(f"`{key}`" for key in rows if key not in particular)
@@ -128,7 +128,7 @@ def _kind(field: Field) -> str:
 
 
 def _default(field: Field) -> str:
-    """Return a default as it would be written; nothing for one that means "not given"."""
+    """Format a default as in YAML; empty for one that means "not given"."""
     value: Any = field.default
     if value is MISSING:
         return "; required"

@@ -126,7 +126,7 @@ class PubSubOutput(Checked):
 
 
 def check_local(field: str, path: str) -> None:
-    """Raise `ParameterError` for a path that names an object store: it would become a folder called ``gs:``.
+    """Raise `ParameterError` for a path in an object store: it would become a folder named ``gs:``.
 
     >>> check_local("path", "runs/example")
     >>> check_local("path", "gs://bucket/run")

@@ -88,7 +88,7 @@ def dotted(path: Path) -> str:
 
 
 def shown(node: Node) -> str:
-    """Return a node as messages quote it: short, and on one line."""
+    """Format a node for a message: short, and on one line."""
     if isinstance(node, Sequence):
         return "a list"
     if isinstance(node, Mapping):
@@ -191,14 +191,14 @@ def parse_section(text: str, name: str, owner: str) -> tuple[Mapping, list[Probl
 
 
 class _Stop(Exception):
-    """The document cannot be read any further."""
+    """The rest of the document cannot be read."""
 
     def __init__(self, place: Place, path: Path, text: str) -> None:
         self.problem = Problem(place, path, text)
 
 
 class _NodeReader:
-    """Parser events to nodes; aliases are copied, so that the limits hold for the expanded document."""
+    """Convert parser events to nodes; aliases are copied, so that limits hold for the expanded document."""
 
     def __init__(self, text: str, name: str, has_lines: bool) -> None:
         self.name, self.has_lines = name, has_lines
@@ -222,11 +222,11 @@ class _NodeReader:
         return self.at(event.start_mark)
 
     def at(self, mark: Any) -> Place:
-        """Line of a mark of the parser, if there is one and lines are named."""
+        """Line of a parser mark, if known."""
         return Place(self.name, mark.line + 1 if self.has_lines and mark else None)
 
     def node(self, event: Any, path: Path) -> Node:
-        """Read the node that an event begins."""
+        """Read the node that begins with an event."""
         self.count(self.place(event), path)
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self.anchors:
@@ -267,7 +267,7 @@ class _NodeReader:
         return Sequence(self.place(start), items)
 
     def mapping(self, start: Any, path: Path) -> Mapping:
-        """Read a section; of repeated keys the first counts."""
+        """Read a section; the first of repeated keys counts."""
         mapping = Mapping(self.place(start), {}, {})
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key = self.node(event, path)
@@ -325,7 +325,7 @@ _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)", re.ASCII)
 
 
 def apply_override(root: Node, argument: str) -> list[Problem]:
-    """Write one value into a document; sections that are not there are made.
+    """Write one value into a document, creating missing sections.
 
     ``argument``: ``key.path=value``, the value in YAML; entries of a list as ``mechanism[0].epsilon`` or
     ``mechanism.0.epsilon``, the number after the last one adds an entry. ``key.path=`` removes what is there.
@@ -422,5 +422,5 @@ def _write_entry(node: Sequence, index: int, rest: Path, value: Node, done: Path
 
 
 def _empty(step: str | int, place: Place) -> Node:
-    """Return a new section or list, as the next step needs it."""
+    """Return a new section or list, as required by the next step."""
     return Sequence(place, []) if isinstance(step, int) else Mapping(place, {}, {})

@@ -87,7 +87,7 @@ def unbounded(bounding: Mapping[str, Any], n_cells: int) -> str | None:
 
 
 def over_time(bounding: Mapping[str, Any], period: str | None) -> str:
-    """Describe the bound of a section ``bounding`` on a budget period of a length, None for the whole run.
+    """Describe the bound of a section ``bounding`` on a budget period of the given length, None for the whole run.
 
     >>> over_time({"max_per_period": 20}, "1d")
     '20 memberships (cell × window) in each 1d, the earliest first.'
@@ -100,7 +100,7 @@ def over_time(bounding: Mapping[str, Any], period: str | None) -> str:
 
 
 def bound(memberships: ContributionRows, max_cells: int, keep: str, hash_key: bytes) -> NDArray[np.bool_]:
-    """Return which memberships stay.
+    """Return a mask of the memberships to keep.
 
     ``memberships``: sorted by user, window and cell (as `penstock.pipeline.counting.contributions.merge` leaves them).
     ``max_cells``: cells that one user keeps in one window. ``keep``: ``hash`` (by a keyed hash of user, window and
@@ -125,7 +125,7 @@ def bound(memberships: ContributionRows, max_cells: int, keep: str, hash_key: by
 
 
 def _preference(memberships: ContributionRows, keep: str, hash_key: bytes) -> NDArray[np.generic]:
-    """Return which cells of a window come first: the smallest."""
+    """Rank the cells of a window by preference, smallest first."""
     if keep != "hash":
         return _signed(_marks(memberships, keep), keep)
     hashes: NDArray[np.generic] = keyed_hash(hash_key, *identity(memberships), memberships.window, memberships.cell)
@@ -133,7 +133,7 @@ def _preference(memberships: ContributionRows, keep: str, hash_key: bytes) -> ND
 
 
 class PeriodQuota:
-    """Use that each user has made of ``max_per_period`` in the budget period of the latest window.
+    """Use of ``max_per_period`` by each user in the budget period of the latest window.
 
     Memberships count in the order of windows, those of one window in the order in which `bound` prefers them. Which
     ones count for a user is a function of that user's own rows, so that users can be split into shards with a quota
@@ -175,7 +175,7 @@ class PeriodQuota:
     def admit(
         self, memberships: ContributionRows, period: Integers, most: int | Integers, keep: str, hash_key: bytes
     ) -> NDArray[np.bool_]:
-        """Return which memberships stay, and use up the quota of their users.
+        """Return a mask of the memberships to keep, and use up the quota of their users.
 
         Their windows follow all windows asked for before; they are sorted and bounded by `bound`. ``period``, of shape
         (n,): number of the budget period of each one's window. ``most``: memberships of one user in one period; of
@@ -248,7 +248,7 @@ class CountingBounds(Bounds):
         )
 
     def opened(self, windows: Integers, elapsed: Callable[[Integers], NDArray[np.float64]]) -> Integers:
-        """Memberships of a period that a user may have had up to windows; ``elapsed``: share of it before each.
+        """Memberships of a period available to a user up to each window; ``elapsed``: share of it before each.
 
         At most ``max_per_period`` whatever the pace, so that the sensitivity of a whole period stays.
 
@@ -326,7 +326,7 @@ def _bound_items(
 
 
 def _chosen(unit: Integers, preference: NDArray[np.generic], tie: Integers, limit: int) -> NDArray[np.bool_]:
-    """Return which rows are among the first ``limit`` of their unit by preference, then tie; units ascend already."""
+    """Return which rows are among the first ``limit`` of their unit, by preference, then tie; units must ascend."""
     first = np.flatnonzero(starts_of([unit]))
     length = np.diff(first, append=len(unit))
     if len(unit) and preference.dtype == np.uint64:
@@ -351,7 +351,7 @@ def _marks(memberships: ContributionRows, keep: str) -> Integers:
 
 
 def _signed(mark: Integers, keep: str) -> Integers:
-    """Smaller is kept first."""
+    """Convert unsigned ranks to signed ones in the same order: smaller is kept first."""
     return mark if keep == "first" else -mark
 
 

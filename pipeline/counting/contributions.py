@@ -90,7 +90,7 @@ class ContributionRows:
         return len(self.window)
 
     def take(self, rows: NDArray[np.bool_] | Integers | slice) -> ContributionRows:
-        """Some of the rows."""
+        """Select rows."""
         mark = None if self.mark is None else self.mark[rows]
         return ContributionRows(self.user[rows], self.window[rows], self.cell[rows], mark)
 
@@ -115,7 +115,7 @@ def merge(parts: Iterable[ContributionRows], keep: str = "hash") -> Contribution
 
 
 def factorize(user: Integers) -> tuple[Integers, Integers]:
-    """Distinct identities, ascending, and the position of each row's in them."""
+    """Distinct identities in ascending order, and the position of each row's identity."""
     if user.shape[1] == 1:
         low, high = int(user.min()), int(user.max())
         if high - low < 4 * len(user):
@@ -132,7 +132,7 @@ def factorize(user: Integers) -> tuple[Integers, Integers]:
 
 
 def widened(user: Integers, width: int) -> Integers:
-    """Identities of ``width`` columns: a plain integer is followed by zeros.
+    """Pad identities to ``width`` columns: a plain integer is followed by zeros.
 
     >>> widened(np.array([[7]]), 2).tolist()
     [[7, 0]]
@@ -282,7 +282,7 @@ class Contributions:
         return len(self.keys)
 
     def take(self, rows: NDArray[np.bool_] | Integers) -> Contributions:
-        """Some of them, in order."""
+        """Select contributions, in order."""
         return Contributions(self.keys[rows], self.users, None if self.marks is None else self.marks[rows])
 
     def rows(self, layout: KeyLayout, first: int) -> ContributionRows:
@@ -298,7 +298,7 @@ class Contributions:
         return ContributionRows(self.identities(user), window + first, cell, self.marks)
 
     def identities(self, user: Integers) -> Integers:
-        """Identities of users as keys hold them, shape (n, 1) or (n, 2)."""
+        """Identities of users as stored in keys, shape (n, 1) or (n, 2)."""
         return user[:, None] if self.users is None else self.users.of(user)
 
     def tabled(self, layout: KeyLayout) -> tuple[UserTable, Contributions]:
@@ -388,7 +388,7 @@ _LENGTH = struct.Struct("<q")
 
 
 class HeldContributions:
-    """Contributions by group of windows and shard of users, until they are taken.
+    """Contributions by group of windows and shard of users, held until taken.
 
     Where all together are more than `HELD_BYTES`, what there is of each group and shard is merged and appended to a
     file of its own in ``folder``: keys, and identities as counting knows them. A group that is taken has to fit into
@@ -402,7 +402,7 @@ class HeldContributions:
         self.drop()  # what a killed run has left
 
     def add(self, group: int, shard: int, piece: Contributions) -> None:
-        """Hold some more."""
+        """Add contributions."""
         self._pieces[group][shard].append(piece)
         self._bytes += _size(piece)
         if self._bytes > HELD_BYTES:
@@ -423,7 +423,7 @@ class HeldContributions:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _spill(self) -> None:
-        """Move all to disk."""
+        """Move everything to disk."""
         make_folder(self._folder)
         for group, shards in self._pieces.items():
             for shard, pieces in shards.items():

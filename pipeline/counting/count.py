@@ -161,7 +161,7 @@ def _shards(identity: Iterable[Integers], plan: CoreSpec) -> Integers:
 def released_counts(
     memberships: ContributionRows, first: int, n_windows: int, plan: CoreSpec, quota: PeriodQuota | None = None
 ) -> Integers:
-    """Counts that the mechanism sees, of consecutive windows and one shard of users.
+    """Counts for the mechanism, of consecutive windows and one shard of users.
 
     Coarse cells and windows are counted again: a user in two of a group's cells counts once. Bounding follows, so
     that it holds at the level of the noise, and sampling comes last: sampling first would leave a user with many
@@ -182,7 +182,7 @@ def released_counts(
 def released_memberships(
     memberships: ContributionRows, plan: CoreSpec, quota: PeriodQuota | None = None
 ) -> ContributionRows:
-    """The memberships that `released_counts` counts: coarse cells by number, longer windows by their first one."""
+    """Memberships behind `released_counts`: coarse cells by number, longer windows by their first one."""
     chain, bounding = plan.chain, plan.bounds
     if chain.groups is not None or chain.together > 1:
         memberships = _coarse(memberships, chain.groups, chain.together, bounding.keep)
@@ -200,7 +200,7 @@ def released_memberships(
 
 
 def _coarse(memberships: ContributionRows, groups: Integers | None, together: int, keep: str) -> ContributionRows:
-    """Distinct memberships of coarse cells and of stretches of windows, which go by their first window."""
+    """Distinct memberships of coarse cells and of stretches of windows, labelled by their first window."""
     if len(memberships) == 0:
         return memberships
     cell = memberships.cell if groups is None else groups[memberships.cell]
@@ -209,7 +209,7 @@ def _coarse(memberships: ContributionRows, groups: Integers | None, together: in
 
 
 def _kept(step: EventStep, memberships: ContributionRows, plan: CoreSpec) -> NDArray[np.bool_]:
-    """Return which memberships a step keeps."""
+    """Return a mask of the memberships that a step keeps."""
     user, kept, window = memberships.user[:, 0], np.ones(len(memberships), bool), memberships.window
     if len(memberships) == 0:
         return kept
@@ -269,7 +269,7 @@ class GroupCounts:
 
 
 def nothing(group: int, plan: CoreSpec) -> GroupCounts:
-    """Counts of a group of windows in which no one was seen."""
+    """Empty counts of a group of windows."""
     zeros = np.zeros((plan.batching.windows_of(group), plan.grid.n_cells), np.int64)
     return GroupCounts(group * plan.batching.group + 1, zeros, zeros, 0)
 
@@ -277,7 +277,7 @@ def nothing(group: int, plan: CoreSpec) -> GroupCounts:
 def count_group(
     group: int, pieces: Sequence[Contributions], plan: CoreSpec, quota: PeriodQuota | None = None
 ) -> tuple[GroupCounts, Contributions | None]:
-    """Exact distinct users of one group of windows and one shard of users, bounded; visits where a summary is asked.
+    """Exact distinct users of one group of windows and one shard of users, bounded; visits for a summary if requested.
 
     ``quota``: what earlier groups have left of a bound on budget periods, and what this one leaves; None: there are
     none. Groups come in order where there is such a bound.

@@ -69,7 +69,7 @@ CELL = "cell"
 
 
 def ingested(block: EventBlock, plan: CoreSpec) -> EventBlock:
-    """The block as it may travel on: in a deployment without user ids, positions, and rows that were rejected.
+    """Return a block without user ids, positions and rejected rows in a deployment.
 
     Doing it twice changes nothing. A hash for each distinct user of the block.
 
@@ -93,7 +93,7 @@ def cells_of(frame: pl.DataFrame, plan: CoreSpec) -> NDArray[np.int64]:
 
 
 def kept_reject(reject: Reject, plan: CoreSpec) -> Reject:
-    """Reject to keep: of a simulation with its row, of a deployment only location and reason.
+    """Return a reject to keep: with its row in a simulation, in a deployment only location and reason.
 
     A file that is named after a person is named by a digest in a deployment.
     """

@@ -35,7 +35,7 @@ EPOCH = 10 * 365 * 24 * 3_600_000
 
 
 def first_use(blocks: Iterable[EventBlock], plan: CoreSpec) -> tuple[RowCounts, list[EventBlock]]:
-    """Outcomes of the rows up to the first block with a usable one, and blocks of a sample of them.
+    """Outcomes of the rows up to the first block with a usable one, and a sample of blocks.
 
     Reads one block where the input is sound, and all of it where nothing can be used. Lateness plays no part.
     """
@@ -53,7 +53,7 @@ def first_use(blocks: Iterable[EventBlock], plan: CoreSpec) -> tuple[RowCounts, 
 
 
 def sample_of(blocks: Iterable[EventBlock]) -> list[EventBlock]:
-    """The first blocks, until they have enough rows to look for a cure in."""
+    """First blocks with enough rows to look for a cure."""
     sample, n_rows = [], 0
     for block in blocks:
         sample.append(block)
@@ -72,7 +72,7 @@ OUTCOMES = {
 
 
 def lost(equation: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The row equation to be explained where half of the rows or more were lost; None: fewer were.
+    """Row equation to explain if half of the rows or more were lost; None otherwise.
 
     Of a run on a part of its input only the rows in its time count.
 
@@ -87,7 +87,7 @@ def lost(equation: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], plan: CoreSpec) -> str:
-    """The commonest reason why rows were not used and the likely cure, in a sentence or two without any value of a row.
+    """Commonest reason for unused rows and the likely cure, in a sentence or two without any value of a row.
 
     ``equation``: rows, and their number by outcome; ``rejected`` in all, ``rejected_by_reason`` by reason. ``sample``
     has blocks to look for a cure in; none where the input can be read only once.
@@ -198,7 +198,7 @@ def _of(n: int, frame: pl.DataFrame) -> str:
 
 
 def _users(frame: pl.DataFrame) -> Iterator[str]:
-    """Say of a user with too many rows; which one only where it is a word for nobody."""
+    """Describe a user with too many rows, by name only for a placeholder."""
     rows = frame.group_by(pl.col("user").cast(pl.String)).len().sort("len", "user", descending=True)
     words = rows.filter(pl.col("user").str.strip_chars().str.to_lowercase().is_in(NOBODY))
     for user, n in words.rows():
@@ -231,7 +231,7 @@ def _positions(frame: pl.DataFrame, plan: CoreSpec) -> Iterator[str]:
 
 
 def _local_times(plan: CoreSpec, source: Source) -> Iterator[str]:
-    """Say of local times in a run that clocks are set back in."""
+    """Warn of local times in a run with a clock change."""
     if not isinstance(source, MappedColumns) or source.time_zone == "UTC":
         return
     begin, end = plan.grid.calendar.from_ms, plan.grid.calendar.until_ms

@@ -70,7 +70,7 @@ def read_presence(plan: CoreSpec, n_windows: int, *, max_entries: int = MAX_PRES
 
 
 def read_memberships(plan: CoreSpec, n_windows: int) -> ContributionRows:
-    """Distinct memberships of the first windows, as `read_presence` makes its matrices of; its errors are the same."""
+    """Distinct memberships of the first windows, the sparse form of `read_presence`, with the same errors."""
     calendar = plan.grid.calendar
     if plan.keys.users is not None:
         raise ParameterError("mode", "deployment", "simulation: a deployment does not keep who was where")
@@ -95,7 +95,7 @@ def _contributions(plan: CoreSpec, n_windows: int) -> Iterator[ContributionRows]
 
 
 def _rows(users: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Row of each wanted identity among all users, which include them."""
+    """Row of each wanted identity among all users, which must include it."""
     _, code = np.unique(np.concatenate([users, wanted]), axis=0, return_inverse=True)
     rows: NDArray[np.intp] = code.ravel()[len(users) :]
     return rows
@@ -114,7 +114,7 @@ def training_part(
     max_triples: int = MAX_TRIPLES,
     max_entries: int = MAX_TRAINING_ENTRIES,
 ) -> Training:
-    """Read where people were in the first windows of a run.
+    """Read the cells of people in the first windows of a run.
 
     One pass over the source, vectorised: a sort of each block.
 
@@ -150,7 +150,7 @@ def training_part(
 
 @dataclass
 class _KeptRows:
-    """Distinct contributions collected so far, of the people with a hash below a limit."""
+    """Distinct contributions collected so far, of people with a hash below a limit."""
 
     keep: str
     hash_key: bytes
@@ -159,7 +159,7 @@ class _KeptRows:
     pieces: list[ContributionRows] = field(default_factory=list)
 
     def add(self, piece: ContributionRows) -> None:
-        """Collect some more."""
+        """Add contributions."""
         self.pieces.append(self._chosen(piece))
         if sum(map(len, self.pieces)) > 2 * self.max_triples:
             self.merged()
@@ -173,7 +173,7 @@ class _KeptRows:
         return rows
 
     def halved(self, rows: ContributionRows) -> ContributionRows:
-        """Contributions of half of the people, and of no others from now on."""
+        """Keep the contributions of half of the people, now and from now on."""
         self.limit //= 2
         return self._chosen(rows)
 
@@ -189,7 +189,7 @@ def prepared(plan: CoreSpec) -> tuple[Mapping[str, Any] | None, ...]:
     training = training_part(plan, max(wanted)) if any(wanted) else None
 
     def part(accountant: Accountant, n_windows: int) -> Training | None:
-        """The first windows of the training data, with the rows of the users an accountant names."""
+        """First windows of the training data, with the rows of the users named by an accountant."""
         if training is None or n_windows == 0:
             return None
         named = rows_of(training.users, accountant.named_users, plan.keys.users)

@@ -1,4 +1,4 @@
-"""Values of a run that counting and releasing take, resolved once: windows, cells, bounds, steps and keys."""
+"""Specification of counting and releasing, resolved once: windows, cells, bounds, steps and keys."""
 
 from __future__ import annotations
 
@@ -50,27 +50,27 @@ class RunKeys:
         return values | {"noise_key": (self.noise_key.fingerprints, self.noise_key.nonce)}
 
     def noise(self) -> NoiseSource:
-        """The keyed noise of the configuration."""
+        """Keyed noise of the configuration."""
         return NoiseSource(self.noise_key, configuration=self.configuration, stream=STREAM)
 
     @cached_property
     def run_id(self) -> str:
-        """Name of the run in a ledger that several share; empty in a simulation, which repeats itself."""
+        """Name of the run in a shared ledger; empty in a simulation, which is repeatable."""
         return self.noise_key.subkey("run").hex()[:16] if self.noise_key.nonce else ""
 
     @cached_property
     def users(self) -> bytes | None:
-        """Key under which user ids are replaced at ingestion; None in a simulation."""
+        """Key that replaces user ids at ingestion; None in a simulation."""
         return None if self.noise_key.simulation else self.pseudonyms
 
     @cached_property
     def pseudonyms(self) -> bytes:
-        """Key under which users of traces become pseudonyms, in a simulation too."""
+        """Key of the pseudonyms of users of traces, in a simulation too."""
         return self.noise_key.subkey("pseudonym")
 
     @cached_property
     def bounding(self) -> bytes:
-        """Key of the hashes that bounding decides by."""
+        """Key of the hashes in bounding."""
         return self.noise_key.subkey("hash")
 
     @cached_property
@@ -98,7 +98,7 @@ class Batching:
     def of(
         cls, n_windows: int | None, n_cells: int, unit: int, streaming: bool, n_shards: int = 1, ordered: bool = False
     ) -> Batching:
-        """Batching of a run whose mechanism takes ``unit`` windows together; ``ordered``: rows come by their time."""
+        """Batching of a run whose mechanism takes ``unit`` windows together; ``ordered``: rows arrive in time order."""
         most = 1 if streaming or n_windows is None else min(GROUP_CELLS // n_cells, -(-n_windows // GROUPS))
         most = min(most, ORDERED_WINDOWS) if ordered else most
         return cls(max(1, most // unit) * unit, n_windows, n_cells, n_shards)
@@ -116,13 +116,13 @@ class Batching:
 
     @cached_property
     def layout(self) -> KeyLayout:
-        """Layout by which memberships of one group are packed into integers."""
+        """Bit layout of memberships of one group."""
         return KeyLayout(self.group, self.n_cells)
 
 
 @dataclass(frozen=True)
 class TraceSpec:
-    """Terms of a release of traces, whose landmarks and budget periods go by points instead of windows."""
+    """Terms of a release of traces, with landmarks and budget periods by point instead of window."""
 
     mechanism: Scheduled
     landmarks: Landmarks | None
@@ -193,7 +193,7 @@ class CoreSpec:
 
     @property
     def bounds_span_windows(self) -> bool:
-        """Return whether contribution bounding chooses among a person's events in several windows."""
+        """Return whether contribution bounding selects from a person's events in several windows."""
         return self.bounds.over_blocks or self.bounds.over_periods or self.chain.together > 1
 
     @cached_property
@@ -208,7 +208,7 @@ class CoreSpec:
         return targets_of(self.accountants, self.shards, self.keys.users)
 
     def facts(self) -> Facts:
-        """Public facts that the mechanism may know."""
+        """Public facts available to the mechanism."""
         return Facts(
             n_cells=self.grid.n_cells,
             **self.bounds.limits(),

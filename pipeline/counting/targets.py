@@ -1,4 +1,4 @@
-"""Targets: the few people whose cells an accountant needs to know, found among all memberships while counting."""
+"""Targets: the few people whose cells an accountant needs, looked up among all memberships while counting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class PrivateFacts:
-    """Facts of consecutive windows for the operator alone: they travel with releases to the accountants."""
+    """Operator-only facts of consecutive windows, which travel with releases to the accountants."""
 
     first: int  # first window, 1-based
     counts: Integers  # shape (n_windows, n_cells): true counts as the mechanism saw them
@@ -32,12 +32,12 @@ class PrivateFacts:
         return self.first + len(self.counts) - 1
 
     def joined(self, later: PrivateFacts) -> PrivateFacts:
-        """With the windows that follow."""
+        """Append the facts of the following windows."""
         counts = np.concatenate([self.counts, later.counts])
         return PrivateFacts(self.first, counts, np.concatenate([self.target_cells, later.target_cells]))
 
     def after(self, window: int) -> PrivateFacts:
-        """Without the windows up to one."""
+        """Drop the windows up to the given one."""
         first = max(self.first, window + 1)
         return PrivateFacts(
             first, self.counts[first - self.first :], self.target_cells[self.target_cells[:, 0] >= first]
@@ -65,7 +65,7 @@ class Targets:
 
     @property
     def n_targets(self) -> int:
-        """Number of targets of all accountants; a person of two of them counts twice."""
+        """Number of targets of all accountants; a person in two of them counts twice."""
         return max((span.stop for spans in self.spans for span in spans), default=0)
 
     def among(self, contributions: Contributions, layout: KeyLayout, first: int) -> tuple[ContributionRows, Integers]:
@@ -105,7 +105,7 @@ def no_target_cells() -> Integers:
 def target_cells(
     contributions: tuple[ContributionRows, Integers], targets: Targets, keep: str, hash_key: bytes
 ) -> Integers:
-    """Rows (window, target, cell): the cell that bounding keeps of each target in a window.
+    """Rows (window, target, cell): the cell kept by bounding for each target in a window.
 
     ``contributions`` is of `Targets.among`.
     """
@@ -146,7 +146,7 @@ def targets_of(
 
 
 def as_counted(users: Any, digest_key: bytes | None) -> tuple[Integers, Integers]:
-    """Identities (n, 2) of people as counting may know them, and the position of each one's person in ``users``.
+    """Identities (n, 2) of people as they appear in counting, and the position of each person in ``users``.
 
     ``users``: identities from a training part, or ids as people write them: a number is looked for as a number and as
     text. ``digest_key``: None in a simulation; ids are refused in a deployment, which must not hold them.
@@ -177,7 +177,7 @@ def _identities(name: int | str) -> Iterable[tuple[int, int]]:
 
 
 def rows_of(users: Integers, named: Sequence[int | str], digest_key: bytes | None) -> tuple[int, ...]:
-    """Row of each named person among identities (n, 1) or (n, 2), -1 for those who are not there."""
+    """Row of each named person among identities (n, 1) or (n, 2), -1 for missing people."""
     if not named:
         return ()
     wide, _ = as_counted(users, digest_key)

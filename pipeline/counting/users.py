@@ -79,7 +79,7 @@ class TextTable:
 
     @property
     def has_room(self) -> bool:
-        """Return whether more texts may be added, so that they take no more than some hundred megabytes."""
+        """Return whether more texts may be added within a limit of some hundred megabytes."""
         return len(self) < MAX_TEXTS
 
     def codes(self, users: pl.Series) -> Integers:
@@ -101,7 +101,7 @@ class TextTable:
 
 
 def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:
-    """Events with digests in place of their users, 16 bytes each: `user_codes` gives the same table as for the users.
+    """Events with 16-byte digests in place of users; `user_codes` gives the same table for both.
 
     Users stay as they are without a key, and digests always.
 
@@ -120,7 +120,7 @@ def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:
 
 
 def text_digest(text: str, digest_key: bytes | None = None) -> tuple[int, int]:
-    """Identity of one user with a text for a name."""
+    """Identity of one user with a text name."""
     low, high = user_codes(pl.Series([text]), digest_key)[1][0].tolist()
     return low, high
 
@@ -132,7 +132,7 @@ def _digests(key: bytes | None, words: NDArray[np.uint64], last: NDArray[np.uint
 
 
 def _bytes_of(texts: pa.Array) -> tuple[Integers, NDArray[np.uint8]]:
-    """Return where each text or binary begins, and where the last one ends, in the bytes of all."""
+    """Offsets of each text or binary, and the end of the last, in the shared buffer."""
     texts = texts.cast(pa.large_binary())
     _, begins, data = texts.buffers()
     begins = np.frombuffer(begins, np.int64, len(texts) + 1, 8 * texts.offset) if len(texts) else np.zeros(1, np.int64)

@@ -1,4 +1,4 @@
-"""Choose a mechanism for one's own data: every candidate with the asked guarantee is tried, and the best is written.
+"""Choose a mechanism on given data: try every candidate with the requested guarantee, and write the best.
 
 The candidates are an experiment whose base is the configuration given: its counts, trials, intervals, limits and page
 are those of any other experiment. With a limit on an adversary's advantage another experiment attacks them first.
@@ -80,7 +80,7 @@ ORDERED = 0.05
 
 @dataclass(frozen=True)
 class ReleasePurpose:
-    """Purpose of a release: the measure that ranks settings, and the limits that hold unless others are given."""
+    """Purpose of a release: the measure that ranks settings, and default limits."""
 
     prefer: str
     at_least: dict[str, float] = field(default_factory=dict)
@@ -115,7 +115,7 @@ SETTING = (
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceRequest(Checked):
-    """Request to `choose`: unit to protect, and limits of the release.
+    """Request to `choose`: protected unit, and limits of the release.
 
     ``at_least``, ``at_most``: limits by measure; without any those of the purpose, which a release of nothing does not
     keep.
@@ -179,7 +179,7 @@ class ChoiceRequest(Checked):
 def candidates(
     w: int | None, asked: ChoiceRequest, bounds: Iterable[int] = (), configured: dict[str, Any] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Changes of the configuration for every candidate that keeps the budget, by name.
+    """Changes of the configuration for every candidate within the budget, by name.
 
     Every mechanism of counts with such a budget: as it was published, and followed by `filter` where the noise of its
     windows is independent. Where noise can be chosen, it is the one that has less, or each.
@@ -225,7 +225,7 @@ def candidates(
 
 
 def attack_on(experiment: Sweep, path: str | Path, most: float) -> Sweep:
-    """Attack the releases of candidates before post-processing, once for equal ones.
+    """Attack the releases of candidates before post-processing, once for each distinct release.
 
     Who sees the noisy counts themselves can tell at least as much as who sees what was made of them.
     """
@@ -243,7 +243,7 @@ def attack_on(experiment: Sweep, path: str | Path, most: float) -> Sweep:
 
 
 def noisy(title: str, changes: dict[str, Any]) -> str:
-    """Name of a candidate without the step after its mechanism, which is the last word of its title."""
+    """Name of a candidate without the post-processing in the last word of its title."""
     return title.rpartition(", ")[0] if len(changes["mechanism"]) > 1 else title
 
 
@@ -312,7 +312,7 @@ def grids(config: RunConfig, n: int) -> Iterator[dict[str, int]]:
 
 
 def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceRequest, changes: dict[str, int]) -> Sweep:
-    """The candidates over one grid, as an experiment."""
+    """Experiment with the candidates over one grid."""
     config = load(path, overrides)
     if config.mode == "deployment":
         text = "mode: 'deployment' is not allowed; it must be simulation, for choosing looks at the exact counts"
@@ -362,7 +362,7 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceReque
 
 
 def with_variants(document: dict[str, Any], path: str | Path, variants: dict[str, Any]) -> Sweep:
-    """The experiment of a document with these variants, whose files are looked for from a configuration's folder."""
+    """Experiment of a document with the given variants; paths are relative to the configuration's folder."""
     setting = SETTING.format(n=len(variants), file=Path(path).name)
     text = yaml.safe_dump(document | {"setting": setting, "variants": variants}, sort_keys=False, allow_unicode=True)
     return loads_experiment(text, str(path), Path(path).parent)
@@ -403,7 +403,7 @@ class Choice:
 
     @property
     def best(self) -> Path:
-        """Configuration of the best candidate; missing if none keeps all limits."""
+        """Configuration of the best candidate; missing if none meets all limits."""
         return self.folder / f"best{self.suffix}.yaml"
 
     @property
@@ -485,7 +485,7 @@ def choose(
 
 
 def _suffix(folder: Path, question: dict[str, Any]) -> str:
-    """Suffix of the files that answer a question: empty for a folder's first, then -2, -3, …"""
+    """Suffix of the files of a request: empty for a folder's first, then -2, -3, …"""
     for suffix in ("" if number == 1 else f"-{number}" for number in count(1)):
         path = folder / f"choice{suffix}.json"
         if not path.is_file() or json.loads(path.read_text(encoding="utf-8"))["asked"] == question:
@@ -498,7 +498,7 @@ def _grid_folder(folder: Path, number: int) -> Path:
 
 
 def _attacked(attack: Sweep, folder: Path) -> tuple[dict[str, Any], ...]:
-    """Every release that was attacked with its figure, and whether that or a failed trial refuses it."""
+    """Every attacked release with its result, and whether that or a failed trial refuses it."""
     path = folder / "frontier.parquet"
     table = pl.read_parquet(path) if path.is_file() else pl.DataFrame({"variant": []})
     rows = {row["variant"]: row for row in table.iter_rows(named=True)}
@@ -512,21 +512,21 @@ def _attacked(attack: Sweep, folder: Path) -> tuple[dict[str, Any], ...]:
 
 
 def _without(experiment: Sweep, path: str | Path, refused: Collection[str]) -> Sweep | None:
-    """The experiment without the candidates whose noisy counts are refused; None where it has no others."""
+    """Experiment without the candidates whose noisy counts are refused; None if no others remain."""
     variants = experiment.written["variants"]
     kept = {title: changes for title, changes in variants.items() if noisy(title, changes) not in refused}
     return with_variants(experiment.written, path, kept) if kept else None
 
 
 def _with_events(experiment: Sweep, path: str | Path) -> Sweep:
-    """The experiment with the measures of injected events too."""
+    """Add the measures of injected events to an experiment."""
     events = [f"event_{figure}_{event_size(experiment)}" for figure in ("recall", "alarms", "error")]
     written = experiment.written
     return with_variants(written | {"measures": [*written["measures"], *events]}, path, written["variants"])
 
 
 def _by_events(experiment: Sweep, best: dict[str, Any], path: str | Path) -> Sweep:
-    """Rank trials as accurate as the best one by the events that they show."""
+    """Rank trials as accurate as the best one by the visibility of injected events."""
     written, limits = experiment.written, experiment.written["choose"]
     most = AS_NEAR * (best["intervals"]["relative_mae"][1] or best["means"]["relative_mae"])
     at_most = {"relative_mae": min(most, limits["at_most"].get("relative_mae", most))}
@@ -536,7 +536,7 @@ def _by_events(experiment: Sweep, best: dict[str, Any], path: str | Path) -> Swe
 
 
 def _ranked(outcome: ExperimentResult | None, asked: ChoiceRequest) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """The candidates of an experiment, best first, and the choice of its manifest; without one, of no candidates."""
+    """Candidates of an experiment, best first, and the choice in its manifest; empty without a manifest."""
     if outcome is None:
         return pl.DataFrame(), {**asked.limits, "prefer": asked.preferred, "settings": 0, "best": None, "binding": None}
     choice = outcome.manifest.get("choice") or {}

@@ -52,7 +52,7 @@ class FigureSpec(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation(Checked):
-    """An expected result, and the number that confirms or refutes it.
+    """Expected result, and the number that confirms or refutes it.
 
     The number is the measure's mean over the settings of ``where``; with ``over``, its ratio to the mean over the
     settings of ``over`` (the other keys of ``where`` apply to both sides).
@@ -74,7 +74,7 @@ class Expectation(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Choose(Checked):
-    """Limits that a setting must keep to be chosen, and the measure that ranks those that do.
+    """Limits on a setting, and the measure that ranks the settings within them.
 
     The less favourable end of a setting's interval over seeds must keep them too.
     """
@@ -99,12 +99,12 @@ class Choose(Checked):
 
     @property
     def limited(self) -> tuple[str, ...]:
-        """Every measure that has a limit."""
+        """Measures with a limit."""
         return tuple(dict.fromkeys((*self.at_least, *self.at_most)))
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Every measure that has a limit, and the preferred one."""
+        """Measures with a limit, and the preferred one."""
         return tuple(dict.fromkeys((*self.limited, self.preferred)))
 
     @property
@@ -176,7 +176,7 @@ class ExperimentConfig(ExperimentHeader):
         return (self.attack or Game()) if attacked else None
 
     def label(self, name: str) -> str:
-        """Label of a measure, or of something that varies, in tables and figures."""
+        """Label of a measure, or of a varied parameter, in tables and figures."""
         return self.labels.get(name, name)
 
 

@@ -35,7 +35,7 @@ def installed() -> bool:
 def write_figures(
     config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame, folder: Path
 ) -> list[dict[str, Any]]:
-    """Write the data of every figure into ``figures/`` as CSV, and draw it; return files and titles of those drawn."""
+    """Write the data of every figure into ``figures/`` as CSV, and draw it; return files and titles."""
     written = []
     for figure in config.figures:
         rows, means = matching(results, figure.where), matching(summary, figure.where)
@@ -134,7 +134,7 @@ def _groups(
 
 
 def _means(group: pl.DataFrame, name: str) -> tuple[Any, Any]:
-    """Mean of a measure of each setting, and how far its interval goes to either side."""
+    """Mean of a measure in each setting, and the distances to the ends of its interval."""
     sides = (group[f"{side} {name}"].fill_null(group[f"mean {name}"]).to_numpy() for side in ("mean", "low", "high"))
     mean, low, high = sides
     return mean, np.maximum([mean - low, high - mean], 0)
@@ -143,7 +143,7 @@ def _means(group: pl.DataFrame, name: str) -> tuple[Any, Any]:
 def _line(
     axes: Any, figure: FigureSpec, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame
 ) -> None:
-    """Means with intervals; the horizontal axis keeps the order of the grid where it shows words."""
+    """Draw means with intervals; a horizontal axis of words keeps the order of the grid."""
     for style, group in _groups(figure, config, wide_summary(summary, (figure.y,))):
         x = [config.label(value) if isinstance(value, str) else value for value in group[figure.x]]
         y, along = _means(group, figure.y)
@@ -160,7 +160,7 @@ def _scatter(
 
 
 def _box(axes: Any, figure: FigureSpec, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame) -> None:
-    """Spread over seeds: quartiles, whiskers of 1.5 interquartile ranges, points beyond."""
+    """Draw the spread over seeds: quartiles, whiskers of 1.5 interquartile ranges, outliers."""
     frame = results.filter(pl.col("measure") == figure.y)
     places = frame[figure.x].unique(maintain_order=True).to_list()
     groups = _groups(figure, config, frame)
@@ -191,7 +191,7 @@ def draw_frontier(config: ExperimentConfig, summary: pl.DataFrame, table: pl.Dat
     figure = FigureSpec(file="frontier.svg", type="scatter", x=x, y=y, by=by)
 
     def limits(axes: Any) -> None:
-        """Lines at the limits, and rings around the settings that keep all of them."""
+        """Draw lines at the limits, and rings around the settings that meet all of them."""
         for name, line in ((x, axes.axvline), (y, axes.axhline)):
             line((choose.at_least | choose.at_most)[name], color="black", linewidth=0.8, linestyle=":")
         for kept, size, width in (("allowed", 110, 0.8), ("best", 260, 1.6)):

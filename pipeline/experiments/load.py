@@ -138,7 +138,7 @@ class ParameterGrid:
         return settings
 
     def _values(self, change: Change) -> list[Setting]:
-        """The settings of a key that varies; none where its values are no list."""
+        """Settings of a varied key; none if its values are not a list."""
         node = change.node
         if not isinstance(node, Sequence) or not node.items:
             self._refuse(node, change.path, "a list of values")
@@ -213,7 +213,7 @@ def spell_out(root: Mapping, config: ExperimentConfig, grid: ParameterGrid, fold
 def _checked(
     base: Node, setting: Setting, folder: Path | None, problems: list[Problem], texts: list[str]
 ) -> RunConfig | None:
-    """The configuration of one setting; None with its errors added to the lists."""
+    """Checked configuration of one setting; None with errors added to the lists."""
     document = copy.deepcopy(base)
     wrong = [problem for change in setting.changes if (problem := change.apply(document))]
     problems += wrong
@@ -234,7 +234,7 @@ def _checked(
 
 
 def _never_read(base: Node, settings: list[Setting], configs: list[RunConfig]) -> list[Problem]:
-    """Keys that the base or a change sets although no trial reads them."""
+    """Keys set by the base or a change but read by no trial."""
     unread = {key for config in configs for key in unread_keys(config)}
     unread -= {
         key
@@ -256,7 +256,7 @@ def _never_read(base: Node, settings: list[Setting], configs: list[RunConfig]) -
 
 
 def _cannot_run(root: Mapping, config: RunConfig, measures: list[TrialMeasure]) -> list[Problem]:
-    """Why a valid configuration cannot be a trial."""
+    """Reason why a valid configuration cannot be a trial."""
     problems = []
     names = [ACCOUNTANTS.name_of(type(accountant)) for accountant in config.accountants]
     for i, entry in enumerate(measures):
@@ -353,7 +353,7 @@ CHANGED = "The conditions were changed on the command line; the configuration be
 
 
 def _changes_the_setting(override: str) -> bool:
-    """Return whether a change on the command line makes the file's description of its conditions wrong.
+    """Return whether a command-line change invalidates the conditions described in the file.
 
     >>> [_changes_the_setting(text) for text in ("base.source.type=csv", "base.source.path=data/x", "seeds=3")]
     [True, False, False]

@@ -77,7 +77,7 @@ def _utility(metric: Metric, trial: Trial) -> float:
 
 
 def _utility_of_guess(metric: Metric, trial: Trial) -> float:
-    """A metric of a random guess: the baseline that any mechanism must beat."""
+    """Metric of a random guess: the baseline that any mechanism must beat."""
     guess = random_guess(_counted(trial).truth, trial.seed, trial.group_size)
     return _score(metric, trial, guess)
 
@@ -106,7 +106,7 @@ def _epsilon(trial: Trial) -> float:
 
 
 def _epsilon_in(n_windows: int, trial: Trial) -> float:
-    """The largest ε spent in that many successive windows: a realised w-event sum without an accountant."""
+    """The largest ε spent in the given number of successive windows: a w-event sum without an accountant."""
     charges = _counted(trial).charges
     if any(isinstance(event, Block) for charge in charges for event in charge):
         text = "charges of blocks have no place in single windows; use composition"
@@ -117,7 +117,7 @@ def _epsilon_in(n_windows: int, trial: Trial) -> float:
 
 
 def _epsilon_stated(trial: Trial) -> float:
-    """ε that a schedule guarantees for its unit, independent of the run."""
+    """ε guaranteed by a schedule for its unit, independent of the run."""
     schedules = [step for step in trial.plan.config.mechanism if isinstance(step, BudgetSchedule)]
     if len(schedules) != 1:
         raise DataError("measure epsilon_stated: needs a landmark or w-event mechanism; use accountant/name")
@@ -126,7 +126,7 @@ def _epsilon_stated(trial: Trial) -> float:
 
 
 def _figure(accountant: str, name: str, summary: str | None, trial: Trial) -> float:
-    """An account value: a summary over all windows and subjects, or the largest of the last window."""
+    """Account value: a summary over all windows and subjects, or the largest of the last window."""
     rows = [row for row in trial.accounts[accountant] if row.name == name]
     if not rows:
         known = ", ".join(sorted({row.name for row in trial.accounts[accountant]})) or "none"
@@ -164,7 +164,7 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 def measure(text: str) -> TrialMeasure:
-    """The measure of a given name.
+    """Return the measure of a given name.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ def _account(text: str) -> TrialMeasure:
 
 
 def unit_of(measure: TrialMeasure, trial: Trial) -> str:
-    """Unit of a measure, where necessary that of the account rows."""
+    """Unit of a measure, if necessary from the account rows."""
     if measure.name == "mae" and trial.view == "points":
         return "metres"
     if measure.unit is not None or measure.accountant is None:

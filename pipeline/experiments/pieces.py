@@ -104,7 +104,7 @@ def _make(piece: Piece, kept: RecordFolder) -> None:
 
 
 def run_tasks(tasks: Mapping[int, Task], n_jobs: int, plugins: Sequence[str] = ()) -> Iterator[tuple[int, str | None]]:
-    """Yield the number of each finished task, and the reason where it failed.
+    """Yield the number of each finished task, with the reason if it failed.
 
     Tasks are module-level functions with their arguments. With one job they run in this process; else in worker
     processes, which register ``plugins`` before they unpickle a task. Where a process dies, the tasks that were not

@@ -92,7 +92,7 @@ def _summary(results: pl.DataFrame, varied: Sequence[str]) -> pl.DataFrame:
 
 
 def limits_of(name: str, unit: str) -> tuple[float, float] | None:
-    """The least and the largest value of a measure, where both are finite."""
+    """The least and the largest possible value of a measure, if both are finite."""
     return measure(name).limits or LIMITS.get(unit)
 
 
@@ -135,7 +135,7 @@ def interval(values: Any, limits: tuple[float, float] | None = None) -> dict[str
 
 
 def _within(mean: float, half: float, least: float, most: float) -> tuple[float, float]:
-    """Ends of an interval around a mean that on the logit scale are ``half``, as long as there, to either side."""
+    """Ends of an interval around a mean, ``half`` to either side at the mean on the logit scale."""
     share = (mean - least) / (most - least)
     step = half / (most - least) / (share * (1 - share))
     ends = expit(logit(share) + np.array([-step, step]))
@@ -213,7 +213,7 @@ def _judged(claim: Expectation, results: pl.DataFrame) -> dict[str, Any]:
 
 
 def per_seed(claim: Expectation, results: pl.DataFrame) -> Any:
-    """The claim's number for each seed: a mean over settings, or the ratio of two.
+    """Compute the number of a claim for each seed: a mean over settings, or the ratio of two.
 
     Seeds are paired: both sides of a ratio use the same seed, so that what they share does not widen the interval.
     """
@@ -229,7 +229,7 @@ def per_seed(claim: Expectation, results: pl.DataFrame) -> Any:
 
 
 def _means(frame: pl.DataFrame) -> pl.DataFrame:
-    """Mean of each seed that has all settings; after failed trials a seed may lack some."""
+    """Mean of each seed with all settings; after failed trials a seed may lack some."""
     means = frame.group_by("seed").agg(pl.col("value").mean(), pl.len().alias("n"))
     return means.filter(pl.col("n") == pl.col("n").max()).sort("seed")
 
@@ -255,7 +255,7 @@ def _number(claim: Expectation) -> str:
     """The number of a claim in words."""
 
     def settings(where: dict[str, Any]) -> str:
-        """The common values of the settings."""
+        """Values common to all settings."""
         return ", ".join(str(v) if k == "variant" else f"{k} {v}" for k, v in where.items()) or "all settings"
 
     ratio = "" if claim.over is None else f" ÷ {settings(claim.over)}"
@@ -271,7 +271,7 @@ BEST_HEADER = """\
 
 
 def write_choice(experiment: Sweep, summary: pl.DataFrame, folder: Path) -> tuple[dict[str, Any], pl.DataFrame]:
-    """Write ``frontier.parquet``, ``frontier.csv`` and, if a setting keeps all limits, ``best.yaml``.
+    """Write ``frontier.parquet``, ``frontier.csv`` and, if a setting meets all limits, ``best.yaml``.
 
     Returns the choice for the manifest, and every setting as `frontier` marks it.
     """
@@ -339,7 +339,7 @@ def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
 
 
 def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64]]:
-    """Relative excess of every setting over each limit; above 0 where it is missed.
+    """Relative excess of every setting over each limit; positive if the limit is missed.
 
     >>> wide = pl.DataFrame({"mean f1": [1.0, 0.25], "mean loss": [1.0, 3.0]})
     >>> limits = Choose(at_least={"f1": 0.5}, at_most={"loss": 2})
@@ -357,7 +357,7 @@ def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64
 
 
 def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
-    """Binding constraint: it excludes the best setting outside the limits; without a best setting the most missed.
+    """Binding constraint: it excludes the best setting outside the limits, or without one is missed by the most.
 
     Returns ``limit`` (a measure), ``row`` (of the setting that it keeps out; without a best setting, of the nearest to
     all limits) and ``keeping`` (the row that is nearest among those that keep this limit; None where none does). None
@@ -395,7 +395,7 @@ def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
 
 
 def _gain(choose: Choose, name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The values of a measure, with the sign that makes larger better."""
+    """Values of a measure, with a sign for which larger is better."""
     gain = np.where(np.isnan(values), -np.inf, values if choose.is_higher_better(name) else -values)
     return np.asarray(gain, np.float64)
 

@@ -34,7 +34,7 @@ Listener = Callable[[int, int, int], None]
 
 
 def run_trials(experiment: Sweep, folder: Path, n_jobs: int, listener: Listener) -> Made:
-    """Run every trial without a result, over people that are read once for all trials that share them.
+    """Run every trial without a result, reading shared people once.
 
     Results and people are kept in ``folder``, under the digest of everything that decides them, so that another call
     resumes. Trials whose people cannot be read fail with them.

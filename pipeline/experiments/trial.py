@@ -42,7 +42,7 @@ People = ContributionRows | pl.DataFrame
 
 
 def reading_config(config: RunConfig) -> RunConfig:
-    """The part of a configuration that decides who is where; trials for which it is equal share one pass over it."""
+    """Part of a configuration that determines the trajectories; trials with an equal part share one pass."""
     return replace(
         config,
         name="people",
@@ -150,7 +150,7 @@ COUNTS_AN_EVENT, MOST_EVENTS = 500, 100
 
 @dataclass(frozen=True)
 class EventFigures:
-    """Appearance of injected events in the window in which they are."""
+    """Visibility of injected events in their window."""
 
     recall: float  # share of events of which at least half is shown: nearer to the count with the event than without
     alarms: float  # share of events whose value has an alarm
@@ -158,7 +158,7 @@ class EventFigures:
 
 
 def events_shown(plan: Plan, counts: TrialCounts, size: int) -> EventFigures:
-    """Release counts once more, with events of `size` people in one cell and window each.
+    """Release counts again, with events of `size` people in one cell and window each.
 
     Each is in a random cell and a window of its own, drawn by the seed of the run, after the first day (or third of a
     shorter run), so that there is a usual count to differ from.
@@ -215,7 +215,7 @@ class Trial:
 
     @cached_property
     def days(self) -> NDArray[np.datetime64]:
-        """Local date of each released window; NaT unless all of the date's windows were released."""
+        """Local date of each released window; NaT unless all windows of the date were released."""
         return self.plan.grid.calendar.whole_days(self.windows)
 
     @cached_property
@@ -247,7 +247,7 @@ def run_trial(
     group_size: int | None = None,
     game: Game | None = None,
 ) -> Trial:
-    """Release and account one configuration over people read before, with all its accountants or with those named.
+    """Release and account one configuration over people read before, with all its accountants or the named ones.
 
     Raises `DataError` where a budget stopped the run before its last window: its measures would be those of fewer
     windows.

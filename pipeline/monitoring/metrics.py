@@ -115,16 +115,16 @@ class Listener:
     """
 
     def record(self, measure: MetricDefinition, amount: float, value: str = "") -> None:
-        """Take an increase of a counter, the level of a gauge or an observation of a histogram."""
+        """Record an increase of a counter, the level of a gauge or an observation of a histogram."""
 
     def take_over(self, measure: MetricDefinition, level: float, value: str = "") -> None:
-        """Take the level of a counter or gauge that is kept elsewhere, by the workers of a cluster."""
+        """Record the level of a counter or gauge kept elsewhere, by the workers of a cluster."""
 
     def enter(self, state: str) -> None:
-        """Take the state of the run: ``running``, ``draining`` (asked to stop), ``ended`` or ``failed``."""
+        """Record the state of the run: ``running``, ``draining`` (stop requested), ``ended`` or ``failed``."""
 
     def beat(self) -> None:
-        """Take a heartbeat of a stream."""
+        """Record a heartbeat of a stream."""
 
 
 #: Listeners of this process while their blocks run (`listening`).
@@ -220,7 +220,7 @@ def _new(measure: MetricDefinition) -> Counter | Gauge | Histogram:
 
 
 class Health(Listener):
-    """Liveness and readiness of a run: ``starting``, ``running``, ``draining`` (asked to stop), ``ended``, ``failed``.
+    """Liveness and readiness of a run: ``starting``, ``running``, ``draining`` (stop requested), ``ended``, ``failed``.
 
     >>> health = Health()
     >>> with listening(health), running():
@@ -241,7 +241,7 @@ class Health(Listener):
             self._beat = None
 
     def beat(self) -> None:
-        """Take a heartbeat; after the first one, further ones are expected within `PATIENCE`."""
+        """Record a heartbeat; after the first one, further ones are expected within `PATIENCE`."""
         self._beat = time.monotonic()
 
     @property
@@ -260,7 +260,7 @@ class Health(Listener):
 
 
 def record(measure: MetricDefinition, amount: float, value: str = "") -> None:
-    """Tell all listeners of a measure."""
+    """Report a measure to all listeners."""
     for listener in _LISTENERS:
         listener.record(measure, amount, value)
 
@@ -284,7 +284,7 @@ def running() -> Iterator[None]:
 
 
 def draining() -> None:
-    """Tell that the run was asked to stop, and finishes the work under way."""
+    """Report that the run was asked to stop and finishes its work in progress."""
     _enter("draining")
 
 
@@ -294,7 +294,7 @@ def _enter(state: str) -> None:
 
 
 def beat() -> None:
-    """Tell that a stream is alive."""
+    """Report that a stream is alive."""
     for listener in _LISTENERS:
         listener.beat()
 
@@ -323,7 +323,7 @@ def released(batch: Batch, last_end: int) -> None:
 
 
 def period_closed(period: int) -> None:
-    """Record that a shard of users counts no more in a budget period."""
+    """Record that a shard of users is excluded for the rest of a budget period."""
     record(PERIODS_CLOSED, 1)
     logs.event("budget period closed", period=period)
 

@@ -69,7 +69,7 @@ def explained() -> Iterator[None]:
 
 
 def _of_disk(error: OSError) -> DiskError | None:
-    """Return a failed write as an error of its own class; None for every other error."""
+    """Return a failed write as an error of its class; None for every other error."""
     match = _NUMBER.search(str(error))  # what others have raised again, or say in Rust, has its number in words only
     number = error.errno or (int(match[1]) if match else 0)
     if number not in _DISK:
@@ -81,7 +81,7 @@ def _of_disk(error: OSError) -> DiskError | None:
 
 
 def redact(error: Exception) -> Exception:
-    """The error itself where its message cannot quote a row; otherwise a redacted one with its type and location.
+    """Return an error unchanged if its message cannot quote a row; otherwise redacted to type and location.
 
     Of an error of the operating system it says what is wrong as well, without the file: it may be named after a person.
 

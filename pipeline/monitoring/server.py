@@ -29,7 +29,7 @@ _OWN_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 @dataclass(frozen=True)
 class Answer:
-    """A page as a WSGI application: status, text, media type, and whether the browser reloads it after a second."""
+    """Page as a WSGI application: status, text, media type, and whether the browser reloads it after a second."""
 
     status: int
     text: str
@@ -48,7 +48,7 @@ Pages = Mapping[str, "Callable[[], WSGIApplication]"]
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an address is reached from this machine only; raises `ParameterError` unless it is an IP address.
+    """Return whether an address is reachable from this machine only; raises `ParameterError` unless an IP address.
 
     >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
     (True, False)
@@ -64,7 +64,7 @@ def serve(pages: Pages, port: int = 0, address: str = LOOPBACK) -> Iterator[str]
     """Serve pages while the block runs, and yield the server's address; an `OSError` if the port is taken (0: any)."""
 
     class Server(ThreadingMixIn, WSGIServer):
-        """A thread a request; threads end with the process."""
+        """Server with one thread per request; threads end with the process."""
 
         daemon_threads = True
         address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -96,7 +96,7 @@ def _site(pages: Pages, loopback: bool) -> WSGIApplication:
         """Answer a request."""
 
         def start(status: str, headers: list[tuple[str, str]], *failure: Any) -> Callable[[bytes], object]:
-            """Begin an answer that no browser keeps."""
+            """Begin an uncacheable response."""
             return start_response(status, [*headers, ("Cache-Control", "no-store")], *failure)
 
         return page(environ)(environ, start)

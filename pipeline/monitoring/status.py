@@ -38,7 +38,7 @@ class Status:
 
 
 def of_folder(folder: Path) -> Status:
-    """Status of the run in a folder, from its files alone; reads only, and takes no lock.
+    """Status of the run in a folder, from its files alone; read-only, without a lock.
 
     Raises `DataError` if no run was begun there. Raises `StateVersionError` if another version of penstock has written
     the checkpoint.
@@ -79,7 +79,7 @@ def _of_releases(path: Path) -> tuple[int | None, float | None]:
 
 
 def _of_parts(folder: Path) -> tuple[int | None, float | None]:
-    """Latest window and its end in the parts that a run has written so far."""
+    """Latest window and its end in the parts written so far."""
     last = max(folder.glob("*.parquet"), key=lambda part: windows_of(part.stem).stop, default=None)
     if last is None:
         return None, None

@@ -76,7 +76,7 @@ def _rows(manifest: dict[str, Any]) -> Check:
 
 
 def _offsets(manifest: dict[str, Any]) -> list[Check]:
-    """Check the counted offsets against the brokers; no check for other inputs."""
+    """Check the counted offsets against the brokers; skipped for other inputs."""
     if "offsets" not in manifest:
         return []
     read, source = OffsetsRead.of_json(manifest["offsets"]), _config(manifest).source

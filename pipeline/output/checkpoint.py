@@ -76,7 +76,7 @@ def account_key(number: int, shard: int) -> str:
 
 
 def run_digest(plan: Plan) -> str:
-    """SHA-256 of the part of a configuration that a run's files depend on; equal ones may resume each other.
+    """SHA-256 of the part of a configuration that determines a run's files; equal ones may resume each other.
 
     The key is not in it: a continued run may have a key with more epochs.
     """
@@ -92,7 +92,7 @@ def public_name(plan: Plan) -> str:
 
 
 def _identity(plan: Plan) -> dict[str, Any]:
-    """Return the part of a configuration that a run's files depend on."""
+    """Return the part of a configuration that determines a run's files."""
     config = resolved(plan.config, secrets=True)
     config.pop("output")
     return config
@@ -104,7 +104,7 @@ MAY_DIFFER = ("source.speed", "source.checkpoint", "allow_empty", "typical_count
 
 
 def differing_keys(begun: Any, now: Any, path: str = "") -> list[str]:
-    """Key paths at which two configurations differ, but for those that change no file of a run.
+    """Key paths at which two configurations differ, except keys without effect on a run's files.
 
     >>> differing_keys({"seed": 3, "mechanism": [{"epsilon": 1}]}, {"mechanism": [{"epsilon": 2}]})
     ['mechanism[0].epsilon', 'seed']
@@ -163,7 +163,7 @@ def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any
 
 
 def begin(plan: Plan) -> str | None:
-    """Note in the folder which run it is, durably: its nonce, and the key and configuration that it began with.
+    """Record the run in its folder, durably: its nonce, and the initial key and configuration.
 
     The first write wins: no second run in the folder can draw another nonce. A deployment then enters itself into its
     ledger, which the first one gives its terms.
@@ -192,13 +192,13 @@ def begin(plan: Plan) -> str | None:
 
 
 def holds_a_run(plan: Plan) -> ConfigError:
-    """Make the error for a folder that another run has begun in, which may have to be continued."""
+    """Make the error for a folder with a run of another configuration, which may have to be continued."""
     goes_on = "continue it with --resume, or " if _mark(plan).exists() and finished(plan) is None else ""
     return ConfigError((f"output.path: {plan.folder} holds an earlier run; {goes_on}choose another folder",))
 
 
 def _check_entered(plan: Plan) -> None:
-    """Raise `DataError` if the ledger has lost entries of the run in the folder; enter one that was killed before."""
+    """Raise `DataError` if the ledger lost entries of the run in the folder; register a run killed before that."""
     if registration.is_entered(plan):
         return
     if any(plan.folder.rglob("*.parquet")) or path(plan).exists():
@@ -214,12 +214,12 @@ def _encoded(mark: dict[str, Any]) -> bytes:
 
 
 def is_deployment(folder: Path) -> bool:
-    """Return whether a folder holds a run of a deployment, which nothing replaces."""
+    """Return whether a folder holds a run of a deployment, which must not be replaced."""
     return bool(_read_mark(folder).get("nonce"))
 
 
 def check_same(plan: Plan) -> None:
-    """Raise `ConfigError` unless the folder holds an unfinished or finished run of this very configuration.
+    """Raise `ConfigError` unless the folder holds an unfinished or finished run of the same configuration.
 
     Raises `StateVersionError` where another version would have made other traces of the same rows.
     """
@@ -252,7 +252,7 @@ def _mark(plan: Plan) -> Path:
 
 
 def _read_mark(folder: Path) -> dict[str, Any]:
-    """Read the mark of a folder; empty where it holds no run."""
+    """Read the mark of a folder; empty without a run."""
     path = folder / "operator" / MARK
     mark: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return mark
@@ -290,7 +290,7 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
 
 
 def finished(plan: Plan) -> dict[str, Any] | None:
-    """Operator's manifest of a finished run; None if work is left."""
+    """Operator's manifest of a finished run; None if the run is unfinished."""
     manifest = plan.folder / "operator" / "manifest.json"
     if not manifest.exists():
         return None
@@ -316,7 +316,7 @@ def go_back(plan: Plan) -> None:
 
 
 def _accounted(plan: Plan, saved: State | None) -> dict[tuple[int, int], int]:
-    """Last window that each part of each accountant has in the checkpoint.
+    """Last window of each part of each accountant in the checkpoint.
 
     Raises `StateVersionError` if this code cannot read some state: before anything changes or is released.
     """

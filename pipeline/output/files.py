@@ -108,7 +108,7 @@ def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
 
 
 def part_name(first: int, last: int) -> str:
-    """Name of a part by its windows, whose division into parts may differ when a run is resumed.
+    """Name of a part by its windows; the division into parts may differ when a run is resumed.
 
     >>> part_name(3, 3), part_name(3, 12)
     ('000000000003', '000000000003~000000000012')
@@ -117,7 +117,7 @@ def part_name(first: int, last: int) -> str:
 
 
 def windows_of(stem: str) -> range:
-    """Windows that a part holds, by its name.
+    """Windows of a part, from its name.
 
     >>> windows_of(part_name(3, 3)), windows_of(part_name(3, 12))
     (range(3, 4), range(3, 13))
@@ -127,7 +127,7 @@ def windows_of(stem: str) -> range:
 
 
 def _write(table: pa.Table, path: Any) -> None:
-    """Write a part, in which no rows are searched for."""
+    """Write a part without row-group statistics."""
     pq.write_table(table, path, compression="zstd", compression_level=1, write_statistics=False)
 
 
@@ -171,7 +171,7 @@ def merge(folder: Path, path: Path, schema: pa.Schema, once: str | None = None) 
 
 
 def canonical(table: pa.Table) -> pa.Table:
-    """Combine rows into one chunk, every dictionary with just the values that occur, in order of first appearance."""
+    """Combine rows into one chunk; dictionaries hold only occurring values, in order of first appearance."""
     table = table.combine_chunks()
     for index, field in enumerate(table.schema):
         column = table.column(index)

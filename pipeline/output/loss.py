@@ -133,7 +133,7 @@ def expected_losses(rehearsal: Rehearsal) -> dict[str, float] | None:
 
 
 def _budgeted(plan: Plan) -> dict[str, float]:
-    """Return the budget of a unit times the units that a day and a run are made of."""
+    """Return the budget of a unit times the number of units in a day and in a run."""
     terms, calendar = own_terms(plan), plan.grid.calendar
     n_windows = calendar.n_windows
     day = DAY if calendar.time_zone == "UTC" else DAY + HOUR  # that clocks are set back in
@@ -164,7 +164,7 @@ def _budgeted(plan: Plan) -> dict[str, float]:
 
 
 def even_odds(epsilon: float) -> str:
-    """Posterior probability to which ε raises even odds at most.
+    """Upper bound on the posterior probability after even odds, for ε.
 
     >>> [even_odds(epsilon) for epsilon in (0.0, 1.0, 2.0, 5.0, 10.0)]
     ['50 %', '73 %', '88 %', '99.3 %', 'over 99.9 %']
@@ -174,7 +174,7 @@ def even_odds(epsilon: float) -> str:
 
 
 def losses_in_words(figures: Mapping[str, float], one: str = "person") -> str:
-    """Return the result of `losses` or `expected_losses` as a sentence; ``one``: who has an id of their own.
+    """Describe the result of `losses` or `expected_losses` in a sentence; ``one``: the holder of an id.
 
     >>> losses_in_words({"release": 0.4, "day": 2.0, "run": 14.0})
     'One person loses at most ε = 2 by a day (even odds become at most 88 %), 14 by the whole run (over 99.9 %),
@@ -197,7 +197,7 @@ def losses_in_words(figures: Mapping[str, float], one: str = "person") -> str:
 
 
 def caution(figures: Mapping[str, Any] | None) -> str | None:
-    """Caution for the losses of `losses`; None if a day is protected well enough or has no bound.
+    """Caution for the losses of `losses`; None if a day is sufficiently protected or unbounded.
 
     >>> caution({"release": 0.4, "day": 9.6, "run": 134.0})
     'A day costs one person up to ε = 9.6: weak protection, even odds become over 99.9 %.'

@@ -61,7 +61,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def code_digest(root: Path = ROOT) -> str:
-    """SHA-256 of penstock's own source files below a folder: a cached result is valid for the same code only."""
+    """SHA-256 of penstock's source files below a folder: a cached result is valid for unchanged code only."""
     total = hashlib.sha256()
     for file in sorted(file for package in CODE for file in (root / package).rglob("*.py")):
         name = file.relative_to(root).as_posix()
@@ -71,7 +71,7 @@ def code_digest(root: Path = ROOT) -> str:
 
 
 def made_by() -> dict[str, Any]:
-    """Versions and the digest of the code: with configuration and input they determine a result."""
+    """Versions and code digest, which with configuration and input determine a result."""
     return {"versions": versions(), "code": code_digest()}
 
 
@@ -85,7 +85,7 @@ def lateness_in_words(source: Source) -> str:
 
 
 def guarantee_in_words(mechanism: ChainStep, promised: Guarantee, source: Source) -> dict[str, Any]:
-    """Guarantee of one mechanism in words and as a figure; none where a row's lateness is not its own.
+    """Guarantee of one mechanism in words and as a figure; none if other rows decide a row's lateness.
 
     ``measure`` and ``amount`` are ``epsilon`` or ``rho`` and how much; null where no such figure is promised.
     """
@@ -105,7 +105,7 @@ def guarantee_in_words(mechanism: ChainStep, promised: Guarantee, source: Source
 
 
 def _guarantees(plan: Plan) -> list[dict[str, Any]]:
-    """Guarantees of all steps; the mechanism's is the promise of the run."""
+    """Guarantees of all steps; that of the mechanism is the promise of the run."""
     reader = plan.traces.mechanism if plan.on_points else plan.chain.reader
     return [
         guarantee_in_words(step, promise(plan) if step is reader else step.guarantee, plan.config.source)
@@ -139,7 +139,7 @@ def ledger_head(plan: Plan) -> dict[str, Any]:
 
 
 def note_unverified(plan: Plan, engine: str) -> None:
-    """Note in the folder of a run that an engine has run it which was never shown to hold watermarks."""
+    """Record in the folder that the run used an engine without verified watermarks."""
     atomic.write_json(_unverified(plan), engine)
 
 
@@ -214,7 +214,7 @@ def public_manifest(
 
 
 def input_digests(config: RunConfig) -> dict[str, str]:
-    """SHA-256 of every input by name; one for all of them in a deployment whose files are named after people."""
+    """SHA-256 of every input by name; a single one in a deployment whose files are named after people."""
     digests = config.source.digests()
     if config.mode == "simulation" or not config.source.recorded.names_users:
         return digests
@@ -258,7 +258,7 @@ def row_equation(plan: Plan) -> dict[str, Any]:
 
 
 def offsets_read(plan: Plan, complete: bool) -> dict[str, Any] | None:
-    """Offsets that a run has counted, held against those of the brokers; None where the input has no offsets.
+    """Counted offsets of a run, compared with those of the brokers; None if the input has no offsets.
 
     ``complete``: the run has come to its end, up to which everything had to be read.
     """
@@ -271,7 +271,7 @@ def offsets_read(plan: Plan, complete: bool) -> dict[str, Any] | None:
 
 
 def shortfall(source: LiveSource, read: OffsetsRead) -> dict[str, Any]:
-    """Describe input that was not counted, or twice, and why brokers were not asked."""
+    """Describe input that was counted never or twice, and why brokers were not asked."""
     try:
         return {"shortfall": [*read.gaps(), *source.unread(read)], "unchecked": None}
     except DataError as error:
@@ -340,7 +340,7 @@ def account_summaries(plan: Plan) -> list[dict[str, Any]]:
 
 
 def stopped(plan: Plan) -> str | None:
-    """Return why the run stopped before its last window, if it did."""
+    """Return the reason why the run stopped before its last window, if it did."""
     path = parts_folder(plan, "stopped") / "stopped.json"
     return str(json.loads(path.read_text())) if path.exists() else None
 
@@ -363,7 +363,7 @@ def release_summary(plan: Plan, complete: bool) -> dict[str, Any]:
 
 
 def released(folder: Path) -> pl.DataFrame:
-    """Read the columns that the rows of a release share, one row a release, in the order of the file."""
+    """Read the columns shared by the rows of a release, one row a release, in the order of the file."""
     return shared_rows(pl.scan_parquet(folder / "public" / "releases.parquet"))
 
 
@@ -374,7 +374,7 @@ def actions(released: pl.DataFrame) -> dict[str, int]:
 
 
 def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
-    """Raise `RowEquationError` if a window that is due was not released, or one was released twice.
+    """Raise `RowEquationError` if a due window was not released, or one was released twice.
 
     ``complete``: the run has ended, and all its windows are due; otherwise those before the last released one.
     """
@@ -410,7 +410,7 @@ def key_epochs(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _first_window(plan: Plan, start: int) -> int | None:
-    """Return the first window that starts at an instant or later; None where the run has none."""
+    """Return the first window that starts at an instant or later; None if there is none."""
     calendar = plan.grid.calendar
     if start <= int(calendar.start(1)):
         return 1
@@ -422,7 +422,7 @@ def _first_window(plan: Plan, start: int) -> int | None:
 
 
 def key_mismatch(plan: Plan, begun_with: Sequence[str]) -> str | None:
-    """Reason not to resume a run with the plan's key, or None; ``begun_with``: fingerprints of the epochs of its start.
+    """Reason not to resume a run with the plan's key, or None; ``begun_with``: key fingerprints at its start.
 
     Epochs may have been added since, but only for windows that have not been charged yet: another noise for the same
     window would be a second release of it.

@@ -38,7 +38,7 @@ _GEOPARQUET = "1.1.0"
 
 
 def cells_geojson(space: Space) -> dict[str, Any] | None:
-    """Cells of a space as a GeoJSON feature collection (RFC 7946); None where none of them has a known place.
+    """Cells of a space as a GeoJSON feature collection (RFC 7946); None if no cell has a known location.
 
     **Privacy**: a function of the public list of cells alone.
 
@@ -61,7 +61,7 @@ def _feature(placed: dict[str, Any]) -> dict[str, Any]:
 
 
 def _geometry(placed: dict[str, Any]) -> dict[str, Any] | None:
-    """Place of a cell as GeoJSON has it."""
+    """GeoJSON geometry of a cell."""
     if "point" in placed:
         return {"type": "Point", "coordinates": placed["point"]}
     polygons = placed.get("polygons") or ([[placed["polygon"]]] if "polygon" in placed else [])
@@ -73,12 +73,12 @@ def _geometry(placed: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def geometries(space: Space) -> dict[str, dict[str, Any] | None]:
-    """Geometry by cell, of a space."""
+    """Geometry by cell of a space."""
     return {placed["cell"]: _geometry(placed) for placed in space.geometry()}
 
 
 def read_cells(folder: Path) -> dict[str, dict[str, Any] | None] | None:
-    """Geometry by cell from the published file of a run; None where it has none."""
+    """Read the geometry by cell from the published file of a run; None without one."""
     path = folder / "public" / CELLS
     if not path.is_file():
         return None
@@ -111,7 +111,7 @@ def _polygons(geometry: dict[str, Any]) -> list[list[list[list[float]]]]:
 
 
 def write_cells(folder: Path, space: Space) -> None:
-    """Write ``public/cells.geojson`` into the folder of a run, where its cells have a place on a map."""
+    """Write ``public/cells.geojson`` into the folder of a run, if its cells have locations."""
     if (geojson := cells_geojson(space)) is not None:
         atomic.write_text(folder / "public" / CELLS, json.dumps(geojson, ensure_ascii=False) + "\n")
 
@@ -125,7 +125,7 @@ _COARSE = 1 / 2000
 
 
 def write_outlines(folder: Path, path: str) -> str | None:
-    """Write ``public/outlines.geojson`` beside the cells of a run; returns a caution if some lines are not on the map.
+    """Write ``public/outlines.geojson`` beside the cells of a run; returns a caution about lines off the map.
 
     **Privacy**: a function of that file and of the public cells alone. The operator says that the file may be
     published.
@@ -154,7 +154,7 @@ def write_outlines(folder: Path, path: str) -> str | None:
 
 
 def read_outlines(folder: Path) -> list[Line]:
-    """Lines (n, 2) of longitude and latitude from the published file of a run; none where it has none."""
+    """Lines (n, 2) of longitude and latitude from the published file of a run; none without one."""
     path = folder / "public" / OUTLINES
     if not path.is_file():
         return []
@@ -186,14 +186,14 @@ def simplified(lines: list[Line], least: NDArray[np.float64], most: NDArray[np.f
 
 
 def _near(line: Line, least: NDArray[np.float64], most: NDArray[np.float64]) -> list[Line]:
-    """Stretches of a line whose sides come near a box."""
+    """Parts of a line with sides close to a box."""
     near = sides_near(line, least, most)
     edges = np.flatnonzero(np.diff(near, prepend=False, append=False))
     return [line[first : end + 1] for first, end in edges.reshape(-1, 2)]
 
 
 def _coarse(line: Line, squeeze: NDArray[np.float64], tolerance: float) -> Line:
-    """A line without the positions that are no farther than the tolerance from it without them; its ends stay."""
+    """Simplify a line by dropping positions within the tolerance of the simplified line; the ends are kept."""
     shape = shapely.simplify(shapely.LineString(line * squeeze), tolerance, preserve_topology=False)
     return np.asarray(shapely.get_coordinates(shape) / squeeze)
 
@@ -243,7 +243,7 @@ Geometries = dict[str, dict[str, Any] | None]
 
 
 def _geometries(folder: Path, form: str) -> Geometries:
-    """Geometry by cell; empty where the run has none and the format can do without."""
+    """Geometry by cell; empty if the run has none and the format does not need it."""
     cells = read_cells(folder)
     if cells is not None:
         return cells
@@ -331,6 +331,6 @@ def _looked_up(values: dict[str, Any], kind: type[pl.DataType]) -> pl.Expr:
 
 
 def _shapes(cells: Geometries) -> NDArray[Any]:
-    """Geometry of every cell, shape (n_cells,); None where it has no place."""
+    """Geometry of every cell, shape (n_cells,); None without a location."""
     texts = [None if geometry is None else json.dumps(geometry) for geometry in cells.values()]
     return np.asarray(shapely.from_geojson(texts), object)

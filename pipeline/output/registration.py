@@ -44,7 +44,7 @@ ANOTHER = "name another ledger (output.ledger), and acknowledge it (output.new_l
 
 
 def terms_of(plan: Plan) -> Terms:
-    """Return the terms that a ledger gets from the first run that uses it.
+    """Return the terms that the first run gives to a ledger.
 
     Unless the configuration states a budget, it is what one run promises by itself: ε or ρ of a landmark mechanism in
     a budget period, of a w-event mechanism in w windows, of one over whole periods in each, of any other in what one
@@ -60,7 +60,7 @@ def terms_of(plan: Plan) -> Terms:
 
 
 def own_terms(plan: Plan) -> Terms:
-    """Unit, measure and budget of a run's own promise."""
+    """Unit, measure and budget promised by a run."""
     terms = _of_traces(plan) if plan.on_points else _of_counts(plan)
     return Terms(source=plan.config.output.ledger_source or "", **terms)
 
@@ -88,7 +88,7 @@ def _of_traces(plan: Plan) -> dict[str, Any]:
 
 
 def trace_promise(plan: Plan) -> float:
-    """ε or ρ that a trace run promises for its unit."""
+    """ε or ρ promised by a trace run for its unit."""
     mechanism = plan.traces.mechanism
     return float(getattr(mechanism, "budget", getattr(mechanism, "epsilon", math.inf)))
 
@@ -144,7 +144,7 @@ def promise(plan: Plan) -> Guarantee:
 
 
 def _worst(plan: Plan) -> tuple[Event, ...]:
-    """Worst that the first window can charge; every sensor is active."""
+    """Worst possible charge of the first window, with every sensor active."""
     first = replace(plan.grid.window(1), active=None)
     return plan.mechanism.worst_charge(first, plan.mechanism.start(plan.facts()))
 
@@ -164,7 +164,7 @@ def _landmarks(plan: Plan) -> dict[str, Any]:
 
 
 def check_terms(terms: Terms, plan: Plan) -> None:
-    """Raise `ConfigError` if a ledger is about another source, grid or measure than a run, or another stated unit."""
+    """Raise `ConfigError` if source, grid, measure or a stated unit of a run disagree with its ledger."""
     needed, output, path = terms_of(plan), plan.config.output, ledger_path(plan)
     stated = "leave the configuration's out, or " + ANOTHER
     differences: list[tuple[str, Any, Any, str]] = [
@@ -190,7 +190,7 @@ def check_terms(terms: Terms, plan: Plan) -> None:
 
 
 def _missing_landmark(terms: Terms, needed: Terms, plan: Plan) -> int | None:
-    """First window that is a landmark of the run but not of its ledger, which would count it as any other one."""
+    """First landmark of the run that is an ordinary window of its ledger."""
     if {terms.kind, needed.kind} != {"landmarks"}:
         return None
     calendar = plan.grid.calendar
@@ -239,7 +239,7 @@ def _ledger(plan: Plan, terms: Terms | None) -> Ledger:
 
 
 def register_run(plan: Plan, begin: Callable[[], None] | None = None) -> str | None:
-    """Enter a run into its ledger, which the first one gives its terms; its nonce is durable there from now on.
+    """Register a run in its ledger, which takes its terms from the first run; its nonce is durable there.
 
     ``begin`` is called when the run is admitted and before it is entered. All of it is under the lock of the known
     ledgers, so that of two first runs at the same time the second knows the ledger of the first.
@@ -325,7 +325,7 @@ def _charge_traces(plan: Plan, transaction: Ledger) -> None:
 
 
 def is_entered(plan: Plan) -> bool:
-    """Return whether the ledger knows a run; raises `DataError` where it lacks entries that it had."""
+    """Return whether the ledger contains a run; raises `DataError` if it has lost entries."""
     runs = (entry.values["run"] for entry in Ledger(ledger_path(plan)).checked_entries() if entry.kind == "run")
     return plan.keys.run_id in runs
 
@@ -338,7 +338,7 @@ def _input(plan: Plan) -> str:
 
 
 def _notice(plan: Plan, transaction: Ledger) -> str | None:
-    """Return that other runs have charged the span of a run before."""
+    """Notice of other runs that have charged the span of a run; None without any."""
     begin, until = plan.grid.calendar.start(1), plan.grid.calendar.until_ms
 
     def overlaps(run: Mapping[str, Any]) -> bool:
@@ -359,7 +359,7 @@ def _notice(plan: Plan, transaction: Ledger) -> str | None:
 
 
 class KnownLedgers:
-    """The ledgers that deployments with a key, or on a machine, have used, by event source.
+    """Ledgers used by deployments with a key, or on a machine, by event source.
 
     They are noted beside the key file and in the state folder, where either can be written: who deletes a ledger, or
     names a new one, is told that its budget is not all that was spent.
@@ -375,7 +375,7 @@ class KnownLedgers:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other runs from looking or noting while the block runs, by every file that can be written."""
+        """Lock every writable file against other runs while the block runs."""
         with ExitStack() as locks:
             with suppress(OSError):
                 make_folder(state_folder(), private=True)
@@ -387,7 +387,7 @@ class KnownLedgers:
             yield
 
     def _read(self, path: Path) -> dict[str, dict[str, dict[str, Any]]]:
-        """Read the notes of a file: by source and identity of a ledger, its path and number of runs."""
+        """Read the notes of a file: path and number of runs of each ledger, by source and identity."""
         try:
             known: dict[str, dict[str, dict[str, Any]]] = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -397,13 +397,13 @@ class KnownLedgers:
         return known
 
     def _is_original_of(self, path: Path, identity: str | None) -> bool:
-        """Return whether a file is a ledger of which the run's one is a copy."""
+        """Return whether a file is the ledger from which the run's one was copied."""
         if not (path.exists() and self.ledger.exists()) or path.samefile(self.ledger):
             return False
         return identity_of(path) == identity
 
     def others(self) -> dict[str, str]:
-        """Return the other ledgers over the source, originals of a copied one among them: their paths by identity."""
+        """Other ledgers over the source, including originals of a copied one: their paths by identity."""
         known = [self._read(file).get(self.source, {}) for file in self.files]
         identity = identity_of(self.ledger)
         noted = {name: ledger["path"] for ledgers in known for name, ledger in ledgers.items()}
@@ -412,7 +412,7 @@ class KnownLedgers:
         }
 
     def check_original(self) -> None:
-        """Raise `DataError` for an older copy in the place of a ledger, and `ConfigError` for one beside the original.
+        """Raise `DataError` for an older copy in place of a ledger, and `ConfigError` for a copy beside the original.
 
         An older copy lacks starts that were noted: a run, or its continuation, is noted once it stands in the ledger. A
         copy is one whatever event source it is said to be of; one that lacks nothing may be acknowledged.
@@ -431,7 +431,7 @@ class KnownLedgers:
                     )
 
     def check(self) -> None:
-        """Run `check_original`, and raise `ConfigError` where another ledger over the source is known.
+        """Run `check_original`, and raise `ConfigError` if another ledger over the source is known.
 
         That has to be acknowledged.
         """
@@ -447,11 +447,11 @@ class KnownLedgers:
             )
 
     def _n_starts(self) -> int:
-        """Starts and continuations of runs in the ledger."""
+        """Number of starts and continuations of runs in the ledger."""
         return sum(entry.kind in ("run", "nonce") for entry in Ledger(self.ledger).checked_entries())
 
     def caution(self) -> str | None:
-        """Warn that a key was used before although there is no ledger."""
+        """Warn of an earlier use of the key without a ledger."""
         if self.beside_key is None or self.ledger.exists():
             return None
         n_runs = sum(entry["runs"] for ledgers in self._read(self.beside_key).values() for entry in ledgers.values())

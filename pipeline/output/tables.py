@@ -25,7 +25,7 @@ TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 def _required(*fields: tuple[str, pa.DataType]) -> list[pa.Field]:
-    """Fields without nulls, which also take less room."""
+    """Declare fields without nulls, which also take less room."""
     return [pa.field(name, kind, nullable=False) for name, kind in fields]
 
 
@@ -210,7 +210,7 @@ class _Rows(NamedTuple):
         return np.concatenate([np.zeros(0), *rows])
 
     def of(self, windows: Sequence[Window], cells: Sequence[str]) -> dict[str, Any]:
-        """Columns that say which window and cell a row is about."""
+        """Columns with the window and cell of each row."""
         codes = np.tile(np.arange(self.n_cells, dtype=np.int32), self.n_windows)
         return {
             "stream": _dictionary(np.zeros(len(codes), np.int32), [STREAM]),

@@ -146,13 +146,13 @@ def _prior_scores(
 
 
 def _profile(plan: Plan) -> UsualCounts | None:
-    """Return the profile that a filter begins with."""
+    """Return the initial profile of a filter."""
     profiles = (step.profile for step in plan.config.mechanism if isinstance(step, Filter))
     return next((UsualCounts.read(profile.file) for profile in profiles if profile is not None), None)
 
 
 def _learned(plan: Plan) -> Learned | None:
-    """Return the file of `penstock learn` that an accountant reads, if it is about the cells of the run."""
+    """Return the file of `penstock learn` read by an accountant, if it is about the cells of the run."""
     for accountant in plan.accountants:
         known = getattr(accountant, "prior", None) or getattr(accountant, "correlation", None)
         if (path := getattr(known, "learned", None)) is None:
@@ -164,12 +164,12 @@ def _learned(plan: Plan) -> Learned | None:
 
 
 def _usual_counts(learned: Learned, n_cells: int) -> Array:
-    """People in each cell in a window on average."""
+    """Mean number of people in each cell in a window."""
     return np.asarray(learned.visits[:n_cells] / (learned.facts["windows"] * learned.facts["share"]))
 
 
 def _overlap(plan: Plan, facts: dict[str, Any], windows: NDArray[Any]) -> int | None:
-    """Count the windows that share time with the training data; None where the file does not say when that was."""
+    """Count the windows that overlap the training data in time; None if the file does not state a time."""
     if not {"from", "until"} <= facts.keys():
         return None
     begin, end = (parse_time(facts[name]) for name in ("from", "until"))
@@ -178,14 +178,14 @@ def _overlap(plan: Plan, facts: dict[str, Any], windows: NDArray[Any]) -> int | 
 
 
 def _days(plan: Plan, windows: NDArray[Any]) -> NDArray[np.datetime64]:
-    """Local dates of released windows, NaT in days that are not whole; of no use where no metric is about days."""
+    """Local dates of released windows, NaT in incomplete days; unused without daily metrics."""
     if any(METRICS[name].daily for name in plan.config.utility):
         return plan.grid.calendar.whole_days(windows)
     return np.full(len(windows), "NaT", "M8[D]")
 
 
 def _matrices(folder: Path, cells: tuple[str, ...]) -> tuple[Array, Array, Array, Mask | None, Mask, NDArray[Any]]:
-    """Read true counts, released values with deviations and alarms, and which there are; and their windows.
+    """Read true counts, released values with deviations and alarms if present, and their windows.
 
     All are of shape (n_windows, n_cells). Only windows and cells that were released are compared; elsewhere both are 0.
     """

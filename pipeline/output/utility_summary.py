@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 
 def short(value: float) -> str:
-    """Three digits, or whole numbers.
+    """Format a number with three digits, or as a whole number.
 
     >>> short(0.0417), short(3.8), short(1203.7)
     ('0.0417', '3.8', '1,204')
@@ -40,7 +40,7 @@ LEVEL = 0.95
 
 
 def margin(value: Array, deviation: Array) -> Array:
-    """Half-width of the shortest 95 % interval of a count of which value and standard deviation are stated.
+    """Half-width of the shortest 95 % interval of a count with a stated value and standard deviation.
 
     The count is normal with both, given that it is not negative (the highest-density interval of a truncated normal).
     It is a whole number: the normal that stands for it has a variance larger by 1/12 (Sheppard 1898). The interval is
@@ -67,7 +67,7 @@ def margin(value: Array, deviation: Array) -> Array:
 
 
 def ends(value: Any, margin: Any) -> tuple[Any, Any]:
-    """Ends of an interval of a count, cut off at 0.
+    """Ends of an interval of a count, truncated at 0.
 
     >>> low, high = ends(np.array([9.0, 1.0, -5.0]), np.array([2.0, 2.0, 2.0]))
     >>> low.tolist(), high.tolist()
@@ -77,7 +77,7 @@ def ends(value: Any, margin: Any) -> tuple[Any, Any]:
 
 
 def half_width() -> pl.Expr:
-    """Half-width of the interval that holds a true count with 95 %: of a stated deviation, else of the noise.
+    """Half-width of the 95 % interval of a true count: from a stated deviation, else from the noise.
 
     Of rows of the table of releases; NaN where there is no noise of a known family.
     """
@@ -93,7 +93,7 @@ def half_width() -> pl.Expr:
 
 
 def _stated(both: Sequence[pl.Series]) -> pl.Series:
-    """`margin` of values and deviations, which most mechanisms do not state."""
+    """Apply `margin` to values with stated deviations, if the mechanism states them."""
     value, deviation = both
     return deviation if deviation.is_null().all() else pl.Series(margin(value.to_numpy(), deviation.to_numpy()))
 
@@ -102,7 +102,7 @@ def _stated(both: Sequence[pl.Series]) -> pl.Series:
 
 
 def utility_summary(truth: Array, released: Array) -> dict[str, float]:
-    """Mean count, and mean absolute errors of the release, of zeros and of the last release shown again, in people.
+    """Mean count, and mean absolute errors of the release, of zeros and of the repeated last release, in people.
 
     ``truth``, ``released``, of shape (n_windows, n_cells).
 
@@ -234,7 +234,7 @@ BIASED, BUSY, CLEARLY = 0.05, 0.5, 3.0
 
 
 def bias_by_hour(truth: Array, released: Array, starts: NDArray[np.int64], time_zone: str) -> list[dict[str, Any]]:
-    """Error of the sum over all cells by local hour, as a share of the true sum: one entry an hour, in their order.
+    """Error of the sum over all cells by local hour, as a share of the true sum: one entry an hour, in order.
 
     A bound that keeps the first memberships of a day leaves the evenings too small. The
     ``standard_error`` is that of the mean over days, None for a single one. Empty for windows of a day or longer.
@@ -289,12 +289,12 @@ def counted(manifest: Mapping[str, Any]) -> str:
 
 
 def beats(summary: Mapping[str, Any]) -> bool:
-    """Return whether a release is nearer to the truth than all releases that cost nothing."""
+    """Return whether a release is more accurate than all free ones."""
     return bool(summary["error"] < min(summary["error_of_zeros"], summary["error_of_last"])) and not _is_usual(summary)
 
 
 def zeros_win(summary: Mapping[str, Any]) -> bool:
-    """Return whether zeros are at least as near to the truth as a release."""
+    """Return whether zeros are at least as accurate as a release."""
     return bool(summary["error"] > 0 and summary["error"] >= summary["error_of_zeros"])
 
 
@@ -309,13 +309,13 @@ def remedies(error: float, count: float) -> str:
 
 
 def _is_usual(summary: Mapping[str, Any]) -> bool:
-    """Return whether a prior is at least as near as the release, in the windows that it was not learned from."""
+    """Return whether a prior is at least as accurate as the release, in windows outside its training data."""
     error = summary.get("error_after_training", summary["error"])
     return bool(error > 0 and error >= summary.get("error_of_prior", math.inf))
 
 
 def in_words(summary: Mapping[str, Any], counted: str = "people") -> str:
-    """Return the result of `utility_summary` as a verdict on counts of people, or of something else.
+    """Describe the result of `utility_summary` as a verdict on counts of people, or of another unit.
 
     With ``error_of_prior``, and where it was learned from ``training_windows`` of the run, ``error_after_training`` of
     the release, also against the prior. ``prior_overlap``: from how many of the windows compared a file was learned;
@@ -369,7 +369,7 @@ QUIET_SHARE, FEWEST = 0.125, 1000
 
 
 def quiet_by_day(truth: Array, starts: NDArray[np.int64], time_zone: str) -> int | None:
-    """Local hour around which the quietest hours of the mean day lie, if that is by day: a sign of a wrong time zone.
+    """Local hour in the middle of the quietest hours of the mean day, if in daytime: a sign of a wrong time zone.
 
     None by night, where no hours are quiet, and for less than a day, windows above three hours, and few counts.
 
@@ -418,7 +418,7 @@ FEWEST_COUNTS = 20_000
 
 
 class Rehearsal(NamedTuple):
-    """A run that nobody is in, as public facts describe it, with noise from a public seed.
+    """Simulated run without people, with public facts and noise from a public seed.
 
     Parameters
     ----------
@@ -440,14 +440,14 @@ class Rehearsal(NamedTuple):
 
 
 def public_plan(config: RunConfig) -> Plan | None:
-    """Return the plan of a configuration without its data; None for traces, and for cells taken from the data."""
+    """Plan of a configuration without its data; None for traces, and for cells taken from the data."""
     if any(step.guarantee.on_points for step in config.mechanism) or config.space.derived_from_data:
         return None
     return outline(config, NoiseKey.from_seed(0))
 
 
 def rehearse(config: RunConfig) -> Rehearsal | None:
-    """Release windows of zeros as the configured steps would, all of a short run; None as `public_plan`."""
+    """Release windows of zeros through the configured steps, all of a short run; None as in `public_plan`."""
     if (plan := public_plan(config)) is None:
         return None
     n_cells, in_all, reader = plan.grid.n_cells, plan.grid.calendar.n_windows, plan.chain.reader
@@ -470,7 +470,7 @@ def expected_noise(rehearsal: Rehearsal) -> tuple[float, float] | None:
 
 
 def zeros_in_words(config: RunConfig, noise: float) -> str | None:
-    """Warn of noise of a mean size that is no less than a typical count; None where that is not known, or is larger."""
+    """Warn of noise whose mean size is at least a typical count; None if that is unknown, or larger."""
     typical = config.typical_count
     if typical is None or noise < typical:
         return None
@@ -513,12 +513,12 @@ SHARED += ["noise", "scale"]
 
 
 def first_rows(releases: pl.LazyFrame) -> pl.LazyFrame:
-    """The first row of each release in the table ``public/releases``, where the rows of a release follow each other."""
+    """First row of each release in ``public/releases``, which keeps the rows of a release together."""
     return releases.filter(pl.col("window").ne_missing(pl.col("window").shift()))
 
 
 def shared_rows(releases: pl.LazyFrame) -> pl.DataFrame:
-    """`SHARED` of each release in the table ``public/releases``, in its order; a stretch of rows in memory."""
+    """`SHARED` of each release in ``public/releases``, in order, a bounded number of rows at a time."""
     table = releases.select(SHARED)
     n_rows = table.select(pl.len()).collect().item()
     stretches = (table.slice(start, ROW_GROUP) for start in range(0, max(n_rows, 1), ROW_GROUP))
@@ -530,7 +530,7 @@ def shared_rows(releases: pl.LazyFrame) -> pl.DataFrame:
 def matrices(
     rows: pl.LazyFrame, windows: pl.Series, cells: Sequence[str], *columns: pl.Expr
 ) -> dict[str, NDArray[np.float64]]:
-    """Matrices of columns of a table by window and cell, NaN where missing; a stretch of rows in memory."""
+    """Matrices of columns of a table by window and cell, NaN where missing, a bounded number of rows at a time."""
     names = [column.meta.output_name() for column in columns]
     made = {name: np.full((len(windows), len(cells)), np.nan) for name in names}
     row, column = windows.to_numpy(), pl.col("cell").cast(pl.Enum(cells), strict=False).to_physical()

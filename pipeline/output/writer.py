@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def sinks_of(plan: Plan) -> list[Sink]:
-    """Return the sinks that the configuration of a run names."""
+    """Return the configured sinks of a run."""
     output, sinks = plan.config.output, list[Sink]()
     if output.kafka is not None:
         sinks.append(Publisher(output.kafka))
@@ -40,7 +40,7 @@ def sinks_of(plan: Plan) -> list[Sink]:
 
 
 class RunWriter:
-    """The one writer of a run, for every runner.
+    """Only writer of a run, for every runner.
 
     Every method is idempotent. A part is durable when its method returns, and the first write of a part wins, so that
     steps may be executed again after a failure. Row counts, memberships and summaries are replaced whole.
@@ -98,7 +98,7 @@ class RunWriter:
             self.users(batch.shard, batch.user_summary)
 
     def accounts(self, number: int, shard: int, first: int, rows: Rows) -> None:
-        """Write rows of one parallel part of the accountant at a place.
+        """Write rows of one parallel part of the accountant at an index.
 
         ``first``: the first window accounted, 1 for traces.
         """
@@ -113,17 +113,17 @@ class RunWriter:
                 sink.accounts(held)
 
     def summary(self, number: int, figures: Mapping[str, Any]) -> None:
-        """Replace the summary of the accountant at a place."""
+        """Replace the summary of the accountant at an index."""
         accountant = self.plan.accountants[number]
         line = {"accountant": ACCOUNTANTS.name_of(type(accountant)), "public": accountant.public, **figures}
         atomic.write_json(parts_folder(self.plan, "summaries") / f"{number:03d}.json", line)
 
     def row_counts(self, name: str, counts: RowCounts) -> None:
-        """Replace the row counts of one piece of the input, or of all of it."""
+        """Replace the row counts of one piece of the input, or of the whole input."""
         atomic.write_json(parts_folder(self.plan, "row_counts") / f"{name}.json", asdict(counts))
 
     def memberships(self, name: str, n_memberships: int) -> None:
-        """Replace the number of distinct memberships that one piece of the rows was reduced to."""
+        """Replace the number of distinct memberships in one piece of the rows."""
         atomic.write_json(parts_folder(self.plan, "memberships") / f"{name}.json", n_memberships)
 
     def rejects(self, name: str, rejects: Iterable[Reject]) -> None:
@@ -139,7 +139,7 @@ class RunWriter:
         atomic.write_text(parts_folder(self.plan, "users") / f"{shard:06d}.json", json.dumps(summary))
 
     def stopped(self, reason: str) -> None:
-        """Write down why the release stopped before its last window."""
+        """Record the reason why the release stopped before its last window."""
         atomic.write_json(parts_folder(self.plan, "stopped") / "stopped.json", reason)
 
     def _wait(self, final_at: float) -> None:

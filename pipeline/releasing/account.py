@@ -1,4 +1,4 @@
-"""The accountants' counterpart of the release loop: one accountant through all releases, in order."""
+"""Accountants' counterpart of the release loop: one accountant through all releases, in order."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ class AccountLoop:
         return self._encode(self._state, 0, False, nothing)
 
     def is_early(self, data: bytes, batch: Batch) -> bool:
-        """Return whether an earlier batch has to come first."""
+        """Return whether an earlier batch is missing."""
         flat = FORMAT.decode(data)
         if self.targets is not None and batch.known is not None:
             return batch.known.first > _known(flat).last + 1
         return bool(batch.releases) and batch.releases[0].window > int(flat["accounted"]) + 1
 
     def accounted(self, data: bytes) -> int:
-        """Last window accounted for."""
+        """Last accounted window."""
         return int(FORMAT.decode(data)["accounted"])
 
     def advance(self, data: bytes, batch: Batch) -> tuple[Rows, bytes]:
-        """Account the releases of a batch that are still new; the end of a run adds its final figures."""
+        """Account the new releases of a batch; the end of a run adds its final figures."""
         flat = FORMAT.decode(data)
         accounted, finished = int(flat["accounted"]), bool(flat["finished"])
         accountant = self.accountant
@@ -70,7 +70,7 @@ class AccountLoop:
         return rows, self._encode(state, accounted, finished, known.after(accounted))
 
     def summary(self, data: bytes) -> dict[str, Any]:
-        """Return the books so far in a few figures, as JSON can hold them."""
+        """Summarise the accountant so far in figures for JSON."""
         flat = FORMAT.decode(data)
         accountant = self.accountant
         state = books_of(accountant, flat)
@@ -96,7 +96,7 @@ def books_of(accountant: Accountant, flat: State) -> State:
 
 
 def _known(flat: State) -> PrivateFacts:
-    """Operator-only facts of windows whose releases are still to come."""
+    """Operator-only facts of windows not yet released."""
     return PrivateFacts(int(flat["first"]), flat["counts"], flat["sightings"])
 
 

@@ -27,7 +27,7 @@ KINDS = ("stretch", "period", "landmarks")
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """Terms of a ledger, as its first line states them: grid, unit, measure and budget.
+    """Terms of a ledger in its first line: grid, unit, measure and budget.
 
     Slots are the windows of the grid, numbered through from 1970 on, so that every run on it knows the number of each.
 
@@ -84,7 +84,7 @@ class Terms:
             raise ParameterError("kind", self.kind, "one of " + ", ".join(KINDS))
 
     def values(self) -> dict[str, Any]:
-        """Return the terms as JSON can hold them."""
+        """Return the terms as JSON values."""
         return asdict(self)
 
     @classmethod
@@ -100,12 +100,12 @@ class Terms:
 
     @cached_property
     def calendar(self) -> Calendar:
-        """The grid from 1970 on: the number of a window is its slot."""
+        """Calendar of the grid from 1970 on: the number of a window is its slot."""
         return Calendar(step=self.step, anchor=self.anchor, time_zone=self.time_zone, from_ms=0)
 
     @cached_property
     def periods(self) -> Calendar | None:
-        """Budget periods, of which one that holds a change of clocks is longer or shorter; None: all time is one."""
+        """Budget periods, shorter or longer at a clock change; None: all time is one."""
         if self.period is None:
             return None
         begun = period_calendar(self.period, self.period_begin, self.period_zone)
@@ -117,7 +117,7 @@ class Terms:
         return Landmarks(windows=self.listed, times=self.times, recurring=self.recurring)
 
     def slot(self, instant: int) -> int:
-        """Slot that an instant is in."""
+        """Slot of an instant."""
         return int(self.calendar.index(np.array([instant]))[0])
 
     def start(self, slot: int) -> int:
@@ -144,7 +144,7 @@ def _hours(milliseconds: int) -> str:
 
 
 class SlotArray:
-    """Numbers by slot, zero until something is added; memory for the chunks that were touched only.
+    """Numbers by slot, zero by default; memory is used by touched chunks only.
 
     >>> array = SlotArray()
     >>> array.add(5, 8, 1.5)
@@ -188,12 +188,12 @@ class SlotArray:
 
 
 def _within(number: int, first: int, last: int) -> slice:
-    """Return where the slots ``first`` to ``last`` are in a chunk that has some of them."""
+    """Return the position of the slots ``first`` to ``last`` within an overlapping chunk."""
     return slice(max(first - number * CHUNK, 0), last - number * CHUNK + 1)
 
 
 class SlotCharge(NamedTuple):
-    """Amount that was charged for some slots in a row.
+    """Amount charged for consecutive slots.
 
     ``amount`` counts where all of them are in a unit, ``in_part`` where only some are: more, where contribution
     bounding chooses among a person's events in all of them, so that others are counted in place of those that go.
@@ -206,7 +206,7 @@ class SlotCharge(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Amount of a charge in a range of units, by number; ``alone``: in the units of one of these slots only."""
+    """Amount of a charge in a range of units, by number; ``alone``: only in the units of one of these slots."""
 
     first: int
     last: int
@@ -215,7 +215,7 @@ class _Part(NamedTuple):
 
 
 class ChargeTable:
-    """Costs of the units of a ledger: one number for each, so that a check is one look-up.
+    """Costs of the units of a ledger, one number each, so that a check is one look-up.
 
     Units of stretches are numbered by their first slot, others by period. Of a period, whose slots are all landmarks if
     it is the unit, `_together` has what all of its landmarks cost, `_alone` by slot what any other slot costs, and
@@ -245,7 +245,7 @@ class ChargeTable:
         return max(self._most(part) + part.amount for part in self._parts(charge))
 
     def add(self, charge: SlotCharge) -> None:
-        """Add a charge to every unit that it counts in."""
+        """Add a charge to every affected unit."""
         for part in self._parts(charge):
             if part.alone is None:
                 self._together.add(part.first, part.last, part.amount)
@@ -266,7 +266,7 @@ class ChargeTable:
         return int(periods[0])
 
     def forget_before(self, slot: int) -> None:
-        """Drop charges that no slot from ``slot`` on shares a unit with."""
+        """Drop charges that share a unit only with slots before ``slot``."""
         is_stretch = self.terms.kind == "stretch"
         self._together.forget_before(slot - self.terms.length if is_stretch else self.period(slot))
         self._alone.forget_before(slot)
@@ -274,7 +274,7 @@ class ChargeTable:
         self._facts = {number: facts for number, facts in self._facts.items() if (number + 1) * CHUNK > slot}
 
     def _most(self, part: _Part) -> float:
-        """Return the most that one of some units has cost."""
+        """Return the largest cost among some units."""
         others = (
             self._dearest.highest(part.first, part.last) if part.alone is None else self._alone.highest(*part.alone)
         )
@@ -306,7 +306,7 @@ class ChargeTable:
             yield _Part(number, number, alone, charge.amount if is_held else charge.in_part)
 
     def _facts_of(self, first: int, last: int) -> tuple[Integers, NDArray[np.bool_]]:
-        """Return the budget period of each of some slots, and which of them are landmarks, all of them in a period."""
+        """Return the budget period and landmark mask of some slots, all of them in a period."""
         numbers = range(first // CHUNK, last // CHUNK + 1)
         facts = [self._facts_of_chunk(number) for number in numbers]
         periods, marks = facts[0] if len(facts) == 1 else map(np.concatenate, zip(*facts))

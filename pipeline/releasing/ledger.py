@@ -31,7 +31,7 @@ MONTH = 30 * DAY
 
 
 class LedgerExhausted(BudgetExceeded):
-    """A release would spend more than the ledger of its event source has left; nothing was charged or released."""
+    """A release would exceed the remaining budget of its event source's ledger; nothing was charged or released."""
 
     def __str__(self) -> str:
         return f"{super().__str__()} of the ledger, which all runs over its event source share"
@@ -73,7 +73,7 @@ class Charge:
             raise ValueError(f"charges of ε = {self.epsilon} and ρ = {self.rho}: neither is negative, or no number")
 
     def amounts(self, measure: str) -> tuple[float, float]:
-        """Amounts in a unit that holds all of its windows, and in one that holds some."""
+        """Amounts in a unit that holds all windows of the charge, and in one that holds some."""
         amount = 1.0 if measure == "runs" else float(getattr(self, measure))
         if not self.replaced or measure == "runs":
             return amount, amount
@@ -95,7 +95,7 @@ class Posting(NamedTuple):
         return self.slot + self.charge.last - self.charge.window
 
     def on_slots(self, measure: str) -> SlotCharge:
-        """Return its amount by slot."""
+        """Return the amount of the charge by slot."""
         return SlotCharge(self.slot, self.last_slot, *self.charge.amounts(measure))
 
     def values(self) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class Head:
 
 @dataclass
 class _Knowledge:
-    """State of a ledger as far as a run has read it."""
+    """State of a ledger as read by a run so far."""
 
     terms: Terms | None = None
     identity: str = ""
@@ -191,7 +191,7 @@ class _Knowledge:
 
 
 class Ledger:
-    """Append-only file of charges, one JSON object a line; several runs, and several workers of one, may write to it.
+    """Append-only file of charges, one JSON object a line; several runs and workers may write to it.
 
     The first line states version and `Terms`, which the first run brings; whoever comes later takes them. A torn last
     line (a killed run) is cut off, since the release it belongs to never left.
@@ -254,7 +254,7 @@ class Ledger:
         return (Posting.of(entry.values) for entry in self.entries() if entry.kind == "charge")
 
     def checked_entries(self) -> list[LedgerEntry]:
-        """Return all entries; raises `DataError` also where the end is missing, by the heads that were kept."""
+        """Return all entries; raises `DataError` also if the end is missing, by the kept heads."""
         kept = [head.read() for head in self._heads]  # before the entries, which others may add to
         entries = list(self.entries())
         self._check_heads(kept, "", entries)
@@ -265,7 +265,7 @@ class Ledger:
         return [entry.head for entry in self.entries()]
 
     def _lines(self, file: BinaryIO, start: int, head: str) -> Iterator[tuple[LedgerEntry, int]]:
-        """Yield entries from a byte on, where the chain has a head, and the byte after each."""
+        """Yield entries from a byte offset on, given the head of the chain there, and the offset after each."""
         file.seek(start)
         end = start
         for line in file:
@@ -352,14 +352,14 @@ class Ledger:
         self._take(values)
 
     def nonce(self, window: int) -> str:
-        """Return the nonce of a window: its charge's, or else the newest of the run."""
+        """Return the nonce of a window: that of its charge, or else the newest of the run."""
         slot = window + self._offset
         known = self._known_from(slot)
         newest = next(reversed(known.nonces), "")
         return known.nonces.get(known.made_under.get(slot, newest), "")
 
     def check(self, charge: Charge) -> None:
-        """Raise `LedgerExhausted` if the worst that a release can charge is not there; changes nothing.
+        """Raise `LedgerExhausted` if the worst charge of a release exceeds the budget; changes nothing.
 
         A window that was charged before is settled, and so is one that was refused: what is decided of a window is the
         same whenever it is repeated, whatever others have charged since.
@@ -381,7 +381,7 @@ class Ledger:
             )
 
     def _look_up(self, charge: Charge) -> tuple[Posting, str | None]:
-        """Return a charge as it would stand here, and the digest of its input if it was made before."""
+        """Return a charge as it would be posted, and the digest of its input if it was made before."""
         slot = charge.window + self._offset
         data = self._known_from(slot).digests.get((charge.part, slot))
         return Posting(self.run, slot, _short(self.nonce(charge.at)), charge), data
@@ -418,7 +418,7 @@ class Ledger:
         return known.read_to > before[0]
 
     def _take(self, values: dict[str, Any]) -> None:
-        """Take in one entry."""
+        """Record one entry."""
         known, kind = self._known, values.get("entry", "charge")
         if kind == "charge":
             posting = Posting.of(values)
@@ -451,7 +451,7 @@ class Ledger:
         known.made_under = {slot: nonce for slot, nonce in known.made_under.items() if slot >= known.floor}
 
     def _known_from(self, slot: int) -> _Knowledge:
-        """Charges from a slot on; read again if they were forgotten.
+        """Return charges from a slot on, reading forgotten ones again.
 
         A run may go back in the middle of a block, which is not checked there.
         """
@@ -501,7 +501,7 @@ class Ledger:
 
 
 def series(terms: Terms, postings: Sequence[Posting]) -> dict[str, Any] | None:
-    """Return the sum of all charges, and of those of the last 30 days; None before the first charge.
+    """Return the sum of all charges, and of the last 30 days; None before the first charge.
 
     It is the most that someone loses who is in every window, in the measure of the ledger. A charge for some windows of
     the 30 days counts in full. None for traces, too: a run of them is charged for a unit, and not for a whole trace.
@@ -525,7 +525,7 @@ def series(terms: Terms, postings: Sequence[Posting]) -> dict[str, Any] | None:
 
 
 def is_paid_for(profile: Profile) -> bool:
-    """Return whether a profile is declared public, or charges of the run that it is learned from are in its ledger."""
+    """Return whether a profile is declared public, or the charges of its run are in its ledger."""
     if profile.ledger is None:
         return profile.declared == "public"
     entries = Ledger(Path(profile.ledger)).checked_entries()

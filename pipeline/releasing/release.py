@@ -27,7 +27,7 @@ FORMAT = StateFormat("release_loop")
 
 @dataclass(frozen=True)
 class Batch:
-    """Consecutive windows as they leave the loop: releases, charges to make durable first, and why it stopped.
+    """Consecutive windows from the loop: releases, charges to make durable first, and why it stopped.
 
     ``known`` are operator-only facts of the windows that went in, where an accountant needs them; a block's releases
     come later than its windows. ``budget_left`` is what the current budget period has left, where there is a budget.
@@ -76,11 +76,11 @@ class ReleaseLoop:
         return self._encode(self.mechanism.start(self.plan.facts()), budget, shown)
 
     def released(self, data: bytes) -> int:
-        """Last window that has been released: later arrivals for it or before it are no longer counted."""
+        """Last released window; later rows for it or before it are no longer counted."""
         return int(self._decode(data)[2]["released"])
 
     def stopped(self, data: bytes) -> bool:
-        """Return whether the budget was used up, and nothing more is released."""
+        """Return whether the budget is exhausted and releases have stopped."""
         return bool(self._decode(data)[2]["stopped"])
 
     def worst(self, data: bytes) -> Charge:
@@ -165,7 +165,7 @@ class ReleaseLoop:
         return made, inner
 
     def _begins(self, window: Window) -> int:
-        """First of the windows whose events are chosen among, or counted, together with those of a window."""
+        """First window whose events are bounded or counted together with those of a window."""
         if not self.plan.bounds_span_windows:
             return window.index
         if self.plan.bounds.over_periods and window.period_last is not None:
@@ -194,7 +194,7 @@ class ReleaseLoop:
         return {"shown": values, "shown_window": np.asarray(release.window)}
 
     def _on_time(self, release: Release) -> Release:
-        """Delay a release that had to wait for later windows until their late rows are in too."""
+        """Delay a release that waited for later windows until their late rows are in too."""
         if release.available_at is None:
             return release
         return replace(release, available_at=release.available_at + self.plan.grid.lateness_ms)
@@ -224,7 +224,7 @@ class ReleaseLoop:
         return [replace(charge, last=max(charge.window, charge.last), data=data) for charge in due]
 
     def _charge(self, events: tuple[Event, ...], window: Window) -> Charge:
-        """Return the charge of some events that a window is stepped for: of a block for all of its windows."""
+        """Return the charge of events in a window; that of a block covers all of its windows."""
         blocks = [event for event in events if isinstance(event, Block)]
         first = min([window.index, *(block.first for block in blocks)])
         last = max([window.index, *(block.last for block in blocks)])

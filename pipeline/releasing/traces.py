@@ -86,7 +86,7 @@ def _drawn(share: float, lengths: Integers, users: Integers) -> NDArray[np.bool_
 
 
 def budget_periods(plan: CoreSpec, times: Integers) -> Integers:
-    """Budget period of every point, 0-based; days are those of the windows' time zone."""
+    """Budget period of every point, 0-based; days are in the time zone of the windows."""
     length = plan.traces.budget_period
     if length is None:
         return np.zeros(len(times), np.int64)
@@ -102,7 +102,7 @@ VERSION = 2
 
 @dataclass(frozen=True)
 class Area:
-    """The circle that traces are released in: around the middle of a space, and all of its cells inside.
+    """Circle of released traces: around the middle of a space, with all of its cells.
 
     Points outside are moved to its edge. Left out, they would change how many points a trace has and what number each
     of them is, and that is public.
@@ -302,7 +302,7 @@ class TraceLoop:
 
 
 def planned_noise(mechanism: Scheduled, traces: Traces) -> dict[str, Any]:
-    """Deviations and factors of a `PointSchedule`, where the mechanism's noise is given by a goal."""
+    """Deviations and factors of a `PointSchedule`, if the mechanism's noise is given by a goal."""
     if not isinstance(mechanism, GaussianTrace) or not isinstance(mechanism.sigma, PlannedNoise):
         return {}
     # loads SciPy's optimisers
@@ -316,7 +316,7 @@ def planned_noise(mechanism: Scheduled, traces: Traces) -> dict[str, Any]:
 
 
 def check_budget(seen: TraceView, mechanism: Scheduled) -> None:
-    """Raise `BudgetExceeded` if any user's sum over L ∪ {t} passes the mechanism's budget in any budget period."""
+    """Raise `BudgetExceeded` if any user's sum over L ∪ {t} exceeds the mechanism's budget in any budget period."""
     budget = mechanism.guarantee.amount_of(LANDMARKS)
     if budget is None:
         return

@@ -23,7 +23,7 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True)
 class Treatment:
-    """Presentation of one accountant; the default serves any that is not in `KNOWN`."""
+    """Presentation of one accountant; the default serves any outside of `KNOWN`."""
 
     #: Title and note of its charts.
     title: str = ""
@@ -62,11 +62,11 @@ class Treatment:
         return self.labels.get(name, name.replace("_", " "))
 
     def reason(self, name: str) -> str:
-        """Reason why a name is about other neighbours than the losses on top of the page, if it is."""
+        """Reason why the neighbours of a name differ from those of the losses on top of the page, if they do."""
         return next((reason for beginning, reason in self.reasons.items() if name.startswith(beginning)), "")
 
     def panel(self, name: str, unit: str) -> tuple[str, str]:
-        """Title and unit of the chart that a name belongs to: figures of different units never share an axis."""
+        """Title and unit of the chart of a name: figures of different units never share an axis."""
         is_own = unit.startswith(self.unit)
         plain = self.title if is_own else f"{self.title}, {unit}"
         titles = (title for beginning, title in self.panels.items() if name.startswith(beginning))
@@ -86,7 +86,7 @@ PRIOR = (
 
 
 def metric_words(name: str, counted: str = "people") -> tuple[str, str, str]:
-    """Title, unit and meaning of a metric, known or not, of counts of people or of something else.
+    """Title, unit and meaning of a metric, known or not, of counts of people or of another unit.
 
     >>> metric_words("mae")
     ('Mean absolute error', 'people', 'Absolute error in people, mean over cells and windows (0 is best).')
@@ -113,7 +113,7 @@ def treatment(accountant: str) -> Treatment:
 
 
 def smallest_is_worst(name: str) -> bool:
-    """Return whether the value of a figure to watch is the smallest."""
+    """Return whether the smallest value of a figure is the critical one."""
     return name.endswith("_left")
 
 
@@ -139,7 +139,7 @@ class AccountFigure:
 
 
 def figures(rows: pl.DataFrame) -> list[AccountFigure]:
-    """Return one figure for each accountant and name, in the order in which the accountant writes them."""
+    """Return one figure for each accountant and name, in the order of the accountant's rows."""
     totals = []
     for (_, accountant, name), group in rows.group_by("side", "accountant", "name", maintain_order=True):
         windows, values = (group[column].to_numpy() for column in ("window", "value"))  # NaN where there is none
@@ -174,7 +174,7 @@ def figures(rows: pl.DataFrame) -> list[AccountFigure]:
 
 
 def charts(rows: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
-    """Return one chart for each accountant and panel, in the page's format, over the windows that the page shows."""
+    """Return one chart for each accountant and panel, in the page's format, over the windows on the page."""
     made = []
     if rows.is_empty():
         return []
@@ -226,7 +226,7 @@ def _chart(
 
 
 def _end(panel: list[tuple[str, pl.DataFrame]], windows: pl.Series) -> str:
-    """Words about a chart whose figures end long before the windows shown do."""
+    """Note on a chart whose figures end long before the displayed windows."""
     known = pl.concat([named.filter(pl.col("value").is_not_nan())["window"] for _, named in panel])
     last = int(known.to_numpy().max(initial=0))
     if last >= windows[max(0, len(windows) - 2)]:

@@ -64,7 +64,7 @@ class Run:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the run has ended, well or not; of published files, whether they are merged."""
+        """Return whether the run has ended, successfully or not; of published files, whether they are merged."""
         if self.public_only:
             return any((self.folder / "public" / f"{name}.parquet").is_file() for name in ("releases", "traces"))
         return self.operator is not None
@@ -82,7 +82,7 @@ class Run:
 
     @property
     def counted(self) -> str:
-        """Unit of a count: people, or trips where the source does not know who made them."""
+        """Unit of a count: people, or trips if the source has no rider ids."""
         return counted(self.public)
 
     @property
@@ -110,7 +110,7 @@ class Run:
 
     @cached_property
     def accounts(self) -> pl.DataFrame:
-        """Account rows of both sides; of several rows for one figure the last, a final row before provisional ones."""
+        """Account rows of both sides; the last of several rows for a figure, final before provisional ones."""
         sides = {side: self.table(f"{side}/accounts") for side in ("public", "operator")}
         tables = [rows.with_columns(side=pl.lit(side)) for side, rows in sides.items() if rows is not None]
         tables = [rows for rows in tables if not rows.is_empty()]
@@ -127,7 +127,7 @@ class Run:
 
     @cached_property
     def losses(self) -> dict[str, float] | None:
-        """Most that one person can lose, from the operator's manifest where there is one; None: no release."""
+        """Largest possible loss of one person, from the operator's manifest if available; None: no release."""
         if loss := (self.operator or {}).get("loss"):
             return dict(loss)
         rows = self.traces if self.releases is None else self.releases
@@ -137,7 +137,7 @@ class Run:
 
     @cached_property
     def visits(self) -> tuple[int, int] | None:
-        """Visits, a person in a cell and window each, and those that entered the release; None without the truth."""
+        """Visits (a person in a cell and window each), and those in the release; None without the truth."""
         if self.traces is not None:
             return None
         sums = pl.col("count", "bounded").sum()
@@ -184,7 +184,7 @@ class Run:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return an object in a file; raises `DataError` that names the file where it is none."""
+    """Read a JSON object; raises `DataError` with the name of the file for anything else."""
     try:
         value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -206,7 +206,7 @@ def identity(manifest: dict[str, Any]) -> dict[str, str]:
 
 
 def citation(name: str, manifest: dict[str, Any]) -> str:
-    """Return the BibTeX entry that names the software and the result; ``CITATION.cff`` has the same facts."""
+    """Return the BibTeX entry of the software and the result; ``CITATION.cff`` has the same facts."""
     decided = ", ".join(f"{key} {value}" for key, value in identity(manifest).items())
     fields = {
         "title": "{penstock}: a streaming release simulator for location data",
@@ -219,7 +219,7 @@ def citation(name: str, manifest: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class ShownCounts:
-    """Counts of a run, as far as the page shows them."""
+    """Counts of a run, as displayed on the page."""
 
     #: One row a window shown, in order: window, start and end (ms), landmark, action (position in `ACTIONS`), epsilon.
     windows: pl.DataFrame

@@ -43,7 +43,7 @@ def write_statement(folder: str | Path) -> Path:
 
 
 def statement(run: Run) -> str:
-    """Return the page, a function of the published files: without script, to be read, printed and signed."""
+    """Render the page from the published files: script-free, to be read, printed and signed."""
     public, losses = run.public, run.losses
     steps = public["guarantee"]
     is_bounded = losses is not None and not math.isinf(losses["release"])
@@ -96,7 +96,7 @@ def _settings(mechanism: str, configuration: dict[str, Any]) -> str:
 
 
 def _bounds(run: Run) -> list[tuple[str, str]]:
-    """Contribution bounds, landmarks and period, as far as the run has them."""
+    """Contribution bounds, landmarks and period of the run, if any."""
     configuration, sensitivity = run.configuration, run.public.get("sensitivity")
     bounding, rows = configuration.get("bounding") or {}, []
     if sensitivity:
@@ -139,7 +139,7 @@ def _lost(run: Run, losses: dict[str, float]) -> list[tuple[str, str, str, str]]
 
 
 def _series(series: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the cost of all runs on the ledger as ε and as odds; None where no sum is published."""
+    """Return the cost of all runs on the ledger as ε and as odds; None if no sum is published."""
     if series is None:
         return None
     measure, ends = series["measure"], f"{series['from']} to {series['until']}"

@@ -31,7 +31,7 @@ _RELEASED, _TRUE, _NEGATIVE, _MISSING, _OUTLINE = "#1f5fa8", "#b3541e", "#8a4fa3
 
 @dataclass(frozen=True, eq=False)
 class Drawing:
-    """A drawing that notebooks show by themselves.
+    """Drawing that notebooks display automatically.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Drawing:
 
     @property
     def svg(self) -> str:
-        """The drawing as SVG, its text as text."""
+        """SVG of the drawing, with text as text."""
         from matplotlib import rc_context
 
         text = io.StringIO()
@@ -55,13 +55,13 @@ class Drawing:
         return self.svg
 
     def save(self, path: str | Path) -> Path:
-        """Write the drawing to a file; its ending (svg, pdf, png, …) names the format."""
+        """Write the drawing to a file; its extension (svg, pdf, png, …) selects the format."""
         self.figure.savefig(path)
         return Path(path)
 
 
 def draw_counts(run: Run, cell: str | None = None) -> Drawing:
-    """Released counts over time with the band that holds 95 %, and the true ones where they are known.
+    """Released counts over time with their 95 % band, and the true ones if known.
 
     ``cell``: name of a cell; None: the one with the largest released total. Raises `ParameterError` if there is no such
     cell.
@@ -80,7 +80,7 @@ def draw_counts(run: Run, cell: str | None = None) -> Drawing:
 def draw_series(
     title: str, times: Sequence[str], released: Array, margin: Array, truth: Array | None = None
 ) -> Drawing:
-    """Released counts of one cell over time with the band that holds 95 %, and the true ones.
+    """Released counts of one cell over time with their 95 % band, and the true ones.
 
     ``released``, ``margin``, ``truth``, of shape (n_windows,): values, half-widths of their intervals (NaN: none), and
     true counts, if they are known. Raises `MissingLibrary` where Matplotlib is not installed.
@@ -105,7 +105,7 @@ def draw_series(
 
 
 def shown_in_notebook(title: str, lines: Iterable[str], plot: Callable[[], Drawing] | None) -> str:
-    """Markup of a result in a notebook: its title, some sentences, and a drawing where one can be made."""
+    """Markup of a result in a notebook: title, sentences, and a drawing if possible."""
     first, *others = lines
     text = "".join(
         f"<p>{one}</p>" for one in [f"<strong>{escape(title)}</strong>: {escape(first)}", *map(escape, others)]
@@ -117,7 +117,7 @@ def shown_in_notebook(title: str, lines: Iterable[str], plot: Callable[[], Drawi
 
 
 def draw_map(run: Run, window: int | None = None) -> Drawing:
-    """Map of the released counts of a window; values below zero have a colour of their own.
+    """Map of the released counts of a window; negative values have a separate colour.
 
     ``window``: 1-based; None: the one with the largest released total. Raises `DataError` if the cells of the run have
     no place on a map. Raises `ParameterError` if there is no such window.
@@ -147,7 +147,7 @@ def draw_map(run: Run, window: int | None = None) -> Drawing:
 
 
 def _draw_cells(axes: Axes, places: dict[str, list[list[list[float]]]], values: list[float]) -> None:
-    """Fill every cell by its value, points as dots, and add the scale of colours."""
+    """Fill every cell by its value, draw points as dots, and add the colour scale."""
     from matplotlib.collections import PathCollection
     from matplotlib.colors import FuncNorm, LinearSegmentedColormap
     from matplotlib.path import Path as Outline
@@ -176,7 +176,7 @@ def _draw_cells(axes: Axes, places: dict[str, list[list[list[float]]]], values: 
 
 
 def _axes(height: float, title: str) -> tuple[Figure, Axes]:
-    """Return a figure with one system of axes; raises `MissingLibrary` where Matplotlib is not installed."""
+    """Return a figure with one pair of axes; raises `MissingLibrary` if Matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -212,7 +212,7 @@ def _cell(counts: ShownCounts, cell: str | None) -> int:
 
 
 def _places(run: Run) -> dict[str, list[list[list[float]]]]:
-    """Rings of the cells that have a place, or their one point."""
+    """Rings or point of the cells with a location."""
     cells = read_cells(run.folder)
     if cells is None:
         path = run.folder / "public" / CELLS

@@ -29,7 +29,7 @@ LIMITS = (("at_least", "at least"), ("at_most", "at most"))
 
 
 def is_experiment(folder: Path) -> bool:
-    """Return whether an experiment wrote this folder."""
+    """Return whether a folder was written by an experiment."""
     return (folder / MANIFEST).is_file()
 
 
@@ -54,7 +54,7 @@ class ExperimentFolder:
 
     @cached_property
     def frontier(self) -> pl.DataFrame | None:
-        """Every setting with its limited measures, of an experiment with a choice."""
+        """Settings with their limited measures, for an experiment with a choice."""
         path = self.folder / "frontier.parquet"
         return pl.read_parquet(path) if path.is_file() else None
 
@@ -75,7 +75,7 @@ class ExperimentFolder:
         return self.labels.get(name, phrase(name))
 
     def setting(self, values: dict[str, Any]) -> str:
-        """Return a setting in words, its varied parameters in the order of the experiment."""
+        """Format a setting in words, its varied parameters in the order of the experiment."""
         varied = [name for name in self.manifest["varied"] if name in values]
         shown = [str(values[n]) if n == VARIANT else f"{self.label(n)} {_text(values[n])}" for n in varied]
         return ", ".join(shown) or "the only setting"
@@ -86,7 +86,7 @@ class ExperimentFolder:
         return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
     def words(self) -> dict[str, str]:
-        """Return the question, the result of a full run, and the number of runs that ended well."""
+        """Return the question, the result of a full run, and the number of successful runs."""
         manifest = self.manifest
         n_failed, n_cells, names = len(manifest.get("failed", [])), manifest["cells"], manifest["varied"]
         settings = self.summary.select(names).n_unique() if names else 1
@@ -99,7 +99,7 @@ class ExperimentFolder:
         }
 
     def warnings(self) -> list[Notice]:
-        """Failed runs, a reduced size, and the notice that nothing here may be published as data."""
+        """Failed runs, a reduced size, and the notice against publication as data."""
         notices = [Notice("caution", "unfit for publication", str(self.manifest["notice"]))]
         if self.manifest.get("reduced"):
             text = (
@@ -128,13 +128,13 @@ class ExperimentFolder:
 
     @property
     def _figures(self) -> list[dict[str, Any]]:
-        """Figures with an existing picture that fits into the page."""
+        """Figures with an existing picture small enough for the page."""
         names = self.manifest.get("figures", [])
         paths = [self.folder / figure["file"] for figure in names]
         return [figure for figure, path in zip(names, paths) if path.suffix in PICTURES and path.is_file()]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the part of the page that the script needs: the data of every figure."""
+        """Return the data of the page's script: the data of every figure."""
         entries = []
         for figure in self._figures:
             path = self.folder / figure["data"] if figure.get("data") else None
@@ -259,7 +259,7 @@ def _found(experiment: ExperimentFolder, choice: dict[str, Any]) -> str:
 
 
 def binding_in_words(choice: Mapping[str, Any], label: Callable[[str], str], setting: Callable[[Any], str]) -> str:
-    """Describe the limit that decides, the setting that it keeps out, and the nearest one that keeps it.
+    """Describe the binding limit, the setting that it excludes, and the nearest one that meets it.
 
     ``label``, ``setting``: a measure and the values of a setting in words.
     """
@@ -278,7 +278,7 @@ def binding_in_words(choice: Mapping[str, Any], label: Callable[[str], str], set
 
 
 def _shown(experiment: ExperimentFolder, table: pl.DataFrame) -> pl.DataFrame:
-    """Names as people read them; intervals are in the CSV of the chart."""
+    """Display names; intervals are in the CSV of the chart."""
     marks = [name for name in ("best", "allowed", "frontier") if name in table.columns]
     means = [name for name in table.columns if name.startswith("mean ")]
     varied = [name for name in experiment.manifest["varied"] if name in table.columns]

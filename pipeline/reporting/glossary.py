@@ -1,4 +1,4 @@
-"""Glossary: the terms that reports use, in plain words. ``docs/generate.py`` writes them into ``docs/glossary.md``."""
+"""Glossary: the terms of the reports in plain words. ``docs/generate.py`` writes them into ``docs/glossary.md``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def markdown() -> str:
 
 
 def terms_of(*parts: Any) -> dict[str, str]:
-    """Return the terms in some parts of a page, markup and data, with their meanings; packed arrays are passed over.
+    """Return the terms used in some parts of a page, markup and data, with their meanings; packed arrays are skipped.
 
     >>> terms_of("<p>A budget of 2 nats</p>")
     {'nats': 'The unit of ε: natural logarithms of odds.', 'budget': 'The most that may be lost in all. ...'}
@@ -50,6 +50,6 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _says(text: str, term: str) -> bool:
-    """Return whether a text has a term, one of its spellings, or its plural."""
+    """Return whether a text contains a term, one of its spellings, or its plural."""
     names = re.split(r", | \(", term.removesuffix(")"))
     return any(re.search(rf"(?<!\w){re.escape(name)}s?(?!\w)", text, re.IGNORECASE) for name in names)

@@ -21,7 +21,7 @@ Signature = tuple[tuple[str, int], ...]
 
 
 class LivePage:
-    """The newest page of a run, made again only when a file has changed."""
+    """Newest page of a run, rendered again only after a file has changed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.lock = folder, threading.Lock()

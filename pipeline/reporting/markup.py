@@ -35,7 +35,7 @@ class Table(NamedTuple):
 
 @cache
 def package_text(names: tuple[str, ...]) -> str:
-    """Return some files of ``static``, one after the other."""
+    """Return some files of ``static``, concatenated."""
     folder = resources.files("penstock.pipeline.reporting") / "static"
     return "\n".join((folder / name).read_text(encoding="utf-8").strip() for name in names)
 
@@ -48,7 +48,7 @@ def templates() -> Environment:
 
 
 def document(template: str, title: str, styles: tuple[str, ...], policy: str = "", **values: Any) -> str:
-    """Return a page by a template, with its styles in it.
+    """Render a page from a template, with inline styles.
 
     Its content security policy allows them, and what ``policy`` adds.
     """
@@ -58,7 +58,7 @@ def document(template: str, title: str, styles: tuple[str, ...], policy: str = "
 
 
 def content_hash(text: str) -> str:
-    """Return the hash by which a content security policy allows one style or script."""
+    """Return the hash that allows one style or script in a content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
@@ -124,7 +124,7 @@ def plural(n: int, noun: str) -> str:
 
 
 def pack(values: ArrayLike, exact: bool = False) -> dict[str, str]:
-    """Encode an array for ``unpack`` of the page, which makes a typed array of it; NaN and infinities are kept.
+    """Encode an array for ``unpack`` of the page, which decodes a typed array; NaN and infinities are kept.
 
     In 64-bit floating point if ``exact`` (times), else in the smallest of 1, 2 and 4 byte integers that holds all
     values, or 32-bit floating point.

@@ -78,7 +78,7 @@ def _write(path: Path, page: str, private: bool = False) -> Path:
 
 
 def run_page(run: Run, live: bool = False) -> str:
-    """Return the page of a run. A live one polls its server for newer versions of itself."""
+    """Render the page of a run. A live one polls its server for newer versions."""
     kicker = SIMULATED
     if run.is_deployment:
         kicker = PUBLISHED if run.public_only else PRIVATE
@@ -102,7 +102,7 @@ def run_page(run: Run, live: bool = False) -> str:
 
 
 def _run_json(run: Run) -> dict[str, Any]:
-    """Return the part of a run's page that the script draws."""
+    """Return the data of the run page's script."""
     shared = {"kind": "run", "name": run.public["name"], "time_zone": run.time_zone, "over": run.is_over}
     counts = run.counts
     if counts is None:
@@ -133,7 +133,7 @@ def _counts_json(counts: ShownCounts, names: dict[str, str]) -> dict[str, Any]:
 
 
 def _utility_charts(run: Run, utility: pl.DataFrame, counts: ShownCounts) -> list[dict[str, Any]]:
-    """Return a chart for each metric that has a figure per window."""
+    """Return a chart for each metric with a figure per window."""
     made = []
     windows = counts.windows["window"]
     rows = utility.filter((pl.col("scope") == "window") & pl.col("window").is_in(windows.implode()))
@@ -147,7 +147,7 @@ def _utility_charts(run: Run, utility: pl.DataFrame, counts: ShownCounts) -> lis
 
 
 def _cell_metrics(utility: pl.DataFrame, counts: ShownCounts) -> list[dict[str, Any]]:
-    """Metrics that have a figure per cell, in the order of the cells shown."""
+    """Metrics with a figure per cell, in the order of the displayed cells."""
     metrics = []
     rows = utility.filter(pl.col("scope").str.starts_with("cell:"))
     for (metric,), group in rows.group_by("metric", maintain_order=True):
@@ -158,7 +158,7 @@ def _cell_metrics(utility: pl.DataFrame, counts: ShownCounts) -> list[dict[str, 
 
 
 def geometry(run: Run, cells: tuple[str, ...]) -> list[dict[str, Any]] | None:
-    """Rings or point of every cell shown, from the published file of cells or, where there is none, the configuration.
+    """Rings or point of every displayed cell, from the published file of cells or else the configuration.
 
     None if the space has neither, or its file is gone or not to be read.
     """
@@ -170,7 +170,7 @@ def geometry(run: Run, cells: tuple[str, ...]) -> list[dict[str, Any]] | None:
 
 
 def _outlines(run: Run) -> dict[str, Any] | None:
-    """Lines behind the maps: steps from position to position, in small units, so that they take few bytes."""
+    """Encode the lines behind the maps compactly: steps from position to position, in small units."""
     lines = read_outlines(run.folder)
     if not lines:
         return None
@@ -233,7 +233,7 @@ def _thinned(person: pl.DataFrame) -> pl.DataFrame:
 
 
 def _people_table(run: Run) -> Table | None:
-    """Each person: points, actions, mean error where the truth is known, and the worst value of each account figure."""
+    """Table of people: points, actions, mean error if the truth is known, and the worst value of each figure."""
     released = run.traces
     if released is None:
         return None
@@ -253,7 +253,7 @@ def _people_table(run: Run) -> Table | None:
 
 
 def _costs_by_person(accounts: pl.DataFrame, people: pl.Series) -> dict[str, dict[str, float]]:
-    """Return the worst value for each person of every name of the books, by the heading of its column."""
+    """Return the worst value for each person of every account figure, by the heading of its column."""
     if accounts.is_empty():
         return {}
     of_people = accounts.filter(pl.col("subject").is_in(people.implode()) & pl.col("value").is_not_null())
@@ -289,7 +289,7 @@ def experiment_page(folder: Path) -> str:
 
 
 def _page(template: str, name: str, data: dict[str, Any], **values: Any) -> str:
-    """Render a page with its styles, its scripts and the data that they draw.
+    """Render a page with its styles, scripts and data.
 
     No text of a configuration or of a file can become markup or script: templates escape it, data is JSON without
     ``<``, and the content policy allows exactly the script and the style of this package.

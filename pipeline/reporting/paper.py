@@ -78,7 +78,7 @@ def _accounts(run: Run) -> list[tuple[Any, ...]]:
 
 
 def latex(frame: pl.DataFrame, about: str) -> str:
-    r"""Return a frame as a ``tabular`` with the rules of booktabs, below a remark.
+    r"""Format a frame as a ``tabular`` with the rules of booktabs, below a remark.
 
     >>> print(latex(pl.DataFrame({"measure": ["a_b"], "value": [0.25]}), "about it"))
     % about it
@@ -92,7 +92,7 @@ def latex(frame: pl.DataFrame, about: str) -> str:
     """
 
     def line(cells: tuple[Any, ...]) -> str:
-        """Return a row of the table."""
+        """Format a row of the table."""
         shown = ["" if cell is None else number(cell) if isinstance(cell, float) else str(cell) for cell in cells]
         return " & ".join(re.sub(".", lambda one: _LATEX.get(one[0], one[0]), text) for text in shown) + r" \\"
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """The files of a run, as data frames and drawings; also of one that the command line ran.
+    """Files of a run as data frames and drawings, also for runs of the command line.
 
     Each frame is read when it is first asked for. ``docs/library.md`` shows them.
 
@@ -68,7 +68,7 @@ class Result:
 
     @cached_property
     def accounts(self) -> pl.DataFrame:
-        """Rows of the accountants, with ``side`` for who may see them, public or operator."""
+        """Rows of the accountants, with ``side`` for their audience, public or operator."""
         import polars as pl
 
         sides = [side for side in ("public", "operator") if (self.folder / side / "accounts.parquet").exists()]
@@ -77,12 +77,12 @@ class Result:
 
     @cached_property
     def truth(self) -> pl.DataFrame:
-        """True counts, before and after bounding; of a simulation only."""
+        """True counts, before and after bounding; simulations only."""
         return self._frame("operator/truth.parquet")
 
     @cached_property
     def utility(self) -> pl.DataFrame:
-        """Metrics of released against true counts; of a simulation only."""
+        """Metrics of released against true counts; simulations only."""
         return self._frame("operator/utility.parquet")
 
     @cached_property
@@ -93,7 +93,7 @@ class Result:
         return tidy_figures(self.folder)
 
     def plot(self, cell: str | None = None) -> Drawing:
-        """Released counts of a cell over time, and the truth where it is known; None: the busiest."""
+        """Plot the released counts of a cell over time, and the truth if known; None: the busiest."""
         from penstock.pipeline.reporting.data import Run
         from penstock.pipeline.reporting.drawing import draw_counts
 

@@ -93,7 +93,7 @@ def verdict(run: Run) -> str | None:
 
 
 def _about(value: float) -> str:
-    """Return a figure with two digits, or a whole number."""
+    """Format a figure with two digits, or as a whole number."""
     return number(value, 2)
 
 
@@ -111,7 +111,7 @@ def details(run: Run) -> list[Paragraph]:
 
 
 def headlines(run: Run) -> list[tuple[str | None, list[Headline]]]:
-    """Return the figures of cost and of use, each group under its heading where they do not fit into one row."""
+    """Return the figures of cost and of use, each group under its heading if they exceed one row."""
     costs, use = _costs(run), _utility(run)
     return [("Cost and risk", costs), ("Use", use)] if len(costs + use) > ONE_ROW else [(None, costs + use)]
 
@@ -133,7 +133,7 @@ def released(run: Run) -> str:
 
 
 def _noise(run: Run) -> tuple[float, float] | None:
-    """Mean half-width of the interval that holds 95 % of the noise, and mean released count; None without noise."""
+    """Mean half-width of the 95 % interval of the noise, and mean released count; None without noise."""
     counts = run.counts
     if counts is None or not (known := counts.margin > 0).any():
         return None
@@ -163,7 +163,7 @@ def promises(guarantee: dict[str, Any]) -> bool:
 
 
 def _guarantees(run: Run) -> list[Paragraph]:
-    """Return a paragraph for each step with a guarantee; other steps of a chain neither add to it nor break it."""
+    """Return a paragraph for each step with a guarantee; other steps of a chain leave it unchanged."""
     steps = run.public["guarantee"]
     paragraphs = [_safe_for(step) for step in steps if promises(step)]
     others = ", ".join(step["mechanism"] for step in steps if not promises(step))
@@ -179,7 +179,7 @@ def _guarantees(run: Run) -> list[Paragraph]:
 
 
 def because(run: Run) -> str:
-    """Why the lateness of a run undoes its promise; empty where it does not."""
+    """Explain why the lateness of a run voids its promise; empty if it does not."""
     lateness = str(run.public.get("lateness", ""))
     return f" (lateness is {lateness})" if lateness.startswith("shared") else ""
 
@@ -200,13 +200,13 @@ def pure_epsilon(guarantee: dict[str, Any]) -> float | None:
 
 
 def neighbours_in_words(figure: AccountFigure, configuration: dict[str, Any]) -> str:
-    """Return the neighbours of a figure, with the reason where the losses on top of the page have others."""
+    """Describe the neighbours of a figure, with the reason if they differ from those of the losses on top."""
     words = with_values(figure.adjacency, configuration)
     return "; ".join(filter(None, (words, treatment(figure.accountant).reason(figure.name))))
 
 
 def with_values(text: str, configuration: dict[str, Any]) -> str:
-    """Return a guarantee with the values of the parameters that it names, such as `radius`."""
+    """Append the values of the parameters named in a guarantee, such as `radius`."""
     values: dict[str, Any] = {}
     for section in configuration["mechanism"]:
         values |= section
@@ -214,7 +214,7 @@ def with_values(text: str, configuration: dict[str, Any]) -> str:
 
 
 def _plain(value: Any) -> str:
-    """Return a value of a configuration as people write it: 50, not 50.0."""
+    """Format a value of a configuration: 50, not 50.0."""
     return number(value, 12) if isinstance(value, float) else str(value)
 
 
@@ -296,7 +296,7 @@ def _utility(run: Run) -> list[Headline]:
 
 @dataclass(frozen=True)
 class Notice:
-    """A warning: its level, a title of a few words, and a sentence or two."""
+    """Warning with a level, a title of a few words, and a sentence or two."""
 
     level: Level
     title: str
@@ -304,13 +304,13 @@ class Notice:
 
 
 def warnings(run: Run) -> list[Notice]:
-    """Applicable warnings, the gravest first."""
+    """Applicable warnings, the most serious first."""
     kinds = (_guarantee, _progress, _useless, _bound, _windows, _books, _budget, _rows, _shown)
     return by_level(notice for kind in kinds for notice in kind(run))
 
 
 def by_level(notices: Iterable[Notice]) -> list[Notice]:
-    """Sort warnings, the gravest first."""
+    """Sort warnings, the most serious first."""
     return sorted(notices, key=lambda notice: get_args(Level).index(notice.level))
 
 
@@ -378,7 +378,7 @@ def _useless(run: Run) -> Iterator[Notice]:
 
 
 def _left_out(run: Run) -> str:
-    """Visits that were not counted for the release, and their share of all; empty where there are none or no truth."""
+    """Visits left out of the release, and their share of all; empty if there are none or no truth."""
     n_visits, n_kept = run.visits or (0, 0)
     n_left = n_visits - n_kept
     if n_left <= 0:
@@ -569,7 +569,7 @@ def configuration_yaml(run: Run) -> str:
 
 
 def as_yaml(configuration: dict[str, Any]) -> str:
-    """Return a run's configuration with its sections in the order in which people write them."""
+    """Format a run's configuration with its sections in the customary order."""
     ordered = {key: configuration[key] for key in SECTIONS if key in configuration} | configuration
     written: str = yaml.safe_dump(type_first(ordered), sort_keys=False, allow_unicode=True, width=110)
     return written

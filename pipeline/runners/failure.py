@@ -1,4 +1,4 @@
-"""Permanent failures of a step, reported to the driver: it cancels the job, which the engine would retry forever."""
+"""Permanent failures of a step, reported to the driver, which cancels the job that the engine would retry forever."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_lasting(error: BaseException) -> bool:
 
 
 def note_failure(folder: Path, error: BaseException) -> None:
-    """Report a permanent error to the driver; the first one counts. The message is redacted already in a deployment."""
+    """Report a permanent error to the driver; the first one counts. In a deployment the message is already redacted."""
     if not is_lasting(error) or not (folder / "operator").exists():
         return
     kind = "ConfigError" if isinstance(error, (ParameterError, UnknownPlugin)) else type(error).__name__

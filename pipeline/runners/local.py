@@ -78,7 +78,7 @@ Reduce = Callable[[EventBlock, "Plan"], tuple[RowCounts, Iterator[tuple[Key, Pie
 
 
 def run_finite(plan: Plan, spans: Iterable[Span]) -> None:
-    """Read, release and account finite input; parts of the output files are left to be merged."""
+    """Read, release and account finite input; parts of the output files are merged afterwards."""
     if plan.on_points:
         _run_traces(plan, spans)
     else:
@@ -107,7 +107,7 @@ def _run_counts(plan: Plan, spans: Iterable[Span]) -> None:
 
 
 def _groups(plan: Plan, source: FileSource, spans: Iterable[Span], writer: RunWriter) -> Iterator[_Work]:
-    """Groups of windows in order, with their contributions: each as soon as the source has no more rows for it."""
+    """Groups of windows in order, with their contributions, each once the source has no more rows for it."""
     held = HeldContributions(plan.batching.layout, plan.bounds.keep, parts_folder(plan, "held"))
     order, n_passed = RowOrder(source), 0
     # Not for a deployment, where no id is kept, nor for shards of users, which go by identities.
@@ -138,7 +138,7 @@ def _run_traces(plan: Plan, spans: Iterable[Span]) -> None:
 
 
 def run_stream(plan: Plan) -> str | None:
-    """Read, count, release and account a stream; parts of the output files are left to be merged.
+    """Read, count, release and account a stream; parts of the output files are merged afterwards.
 
     It goes on from the checkpoint in the folder of the run, if there is one. Returns None where the stream came to its
     end or used up a budget, `INTERRUPTED` after SIGINT or SIGTERM.
@@ -238,7 +238,7 @@ class StreamLoop:
         self._begun = self._saved = time.monotonic()
 
     def run(self) -> str | None:
-        """Go on until the source ends, the stream is stopped, or a budget is used up."""
+        """Process the stream until the source ends, a stop is requested, or a budget is exhausted."""
         spool = parts_folder(self.plan, "spool")
         batches = self.source.micro_batches(
             live_input(self.plan), spool, self.position, self.number, self.latest, self.checkpointed
@@ -260,7 +260,7 @@ class StreamLoop:
         return MIN_EVENT_TIME if self.latest == MIN_EVENT_TIME else self.latest - self.source.disorder
 
     def _due(self, reader: ReadAhead[MicroBatch]) -> Iterator[MicroBatch]:
-        """Micro-batches when their time has come; in between, checkpoints that are due."""
+        """Yield micro-batches when they are due, with due checkpoints in between."""
         while self.goes_on and not self.stop.is_set() and not reader.ended:
             metrics.beat()
             self._save_what_is_due()

@@ -1,4 +1,4 @@
-"""Run a plan on Prism, Beam's engine for one machine: a clock that moves with the events, and no checkpoints.
+"""Run a plan on Prism, Beam's engine for one machine: a clock driven by the events, and no checkpoints.
 
 Prism does not hold a step at the minimum of several readers' watermarks (``docs/streaming.md`` has a pipeline that
 shows it). So one reader has the whole source here, as in the plain loop.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
-    """Run a plan on a Prism that is started for it; parts of the output files are left to be merged.
+    """Run a plan on a new Prism process; parts of the output files are merged afterwards.
 
     A resumed stream is read from its beginning, and what was released and charged stays. Returns whether the run came
     to its end; otherwise it was stopped by SIGINT or SIGTERM. Raises `PenstockError` if a step failed for good.
@@ -37,7 +37,7 @@ def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     folder = plan.folder / "operator" / "checkpoint" / "prism"
 
     def command(port: int) -> list[str]:
-        """Return the words that start Prism at a port."""
+        """Return the command that starts Prism at a port."""
         return [*words, f"--job_port={port}"]  # Prism takes the last one
 
     with served("Prism", command, folder) as endpoint:
@@ -48,14 +48,14 @@ def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
 
 
 def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
-    """Raise `ConfigError` without a Prism, and `DataError` where the beginning of what is to be read again is gone."""
+    """Raise `ConfigError` without a Prism, and `DataError` if the beginning of repeated input is gone."""
     _command(beam_options)
     if plan.resumed and plan.streaming:
         live_source(plan).check_beginning(live_input(plan), counted_rows(plan).offsets)
 
 
 def _command(beam_options: Sequence[str]) -> list[str]:
-    """Words that start Prism, at a port that Beam picks; Beam fetches the program unless there is one."""
+    """Command that starts Prism, at a port picked by Beam; Beam downloads the program if there is none."""
     options = PipelineOptions(list(beam_options), save_main_session=False)
     prism = options.view_as(PrismRunnerOptions)
     prism.prism_location = prism.prism_location or shutil.which("prism")

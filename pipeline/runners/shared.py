@@ -1,4 +1,4 @@
-"""Shared by both executors: threads, the ordered release, and a clean end at a signal."""
+"""Parts shared by both executors: threads, the ordered release, and a clean end at a signal."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def live_input(plan: Plan) -> LiveInput:
 
 
 class ReadAhead(Generic[Item]):
-    """Items of an iterator, made in a thread while the earlier ones are used; None is no item.
+    """Items of an iterator, made ahead in a thread; None is no item.
 
     Two of them wait at most, so that slow use holds the making back.
 
@@ -119,7 +119,7 @@ class ReadAhead(Generic[Item]):
 
 
 def map_in_order(call: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Results in order of the items, of which only a few are worked on or waiting at any time.
+    """Yield results in the order of the items, with only a few in progress or waiting at any time.
 
     >>> list(map_in_order(abs, [-2, 1, -3]))
     [2, 1, 3]
@@ -146,7 +146,7 @@ def account_parts(plan: Plan) -> list[tuple[int, int]]:
 def released_batches(
     plan: Plan, loop: ReleaseLoop, ledger: Ledger, state: bytes, counts: GroupCounts
 ) -> Iterator[tuple[Batch, bytes]]:
-    """Batches of the size of a part with the state after each; cuts are deterministic.
+    """Yield batches of the size of a part with the state after each; cuts are deterministic.
 
     Every charge is on disk before its release leaves.
     """

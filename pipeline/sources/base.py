@@ -103,7 +103,7 @@ MIN_EVENT_TIME = -(2**62)
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Micro-batch: consecutive events of a stream, with the watermark when they arrived.
+    """Consecutive events of a stream, with the watermark at their arrival.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class Checkpointed:
     number: int | None = None
 
     def move(self, position: State, number: int | None = None) -> None:
-        """Note that a later position is held now."""
+        """Record a later durable position."""
         self.position, self.number = position, number
 
 
@@ -161,7 +161,7 @@ class Checkpointed:
 
 @dataclass(frozen=True, order=True)
 class Span:
-    """A piece of the input that one worker reads: some whole files, or rows ``start`` to ``stop`` of one file."""
+    """Piece of the input for one worker: some whole files, or rows ``start`` to ``stop`` of one file."""
 
     index: int
     files: tuple[str, ...]
@@ -172,7 +172,7 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Checked, ABC):
-    """Base of every source: where events come from and which time range of them is released.
+    """Base of every source of events, with the time range to release.
 
     A source is immutable and picklable.
     """
@@ -191,12 +191,12 @@ class Source(Checked, ABC):
 
     @property
     def has_people(self) -> bool:
-        """False where a row is not a person (trips without a rider id): distinct people cannot be claimed."""
+        """Return whether rows are people; False for trips without a rider id, which have no distinct people."""
         return True
 
     @property
     def has_arrival(self) -> bool:
-        """Return whether rows have a column ``arrival``: when each was received, by a clock of the operator."""
+        """Return whether rows have a column ``arrival``: the time of receipt, by a clock of the operator."""
         return False
 
     @property
@@ -212,14 +212,14 @@ class Source(Checked, ABC):
         return self
 
     def from_start(self) -> FileSource:
-        """The source that reads the events from their beginning, as often as need be.
+        """Return a source that reads the events from their beginning, any number of times.
 
         Raises `DataError` where they are read once, as they come.
         """
         raise DataError("events are read once, as they come, and not beforehand; give what would be read in a file")
 
     def all_blocks(self) -> Iterator[EventBlock]:
-        """All events from their beginning, block by block; errors are those of `from_start`."""
+        """All events from their beginning, block by block, with the errors of `from_start`."""
         of = self.from_start()
         for span in of.spans():
             yield from of.read(span)
@@ -231,7 +231,7 @@ class Source(Checked, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class FileSource(Source):
-    """Base of sources that can be read from their beginning, as often as need be: files, and events that are made up.
+    """Base of repeatable sources: files, and synthetic events.
 
     `spans` runs once on the driver, `read` on the workers, which calls `RowOrder.check` for what it reads.
     """
@@ -251,7 +251,7 @@ class FileSource(Source):
         """Cut the input into spans of about ``block_rows`` rows each, in a stable order; raises `DataError`."""
 
     def spans_from(self, first: int) -> Iterator[Span]:
-        """The spans from number ``first`` on, one after the other; without end where the source is endless."""
+        """Spans from number ``first`` on, in order; endless if the source is endless."""
         yield from self.spans()[first:]
 
     @abstractmethod
@@ -260,7 +260,7 @@ class FileSource(Source):
 
 
 class RowOrder:
-    """Check rows against the order that their source states, one block after the other.
+    """Check rows against the order stated by their source, one block after the other.
 
     Rows out of the time of the run neither count nor are held against others, so that a wrong clock spoils nothing.
 
@@ -277,11 +277,11 @@ class RowOrder:
 
     @property
     def watermark(self) -> int:
-        """Time before which no more rows of the run come; long ago where the source states no order."""
+        """Time before which no more rows of the run come; far in the past if the source states no order."""
         return MIN_EVENT_TIME if self._disorder is None else self.latest - self._disorder
 
     def check(self, times: Integers, place: Callable[[int], str]) -> None:
-        """Take the next rows; raise `DataError` for the first that is too early, by the ``place`` of its number."""
+        """Take the next rows; raise `DataError` for the first that is too early, with its ``place`` in the input."""
         if self._disorder is None or not len(times):
             return
         inside = times >= (MIN_EVENT_TIME if self._from is None else self._from)
@@ -299,7 +299,7 @@ class RowOrder:
 
 @dataclass(frozen=True)
 class LiveInput:
-    """Facts of a run that a live source needs."""
+    """Facts of a run for a live source."""
 
     grid: WindowGrid
     spool: Path  # folder in which a source keeps what a continued run needs; it lasts as long as the run's own files
@@ -337,7 +337,7 @@ class LiveSource(Source):
 
     @property
     def factor(self) -> float | None:
-        """Seconds of the events that pass in one second; None: as fast as they come."""
+        """Seconds of events per second of real time; None: unlimited."""
         return None
 
     @property
@@ -355,21 +355,21 @@ class LiveSource(Source):
         return self.until is None
 
     def starts(self, run: LiveInput) -> list[State]:
-        """Initial position of each of the readers that share the source on a cluster; the same when a run resumes."""
+        """Initial position of each of the readers that share the source on a cluster; stable when a run resumes."""
         return [{}]
 
     def check_beginning(self, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
-        """Raise `DataError` if what the readers of a run read first is gone, and it cannot be read from there again.
+        """Raise `DataError` if the first input of a run's readers is gone and cannot be read from there again.
 
         ``counted``: ranges of offsets that the run has counted so far, where there are offsets.
         """
 
     def topic_id(self, run: LiveInput) -> str | None:
-        """Identity of what the readers of a run have read; None where it has none, or nothing was read yet."""
+        """Identity of the input read by the run; None if it has none, or nothing was read yet."""
         return None
 
     def unread(self, read: OffsetsRead) -> list[str]:
-        """Say what the brokers hold that a run should have read and has not.
+        """Describe input that brokers hold and the run should have read.
 
         Raises `DataError` if they cannot say it: none answers, or what was read is no longer there.
         """

@@ -40,7 +40,7 @@ class Cabspotting(TrackSource):
 
     @staticmethod
     def user_of(file: str) -> str:
-        """Cab that a file is about.
+        """Cab of a file.
 
         >>> Cabspotting.user_of("cabs.tar.xz!cabspotting/new_abboip.txt.gz")
         'abboip'
@@ -48,6 +48,6 @@ class Cabspotting(TrackSource):
         return PurePath(file.rpartition("!")[2]).name.split(".")[0].removeprefix("new_")
 
     def parse(self, batch: TextBatch) -> ParsedRows:
-        """The wanted columns of a batch; times as the whole numbers that they are, unless one of them is not."""
+        """Parse the wanted columns of a batch; times as whole numbers, unless one of them is not."""
         rows = parse(batch, {**self.types, "time": pl.Int64})
         return super().parse(batch) if rows.raw["time"].null_count() else rows

@@ -75,7 +75,7 @@ class Citibike(TextSource):
         return False
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Header under today's names."""
+        """Return the dialect with the header under current names."""
         line = head.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r")
         try:
             header = next(csv.reader([line]), [])
@@ -84,7 +84,7 @@ class Citibike(TextSource):
         return Dialect(trip_columns(header), n_lines=1, quote='"')
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Time, station and coordinates of both ends; raises `DataError` where one is missing."""
+        """Time, station and coordinates of both ends; raises `DataError` if one is missing."""
         missing = [name for name in _NAMES if name not in columns]
         if missing:
             raise DataError(f"{file}: no column is known as the {missing[0]} of trips (columns: {', '.join(columns)})")
@@ -117,7 +117,7 @@ class Citibike(TextSource):
 
 
 def trip_columns(header: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns of a header, those of both ends of a trip under today's names.
+    """Return the columns of a header, those of both ends of a trip under current names.
 
     >>> trip_columns(["Start Time", "ended_at", "gender"])
     ('start_time', 'end_time', 'gender')
@@ -128,12 +128,12 @@ def trip_columns(header: Iterable[str]) -> tuple[str, ...]:
 
 
 def has_trips(header: Iterable[str]) -> bool:
-    """Return whether a header has all that is needed of trips."""
+    """Return whether a header has all required columns of trips."""
     return set(_NAMES) <= set(trip_columns(header))
 
 
 def trip_times(raw: pl.DataFrame) -> pl.DataFrame:
-    """Milliseconds UTC of the ``start`` and ``end`` of trips, null where a local time cannot be read.
+    """Milliseconds UTC of the ``start`` and ``end`` of trips, null if a local time cannot be read.
 
     Examples
     --------

@@ -104,17 +104,17 @@ class PlaceGrid:
 
     @cached_property
     def homes(self) -> Weights:
-        """Return how many live at a place: a ring, with some everywhere."""
+        """Return the density of homes at a place: a ring, with some everywhere."""
         return _normalised(0.1 + np.exp(-(((self._from_centre - 0.6) / 0.3) ** 2)))
 
     @cached_property
     def works(self) -> Weights:
-        """Return how many work at a place: a centre, with some everywhere."""
+        """Return the density of workplaces at a place: a centre, with some everywhere."""
         return _normalised(0.02 + np.exp(-((self._from_centre / 0.3) ** 2)))
 
     @cached_property
     def errands(self) -> Weights:
-        """Return how many run errands at a place: weights in inverse proportion to a random rank (Zipf)."""
+        """Return the density of errands at a place: weights in inverse proportion to a random rank (Zipf)."""
         rank = np.argsort(np.argsort(uniforms(self.seed, Purpose.LAYOUT, 0, self.n_places)))
         return _normalised(1.0 / (1.0 + rank))
 
@@ -131,7 +131,7 @@ class PlaceGrid:
 
     @property
     def _from_centre(self) -> Weights:
-        """0 in the middle, 1 at the middle of a side."""
+        """Distance from the centre: 0 in the middle, 1 at the middle of a side."""
         x, y = self._unit
         return np.asarray(2.0 * np.hypot(x - 0.5, y - 0.5))
 
@@ -148,7 +148,7 @@ Locations = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class People(ABC):
-    """Some people who are at one place each during a step and move between steps."""
+    """People who are at one place each during a step and move between steps."""
 
     places: PlaceGrid  # where they can be
     n_users: int  # how many they are
@@ -166,10 +166,10 @@ class People(ABC):
 
     @abstractmethod
     def restarts(self, index: int) -> NDArray[np.bool_]:
-        """Mask of users whose place at step ``index`` is drawn afresh, shape (n_users,)."""
+        """Mask of users whose place at step ``index`` is redrawn, shape (n_users,)."""
 
     def activity(self, index: int) -> float:
-        """Return how many events people make during a step, relative to their average."""
+        """Return the number of events per person during a step, relative to the average."""
         return 1.0
 
     def locations(self, first: int = 0, stop: int | None = None) -> Iterator[Locations]:
@@ -220,7 +220,7 @@ ACTIVITY = {"dawn": 0.1, "night": 0.3, "morning": 1.5, "day": 1.2, "evening": 1.
 
 @dataclass(frozen=True, kw_only=True)
 class Commuters(People):
-    """Movement between three roles by known matrices (`REGIMES`), each role at a person's own places.
+    """Movement between three roles by known matrices (`REGIMES`), each role at a person's individual places.
 
     A person's home and work place are fixed and differ. An errand is run at a place drawn each time from
     ``places.errands``; a draw of one's own home or work place goes to the next other place instead. So the place
@@ -238,7 +238,7 @@ class Commuters(People):
 
     @cached_property
     def works(self) -> Locations:
-        """Place where each user works, shape (n_users,); the next one where that would be home."""
+        """Place where each user works, shape (n_users,); shifted by one where it equals home."""
         work = choose(np.cumsum(self.places.works), uniforms(self.seed, Purpose.WORK, 0, self.n_users))
         return np.where(work == self.homes, (work + 1) % self.places.n_places, work)
 
@@ -275,11 +275,11 @@ class Commuters(People):
         return matrix
 
     def first(self) -> Locations:
-        """Everybody is at home."""
+        """Start everybody at home."""
         return self.homes.copy()
 
     def move(self, index: int, before: Locations) -> Locations:
-        """Advance everybody's own chain by one step."""
+        """Advance each person's chain by one step."""
         role = np.where(before == self.homes, HOME, np.where(before == self.works, WORK, ERRAND))
         limits = np.cumsum(REGIMES[self.regime(index)], axis=1)[role]
         uniform = uniforms(self.seed, Purpose.MOVE, index, self.n_users)
@@ -288,7 +288,7 @@ class Commuters(People):
         return np.where(uniform < limits[:, HOME], self.homes, np.where(uniform < limits[:, WORK], self.works, errand))
 
     def restarts(self, index: int) -> NDArray[np.bool_]:
-        """Everybody, at dawn."""
+        """Restart everybody at dawn."""
         return np.full(self.n_users, self.regime(index) == "dawn")
 
     def activity(self, index: int) -> float:
@@ -296,7 +296,7 @@ class Commuters(People):
         return ACTIVITY[self.regime(index)]
 
     def _other(self, place: Locations, home: Locations | int, work: Locations | int) -> Locations:
-        """Return the place itself, or the next one other than home and work."""
+        """Replace home and work by the next other place."""
         for _ in range(2):
             place = np.where((place == home) | (place == work), (place + 1) % self.places.n_places, place)
         return place
@@ -314,7 +314,7 @@ _MARGIN = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Emission:
-    """Number, places and times of the events that people make."""
+    """Number, places and times of people's events."""
 
     people: People  # where everybody is at every step
     # `mean_events`, `min_events`: events a person makes in a step: on average (Poisson beyond the minimum), and
@@ -365,17 +365,17 @@ class Emission:
 
 
 def select(events: Events, rows: NDArray[Any]) -> Events:
-    """Some rows of all columns."""
+    """Select rows of all columns."""
     return {name: column[rows] for name, column in events.items()}
 
 
 def join(parts: list[Events]) -> Events:
-    """Several tables below one another."""
+    """Concatenate tables."""
     return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _poisson(mean: float) -> NDArray[np.float64]:
-    """Cumulative Poisson distribution, far enough that the rest does not show in a double.
+    """Cumulative Poisson distribution, up to a tail below double precision.
 
     >>> _poisson(0.0)[:2].tolist(), bool(abs(_poisson(700.0)[-1] - 1) < 1e-9)
     ([1.0, 1.0], True)
@@ -433,7 +433,7 @@ class MarkovPeople(People):
         return np.where(self.restarts(index), anywhere, np.clip(near, 0, self.places.n_places - 1))
 
     def restarts(self, index: int) -> NDArray[np.bool_]:
-        """Mark the people who go anywhere at this step."""
+        """Mark the people who jump anywhere at this step."""
         return uniforms(self.seed, Purpose.RESTART, index, self.n_users) < RESTART
 
     @cached_property

@@ -78,7 +78,7 @@ class Csv(MappedColumns, TextSource):
             raise ParameterError("encoding", self.encoding, "the name of an encoding of text, such as cp1252 or utf-16")
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Column names from the first line, or made up for as many fields as it has."""
+        """Column names from the first line, or generated for its number of fields."""
         line = head.decode(self.encoding, "replace").removeprefix("\ufeff").split("\n", 1)[0]
         if self.header and "\0" in line:
             raise DataError(f"{file}, line 1: {NOT_CSV}")
@@ -93,7 +93,7 @@ class Csv(MappedColumns, TextSource):
         return Dialect(columns, int(self.header), self.separator, self.quote, encoding, decimal)
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Columns of the mapping; raises `DataError` that lists those there are."""
+        """Columns of the mapping; raises `DataError` with the available ones."""
         types: dict[str, type[pl.DataType]] = {
             "user": _USER_TYPES[self.user_type],
             "time": self._time.dtype,
@@ -122,7 +122,7 @@ class Csv(MappedColumns, TextSource):
 
     @property
     def _has_quoted_decimals(self) -> bool:
-        """Return whether decimal commas are within quotes, which the parser of numbers does not read."""
+        """Return whether decimal commas are quoted, which the parser of numbers does not read."""
         return self.decimal == self.separator
 
     @property
@@ -131,7 +131,7 @@ class Csv(MappedColumns, TextSource):
 
 
 def _is_readable(encoding: str) -> bool:
-    """Return whether Python reads text of an encoding piece by piece."""
+    """Return whether Python can decode an encoding incrementally."""
     try:
         codecs.getincrementaldecoder(encoding)
         return bool("a".encode(encoding))

@@ -1,4 +1,4 @@
-"""Folder that files keep arriving in, as a live source: events are counted and released while more of them come.
+"""Live folder: events of files are counted and released while more files arrive.
 
 It may be on a disk, or on any file system of Beam (``gs://``, ``s3://``). On Beam's runners one splittable reader
 watches it, the same that the plain loop has. Beam's own `MatchContinuously` is not used: its watermark is the time of
@@ -122,12 +122,12 @@ class Folder(LiveSource):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """Return None: the lateness of a row depends on no other."""
+        """Return None: the lateness of a row depends on no other row."""
         return None
 
     @property
     def recorded(self) -> Folder:
-        """Configuration of the folder, independent of how it is watched."""
+        """Configuration of the folder, without the options of watching it."""
         return replace(self, disorder=0, checkpoint=0, every=1, idle_after=0, options=None)
 
     def reading(self, columns: Collection[str]) -> Source:
@@ -137,7 +137,7 @@ class Folder(LiveSource):
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Blocks of files as they arrive; a journal with the run keeps what was decided since the latest checkpoint."""
+        """Blocks of files as they arrive; a journal with the run keeps the decisions since the latest checkpoint."""
         reader = _FileReader(self, run, start, latest)
         journal = Journal(run.spool, number, FolderEntry.decode)
         for entry in journal.entries:
@@ -212,7 +212,7 @@ _NOTHING = EventBlock(
 
 
 class _Opened:
-    """A file whose blocks are read one after the other, one ahead, so that the last one is known as such."""
+    """Open file, read block by block with one block of look-ahead to recognise the last one."""
 
     def __init__(self, file: File, files: Files, of: Source) -> None:
         self.file, self.number = file, 0
@@ -227,18 +227,18 @@ class _Opened:
         return self._following is None
 
     def take(self) -> EventBlock:
-        """The next block."""
+        """Return the next block."""
         block, self._next, self._following = self._next, self._following, next(self._blocks, None)
         self.number += 1
         return _NOTHING if block is None else block
 
     def close(self) -> None:
-        """Give the file up."""
+        """Abandon the file."""
         self._held.close()
 
 
 def _named(source: Source, path: str, name: str) -> Iterator[EventBlock]:
-    """Blocks of a file, or of a copy of it that is spoken of by the file's own name."""
+    """Blocks of a file, with rejects and errors under the original name."""
     try:
         for block in source.all_blocks():
             rejects = tuple(replace(reject, file=reject.file.replace(path, name)) for reject in block.rejects)
@@ -249,7 +249,7 @@ def _named(source: Source, path: str, name: str) -> Iterator[EventBlock]:
 
 @dataclass
 class _FileReader:
-    """Finds files and turns them into micro-batches."""
+    """Reader of arriving files as micro-batches."""
 
     source: Folder
     run: LiveInput
@@ -296,7 +296,7 @@ class _FileReader:
         return FolderEntry(number, clock) if self._passes(clock) else None
 
     def micro_batch(self, entry: FolderEntry) -> MicroBatch:
-        """The rows of an entry, each held against its own arrival."""
+        """Rows of an entry, each judged by its arrival."""
         before, block, arrival = self.clock, _NOTHING, np.zeros(0, np.int64)
         if entry.file is not None:
             if self.opened is None:  # a run that goes on
@@ -316,7 +316,7 @@ class _FileReader:
         )
 
     def _look(self) -> None:
-        """Find what is new, in the order in which it was written; raises `DataError` for what has changed."""
+        """Look for new files in order of modification; raises `DataError` for changed ones."""
         if time.monotonic() - self._looked < self.source.every / 1000 or not self._outage.asks:
             return
         now, self._looked = int(time.time() * 1000), time.monotonic()  # what appears after that is from later
@@ -339,14 +339,14 @@ class _FileReader:
         self._now = now
 
     def _by_clock(self) -> int:
-        """Clock once what is open has been read: what is not known yet is later, and so is all that waits."""
+        """Clock once the open file is read; unknown and waiting files are later."""
         clock = self._now - self.source.idle_after
         if self._waiting:
             clock = min(clock, self._waiting[0].arrival)
         return max(self.clock, clock if self.end is None else min(clock, self.end))
 
     def _passes(self, clock: int) -> bool:
-        """Return whether a window, or the run, is over at a clock and was not before."""
+        """Return whether a window, or the run, has just ended at a clock time."""
         before, after = (self.run.grid.last_final(at - self.source.disorder) for at in (self.clock, clock))
         return after > before
 
@@ -370,13 +370,13 @@ class _FileReader:
             self.opened.take()
 
     def _close(self, file: File) -> None:
-        """Leave the open file, which was read to its end."""
+        """Close the fully read file."""
         assert self.opened is not None
         self.opened.close()
         self.done[file.name], self.opened = file, None
 
     def _take(self) -> tuple[EventBlock, Integers]:
-        """The next block of the open file, and when its rows arrived."""
+        """Return the next block of the open file, with the arrival time of its rows."""
         assert self.opened is not None
         block = self.opened.take()
         if "arrival" in block.frame.columns:

@@ -1,4 +1,4 @@
-"""Foursquare check-ins in New York and Tokyo (TSMC2014), as published and as split again by later papers."""
+"""Foursquare check-ins in New York and Tokyo (TSMC2014), as published and as split by later papers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CHECK_IN = ("user", "place", "time")
 
 @dataclass(frozen=True, kw_only=True)
 class Foursquare(TextSource):
-    """Events from check-ins in any of three formats, told apart by their first line.
+    """Events from check-ins in any of three formats, distinguished by their first line.
 
     * the publisher's ``dataset_TSMC2014_*.txt``: tab-separated, no header, Latin-1,
       ``Tue Apr 03 18:00:09 +0000 2012``;
@@ -55,14 +55,14 @@ class Foursquare(TextSource):
     bytes_per_row = 150
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Header, or the publisher's columns where there is none."""
+        """Header, or the publisher's columns if there is none."""
         line = head.split(b"\n", 1)[0].decode("latin-1").strip()
         if not line.startswith("user_id"):
             return Dialect(_PUBLISHED, separator="\t", encoding="latin-1")
         return Dialect(tuple(line.split(",")), n_lines=1, quote='"')
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """User, place, coordinates and UTC time; raises `DataError` where one is missing."""
+        """User, place, coordinates and UTC time; raises `DataError` if one is missing."""
         missing = [name for name in _WANTED if name not in columns]
         if missing:
             raise DataError(f"{file}: there is no column {missing[0]!r} (columns: {', '.join(columns)})")
@@ -78,7 +78,7 @@ class Foursquare(TextSource):
         return rows.raw.select("latitude", "longitude", user="user_id", time=time, place="POI_id")
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read the files of a span; what an earlier file had is rejected in the later ones."""
+        """Read the files of a span; rows repeated from an earlier file are rejected."""
         seen: pl.DataFrame | None = None
         order: dict[str, int] = {}
         for batch in self.batches(span):

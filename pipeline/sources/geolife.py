@@ -42,11 +42,11 @@ class Geolife(TrackSource):
 
     @staticmethod
     def user_of(file: str) -> str:
-        """User whose folder a track is in, ``Trajectory`` not counted; the file's own name where there is no folder."""
+        """User by the folder of a track, ignoring ``Trajectory``; the file name without a folder."""
         path = PurePath(file.rpartition("!")[2])
         return next((folder for folder in reversed(path.parent.parts) if folder != "Trajectory"), path.stem)
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Rows with the user of their folder, and date and clock as one time."""
+        """Rows with the user of their folder, and date and clock time joined."""
         time = pl.concat_str("date", pl.lit(" "), "clock")
         return super().events(replace(rows, raw=rows.raw.select("latitude", "longitude", time=time)), batch)

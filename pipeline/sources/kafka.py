@@ -1,4 +1,4 @@
-"""Kafka topic as a live source: events are counted and released while they arrive."""
+"""Kafka topic as a live source: events are counted and released as they arrive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TOPIC = "topic"
 
 @dataclass(frozen=True, kw_only=True)
 class Kafka(KafkaSettings):
-    """A topic whose messages hold events.
+    """Topic of messages with events.
 
     A row arrives when the broker appended its message (``message.timestamp.type=LogAppendTime``). Every partition has a
     clock: its latest timestamp, or at its end the time of day less ``idle_after``. The watermark is the earliest of
@@ -67,20 +67,20 @@ class Kafka(KafkaSettings):
 
     @property
     def recorded(self) -> Kafka:
-        """Configuration of the topic, independent of how it is read."""
+        """Configuration of the topic, without the options of reading it."""
         plain = replace(self, disorder=0, checkpoint=0, options={}, group=None, patience=None)
         return replace(plain, dead_letters=None, dead_letter_content=False)
 
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Messages as they arrive; a journal with the run keeps what was decided since the latest checkpoint."""
+        """Messages as they arrive; a journal with the run keeps the decisions since the latest checkpoint."""
         with closing(kafka.Consumer(self)) as consumer:
             self._check_topic(run, consumer)
             yield from kafka.micro_batches(self, run, consumer, start, number, latest, checkpointed)
 
     def starts(self, run: LiveInput) -> list[State]:
-        """A reader for each partition that the topic had at first, up to ``run.max_readers``."""
+        """One reader for each initial partition of the topic, up to ``run.max_readers``."""
         path = run.spool / "readers"
         if not path.exists():
             with closing(kafka.Consumer(self)) as consumer:
@@ -98,12 +98,12 @@ class Kafka(KafkaSettings):
                     raise consumer.offsets_lost(partition, first, low)
 
     def topic_id(self, run: LiveInput) -> str | None:
-        """Identity that brokers gave the topic when it was created."""
+        """Identity assigned to the topic by the brokers at creation."""
         path = run.spool / _TOPIC
         return path.read_text() if path.exists() else None
 
     def _check_topic(self, run: LiveInput, consumer: kafka.Consumer) -> None:
-        """Raise `DataError` where the topic is another one than the run has begun with, by its identity."""
+        """Raise `DataError` if the topic was recreated since the run began."""
         consumer.partitions()  # says in words what is wrong where no broker answers
         now = consumer.topic_id()
         if not write_first(run.spool / _TOPIC, now.encode()) and (begun := self.topic_id(run)) != now:
@@ -114,7 +114,7 @@ class Kafka(KafkaSettings):
             )
 
     def unread(self, read: OffsetsRead) -> list[str]:
-        """Messages that brokers appended before the last window was final, or whole partitions.
+        """Unread messages appended before the last window was final, including whole partitions.
 
         A row that its broker appended before the last window was final is part of the run; with ``watermark: events``
         the readers alone know how far it goes, but every partition with a message has one.

@@ -35,7 +35,7 @@ _DAMAGE = (OSError, ValueError, OverflowError, MemoryError, NotImplementedError,
 
 @dataclass(frozen=True, kw_only=True)
 class Parquet(MappedColumns, FileSource):
-    """Events from Parquet files, of which only the needed columns are read.
+    """Events from Parquet files; only the needed columns are read.
 
     Users may be integers (whole floats below 2⁵³, too) or text; times may be timestamps (without a zone: local in
     ``time_zone``), or numbers or text in ``time_format``. What `penstock convert` writes needs no further settings.
@@ -145,7 +145,7 @@ class Parquet(MappedColumns, FileSource):
 
 
 def _runs(groups: list[int], n_rows: int) -> Iterator[tuple[int, int]]:
-    """Rows of consecutive row groups that together have about ``n_rows``."""
+    """Yield runs of consecutive row groups with about ``n_rows`` together."""
     start = stop = 0
     for size in groups:
         if stop > start and stop + size - start > n_rows:
@@ -156,7 +156,7 @@ def _runs(groups: list[int], n_rows: int) -> Iterator[tuple[int, int]]:
 
 
 def _shown(column: pa.Array) -> pa.Array:
-    """Return times as text, which Python's own times may not hold; other values as they are."""
+    """Return times as text, since Python's types may not hold them; other values unchanged."""
     if pa.types.is_timestamp(column.type):  # its zone may be one that nobody knows
         column = column.cast(pa.timestamp(column.type.unit))
     return column.cast(pa.string()) if pa.types.is_temporal(column.type) else column
@@ -191,7 +191,7 @@ def _open(file: str) -> pq.ParquetFile:
 
 @contextmanager
 def _read_from(file: str) -> Iterator[None]:
-    """Raise `DataError` for what the library raises for a file that is damaged or none."""
+    """Convert the library's errors for damaged or foreign files to `DataError`."""
     try:
         yield
     except _DAMAGE as error:
@@ -199,7 +199,7 @@ def _read_from(file: str) -> Iterator[None]:
 
 
 def _next(batches: Iterator[pa.RecordBatch], file: str) -> pa.RecordBatch | None:
-    """Return the next batch, None at the end; text in it is UTF-8, as what trusts it needs."""
+    """Return the next batch with its text checked as UTF-8, or None at the end."""
     with _read_from(file):
         batch = next(batches, None)
         if batch is not None:

@@ -1,4 +1,4 @@
-"""Subscription of Pub/Sub as a live source, read by Beam's own connector on the runners that have it."""
+"""Subscription of Pub/Sub as a live source, read by Beam's connector on runners that have it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.pipeline.sources.reading.services import flaw
 
 @dataclass(frozen=True, kw_only=True)
 class Pubsub(MessageSettings):
-    """A subscription whose messages hold events, for ``--runner dataflow``.
+    """Subscription of messages with events, for ``--runner dataflow``.
 
     A row arrives when the service published its message. The watermark is the service's: no message that was published
     before it waits to be read any more. The service keeps what was read and is not counted yet as state of the job, so
@@ -59,18 +59,18 @@ class Pubsub(MessageSettings):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """Return None: lateness follows a row's own time of publication."""
+        """Return None: lateness follows each row's time of publication."""
         return None
 
     @property
     def recorded(self) -> Pubsub:
-        """Configuration of the subscription, independent of how it is read."""
+        """Configuration of the subscription, without the options of reading it."""
         return replace(self, checkpoint=0)
 
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """None: raises `DataError`, since Beam's connector reads it."""
+        """Raise `DataError`: Beam's connector reads the subscription."""
         raise DataError(f"{self.subscription}: is read by Beam's connector")
 
     def digests(self) -> dict[str, str]:

@@ -38,7 +38,7 @@ _SPEED = re.compile(r"([0-9]*\.?[0-9]+)x")
 
 @dataclass(frozen=True, kw_only=True)
 class Stream(LiveSource):
-    """Events of another source, as they would arrive one after the other.
+    """Events of another source in order of arrival.
 
     Windows are released while the stream goes on: each once, when the watermark reaches its end plus allowed lateness.
 
@@ -102,7 +102,7 @@ class Stream(LiveSource):
 
     @property
     def clock(self) -> str | None:
-        """Column that the events are sorted by; None: they come as the source gives them."""
+        """Column by which events are sorted; None: in the order of the source."""
         if self.until is None:
             return None
         if self.order != "arrival":
@@ -111,7 +111,7 @@ class Stream(LiveSource):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """As in `LiveSource`: no clock but the events themselves."""
+        """As in `LiveSource`: only the events themselves serve as a clock."""
         if self.clock is not None:
             return None
         if self.until is None:
@@ -130,13 +130,13 @@ class Stream(LiveSource):
 
     @property
     def recorded(self) -> Source:
-        """The source that is replayed."""
+        """Replayed source."""
         return self.of
 
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """The events of the source, cut by time; ``folder`` is for sorting.
+        """Events of the source, cut by time; ``folder`` is for sorting.
 
         A micro-batch covers a second of real time, or some windows where there is no speed. Memory: one chunk where
         events are sorted, otherwise one block.
@@ -155,12 +155,12 @@ class Stream(LiveSource):
                         number += 1
 
     def starts(self, run: LiveInput) -> list[State]:
-        """One reader; it notes which files there are, and their sizes."""
+        """Return one reader with the names and sizes of the files."""
         write_first(run.spool / _INPUT, json.dumps(self._sizes()).encode())
         return [{}]
 
     def check_beginning(self, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
-        """As in `LiveSource`: all files must be there, as large as they were."""
+        """Check that all files exist with unchanged sizes; see `LiveSource`."""
         path = run.spool / _INPUT
         begun, now = json.loads(path.read_bytes()) if path.exists() else {}, self._sizes()
         if lost := sorted(file for file, size in begun.items() if now.get(file, -1) < size):
@@ -178,11 +178,11 @@ class Stream(LiveSource):
         return {file: Path(file).stat().st_size for file in sorted(files)}
 
     def from_start(self) -> FileSource:
-        """The source that is replayed."""
+        """Return the replayed source."""
         return self.of.from_start()
 
     def digests(self) -> dict[str, str]:
-        """Return those of the source."""
+        """Return the digests of the replayed source."""
         return self.of.digests()
 
 
@@ -235,7 +235,7 @@ def _cut(
 
 
 def _arriving(source: Stream, run: LiveInput, spool: Path, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
-    """Chunks in the order of the source: its spans."""
+    """Chunks in the order of the source, span by span."""
     of = source.from_start()
     for span in of.spans_from(first):
         yield span.index, (run.ingest(block) for block in of.read(span))
@@ -273,7 +273,7 @@ def _sorted(source: Stream, run: LiveInput, spool: Path, first: int) -> Generato
 def _share_out(
     source: Stream, run: LiveInput, spool: Path, begin: int, width: int
 ) -> tuple[pl.DataFrame | None, tuple[Reject, ...]]:
-    """Write every block's rows to the pieces they belong to; give the columns, and all rejects."""
+    """Distribute every block's rows to their pieces; return the columns, and all rejects."""
     empty = None
     rejects: list[Reject] = []
     for number, block in enumerate(map(run.ingest, source.all_blocks())):  # what is on disk of a deployment has no ids

@@ -103,7 +103,7 @@ class Synthetic(FileSource):
 
     @property
     def city(self) -> People:
-        """The people and how they move; with ``mobility: markov`` its ``transition`` and ``initial`` are the truth."""
+        """People and their movement; with ``mobility: markov`` its ``transition`` and ``initial`` are the truth."""
         box = {"south": self.south, "north": self.north, "west": self.west, "east": self.east}
         places = PlaceGrid(rows=self.rows, columns=self.columns, seed=self.seed, **box)
         start = DEFAULT_START if self.from_ is None else self.from_
@@ -114,7 +114,7 @@ class Synthetic(FileSource):
         return Commuters(places=places, n_users=self.n_users, seed=self.seed, start=start, step=self.step)
 
     def spans(self) -> list[Span]:
-        """Cut the time range, into whole days at least; raises `DataError` for an endless city."""
+        """Cut the time range into spans of at least a day; raises `DataError` for an endless city."""
         n_steps = self._emission.n_steps
         if n_steps is None:
             raise DataError("an endless synthetic city has no end to read to: stream it, or give until or days")
@@ -123,7 +123,7 @@ class Synthetic(FileSource):
         return [Span(i, (), start, min(start + size, n_steps)) for i, start in enumerate(starts)]
 
     def spans_from(self, first: int) -> Iterator[Span]:
-        """As in `FileSource`; an endless city goes on for ever, a day in each span."""
+        """Yield spans as in `FileSource`; an endless city has a day in each span."""
         if self._emission.n_steps is not None:
             yield from super().spans_from(first)
             return
@@ -145,14 +145,14 @@ class Synthetic(FileSource):
             yield from self._blocks(waiting)
 
     def digests(self) -> dict[str, str]:
-        """SHA-256 of the parameters that decide the events."""
+        """SHA-256 of the parameters that determine the events."""
         values = dataclasses.asdict(self)
         del values["block_rows"]
         return {"synthetic": hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()}
 
     @property
     def _span_steps(self) -> int:
-        """Steps of one span: whole days, and about ``block_rows`` rows where a day has fewer."""
+        """Steps of one span: whole days, and about ``block_rows`` rows if a day has fewer."""
         rows_per_step = self.n_users * self._mean_events * (1 + self.duplicates)
         return max(DAY // self.step, round(self.block_rows / rows_per_step))
 

@@ -44,5 +44,5 @@ class Tdrive(TrackSource):
         return replace(self.dialect, n_lines=int(head[:1].isalpha()))
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Rows, those without a position marked."""
+        """Rows with missing positions marked."""
         return super().events(rows, batch).with_columns(without_position().alias("problem"))

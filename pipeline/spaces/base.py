@@ -16,12 +16,12 @@ from penstock.pipeline.sources.base import Source
 
 
 class WrongName(DataError):
-    """A file of zones has no property, or column, of that name."""
+    """A file of zones has no property, or column, of the given name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Space(Checked, ABC):
-    """Base of every space. Cells are public: their list never depends on what is counted in them."""
+    """Base of every space. Cells are public: their list never depends on counts."""
 
     #: Columns of a block that `place` reads: ("latitude", "longitude") or ("place",).
     reads = ("latitude", "longitude")
@@ -29,14 +29,14 @@ class Space(Checked, ABC):
     @property
     @abstractmethod
     def cells(self) -> tuple[str, ...]:
-        """Names of all cells; a cell's position here is its index everywhere."""
+        """Names of all cells; the index of a cell is its position here."""
 
     @abstractmethod
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
         """Cell index of every row, shape (n_rows,); −1 where the row is out of the area."""
 
     def resolve(self, source: Source) -> Space:
-        """The space with everything known; reads the source only where the cells are asked to come from the data."""
+        """Return the space fully resolved; the source is read only if cells are to come from the data."""
         return self
 
     @property
@@ -46,11 +46,11 @@ class Space(Checked, ABC):
 
     @property
     def reach(self) -> float:
-        """Metres around the `geometry` that still belong to the area."""
+        """Metres around the `geometry` that belong to the area."""
         return 0.0
 
     def geometry(self) -> list[dict[str, Any]]:
-        """For maps: a dict a cell, with ``cell`` and, if known, its place in [longitude, latitude].
+        """Geometry for maps: a dict a cell, with ``cell`` and, if known, its shape in [longitude, latitude].
 
         ``polygon``, a closed ring; ``polygons``, for each a list of rings, its holes after the first; or ``point``.
         """

@@ -114,7 +114,7 @@ def _edges(low: float, high: float, n: int) -> NDArray[np.float64]:
 
 
 def _position(values: NDArray[np.float64], low: float, high: float, n: int) -> NDArray[np.float64]:
-    """Row or column of every value, 0.0 to n − 1.0 (the nearest one outside the box)."""
+    """Row or column of every value, 0.0 to n − 1.0, clamped to the box."""
     scaled = np.asarray(values, np.float64) - low
     scaled /= high - low
     scaled *= n

@@ -32,7 +32,7 @@ _BOX = ("south", "north", "west", "east")
 
 @dataclass(frozen=True, kw_only=True)
 class H3(Space):
-    """Cells of the H3 grid (Uber, 2018): those listed, or all that touch a box; needs the extra ``penstock[h3]``.
+    """Cells of the H3 grid (Uber, 2018): a list, or all that touch a box; needs the extra ``penstock[h3]``.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class H3(Space):
 
     @cached_property
     def cells(self) -> tuple[str, ...]:
-        """Names of the cells: in the order listed, or sorted where they come from a box."""
+        """Names of the cells: in the listed order, or sorted for a box."""
         if self.south is not None:
             return self._cells_of_box()
         if self.file is None:
@@ -129,7 +129,7 @@ class H3(Space):
 
     @cached_property
     def _raster(self) -> Raster | None:
-        """Cells of squares that no side touches; None around a pole and across the 180th meridian."""
+        """Raster over the cells; None around a pole and across the 180th meridian."""
         # A side is a great circle's arc: cut into chords that bend from it by less than the slack, in squares.
         ends = (unit_vectors(*self._borders[:, i : i + 2].T) for i in (0, 2))
         weight = np.linspace(0, 1, _CHORDS + 1)[:, None, None]

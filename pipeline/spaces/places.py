@@ -22,7 +22,7 @@ ELSEWHERE = "elsewhere"
 
 @dataclass(frozen=True, kw_only=True)
 class Places(Space):
-    """One cell for every known place, and if wanted one more for all others.
+    """One cell for every known place, and optionally one for all others.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Places(Space):
 
     @cached_property
     def cells(self) -> tuple[str, ...]:
-        """Names of the places, and ``elsewhere`` last if wanted."""
+        """Names of the places, with ``elsewhere`` last if requested."""
         return (*self._names, ELSEWHERE) if self.elsewhere else self._names
 
     @cached_property
@@ -165,7 +165,7 @@ class Places(Space):
         return pl.DataFrame({"place": names, "position": np.arange(len(names))})
 
     def geometry(self) -> list[dict[str, Any]]:
-        """The point or the outline of every place that the file has one of, or where the place was seen."""
+        """Point or outline of every place, from the file or from the observed positions."""
         if self.busiest_at:
             placed: list[dict[str, Any]] = [
                 {"cell": cell, "point": list(point)} for cell, point in zip(self._names, self.busiest_at)
@@ -196,7 +196,7 @@ def _in_time(source: Source) -> pl.Expr:
 
 
 def _spelling() -> pl.Expr:
-    """Return one spelling of names that look the same: accents have two, and there may be blanks around a name."""
+    """Normalise names: accents to one spelling, no surrounding blanks."""
     return pl.col("place").str.normalize("NFC").str.strip_chars()
 
 

@@ -1,4 +1,4 @@
-"""Polygons and lines from GeoJSON, GeoParquet and GeoPackage files, and the points that polygons hold."""
+"""Polygons and lines from GeoJSON, GeoParquet and GeoPackage files, and point-in-polygon tests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Zone(NamedTuple):
 
 
 class _Wrong(Exception):
-    """Flaw of a geometry, without its place in the file."""
+    """Flaw of a geometry, without its location in the file."""
 
 
 def read_zones(path: str, name: str) -> list[Zone]:
@@ -83,7 +83,7 @@ def outlines(zones: list[Zone]) -> list[dict[str, Any]]:
 
 
 def read_lines(path: str, corners: NDArray[np.float64] | None = None) -> list[NDArray[np.float64]]:
-    """Read the lines and the rings of the polygons of a file that `read_zones` reads too; names are not needed.
+    """Read the lines and the rings of polygons from any file of `read_zones`; names are not needed.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def _check_on_map(path: str, lines: list[NDArray[np.float64]], corners: NDArray[
 
 
 def around(corners: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """South-western and north-eastern corner of the map of cells with such corners: their box, and a margin."""
+    """South-western and north-eastern corner of a map: the bounding box of cells and a margin."""
     least, most = corners.min(axis=0), corners.max(axis=0)
     squeeze = np.array([math.cos(math.radians((least[1] + most[1]) / 2)), 1.0])
     margin = _MARGIN * max(float(((most - least) * squeeze).max()), 1e-6) / squeeze
@@ -133,7 +133,7 @@ def around(corners: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
 
 
 def sides_near(line: NDArray[np.float64], least: NDArray[np.float64], most: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return whether the box of each side of a line meets a box."""
+    """Return whether the box of each side of a line intersects a box."""
     low, high = np.minimum(line[:-1], line[1:]), np.maximum(line[:-1], line[1:])
     return np.asarray(((low <= most) & (high >= least)).all(axis=1))
 
@@ -276,7 +276,7 @@ def _of_geoparquet(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
 
 
 def _of_geopackage(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
-    """Name and geometry of every row of the first layer that has such a name."""
+    """Name and geometry of every row of the first layer with the name column."""
     try:
         with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
             layers = file.execute(
@@ -307,7 +307,7 @@ def _quoted(name: str) -> str:
 
 
 def _without_header(geometry: Any) -> Any:
-    """Well-known binary of a geometry in a GeoPackage, which has a header before it."""
+    """Well-known binary of a GeoPackage geometry, without its header."""
     if not isinstance(geometry, bytes) or len(geometry) < 8:
         return None
     return geometry[8 + _BOXES.get(geometry[3] >> 1 & 7, 0) :]
@@ -335,7 +335,7 @@ def _is_wgs84(crs: Any) -> bool:
 
 
 def _checked(polygon: shapely.Polygon) -> shapely.Polygon:
-    """Return a polygon; raises `_Wrong` unless its rings bound an area without doubt."""
+    """Return a polygon; raises `_Wrong` unless its rings bound an unambiguous area."""
     rings = [shapely.get_coordinates(ring) for ring in shapely.get_rings(polygon)]
     for ring in rings:
         _check_degrees(ring)

@@ -1,4 +1,4 @@
-"""A raster over a space: a square that no edge crosses has one answer, and only the others are asked exactly."""
+"""Raster over a space: squares without an edge have one answer, and only the others need an exact test."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Raster:
         return cls(west, south, width, height, np.concatenate([[_MIXED], located]).astype(np.int32)[parts])
 
     def place(self, latitude: Floats, longitude: Floats, locate: Locate) -> NDArray[np.int64]:
-        """Cell index of every point, shape (n,); ``locate`` is asked where a square does not know."""
+        """Cell index of every point, shape (n,); ``locate`` decides in squares with an edge."""
         n_rows, n_columns = self.answers.shape
         row, column = (latitude - self.south) / self.height, (longitude - self.west) / self.width
         inside = np.flatnonzero((row >= 0) & (row < n_rows) & (column >= 0) & (column < n_columns))
@@ -89,7 +89,7 @@ class Raster:
 
 @dataclass(frozen=True)
 class Bins:
-    """Boxes listed by the bins of a coarse raster that they meet, to find those around a point."""
+    """Boxes by the bins of a coarse raster, to find those around a point."""
 
     boxes: Floats
     n_bins: int
@@ -116,7 +116,7 @@ class Bins:
         return tuple(np.clip(one, 0, self.n_bins - 1).astype(np.int64) for one in (column, row))  # type: ignore[return-value]
 
     def pairs(self, longitude: Floats, latitude: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Number of a point and of a box that it is in or on, for all such pairs."""
+        """Pairs of the numbers of a point and of a box that contains it, border included."""
         column, row = self._bin(longitude, latitude)
         first, after = self.offsets[row * self.n_bins + column], self.offsets[row * self.n_bins + column + 1]
         n_listed = after - first

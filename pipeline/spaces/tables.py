@@ -147,14 +147,14 @@ def _of_gbfs(path: str, text: str) -> pl.DataFrame:
 
 
 def _text_of(name: Any) -> str:
-    """Return a name of GBFS: text, or from version 3 on a list of translations, of which the first counts."""
+    """Return a GBFS name: text, or from version 3 on the first of a list of translations."""
     if isinstance(name, list) and name and isinstance(name[0], dict):
         name = name[0].get("text")
     return str(name or "")
 
 
 def _stops(path: str, table: pl.DataFrame, name: str, placed: bool, column: str | None) -> pl.DataFrame:
-    """Return the stops of a feed that have a position by name; of several of one name in ``column`` the first.
+    """Return the stops of a feed with a position by name; the first of several with one name in ``column``.
 
     ``placed``: only what people wait at.
     """
@@ -180,7 +180,7 @@ def _stops(path: str, table: pl.DataFrame, name: str, placed: bool, column: str 
 
 
 def _check_list(path: str, name: str, lines: list[str]) -> None:
-    """Raise `DataError` where lines are rows of a table, and not one name each.
+    """Raise `DataError` if lines are rows of a table instead of one name each.
 
     They are where all have as many semicolons, tabs or bars, or as many commas and numbers between them.
     """

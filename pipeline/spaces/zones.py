@@ -90,7 +90,7 @@ class Zones(Space):
 
     @cached_property
     def _raster(self) -> Raster:
-        """Zones of squares that no side of a zone touches."""
+        """Raster over the zones."""
         polygons = self._parts[0]
         rings = shapely.get_parts(shapely.get_rings(polygons))
         positions, ring = shapely.get_coordinates(rings, return_index=True)
@@ -104,7 +104,7 @@ class Zones(Space):
         return self._raster.place(latitude, longitude, self._locate)
 
     def _locate(self, latitude: NDArray[np.float64], longitude: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Exact cell of every point: the first polygon of the file that has it, on its border or within."""
+        """Exact cell of every point: the first polygon of the file that contains it, border included."""
         polygons, number, bins = self._parts
         point, part = bins.pairs(longitude, latitude)
         held = shapely.intersects_xy(polygons[part], longitude[point], latitude[point])

@@ -1,4 +1,4 @@
-"""Contract of windows: how event time is cut, and how long late rows are accepted."""
+"""Contract of windows: division of event time, and allowed lateness."""
 
 from __future__ import annotations
 

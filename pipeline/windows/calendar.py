@@ -29,7 +29,7 @@ _HORIZON = 13_569_465_600_000
 
 
 def check_time_zone(field: str, name: str) -> ZoneInfo:
-    """The zone of an IANA name; raises `ParameterError` naming ``field``, with a near miss where there is one.
+    """Return the zone of an IANA name; raises `ParameterError` naming ``field``, with a near miss if there is one.
 
     >>> check_time_zone("time_zone", "Europe/Berlin").key
     'Europe/Berlin'
@@ -96,7 +96,7 @@ def clock_changes(time_zone: str, after: int, until: int) -> list[tuple[int, int
 
 
 def wall_time(time_zone: str, instant: int) -> int:
-    """Return what the clock shows at an instant.
+    """Return the wall time at an instant.
 
     >>> wall_time("America/New_York", 0) == -5 * 3_600_000
     True
@@ -105,7 +105,7 @@ def wall_time(time_zone: str, instant: int) -> int:
 
 
 def segments(time_zone: str, begin: int, end: int) -> list[tuple[int, int, int]]:
-    """The stretches of constant UTC offset from ``begin`` to ``end``: (first instant, instant after, offset).
+    """Stretches of constant UTC offset from ``begin`` to ``end``: (first instant, instant after, offset).
 
     >>> segments("UTC", 0, 100)
     [(0, 100, 0)]
@@ -116,7 +116,7 @@ def segments(time_zone: str, begin: int, end: int) -> list[tuple[int, int, int]]
 
 
 def instants(time_zone: str, wall: NDArray[np.int64]) -> NDArray[np.int64]:
-    """When a clock first shows the given wall times.
+    """First instants of the given wall times.
 
     A wall time that a clock change skips becomes the instant of the change; one that is shown twice becomes its first
     occurrence.
@@ -212,7 +212,7 @@ class Calendar:
 
     @property
     def per_day(self) -> int:
-        """Windows that begin in a day of 24 hours; 1 where they are longer."""
+        """Windows that begin in a day of 24 hours; 1 if they are longer."""
         return max(1, round(86_400_000 / self.step))
 
     def start(self, index: int) -> int:
@@ -240,7 +240,7 @@ class Calendar:
         return self.starts(first + 1, last + 1)
 
     def index(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Number of the window that each instant is in; 0 out of time.
+        """Number of the window of each instant; 0 out of time.
 
         `times`: milliseconds since 1970 UTC, shape (n,).
         """
@@ -294,7 +294,7 @@ class Calendar:
         return days
 
     def wall_times(self, instants_: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Wall times of ascending instants, of which there is at least one."""
+        """Wall times of ascending instants, at least one."""
         stretches = segments(self.time_zone, int(instants_[0]), int(instants_[-1]) + 1)
         begins, _, offsets = (np.array(column, np.int64) for column in zip(*stretches))
         wall: NDArray[np.int64] = instants_ + offsets[np.searchsorted(begins, instants_, "right") - 1]
@@ -348,7 +348,7 @@ class Calendar:
         segments = [(pieces.until, offset), *changes, (until, 0)]
 
         def add(start: int, count: int) -> None:
-            """Add windows, as a new stretch where they do not follow on."""
+            """Add windows, as a new stretch if they do not follow on."""
             nonlocal n_windows
             if start != starts[-1] + (n_windows + 1 - indices[-1]) * self.step:
                 starts.append(start)

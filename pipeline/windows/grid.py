@@ -104,7 +104,7 @@ class WindowGrid:
 
     @property
     def fits_days(self) -> bool:
-        """Return whether every calendar day begins with a window, also after the clocks have changed."""
+        """Return whether every calendar day begins with a window, also after clock changes."""
         step, zone = self.calendar.step, self.calendar.time_zone
         stays = zone == "UTC" or DAY // 24 % step == 0  # clocks change by an hour
         return stays and DAY % step == 0 and wall_time(zone, self.calendar.start(1)) % step == 0
@@ -114,7 +114,7 @@ class WindowGrid:
         return self.windows(index, index)[0]
 
     def windows(self, first: int, last: int) -> list[Window]:
-        """Facts of the windows ``first`` to ``last``, both inclusive; sensors that are not all active included."""
+        """Facts of the windows ``first`` to ``last``, both inclusive, with masks of inactive sensors."""
         n_windows = self.calendar.n_windows
         if first < 1 or (n_windows is not None and last > n_windows):
             raise ParameterError("window", (first, last), f"windows of the run, from 1 to {n_windows or 'no end'}")
@@ -141,7 +141,7 @@ class WindowGrid:
         return self.periods(first, int(windows.max()))[windows - first]
 
     def elapsed(self, windows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Share of its budget period, or of the run, that has passed when each of some windows begins; below 1."""
+        """Elapsed share of the budget period, or of the run, at the start of each of some windows; below 1."""
         first = int(windows.min())
         starts = self.calendar.starts(first, int(windows.max()))[windows - first]
         if self.budget_period_ms is None:
@@ -162,12 +162,12 @@ class WindowGrid:
         return None if self.calendar.n_windows is None else self.deadline(self.calendar.n_windows)
 
     def last_final(self, watermark: int) -> int:
-        """Last window that is final at a watermark, 0 for none: the inverse of `deadline`."""
+        """Last final window at a watermark, 0 for none: the inverse of `deadline`."""
         last = max(0, int(self._endless_calendar.index(np.array([watermark - self.lateness_ms]))[0]) - 1)
         return last if self.calendar.n_windows is None else min(last, self.calendar.n_windows)
 
     def closed(self, times: NDArray[np.int64], watermarks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Last window that was final when each event arrived, by the watermark that it is held against; shape (n,).
+        """Last final window at the arrival of each event, by its watermark; shape (n,).
 
         Windows far from those of the events are left out: an event is late if its window is not above its number here.
         O(n) where events are in order; a binary search for each that is older than its watermark.
@@ -186,7 +186,7 @@ class WindowGrid:
         return replace(self.calendar, until_ms=None)
 
     def _cut(self, facts: Facts, begin: int, first: int, last: int) -> list[Window]:
-        """Windows from facts that begin with those of the window ``begin``."""
+        """Select windows from facts that begin with the window ``begin``."""
         piece = slice(first - begin, last - begin + 1)
         columns: dict[str, Iterable[Any]] = {
             "index": range(first, last + 1),
@@ -199,13 +199,13 @@ class WindowGrid:
 
     @cached_property
     def _periods(self) -> Calendar:
-        """The budget periods as a calendar of their own."""
+        """Calendar of the budget periods."""
         assert self.budget_period_ms is not None
         return period_calendar(self.budget_period_ms, self.calendar.start(1), self.time_zone or self.calendar.time_zone)
 
     @cached_property
     def _n_landmarks(self) -> int | None:
-        """Landmarks of a run that is a single period."""
+        """Number of landmarks of a run with a single period."""
         if self.landmarks is None:
             return 0
         declared = self.landmarks.declared
@@ -221,7 +221,7 @@ class WindowGrid:
         return known
 
     def _whole_periods(self, index: int) -> tuple[int, int]:
-        """First and last window of some whole periods around a window; of an endless period, those of a block."""
+        """First and last window of some whole periods around a window; in an endless period, those of a block."""
         n_windows = self.calendar.n_windows
         if self.budget_period_ms is None:
             return (index, index + _BLOCK - 1) if n_windows is None else (1, n_windows)
@@ -245,7 +245,7 @@ class WindowGrid:
         return {"day_type": np.where(is_holiday, len(DAY_TYPES) - 1, day_type), "time_of_day": time_of_day}
 
     def _facts(self, first: int, last: int) -> Facts:
-        """Facts of whole periods, or of a block of an endless one, of which nothing is known to come."""
+        """Facts of whole periods, or of a block of an endless one without known future."""
         period = self.periods(first, last)
         landmark = np.zeros(len(period), bool)
         if self.landmarks is not None:
@@ -271,7 +271,7 @@ class WindowGrid:
 
 
 def period_calendar(length: int, begin: int, time_zone: str) -> Calendar:
-    """Budget periods as a calendar: from ``begin`` on, or from its midnight in the zone if they are whole days long."""
+    """Budget periods as a calendar from ``begin`` on, or from its local midnight for whole days."""
     if length % DAY:
         return Calendar(step=length, anchor=begin, time_zone="UTC", from_ms=begin)
     return Calendar(step=length, anchor=wall_time(time_zone, begin) // DAY * DAY, time_zone=time_zone, from_ms=begin)

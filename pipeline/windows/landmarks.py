@@ -16,7 +16,7 @@ from penstock.pipeline.windows.calendar import DAY, Calendar, instants, segments
 
 @dataclass(frozen=True, kw_only=True)
 class StayPoints(Checked):
-    """Landmarks that are found on each trace: its stay points. Found offline, from the data: for simulations only.
+    """Landmarks at the stay points of each trace, found offline from the data: for simulations only.
 
     Examples
     --------
@@ -30,7 +30,7 @@ class StayPoints(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnLandmarks(Checked):
-    """Landmarks that are drawn at random among the points of each trace, without replacement: for experiments.
+    """Landmarks drawn at random among the points of each trace, without replacement: for experiments.
 
     The person's identity and the seed of the run decide the draw, so that a larger share holds a smaller one.
 
@@ -57,7 +57,7 @@ Intervals = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class DailyRange:
-    """A part of the day on some weekdays; ends on the next day where ``end`` exceeds a day."""
+    """Part of the day on some weekdays; ends on the next day if ``end`` exceeds a day."""
 
     weekdays: tuple[int, ...]
     begin: int
@@ -198,7 +198,7 @@ def _occurrences(daily: DailyRange, start: int, stop: int, offset: int) -> tuple
 
 
 def _interval(entry: str, time_zone: str) -> tuple[int, int]:
-    """A timestamp, a date or a range as a half-open interval of instants."""
+    """Convert a timestamp, a date or a range to a half-open interval of instants."""
     parts = entry.split("/") if isinstance(entry, str) else []
     try:
         points = [_point(part.strip(), time_zone) for part in parts]

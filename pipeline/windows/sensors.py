@@ -59,7 +59,7 @@ class SensorSchedule:
         return np.array(self.windows, np.int64), np.array(self.cells, np.int64)
 
     def random_cells(self, first: int, last: int) -> NDArray[np.int64]:
-        """The one active cell of each window under ``one_random``; shape (last − first + 1,).
+        """The active cell of each window under ``one_random``; shape (last − first + 1,).
 
         SplitMix64 (Steele, Lea, Flood 2014) of seed and window, modulo the number of cells: uniform up to
         n_cells/2⁶⁴, the same everywhere, and known to everybody who knows the seed.
@@ -72,7 +72,7 @@ class SensorSchedule:
 
 @dataclass(frozen=True, kw_only=True)
 class Sensors(Checked):
-    """Sensors that publish: all cells, one at random in each window, fixed ones, or as a file says.
+    """Active sensors: all cells, one at random in each window, fixed ones, or a schedule from a file.
 
     Parameters
     ----------

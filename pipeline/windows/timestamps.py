@@ -1,4 +1,4 @@
-"""Timestamps in place of windows, for traces: every event of a user is released by itself."""
+"""Timestamps in place of windows, for traces: every event of a user is a separate release."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.pipeline.windows.calendar import Calendar
 
 @dataclass(frozen=True, kw_only=True)
 class Timestamps(Windows):
-    """Every point of a user's trace is released by itself; for mechanisms that work on points.
+    """Release every point of a user's trace separately; for mechanisms on points.
 
     The whole run is one window. A user's points are numbered from 1 in order of time, so that ``landmarks: windows``
     are numbers of points; a further event of the user at the same millisecond is a duplicate.
@@ -39,7 +39,7 @@ class Timestamps(Windows):
     per_event = True
 
     def calendar(self, from_ms: int | None, until_ms: int | None = None) -> Calendar:
-        """The whole run as one window; raises `ParameterError` where it has no begin or end."""
+        """The whole run as one window; raises `ParameterError` without a begin or end."""
         if from_ms is None or until_ms is None:
             raise ParameterError("until", until_ms, "given in the source, like from: traces are released as a whole")
         return Calendar(step=until_ms - from_ms, anchor=from_ms, time_zone="UTC", from_ms=from_ms, until_ms=until_ms)

@@ -26,7 +26,7 @@ PRIORS = ("subset", *PAST_PRIORS)
 
 @dataclass(frozen=True, kw_only=True)
 class AttackComparison(CabStudy):
-    """Make both attacks on the same targets, for an adversary who knows locations and for those who know the past."""
+    """Run both attacks on the same targets, for an adversary who knows locations and for one who knows the past."""
 
     samples: int = parameter(2000, doc="labelled aggregates of each target, where locations are known", at_least=8)
     group_size: int = parameter(100, doc="people in an aggregate, where locations are known", at_least=1)
@@ -35,7 +35,7 @@ class AttackComparison(CabStudy):
     past_groups: int = parameter(800, doc="groups whose past is known", at_least=2)
 
     def pieces(self, presence: Binary) -> tuple[TargetPiece, ...]:
-        """Every target with every prior and attack before the next."""
+        """Order the pieces by target, then by prior and attack."""
         names = [f"{prior} {attack}" for prior in PRIORS for attack in CLASSIFIERS]
         return tuple(TargetPiece(int(target), name) for target in self.chosen(presence[:, :WEEK]) for name in names)
 

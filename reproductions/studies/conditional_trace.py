@@ -44,7 +44,7 @@ class ConditionalTrace(Study):
     sigma: float = parameter(1.0, doc="standard deviation of the noise that it is chosen for", above=0)
 
     def pieces(self, data: None) -> tuple[Half, ...]:
-        """Two."""
+        """Return the two halves."""
         return Half("losses"), Half("hypotheses")
 
     def measure(self, data: None, piece: Half) -> Figures:
@@ -120,7 +120,7 @@ def loss_table(
 def worst_hypothesis(
     times: ArrayLike, trace: ArrayLike, secret: ArrayLike, direction: ArrayLike, radius: float, model: GaussianProcess
 ) -> tuple[Array, Array]:
-    """A trace as the prior completes it from its true secret points, and from the worst hypothesis about them.
+    """Trace completed by the prior from its true secret points, and from the worst hypothesis about them.
 
     Where the two differ is what the public points give away (the paper's figure 2b).
 

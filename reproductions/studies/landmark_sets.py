@@ -29,7 +29,7 @@ class LandmarkSets(Study):
     percentages: tuple[int, ...] = parameter(PERCENTAGES, doc="shares of landmarks, in percent")
 
     def pieces(self, data: None) -> tuple[TablePart, ...]:
-        """Distances, which are quick, then each correlation."""
+        """Return the distances, which are quick, then each correlation."""
         return tuple(map(TablePart, ("distance", *CORRELATIONS)))
 
     def measure(self, data: None, piece: TablePart) -> Figures:

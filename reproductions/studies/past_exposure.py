@@ -1,4 +1,4 @@
-"""Exposure to an adversary who knows past participation, and the features behind it: figure 5(b), table 3."""
+"""Exposure to an adversary who knows past participation, with the most important features: figure 5(b), table 3."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class PastExposure(CabStudy):
     groups: int = parameter(800, doc="groups whose past is known", at_least=2)
 
     def pieces(self, presence: Binary) -> tuple[TargetPiece, ...]:
-        """One a target: one training serves both priors."""
+        """Return one piece a target: one training serves both priors."""
         return tuple(TargetPiece(int(target), "past") for target in self.chosen(presence))
 
     def measure(self, presence: Binary, piece: TargetPiece) -> Figures:
-        """Areas and margins of the attacks on one target, and what the components load."""
+        """Areas and margins of the attacks on one target, and the loadings of the components."""
         sizes = {"group_size": self.group_size, "groups": self.groups, "n_components": self.components}
         games = {prior: past_game(presence, prior, **sizes, seed=self.seed) for prior in PAST_PRIORS}
         return study(games, piece.target)

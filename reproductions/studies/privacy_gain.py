@@ -1,4 +1,4 @@
-"""Privacy gain of every defense, and what it costs: figures 6(b) and 7 to 10."""
+"""Privacy gain of every defense, and its cost: figures 6(b) and 7 to 10."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ POINTS = [{"cell": f"{row}-{column}", "point": [column, row]} for row in range(R
 
 @dataclass(frozen=True, kw_only=True)
 class NamedChain(Checked):
-    """A defense under the paper's name."""
+    """Defense under the paper's name."""
 
     name: str = parameter(doc="its name in the table")
     mechanism: tuple[ChainStep, ...] = parameter(doc="its steps, as in a run's configuration")
@@ -62,7 +62,7 @@ class PrivacyGain(CabStudy):
     defenses: tuple[NamedChain, ...] = parameter((), doc="defenses to attack")
 
     def chosen(self, presence: Binary) -> Targets:
-        """The first people of the order."""
+        """First people of the order."""
         groups = mobility_groups(presence)
         drawn = np.random.default_rng(self.seed).permutation(np.flatnonzero(groups >= 0))
         members = (drawn[groups[drawn] == group] for group in range(len(MOBILITY_GROUPS)))
@@ -70,7 +70,7 @@ class PrivacyGain(CabStudy):
         return np.array([target for target in in_turn if target is not None][: self.targets])
 
     def pieces(self, presence: Binary) -> tuple[TargetPiece, ...]:
-        """One a target."""
+        """Return one piece a target."""
         return tuple(TargetPiece(int(target), RAW) for target in self.chosen(presence[:, :WEEK]))
 
     def measure(self, presence: Binary, piece: TargetPiece) -> Figures:
@@ -113,7 +113,7 @@ class PrivacyGain(CabStudy):
 
 
 def coarse(presence: Binary, chain: Chain) -> Binary:
-    """Presence in the coarse cells and windows of a chain, in each of the fine ones they stand for."""
+    """Presence in the coarse cells and windows of a chain, repeated in each of their fine ones."""
     n_people, n_windows, _ = presence.shape
     if chain.temporal is not None:
         longer = np.arange(0, n_windows, chain.together)
@@ -128,7 +128,7 @@ def coarse(presence: Binary, chain: Chain) -> Binary:
 
 
 def released(chain: Chain, counts: NDArray[Any], seed: list[int]) -> NDArray[np.float64]:
-    """Counts (replicas, n_windows, n_cells) behind the steps that read them.
+    """Release counts (replicas, n_windows, n_cells) through the steps on counts.
 
     A step may have a method ``defended`` of counts and a generator, for many aggregates at a time.
     """
@@ -149,7 +149,7 @@ def released(chain: Chain, counts: NDArray[Any], seed: list[int]) -> NDArray[np.
 
 
 def gain_table(areas: Mapping[str, NDArray[np.float64]]) -> pl.DataFrame:
-    """Figure 6(b): mean and quartiles of the gain of every defense, of areas by name with those of raw counts.
+    """Figure 6(b): mean and quartiles of the gain of every defense, from areas by name and those of raw counts.
 
     ``gain`` is that of equation 1, with its normal 95 % interval; ``turned_round`` that of an adversary who answers
     the other way round where the area is below ½.

@@ -15,7 +15,7 @@ from reproductions.study import Figures, Study, Tables
 
 @dataclass(frozen=True, kw_only=True)
 class ReconstructionChain(Study):
-    """Sweep the size of the chain, the windows, how many must be right, and the noise."""
+    """Sweep the size of the chain, the number of windows, the tolerance, and the noise."""
 
     aside: ClassVar[tuple[str, ...]] = ("locations", "windows", "tolerance", "sizes", "lengths", "sigmas")
 
@@ -31,7 +31,7 @@ class ReconstructionChain(Study):
     samples: int = parameter(500, doc="readings that the first-moment bound is sampled from", at_least=1)
 
     def pieces(self, data: None) -> tuple[Swept, ...]:
-        """Every place of every sweep."""
+        """Return every point of every sweep."""
         return tuple(self._places())
 
     def _places(self) -> Iterator[Swept]:
@@ -48,11 +48,11 @@ class ReconstructionChain(Study):
             yield Swept("sigma", sigma, n, t, s, sigma)
 
     def measure(self, data: None, piece: Swept) -> Figures:
-        """Bounds and attacks at one place of a sweep."""
+        """Bounds and attacks at one point of a sweep."""
         return chain_figures(piece, self.tau, self.draws, self.trajectories, self.samples, self.seed)
 
     def tables(self, data: None, measured: Mapping[Swept, Figures]) -> Tables:
-        """The sweeps with the figure that shows them, and how far each bound is above the best attack."""
+        """Sweeps with their figure, and the margin of each bound above the best attack."""
         rows = [row for piece, figures in measured.items() for row in sweep_rows(piece, figures)]
         table = pl.DataFrame(rows, schema_overrides={"low": pl.Float64, "high": pl.Float64}, infer_schema_length=None)
         figure = pl.when(pl.col("sweep") == "sigma").then(7).otherwise(5).alias("figure")

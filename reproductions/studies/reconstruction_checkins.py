@@ -31,7 +31,7 @@ RANGE = ("from", "to", "n", "q25", "median", "q75", "rank_correlation")
 
 
 class SmoothingPiece(NamedTuple):
-    """One place of a sweep, or all people by range, with priors smoothed in one way."""
+    """Point of a sweep, or all people by range, with priors smoothed in one way."""
 
     smoothing: float
     towards: str
@@ -41,7 +41,7 @@ class SmoothingPiece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ReconstructionCheckins(Study):
-    """Learn how everybody moves from all but the last five windows of 20 days, and retrace them in these."""
+    """Learn everybody's moves from all but the last five windows of 20 days, and retrace them in these."""
 
     aside: ClassVar[tuple[str, ...]] = ("path", "uniform", "own", "sigmas")
 
@@ -67,7 +67,7 @@ class ReconstructionCheckins(Study):
         return trajectories(visits, self.min_windows)
 
     def pieces(self, data: IntArray) -> tuple[SmoothingPiece, ...]:
-        """For every smoothing the ranges of figures 3 and 4 and the sweeps of figures 6 and 8."""
+        """Return the ranges of figures 3 and 4 and the sweeps of figures 6 and 8 for every smoothing."""
         sweeps = [
             *(Swept(against, 0.0, 0, N_GUESSED, 1, 0.0) for against in BINS),
             *(Swept("right windows", N_GUESSED - wrong, 0, N_GUESSED, wrong, 0.0) for wrong in range(N_GUESSED)),
@@ -77,14 +77,14 @@ class ReconstructionCheckins(Study):
         return tuple(SmoothingPiece(*smoothing, place) for smoothing in smoothings for place in sweeps)
 
     def measure(self, data: IntArray, piece: SmoothingPiece) -> Figures:
-        """Bounds of people by range, or mean bounds and attacks at one place of a sweep."""
+        """Bounds of people by range, or mean bounds and attacks at one point of a sweep."""
         known = learned(data, piece.smoothing, piece.towards)
         if piece.place.sweep in BINS:
             return binned_bounds(known, piece.place.sweep, self.draws, self.seed)
         return people_figures(known, piece.place, self.draws, self.seed)
 
     def tables(self, data: IntArray, measured: Mapping[SmoothingPiece, Figures]) -> Tables:
-        """The sweeps, how far each bound is above the best attack, and the ranges, with the figure that shows them."""
+        """Sweeps, the margin of each bound above the best attack, and the ranges, with their figure."""
         swept, ranges = [], []
         for piece, figures in measured.items():
             key = {"people": len(data), "smoothing": piece.smoothing, "towards": piece.towards}

@@ -75,7 +75,7 @@ Proposal = Callable[[Bits, NDArray[np.int64], NDArray[np.int64]], tuple[NDArray[
 def until_accepted(
     bits: Bits, n_per_row: Counts, propose: Proposal, wanted: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int64]:
-    """Propose values for all pending places, round after round (round i uses fork i); places not `wanted` stay 0."""
+    """Propose values for all pending places, round after round (round i uses fork i); other places stay 0."""
     # `propose` maps (bits, pending places in each row, their flat positions) to (values, which are accepted).
     n_rows = len(bits.seeds)
     rows = np.repeat(np.arange(n_rows), n_per_row)

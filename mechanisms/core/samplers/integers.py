@@ -80,7 +80,7 @@ def _shift_of_one(scale: float) -> float:
 
 
 def _decided_magnitude(words: Words, index: int, scale: float) -> int:
-    """Return the same magnitude from as many bits of U as it takes; decimal exp and ln are correctly rounded."""
+    """Compute the same magnitude with as many bits of U as necessary; decimal exp and ln are correctly rounded."""
     prefix, bits = int(words.values[index]) >> 1, 63
     for more in words.extension(index):
         prefix, bits = prefix << EXTENSION_BITS | more, bits + EXTENSION_BITS

@@ -1,4 +1,4 @@
-"""Real-valued noise in double precision, which carries the known weakness of it (Mironov 2012)."""
+"""Real-valued noise in double precision, with the known weakness of floating point (Mironov 2012)."""
 
 from __future__ import annotations
 

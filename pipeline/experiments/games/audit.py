@@ -63,12 +63,12 @@ class Audit:
 
     @property
     def overcharged(self) -> bool:
-        """Return whether some unit is charged more than is promised."""
+        """Return whether some unit is charged more than promised."""
         return self.charged is not None and self.promised is not None and self.charged > self.promised * (1 + 1e-9)
 
     @property
     def convicted(self) -> bool:
-        """Return whether the release loses more than is claimed, at the bound's confidence, or charges more."""
+        """Return whether the release loses more than claimed, at the bound's confidence, or charges more."""
         return self.bound.factor > 1 or self.overcharged
 
     def as_dict(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Audit:
         }
 
     def as_text(self) -> str:
-        """The audit in sentences."""
+        """Describe the audit in sentences."""
         bound, letter = self.bound, "ρ" if self.concentrated else "ε"
         planted = "people of the source" if self.on_data else "nobody else"
         runs = "one run" if self.n_runs == 1 else f"{self.n_runs:,} runs"
@@ -191,7 +191,7 @@ def audit(
     runs: list[_Run] = []
 
     def play(n: int) -> _Run:
-        """Run until n runs or the time limit, and return the first."""
+        """Run n times or until the time limit, and return the first run."""
         while not runs or (len(runs) < n and (n_runs is not None or time.monotonic() < until)):
             listener(len(runs), n)
             runs.append(_play(config, counts, windows, seed, len(runs)))
@@ -226,7 +226,7 @@ def audit(
 
 @dataclass(frozen=True)
 class _Stretch:
-    """People who are planted in the same windows of one run.
+    """People planted in the same windows of one run.
 
     ``rows`` are the windows, 0-based, ``cells`` those of each person, shape (n_people, n_own). ``numbers`` are the rows
     of noisy numbers that they move, each by ``moved``, shape (n_numbers,).
@@ -277,7 +277,7 @@ class _Run:
         return Guesses(np.concatenate(scores), np.concatenate(coins), claims, np.repeat(np.arange(len(sizes)), sizes))
 
     def _scores(self, stretch: _Stretch, noise: Array, present: NDArray[np.bool_]) -> Array:
-        """Log-likelihood ratio of each person of a stretch, given where others are."""
+        """Log-likelihood ratio of each person of a stretch, given the positions of the others."""
         n_people, n_own = stretch.cells.shape
         is_gaussian = "gaussian" in self.family
         if self.cells is None:
@@ -296,7 +296,7 @@ class _Run:
 
 
 def _drawn(family: str, scale: Array, random: np.random.Generator) -> Array:
-    """Noise of a family; discrete Gaussian noise as the other is."""
+    """Sample noise of a family; the discrete Gaussian as the continuous one."""
     if "gaussian" in family:
         return np.asarray(random.standard_normal(scale.shape) * scale)
     if family == "discrete_laplace":
@@ -388,7 +388,7 @@ def _play(config: RunConfig, counts: NDArray[np.int64], length: int | None, seed
 
 
 def _stretches(plan: Plan, n_windows: int, length: int | None, n_own: int) -> Iterator[NDArray[np.int64]]:
-    """Windows, 0-based, of each stretch of the run that people are planted in; ``length`` None: those of units."""
+    """0-based windows of each stretch with planted people; ``length`` None: the length of the unit."""
     unit = plan.chain.reader.unit
     if length is None and unit == PERIOD:
         # As many windows as the bound on a period leaves one person; others are in the windows that are left.
@@ -428,7 +428,7 @@ def _apart(
 
 
 def _farthest(stretch: NDArray[np.int64], mixing: Array, most: int, order: int) -> NDArray[np.int64]:
-    """Windows of a stretch that move the noisy numbers far, in L1 or L2: the first, or those that agree with one."""
+    """Windows of a stretch that move the noisy numbers far, in L1 or L2: the first, or those aligned with one."""
     columns = mixing[:, stretch]
     agreeing = np.sign(columns).T @ columns
     chosen = np.argsort(np.argsort(-agreeing, axis=1, kind="stable"), axis=1) < most

@@ -74,7 +74,7 @@ def check_recoverable(config: RunConfig) -> None:
 
 
 def recovered(plan: Plan, released: NDArray[np.float64], windows: Sequence[int], seed: int) -> Recovery:
-    """Trajectories of everybody, recovered from a run's release.
+    """Trajectories of all people, recovered from a run's release.
 
     `released` (n_windows, n_cells): what it released.
 
@@ -102,7 +102,7 @@ def knowledge(plan: Plan, windows: Sequence[int]) -> tuple[NDArray[np.float64], 
 
 
 def positions_of(space: Space) -> NDArray[np.float64] | None:
-    """Metres east and north of the middle of every cell, shape (n_cells, 2); None where cells have no place."""
+    """Metres east and north of the centre of every cell, shape (n_cells, 2); None if cells have no location."""
     corners = [corners_of(cell) for cell in space.geometry()]
     if not all(map(len, corners)):
         return None
@@ -122,7 +122,7 @@ def recovery_figure(recovery: Recovery, figure: str, plan: Plan) -> float:
 
 @dataclass(frozen=True)
 class Attacked:
-    """The membership game against the mechanism of one trial; attacks are made when they are asked for."""
+    """Membership game against the mechanism of one trial; attacks run on demand."""
 
     # the run. Its seed decides targets, groups and noise, so that attacks in one trial meet the same groups.
     plan: Plan

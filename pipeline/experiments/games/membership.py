@@ -176,7 +176,7 @@ def play_all(
     waiting = [target for target in targets if target not in records]
 
     def timed(target: int) -> tuple[int, list[Record], float]:
-        """Rows of a target, and the seconds that they took."""
+        """Return the rows of a target, with the elapsed seconds."""
         begin = time.monotonic()
         return target, play(target), time.monotonic() - begin
 
@@ -212,7 +212,7 @@ def finish_attack(
 
 
 def game_name(config: RunConfig, played: Any, presence: Presence) -> str:
-    """Digest of everything that decides an attack's results, including users' movements and the code.
+    """Digest of all inputs of an attack, including users' movements and the code.
 
     ``played`` holds the parameters of the game as plain values.
     """
@@ -227,13 +227,13 @@ def game_name(config: RunConfig, played: Any, presence: Presence) -> str:
 
 
 def jobs_with_room(game: Game, shape: tuple[int, int]) -> int:
-    """Targets that may be attacked at a time: one a processor, and fewer where aggregates are large."""
+    """Number of targets to attack in parallel: one a processor, and fewer if aggregates are large."""
     size = 8 * COPIES * game.samples * shape[0] * shape[1]
     return max(1, min(os.cpu_count() or 1, ROOM // size))
 
 
 def counts_plan(config: RunConfig) -> Plan:
-    """The plan without accountants, some of which read the source to learn a prior."""
+    """Plan without accountants, some of which read the source to learn a prior."""
     if config.windows.per_event or any(step.guarantee.on_points for step in config.mechanism):
         raise ParameterError("mechanism", "a release of traces", "one of counts: the game is about aggregates")
     return make_plan(replace(config, accountants=()))

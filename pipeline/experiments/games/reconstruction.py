@@ -142,7 +142,7 @@ def deterministic_output(plan: Plan) -> Shown | None:
 
 
 def check_applicable(plan: Plan) -> None:
-    """Refuse a run whose release less everybody else has no known likelihood window by window."""
+    """Refuse a run whose release minus everybody else has no known likelihood window by window."""
     source = plan.config.source
     if not source.has_people:
         expected = (
@@ -290,7 +290,7 @@ def reconstruct(
 
 
 def planned_segments(plan: Plan, places: PriorPlaces, settings: Settings) -> tuple[PlannedWindows, ...]:
-    """The sensors and noise of each segment, as known before its first window."""
+    """Sensors and noise of each segment, as known before its first window."""
     releasing = Releasing(plan.chain.reader, plan.config.mechanism)
     outlook = ReleaseForecast(places, settings.horizon, releasing, plan.facts(), plan.grid.windows)
     horizons = outlook.horizons(settings.n_windows)
@@ -298,13 +298,13 @@ def planned_segments(plan: Plan, places: PriorPlaces, settings: Settings) -> tup
 
 
 def _name(config: RunConfig, game: ReconstructionGame, settings: Settings, presence: Presence) -> str:
-    """Digest of the game, including the settings and files it takes from the configuration."""
+    """Digest of the game, including its settings and files from the configuration."""
     learned = content_digest(settings.known.learned) if settings.known.learned else None
     return game_name(config, [asdict(game), asdict(settings), learned], presence)
 
 
 def _trajectories(presence: Presence) -> NDArray[np.intp]:
-    """Cell in which each person counts in each window, n_cells where in none; (n_users, n_windows)."""
+    """Cell of each person in each window, n_cells if in none; (n_users, n_windows)."""
     n_cells = presence.released.shape[2]
     return np.asarray(np.where(presence.released.any(axis=2), presence.released.argmax(axis=2), n_cells))
 
@@ -344,7 +344,7 @@ def _known(
 
 
 def _not_known(known: KnownTargets, presence: Presence, trajectories: NDArray[np.intp], number: int) -> NotKnown | None:
-    """People unknown to a target's adversary in each window; None where she knows everybody."""
+    """People unknown to a target's adversary in each window; None if she knows everybody."""
     if known.crowd is None:
         return None
     row = {tuple(user): place for place, user in enumerate(presence.users.tolist())}
@@ -418,7 +418,7 @@ def _predictive_log_likelihood(known: KnownPrior, training: Training) -> float:
 def rows_of(
     identity: Mapping[str, Any], result: TargetResult, assumption: str, settings: Settings
 ) -> list[dict[str, Any]]:
-    """Rows of one target, whose columns ``target``, ``user`` and ``mobility`` are ``identity``.
+    """Rows of one target; the columns ``target``, ``user`` and ``mobility`` are ``identity``.
 
     ``<estimator>_success`` and ``<estimator>_hits`` (share of the windows guessed right) on its true trajectory,
     ``<estimator>_success_made_up`` on trajectories simulated from its prior, by an adversary who knows the place just

@@ -64,7 +64,7 @@ def recovery(
     begin = time.monotonic()
 
     def paced(n_done: int) -> None:
-        """Foresee the end: trajectories are recovered twice from either counts."""
+        """Report the estimated duration: trajectories are recovered twice from either counts."""
         if not agreement:
             listener.foreseen((time.monotonic() - begin) * 2 * len(counts) * n_windows / n_done)
 

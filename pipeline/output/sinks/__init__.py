@@ -1,4 +1,4 @@
-"""Contract of a sink: where public rows and files of a run go as well, after they are durable in its folder."""
+"""Contract of a sink: a further destination of public rows and files, written after they are durable on disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Sink:
         """
 
     def releases(self, table: pa.Table) -> None:
-        """Publish the rows of consecutive releases, which are on disk; they are published when this returns."""
+        """Publish the rows of consecutive durable releases; returns after they have been delivered."""
 
     def accounts(self, table: pa.Table) -> None:
         """Publish rows of public accounts of counts, as `releases` does."""

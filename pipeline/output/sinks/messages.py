@@ -42,7 +42,7 @@ class MessageSink(Sink):
         self._client: Any = None
 
     def releases(self, table: pa.Table) -> None:
-        """Send releases; returns when every row has been delivered, and raises `DataError` where one could not be."""
+        """Send releases; returns when every row has been delivered, and raises `DataError` if one could not be."""
         self._publish(self._releases, table, RELEASE_KEY)
 
     def accounts(self, table: pa.Table) -> None:
@@ -62,11 +62,11 @@ class MessageSink(Sink):
             raise
 
     def _connect(self) -> Any:
-        """Return the client that sends."""
+        """Return the sending client."""
         raise NotImplementedError
 
     def _send(self, topic: str, rows: list[tuple[str, bytes]]) -> None:
-        """Send the messages, key and text, and wait until all have been delivered."""
+        """Send messages of key and text, and wait until all have been delivered."""
         raise NotImplementedError
 
 
@@ -87,7 +87,7 @@ def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
 
 
 class Publisher(MessageSink):
-    """Sends the tables of a run to the topics of Kafka that its configuration names."""
+    """Sender of a run's tables to the configured Kafka topics."""
 
     def __init__(self, output: KafkaOutput) -> None:
         super().__init__(output.releases, output.accounts)
@@ -103,7 +103,7 @@ class Publisher(MessageSink):
 
 
 class PubSub(MessageSink):
-    """Sends the tables of a run to the topics of Pub/Sub that its configuration names.
+    """Sender of a run's tables to the configured Pub/Sub topics.
 
     A row is a JSON object with the columns of its file. The attribute ``id`` says which row it is, as a key of Kafka
     does, so that who reads can drop a repeat: it has the same bytes. The ordering key is the stream: a subscription
@@ -115,7 +115,7 @@ class PubSub(MessageSink):
         self.output = output
 
     def _connect(self) -> Any:
-        """Return the official client; raises `MissingLibrary` that names the extra where it is not installed."""
+        """Return the official client; raises `MissingLibrary` with the name of the extra if it is not installed."""
         try:
             pubsub: Any = importlib.import_module("google.cloud.pubsub_v1")
         except ImportError:

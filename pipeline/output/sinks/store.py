@@ -116,11 +116,11 @@ class Objects:
         return file_system(self.output.path, self.output.options, "output.store.path")
 
     def place(self, name: str) -> str:
-        """Whole path of an object."""
+        """Full path of an object."""
         return str(self.system.join(self.output.path, *name.split("/")))
 
     def put(self, name: str, data: bytes) -> bool:
-        """Write an object unless it exists; return whether it has these bytes now.
+        """Write an object unless it exists; return whether it has the given bytes.
 
         Raises `DataError` if the store refuses it, or does not answer.
         """

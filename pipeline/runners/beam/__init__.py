@@ -39,7 +39,7 @@ BLOCK_ROWS = 100_000
 
 
 def distributed(plan: Plan, n_shards: int = 1, one_reader: bool = False) -> Plan:
-    """Prepare a run for workers elsewhere: a folder that all of them understand, users in shards, small blocks.
+    """Prepare a run for remote workers: an absolute folder, users in shards, small blocks.
 
     ``n_shards``: parts that users are split into while counting; never changes a result. ``one_reader``: a live
     source is not shared.
@@ -99,7 +99,7 @@ def check_options(plan: Plan, runner: str, beam_options: Sequence[str], unverifi
 
 
 def _pipeline(plan: Plan, runner: str, beam_options: Sequence[str]) -> Pipeline:
-    """A pipeline with nothing in it; raises `ConfigError` where its runner is not there, or misses an option."""
+    """Return an empty pipeline; raises `ConfigError` if its runner is missing, or lacks an option."""
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -115,7 +115,7 @@ def _pipeline(plan: Plan, runner: str, beam_options: Sequence[str]) -> Pipeline:
 
 
 def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) -> str | None:
-    """Run the graph of a plan; parts of the output files are left to be merged.
+    """Run the graph of a plan; parts of the output files are merged afterwards.
 
     ``runner`` is ``direct`` (Beam's in-process runner, pinned), ``flink``, ``prism``, or another by Beam's name.
     Returns None where the run came to its end; otherwise why a stream did not. What a step raised is raised again
@@ -145,7 +145,7 @@ def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) ->
 
 
 def _import_quietly() -> None:
-    """Import Beam without its warnings, by the root logger, of clients that are neither installed nor needed."""
+    """Import Beam without its warnings of clients that are neither installed nor needed."""
     logging.getLogger("apache_beam").setLevel(logging.ERROR)
     root = logging.getLogger()
     level = root.level

@@ -106,7 +106,7 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
         return NamedBlock(name, EventBlock(sound, len(rows), tuple(rejects)))
 
     def _milliseconds(self, times: Sequence[Any]) -> pl.Series:
-        """Times in milliseconds since 1970 UTC; null where one cannot be read."""
+        """Times in milliseconds since 1970 UTC; null if unreadable."""
         texts = pl.Series("time", [_text_of_time(time) for time in times], dtype=pl.String)
         numbers = pl.Series("time", [_instant(time) for time in times], dtype=pl.Int64)
         return numbers.zip_with(texts.is_null(), self.times.milliseconds(texts))
@@ -121,7 +121,7 @@ def _instant(time: Any) -> int | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a text or number of Python for one of NumPy or of a class derived from it, and all else as it is."""
+    """Convert NumPy scalars and subclasses of texts and numbers to plain Python values."""
     if isinstance(value, np.generic):
         value = value.item()
     kind = next((kind for kind in (bool, str, int, float) if isinstance(value, kind)), None)
@@ -129,7 +129,7 @@ def _plain(value: Any) -> Any:
 
 
 def _text_of_time(time: Any) -> str | None:
-    """A text, or a datetime without an offset as one."""
+    """Convert a datetime without an offset to text; texts are unchanged."""
     if isinstance(time, datetime) and time == time and time.tzinfo is None:
         return time.isoformat()
     return time if isinstance(time, str) else None

@@ -1,4 +1,4 @@
-"""Coders of everything that travels between workers or waits in an engine's state: versioned bytes, never pickle.
+"""Coders of all values sent between workers or kept in an engine's state: versioned bytes, never pickle.
 
 The names and versions of the formats are a compatibility surface: a job that is upgraded reads what the one before has
 left in its checkpoints, or refuses it.
@@ -42,7 +42,7 @@ _LAYOUT = b"PIECE001"
 
 @dataclass(frozen=True)
 class NamedBlock:
-    """A block of events with the name under which its rejects are kept.
+    """Block of events with the name of its file of rejects.
 
     A block that is read again after a failure has the same name and the same rows.
 
@@ -118,7 +118,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """The inverse of `encode`; raises `StateVersionError` for bytes that this code cannot read."""
+    """Decode the result of `encode`; raises `StateVersionError` for bytes of an unknown layout."""
     state = FORMAT.decode(data)
     try:
         return _of_json(json.loads(state["head"].tobytes()), state)
@@ -127,7 +127,7 @@ def decode(data: bytes) -> Any:
 
 
 def pack(group: int, n_rows: int, contributions: bytes | memoryview) -> bytes:
-    """Distinct contributions with their group of windows, and how many rows they stand for.
+    """Pack distinct contributions with their group of windows, and the number of rows behind them.
 
     >>> group, n_rows, contributions = unpack(pack(3, 10, b"contributions"))
     >>> group, n_rows, bytes(contributions)
@@ -137,7 +137,7 @@ def pack(group: int, n_rows: int, contributions: bytes | memoryview) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[int, int, memoryview]:
-    """The inverse of `pack`, without a copy; raises `StateVersionError` for another layout."""
+    """Unpack the result of `pack`, without a copy; raises `StateVersionError` for another layout."""
     if not data.startswith(_LAYOUT):
         raise StateVersionError("a piece of memberships has a layout that this code cannot read")
     head = np.frombuffer(data, _HEAD, 1)[0]
@@ -145,7 +145,7 @@ def unpack(data: bytes) -> tuple[int, int, memoryview]:
 
 
 def encode_counts(counts: GroupCounts, n_rows: int, plan: Plan) -> bytes:
-    """Counts of one group of windows and one shard of users; true counts only where they are written."""
+    """Encode the counts of one group of windows and one shard of users; true counts only if they are written."""
     if plan.config.mode != "simulation" or not plan.config.output.truth:
         counts = replace(counts, counts=counts.bounded)
     return encode((counts, n_rows))
@@ -161,7 +161,7 @@ def encode_rows(counts: RowCounts, memberships: int = 0) -> bytes:
 
 
 def decode_rows(data: bytes) -> tuple[RowCounts, int]:
-    """The inverse of `encode_rows`."""
+    """Decode the result of `encode_rows`."""
     state, memberships = decode(data)
     return RowCounts.of_state(state), memberships
 
@@ -202,7 +202,7 @@ def _as_json(value: Any, arrays: State) -> Any:
 
 
 def _of_json(value: Any, arrays: State) -> Any:
-    """The inverse of `_as_json`."""
+    """Decode the result of `_as_json`."""
     if type(value) is list:
         return tuple([_of_json(item, arrays) for item in value])
     if type(value) is not dict:
@@ -244,7 +244,7 @@ class BlockCoder(_ValueCoder):
     kind = NamedBlock
 
     def estimate_size(self, value: NamedBlock) -> int:
-        """About how many bytes: Beam asks this of elements that fused steps hand on without encoding them."""
+        """Estimate the size in bytes, for elements that fused steps pass on without encoding."""
         return int(value.block.frame.estimated_size())
 
 
@@ -264,7 +264,7 @@ class BatchCoder(_ValueCoder):
     kind = Batch
 
     def estimate_size(self, value: Batch) -> int:
-        """About how many bytes: Beam asks this of elements that fused steps hand on without encoding them."""
+        """Estimate the size in bytes, for elements that fused steps pass on without encoding."""
         return sum(8 * np.size(release.values) for release in value.releases)
 
 

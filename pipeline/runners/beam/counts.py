@@ -103,12 +103,12 @@ class FindContributions(WritingStep):
     """
 
     def prepare(self) -> None:
-        """Make the writer and the threads."""
+        """Create the writer and the threads."""
         super().prepare()
         self.pool = ThreadPoolExecutor(N_THREADS, "penstock-counting")
 
     def teardown(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self.pool.shutdown(cancel_futures=True)
 
     def start_bundle(self) -> None:
@@ -184,7 +184,7 @@ class CountWhenFinal(Step):
         lane: Any = beam.DoFn.StateParam(LANE),
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
-        """Keep contributions until their group is final; rows that come after that are late."""
+        """Keep contributions until their group is final; later rows are late."""
         group, n_rows, _ = coders.unpack(element[1])
         progress = _lane(lane)
         if group <= progress["counted"]:
@@ -211,7 +211,7 @@ class CountWhenFinal(Step):
         lane: Any = beam.DoFn.StateParam(LANE),
         quota: Any = beam.DoFn.StateParam(QUOTA),
     ) -> Iterator[Any]:
-        """Count every group that is final now."""
+        """Count every final group."""
         progress, last = _lane(lane), int(tag)
         if last <= progress["counted"]:
             return
@@ -237,7 +237,7 @@ class CountWhenFinal(Step):
     def _in_turn(
         self, final: Iterable[_Final], used: PeriodQuota, shard: int, after: int, last: int
     ) -> Iterator[tuple[int, tuple[GroupCounts, Contributions | None]]]:
-        """Counts of every group in turn, each with the quotas left by the one before."""
+        """Count groups in order, each with the quotas left by the previous one."""
         works = {work[0]: work for work in final}
         before = self._counted_before(shard, last) if self.plan.streaming else set[int]()
         for group in sorted(works.keys() | {group for group in before if after < group <= last}):
@@ -247,7 +247,7 @@ class CountWhenFinal(Step):
                 self._agree(shard, group, used)
 
     def _agree(self, shard: int, group: int, used: PeriodQuota) -> None:
-        """Leave no user anything of the period if the group was counted before, from other rows."""
+        """Exhaust the period's quota of all users if the group was counted before from other rows."""
         path, digest = self._marks(shard) / f"{group:012d}", used.digest(self.plan.keys.bounding)
         if not atomic.write_first(path, digest) and path.read_bytes() != digest:
             window = group * self.plan.batching.group + self.plan.batching.windows_of(group)
@@ -256,7 +256,7 @@ class CountWhenFinal(Step):
                 metrics.period_closed(period)
 
     def _counted_before(self, shard: int, last: int) -> set[int]:
-        """Groups with a digest; those long before are forgotten."""
+        """Groups with a digest; old ones are forgotten."""
         marks = {int(path.name): path for path in self._marks(shard).glob("[0-9]*") if path.name.isdecimal()}
         for group in [group for group in marks if group <= last - KEPT]:
             marks.pop(group).unlink(missing_ok=True)
@@ -272,7 +272,7 @@ class CountWhenFinal(Step):
         return n_rows, count_group(group, [decoded(piece) for piece in pieces], self.plan, quota)
 
     def _leave(self, pending: Any, waiting: dict[int, tuple[int, list[memoryview]]]) -> int:
-        """Leave one piece for every group that is still open; returns their number."""
+        """Merge the pieces of every open group into one; returns their number."""
         joined = (
             (group, n, union(list(map(decoded, pieces)), self.plan.batching.layout, self.plan.bounds.keep))
             for group, (n, pieces) in waiting.items()
@@ -294,14 +294,14 @@ class WriteUsers(WritingStep):
 
 
 def _lane(state: Any) -> dict[str, int]:
-    """Read the last group that a lane has counted and the number of its pieces; a new lane has none."""
+    """Read the last counted group of a lane and the number of its pieces; a new lane has none."""
     data = state.read()
     lane: dict[str, int] = coders.decode(data) if data else {"counted": -1, "pieces": 0, "merged": 0}
     return lane
 
 
 def _quota(state: Any) -> PeriodQuota:
-    """Quotas that the users of a shard have used in the current budget period."""
+    """Quotas used by the users of a shard in the current budget period."""
     data = state.read()
     return PeriodQuota(coders.decode(data) if data else None)
 
@@ -318,7 +318,7 @@ def by_group(entries: Iterable[bytes]) -> dict[int, tuple[int, list[memoryview]]
 
 
 def replace_bag(bag: Any, entries: Iterable[Any]) -> None:
-    """Replace the entries of a bag; they must not be read from it meanwhile."""
+    """Replace the entries of a bag, which must not be read meanwhile."""
     bag.clear()
     for entry in entries:
         bag.add(entry)

@@ -1,4 +1,4 @@
-"""Find out which engine is behind a job endpoint, before a stream is begun there.
+"""Identify the engine behind a job endpoint before starting a stream there.
 
 A stream may be released on an engine only that holds every step at the minimum of its readers' watermarks: with
 another one windows are final before their rows have been read. Beam's job service does not say what it is, but:
@@ -56,7 +56,7 @@ def engine_behind(endpoint: str) -> str:
 
 
 def unverified_engine(runner: str, beam_options: Sequence[str], is_allowed: bool) -> str | None:
-    """Return the engine that a runner of Beam leads to where it is none of `VERIFIED`.
+    """Return the engine of a Beam runner if it is not among `VERIFIED`.
 
     None for one of `VERIFIED`, and for runners that take no ``--job_endpoint``, such as Dataflow. Raises `ConfigError`
     for another engine unless it ``is_allowed``.

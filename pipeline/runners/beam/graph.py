@@ -103,7 +103,7 @@ def release_counts(events: Any, plan: Plan) -> tuple[Any, Any]:
 
 
 def has_ended(plan: Plan) -> bool:
-    """Return whether an endless run has released and accounted all of its input, or a budget was used up."""
+    """Return whether an endless run has released and accounted all of its input, or exhausted a budget."""
     ended = parts_folder(plan, "ended")
     if any(not (ended / f"{_account_name(part)}.json").exists() for part in account_parts(plan)):
         return False
@@ -113,7 +113,7 @@ def has_ended(plan: Plan) -> bool:
 
 
 def settle(plan: Plan) -> None:
-    """Write down the row counts and the summaries of the end of an endless run, once its job is cancelled.
+    """Write the row counts and the summaries at the end of an endless run, after its job was cancelled.
 
     Those on disk follow the state of the job: one that went back to a checkpoint after it had come to its end, and was
     cancelled on the way, has left figures of the way.
@@ -129,13 +129,13 @@ def settle(plan: Plan) -> None:
 
 
 def row_counts_exist(plan: Plan) -> bool:
-    """Return whether workers have written to the folder that this process sees."""
+    """Return whether workers have written to the folder as seen by this process."""
     return (parts_folder(plan, "row_counts") / f"{_TALLY}.json").exists()
 
 
 @with_input_types(COUNTS)
 class ReleaseInOrder(PlanTransform):
-    """Step the mechanism through the windows in order, each once, those without an event included.
+    """Step the mechanism through the windows in order, each once, including windows without an event.
 
     Charges are in the ledger before the releases they are for leave.
 
@@ -273,7 +273,7 @@ class ReleaseWhenDue(WritingStep):
         loop: Any = beam.DoFn.StateParam(LOOP),
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
-        """Keep counts until their windows are final; rows counted after that are late."""
+        """Keep counts until their windows are final; later rows are late."""
         if element[1] == BEGIN:
             for group in range(_AHEAD if self.plan.streaming else 1):
                 self._wake(due, group)
@@ -297,7 +297,7 @@ class ReleaseWhenDue(WritingStep):
         loop: Any = beam.DoFn.StateParam(LOOP),
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
-        """Release every group that is due, and set the timers of as many further on."""
+        """Release every due group, and set the timers of the following ones."""
         state, last = loop.read() or self.loop.start(), int(tag)
         first = -(-self.loop.released(state) // self.plan.batching.group)
         if first > last or self.loop.stopped(state):
@@ -327,7 +327,7 @@ class ReleaseWhenDue(WritingStep):
             due.set(timestamp(final_at(self.plan, last) - 1), dynamic_timer_tag=str(last))
 
     def _settled(self, group: int, pieces: list[memoryview]) -> GroupCounts:
-        """Counts of a group as they are released."""
+        """Counts of a group as released."""
         counts = nothing(group, self.plan)
         for data in pieces:
             counts = counts + coders.decode(bytes(data))[0]
@@ -345,11 +345,11 @@ class ReleaseWhenDue(WritingStep):
 
 
 class WriteBatches(WritingStep):
-    """Write batches of releases, those of a live source not before ``output.delay`` has passed."""
+    """Write batches of releases, for a live source after ``output.delay``."""
 
     @redacted
     def process(self, batch: Batch) -> Iterator[Batch]:
-        """Write a batch, once, and pass it on."""
+        """Write a batch once, and pass it on."""
         plan = self.plan
         last = batch.releases[-1].window if batch.releases else 0
         final = plan.grid.deadline(last) if last and plan.streaming else None
@@ -371,7 +371,7 @@ class AccountInOrder(WritingStep):
     LOOP = ReadModifyWriteStateSpec("loop", BytesCoder())
 
     def prepare(self) -> None:
-        """Make the writer; loops are made when they are first needed: a part may hold many priors."""
+        """Create the writer; loops are created on first use, since a part may hold many priors."""
         super().prepare()
         self.loops: dict[tuple[int, int], AccountLoop] = {}
 
@@ -382,7 +382,7 @@ class AccountInOrder(WritingStep):
         waiting: Any = beam.DoFn.StateParam(WAITING),
         loop: Any = beam.DoFn.StateParam(LOOP),
     ) -> Iterator[tuple[str, Rows]]:
-        """Account releases in order and buffer early ones; note the end."""
+        """Account releases in order and buffer early ones; record the end."""
         (number, shard), batch = element
         account = self._loop_of((number, shard))
         state = loop.read() or account.start()
@@ -426,7 +426,7 @@ class Tally(WritingStep):
     def process(
         self, element: tuple[int, bytes], books: Any = beam.DoFn.StateParam(BOOKS), end: Any = beam.DoFn.TimerParam(END)
     ) -> None:
-        """Add row counts; set a timer for when all input has been read."""
+        """Add row counts; set a timer for the end of all input."""
         # Memberships come from counting, whatever is released: those of a run that was stopped are no duplicates.
         total, memberships = coders.decode_rows(books.read() or coders.encode_rows(RowCounts()))
         counts, more = coders.decode_rows(element[1])
@@ -466,7 +466,7 @@ def _position(batch: Batch) -> float:
 
 
 def _next_stretch(group: int, further: Any) -> dict[int, tuple[int, list[memoryview]]]:
-    """Take the counts of a stretch of groups that begins from those further on."""
+    """Take the counts of the first stretch of groups out of the remaining ones."""
     taken: list[bytes] = []
     later: list[bytes] = []
     for data in further.read():

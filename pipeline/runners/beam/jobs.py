@@ -49,7 +49,7 @@ _ENDING_WITH_STDIN = 'exec 3<&0; { cat <&3 >/dev/null; kill $$; } & exec "$@" 3<
 
 
 class Renews(Protocol):
-    """A job that is stopped with a savepoint, which another one goes on from."""
+    """Job that stops with a savepoint, from which another one continues."""
 
     was_asked: bool
 
@@ -64,7 +64,7 @@ class Renews(Protocol):
 def served(
     engine: str, command: Callable[[int], Sequence[str]], folder: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """Run a job server until the block or this process ends; gives its endpoint.
+    """Run a job server until the block or this process ends; yields its endpoint.
 
     ``command``: the words that start it at a port. ``folder``: where its log goes. Raises `DataError` if it does not
     start; the message ends with its last words.
@@ -114,7 +114,7 @@ def free_port() -> int:
 
 
 def _answers(process: subprocess.Popen[bytes], endpoint: str) -> bool:
-    """Wait until the job server answers; False where it does not."""
+    """Wait until the job server answers; return False if it does not."""
     deadline = time.monotonic() + _SECONDS
     with grpc.insecure_channel(endpoint) as channel:
         ready = grpc.channel_ready_future(channel)
@@ -134,7 +134,7 @@ def submit(
     look: Callable[[], None] | None = None,
     renewal: Renews | None = None,
 ) -> Outcome:
-    """Run a plan as one job; parts of the output files are left to be merged.
+    """Submit a plan as one job; parts of the output files are merged afterwards.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def submit(
 
 
 def _watch(plan: Plan, job: Any, engine: str, look: Callable[[], None] | None, renewal: Renews | None) -> Outcome:
-    """Wait until a bounded job has ended, or a streaming one has done everything; that is cancelled then."""
+    """Wait until a bounded job has ended, or a streaming one is complete; that is then cancelled."""
     stopped, next_look = threading.Event(), 0.0
     with stopping(stopped.set), _cancelling(job):
         while not stopped.is_set():
@@ -197,7 +197,7 @@ def _watch(plan: Plan, job: Any, engine: str, look: Callable[[], None] | None, r
 
 
 def record_progress(plan: Plan) -> None:
-    """Serve what the workers of a stream have left in its folder: the watermark, latest windows, the checkpoint."""
+    """Report the progress written by the workers of a stream: the watermark, latest windows, the checkpoint."""
     if not plan.streaming:
         return
     status = of_folder(plan.folder)

@@ -1,4 +1,4 @@
-"""Start Python workers for task managers on the loopback interface alone, which Beam's own pool does not.
+"""Start Python workers for task managers on the loopback interface alone, unlike Beam's pool.
 
 ``python -m penstock.pipeline.runners.beam.pool --port 50000`` serves a task manager of this machine. Whoever reaches
 the port of a pool may run code as its user: open it to a network with ``--host`` only where nobody else gets there.
@@ -33,7 +33,7 @@ class _WorkerPool(BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
         self.started: set[str] = set()
 
     def StartWorker(self, request: Any, context: Any) -> Any:
-        """Start a worker, by Beam's name of the call."""
+        """Start a worker; the name is part of Beam's service."""
         self.started.add(request.worker_id)
         return super().StartWorker(request, context)
 
@@ -45,7 +45,7 @@ class _WorkerPool(BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
 
 @contextmanager
 def worker_pool(host: str = LOOPBACK, port: int = 0, **options: Any) -> Iterator[str]:
-    """Serve Python workers until the block ends; gives the address, as ``--environment_config`` takes it.
+    """Serve Python workers until the block ends; yields the address for ``--environment_config``.
 
     Parameters
     ----------

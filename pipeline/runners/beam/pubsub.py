@@ -29,7 +29,7 @@ _MANY = 10_000
 
 
 class ReadMessages(PlanTransform):
-    """Read messages as blocks by the contract of `pipeline.runners.beam.read`, but for one thing.
+    """Read messages as blocks by the contract of `pipeline.runners.beam.read`, with one exception.
 
     The timestamp of a block is when its first message was published, and not that of its earliest event: windows are
     final by the time of publication, so that a row which is in time holds back its windows all the same.
@@ -53,7 +53,7 @@ class ReadMessages(PlanTransform):
 
 
 def connector_of(plan: Plan) -> beam.PTransform[Any, Any]:
-    """Beam's connector for the subscription of a plan; raises `MissingLibrary` where it is not installed."""
+    """Beam's connector for the subscription of a plan; raises `MissingLibrary` if it is not installed."""
     from apache_beam.io.gcp.pubsub import ReadFromPubSub
 
     try:
@@ -86,7 +86,7 @@ class DecodeMessages(Step):
 
     @redacted
     def process(self, message: Any, instant: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
-        """Keep a message, and emit the blocks of many."""
+        """Keep a message, and emit blocks once there are many."""
         self.waiting.append((message, instant))
         if len(self.waiting) >= _MANY:
             yield from self._decoded()

@@ -66,7 +66,7 @@ TURN_WINDOWS = 64
 
 
 class ReadEvents(PlanTransform):
-    """Read the source of a plan: a span of files or rows after another, or one reader for each share of a live source.
+    """Read the source of a plan: spans of files or rows in order, or one reader for each share of a live source.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class ReadSpans(Step):
 
     @redacted
     def process(self, span: Span) -> Iterator[NamedBlock]:
-        """Emit the blocks of a span; their names sort as their rows do in the input."""
+        """Emit the blocks of a span; names sort in the order of their rows in the input."""
         # What is read next is decoded in a thread while a block is handed on.
         source = self.plan.source.reading(self.plan.space.reads).from_start()
         with closing(ReadAhead(source.read(span))) as blocks:
@@ -119,11 +119,11 @@ class ReadSpans(Step):
 
 
 class Readers(Step):
-    """The readers that share a live source."""
+    """Readers that share a live source."""
 
     @redacted
     def process(self, _: bytes) -> Iterator[bytes]:
-        """Emit the cursor that each reader begins at."""
+        """Emit the initial cursor of each reader."""
         for reader, position in enumerate(live_source(self.plan).starts(live_input(self.plan))):
             yield CursorCoder().encode(Cursor(position, reader=reader))
 
@@ -140,7 +140,7 @@ class CursorTracker(RestrictionTracker):  # type: ignore[misc]
         self._cursor, self._left = restriction, False
 
     def current_restriction(self) -> Cursor:
-        """Return where to go on, or the end if that was left to another."""
+        """Return the current position, or the end if the rest was split off."""
         return replace(self._cursor, ended=True) if self._left else self._cursor
 
     def try_claim(self, position: Cursor) -> bool:
@@ -163,11 +163,11 @@ class CursorTracker(RestrictionTracker):  # type: ignore[misc]
             raise ValueError(f"the source was left at micro-batch {self._cursor.number} without a word")
 
     def current_progress(self) -> RestrictionProgress:
-        """Unknown: a source may have no end."""
+        """Report unknown progress: a source may have no end."""
         return RestrictionProgress(completed=float(self._cursor.number), remaining=0.0 if self._cursor.ended else 1.0)
 
     def is_bounded(self) -> bool:
-        """A live source is unbounded, also where it comes to an end."""
+        """Return False: a live source is unbounded, also if it comes to an end."""
         return False
 
 
@@ -175,20 +175,20 @@ class FromTheStart(RestrictionProvider):  # type: ignore[misc]
     """Restriction provider with one reader per element: its first cursor as bytes."""
 
     def initial_restriction(self, element: bytes) -> Cursor:
-        """From its beginning."""
+        """Return the initial position of a reader."""
         cursor: Cursor = CursorCoder().decode(element)
         return cursor
 
     def create_tracker(self, restriction: Cursor) -> CursorTracker:
-        """Tracker of the remaining input."""
+        """Create a tracker of the remaining input."""
         return CursorTracker(restriction)
 
     def restriction_size(self, element: bytes, restriction: Cursor) -> float:
-        """Constant size, since it is not used for scheduling."""
+        """Return a constant size, since it is not used for scheduling."""
         return 1.0
 
     def restriction_coder(self) -> Coder:
-        """Return how positions are kept in checkpoints."""
+        """Return the coder of positions in checkpoints."""
         return CursorCoder()
 
     def truncate(self, element: bytes, restriction: Cursor) -> None:
@@ -196,22 +196,22 @@ class FromTheStart(RestrictionProvider):  # type: ignore[misc]
 
 
 class WatermarkByHand(WatermarkEstimatorProvider):  # type: ignore[misc]
-    """A watermark that the reader sets, and that checkpoints keep in a standard coder."""
+    """Manual watermark, stored in checkpoints by a standard coder."""
 
     def initial_estimator_state(self, element: bytes, restriction: Cursor) -> None:
         """Return None: no watermark yet."""
 
     def create_watermark_estimator(self, estimator_state: Timestamp | None) -> ManualWatermarkEstimator:
-        """Return where it was left."""
+        """Restore the estimator at its last watermark."""
         return ManualWatermarkEstimator(estimator_state)
 
     def estimator_state_coder(self) -> Coder:
-        """Beam's own would pickle it."""
+        """Return a standard coder: Beam's default would pickle the state."""
         return NullableCoder(TimestampCoder())
 
 
 class Reader:
-    """An open source in this process, and the micro-batch that comes next."""
+    """Open source in this process, and the next micro-batch."""
 
     def __init__(self, plan: Plan, start: Cursor) -> None:
         self.plan, self.source, self.cursor = plan, live_source(plan), start
@@ -231,7 +231,7 @@ class Reader:
         self.advance()
 
     def advance(self) -> None:
-        """Leave the micro-batch at hand behind, and look at the next one; that is for later where all has been read."""
+        """Move past the current micro-batch, and peek at the next one, deferred if everything has been read."""
         if self.piece is not None:
             self.cursor = self.cursor.after(self.piece)
             if not self.piece.more:
@@ -245,7 +245,7 @@ class Reader:
 
     @property
     def wait(self) -> float:
-        """Seconds until the micro-batch at hand is due, at least `IDLE`; not positive where it is due."""
+        """Seconds until the current micro-batch is due, at least `IDLE`; not positive if it is due."""
         if self.piece is None:
             return IDLE
         if self.source.factor is None or self.piece.after == MIN_EVENT_TIME:
@@ -255,7 +255,7 @@ class Reader:
 
     @property
     def time(self) -> int:
-        """Clock of the stream while nothing happens: up to the next row where the clock at it is known."""
+        """Clock of the stream while idle: up to the next row if the clock there is known."""
         if self.piece is None or self.piece.starts is None or self.source.factor is None:
             return self.cursor.latest
         now = self._start + int((time.monotonic() - self._begun) * 1000 * self.source.factor)
@@ -348,7 +348,7 @@ class Replay(Step):
             watermark.set_watermark(instant)
 
     def _note(self, reader: Reader) -> None:
-        """Write down how far a reader has come, and one more turn since the driver has begun to count."""
+        """Record the position of a reader, and one more turn since the driver began to count."""
         path = parts_folder(self.plan, READERS) / f"{reader.cursor.reader:03d}.json"
         n_turns = json.loads(path.read_bytes())["turns"] if path.exists() else 0
         watermark = whole_second(max(0, reader.time - live_source(self.plan).disorder))

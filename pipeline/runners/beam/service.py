@@ -26,7 +26,7 @@ PATIENCE = 5.0
 
 
 def run_service(plan: Plan, pipeline: beam.Pipeline) -> bool:
-    """Run a stream as a job of a service; parts of the output files are left to be merged.
+    """Run a stream as a job of a service; parts of the output files are merged afterwards.
 
     The job holds what was read and is not counted yet. So it is cancelled only when everything is released: where this
     process is stopped, or a step fails, it stays. A resumed run updates it, which hands its state on.
@@ -65,7 +65,7 @@ def options_of(plan: Plan, beam_options: Sequence[str]) -> list[str]:
 
 
 def _watch(plan: Plan, job: Any) -> bool:
-    """Wait until a job has done everything, and cancel it then; False where this process is to stop before."""
+    """Wait until a job is complete, and cancel it then; False if this process is asked to stop before."""
     stopped = threading.Event()
     with stopping(stopped.set):
         while not stopped.is_set():

@@ -54,7 +54,7 @@ class Step(beam.DoFn):  # type: ignore[misc]
         return self.__dict__ | {"plan": _Packed(self.plan.folder, pickle.dumps(self.plan))}
 
     def setup(self) -> None:
-        """Unpack the plan, read the noise key where the plan has travelled without it, and `prepare`."""
+        """Unpack the plan, read the noise key if it was not shipped, and `prepare`."""
         if isinstance(self.plan, _Packed):
             self.plan = self.plan.opened()
         add_listener(BeamMetrics())
@@ -68,7 +68,7 @@ class WritingStep(Step):
     """A step that writes into the folder of the run."""
 
     def prepare(self) -> None:
-        """Make the writer."""
+        """Create the writer."""
         self.writer = RunWriter(self.plan)
 
 
@@ -79,7 +79,7 @@ class _Packed(NamedTuple):
     data: bytes
 
     def opened(self) -> Plan:
-        """Unpack the plan; a failure is noted in the folder of the run."""
+        """Unpack the plan; a failure is recorded in the folder of the run."""
         try:
             plan: Plan = pickle.loads(self.data)
             return plan.opened()
@@ -140,18 +140,18 @@ def final_at(plan: Plan, group: int) -> int:
 
 
 def last_due(plan: Plan, group: int) -> int:
-    """Last group that is final at the moment when a group is counted: on finite input, at its end, that of the run."""
+    """Last group that is final when a group is counted: for finite input, at the end of the run."""
     return group if plan.streaming else plan.batching.n_groups - 1
 
 
 def end_of_input(plan: Plan) -> int | None:
-    """Watermark that ends the input, in milliseconds; None for an endless run."""
+    """Watermark at the end of the input, in milliseconds; None for an endless run."""
     over = plan.grid.over
     return None if over is None else over + _MARGIN
 
 
 def whole_second(instant: int) -> int:
-    """An instant in milliseconds, rounded down to the second, as Flink rounds the watermarks of a splittable step.
+    """Round an instant in milliseconds down to the second, as Flink rounds the watermarks of a splittable step.
 
     >>> whole_second(1999), whole_second(2000), -whole_second(-1001)
     (1000, 2000, 2000)
@@ -165,7 +165,7 @@ def timestamp(instant: int) -> Timestamp:
 
 
 def typed(collection: Any, kind: Any) -> Any:
-    """Give a tagged output its type, which Beam does not infer: coders of keys have to be the same everywhere."""
+    """Declare the type of a tagged output, which Beam does not infer: key coders must agree everywhere."""
     collection.element_type = convert_to_beam_type(kind)
     return collection
 
@@ -182,7 +182,7 @@ class BeamMetrics(Listener):
 
 @cache
 def _updater(measure: MetricDefinition, value: str) -> Callable[[int], None]:
-    """The method of Beam's metric that takes a number."""
+    """Return the update method of Beam's metric."""
     name = measure.beam_name(value)
     updater: Callable[[int], None]
     if measure.kind == "counter":

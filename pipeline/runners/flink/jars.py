@@ -25,18 +25,18 @@ _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependenc
 
 
 def versions() -> tuple[str, ...]:
-    """Versions of Beam's Flink runner to be used, the best first: that of the installed Beam, then those tested."""
+    """Usable versions of Beam's Flink runner, best first: that of the installed Beam, then the tested ones."""
     return tuple(dict.fromkeys((apache_beam.__version__, *TESTED)))
 
 
 def folder_of(version: str) -> Path:
-    """Return where the jars of a version are kept: below ``$PENSTOCK_CACHE``, or ``~/.cache/penstock``."""
+    """Return the folder of the jars of a version: below ``$PENSTOCK_CACHE``, or ``~/.cache/penstock``."""
     cache = os.environ.get("PENSTOCK_CACHE") or Path.home() / ".cache" / "penstock"
     return Path(cache) / f"flink-{FLINK}-beam-{version}"
 
 
 def version(begun_with: str | None = None) -> str:
-    """The best version that has been fetched, or that which a job has begun with; raises `ConfigError` for none."""
+    """Best fetched version, or the one with which a job began; raises `ConfigError` for none."""
     for candidate in filter(None, (begun_with, *versions())):
         if any(folder_of(candidate).glob("beam-runners-flink-*.jar")):
             return candidate
@@ -44,12 +44,12 @@ def version(begun_with: str | None = None) -> str:
 
 
 def class_path(begun_with: str | None = None) -> str:
-    """The jars of `version` in Java's form; raises `ConfigError` where they have not been fetched."""
+    """Java class path of a version; raises `ConfigError` if its jars have not been fetched."""
     return f"{folder_of(version(begun_with))}/*"
 
 
 def server(jar: str | None = None, begun_with: str | None = None) -> tuple[str | None, list[str]]:
-    """Version of the runner, None where a jar of one's own does not name it, and Java's words for its job server.
+    """Version of the runner, None for an unversioned custom jar, and the Java command of its job server.
 
     >>> server("/opt/beam-runners-flink-1.19-job-server-2.77.0.jar")
     ('2.77.0', ['-jar', '/opt/beam-runners-flink-1.19-job-server-2.77.0.jar'])
@@ -61,7 +61,7 @@ def server(jar: str | None = None, begun_with: str | None = None) -> tuple[str |
 
 
 def keeps_one_state(version: str) -> bool:
-    """Return whether a reader leaves one state to Flink, as from Beam 2.76 on, and not another one with every turn.
+    """Return whether a reader keeps one state in Flink, as from Beam 2.76 on, instead of one per turn.
 
     https://github.com/apache/beam/pull/39191 is the remedy for https://github.com/apache/beam/issues/27648. A runner
     that has it drops the readers in a checkpoint of one that has not.

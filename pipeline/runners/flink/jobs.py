@@ -63,7 +63,7 @@ LOCAL_ONLY = "".join(
 def job_server(
     master: str, folder: Path, words: Sequence[str], checkpoint: str | None = None, rest_port: int | None = None
 ) -> Iterator[str]:
-    """Start a job server; gives its endpoint, and ends it with the block.
+    """Start a job server; yields its endpoint, and stops it with the block.
 
     ``master``: ``[local]`` for a Flink inside the job server; otherwise host and port of a cluster. ``folder``: where
     artefacts and the log go. ``words``: what Java starts (`jars.server`). ``checkpoint``: URI of the one that an
@@ -92,7 +92,7 @@ _PATIENCE, _PAUSE, _ANSWER = 60.0, 0.2, 10.0
 
 
 def checkpoints_folder(plan: Plan) -> Path:
-    """Return where the engine keeps its checkpoints; removed when the run has ended."""
+    """Return the engine's folder of checkpoints, which is removed at the end of the run."""
     return plan.folder / "operator" / "checkpoint" / "flink"
 
 
@@ -111,13 +111,13 @@ _MARK = "job.json"
 
 
 def begun_with(plan: Plan) -> str | None:
-    """Return the version of the runner that a resumed run has begun with; None where there is none."""
+    """Return the runner version with which a resumed run began; None without one."""
     mark = checkpoints_folder(plan) / _MARK
     return str(json.loads(mark.read_bytes())["runner"]) if plan.resumed and mark.exists() else None
 
 
 def check_graph(plan: Plan) -> None:
-    """Raise `StateVersionError` if a job of the run had another `GRAPH`, whose checkpoints this code cannot use."""
+    """Raise `StateVersionError` if a job of the run had another `GRAPH`, whose checkpoints are unusable."""
     mark = checkpoints_folder(plan) / _MARK
     marked = json.loads(mark.read_bytes())["graph"] if mark.exists() else 1
     if marked != GRAPH and any(mark.parent.glob("[!.]*")):  # a file that was being written has a name with a dot
@@ -143,7 +143,7 @@ def mark_job(plan: Plan, runner: str = "") -> None:
 
 
 def check_savepoint(plan: Plan, path: str) -> None:
-    """Raise `ConfigError` for a savepoint that no job of the run can have made, or that is not whole.
+    """Raise `ConfigError` for an incomplete savepoint, or one that no job of the run can have made.
 
     Flink would restart a job that has other steps again and again, and one of another run has released other windows.
     """
@@ -185,7 +185,7 @@ def cancel_jobs(plan: Plan, master: str) -> bool:
 
 
 def own_jobs(plan: Plan) -> list[str]:
-    """Jobs that a run has or had: Flink names the folders of checkpoints after them."""
+    """Jobs of a run, past and present, from the names of Flink's checkpoint folders."""
     return [path.name for path in checkpoints_folder(plan).glob("*") if _JOB.fullmatch(path.name)]
 
 
@@ -201,7 +201,7 @@ def service_of(master: str) -> str | None:
 
 
 def ask(address: str, method: str = "GET", seconds: float = _ANSWER, body: Mapping[str, Any] | None = None) -> Any:
-    """Return the answer of the service; nothing where it knows no such job, or has ended it; else an `OSError`."""
+    """Return the response of the service; nothing for an unknown or ended job; else an `OSError`."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"}, method=method)
     try:
@@ -234,7 +234,7 @@ _PREFIX = ".penstock_"
 
 
 class FlinkMeasures:
-    """Counters and gauges of a job, taken over into this process's own now and then; an embedded Flink has none."""
+    """Counters and gauges of a job, copied periodically into this process's metrics; an embedded Flink has none."""
 
     def __init__(self, plan: Plan, master: str) -> None:
         self._plan, self._service, self._next = plan, service_of(master), 0.0

@@ -1,4 +1,4 @@
-"""Renew a streaming job with a savepoint, before its readers have had more turns than Beam's older runner survives."""
+"""Renew a streaming job with a savepoint before its readers exceed the turns that Beam's older runner survives."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Renewal:
         return True
 
     def _savepoint(self, until: float) -> str:
-        """Return the address of the savepoint that the job has been stopped with."""
+        """Return the address of the savepoint with which the job was stopped."""
         states = {job: ask(f"{self._service}/jobs/{job}").get("state") for job in own_jobs(self._plan)}
         job = next(job for job, state in states.items() if state == "RUNNING")
         target = {"targetDirectory": checkpoints_folder(self._plan).as_uri(), "drain": False}

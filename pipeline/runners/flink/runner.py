@@ -57,7 +57,7 @@ STREAMING = {
 
 
 def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
-    """Run a plan on Flink; parts of the output files are left to be merged.
+    """Run a plan on Flink; parts of the output files are merged afterwards.
 
     ``plan`` is as `pipeline.runners.beam.distributed` makes it; a resumed stream goes on from the latest checkpoint.
     Without ``--job_endpoint`` among the options a job server is started from the cached jars. Returns whether the run
@@ -89,7 +89,7 @@ def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
 
 
 def _rest_service(given: Mapping[str, str]) -> tuple[str | None, int | None]:
-    """Return the address of Flink's REST service, if it is known, and its port to be set for an embedded Flink."""
+    """Return the address of Flink's REST service, if known, and the port to set for an embedded Flink."""
     service = service_of(given.get("flink_master", DEFAULTS["flink_master"]))
     if service is not None:
         return service, None
@@ -121,7 +121,7 @@ def _run_job(
     rest_port: int | None,
     renewal: Renewal | None,
 ) -> Outcome:
-    """Run one job of a plan, with the job server that ``words`` start; None: there is an endpoint."""
+    """Run one job of a plan, with a job server started by the given command; None: an existing endpoint."""
     given = _given(beam_options)
     if words is None:
         return _submit(plan, given["job_endpoint"], beam_options, renewal)
@@ -185,7 +185,7 @@ def _restored(plan: Plan, given: Mapping[str, str]) -> str | None:
 
 
 def _end_in_sight(version: str | None) -> str:
-    """Caution for a runner that accumulates a state per turn of a reader."""
+    """Caution for a runner that accumulates one state per turn of a reader."""
     from penstock.pipeline.runners.beam.read import TURNS_PER_HOUR
 
     runner = f"Beam's Flink runner {version}" if version else "Beam's Flink runner, if it is older than 2.76,"
@@ -241,7 +241,7 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str], renewal: Ren
     measures = None if given["environment_type"] == "LOOPBACK" else FlinkMeasures(plan, master)
 
     def look() -> None:
-        """Take over the size of the latest checkpoint, and what workers elsewhere have measured."""
+        """Record the size of the latest checkpoint, and the metrics of remote workers."""
         if (checkpoint := latest_checkpoint(plan)) is not None:
             metrics.record(metrics.CHECKPOINT_BYTES, sum(path.stat().st_size for path in checkpoint.iterdir()))
         if measures is not None:

@@ -30,7 +30,7 @@ _NEEDED = {
 
 
 def is_url(path: str) -> bool:
-    """Return whether a path names a file system other than the machine's.
+    """Return whether a path names a remote file system.
 
     >>> is_url("s3://bucket/in"), is_url("/var/spool/in")
     (True, False)
@@ -60,7 +60,7 @@ def file_system(path: str, options: Mapping[str, str], field: str) -> Any:
 
 
 def opened(how: Any, place: str) -> io.IOBase:
-    """A file as ``open`` or ``create`` of a file system gives it, its bytes as they are."""
+    """Open a file with ``open`` or ``create`` of a file system, without decompression."""
     from apache_beam.io.filesystem import CompressionTypes
 
     file: io.IOBase = how(place, compression_type=CompressionTypes.UNCOMPRESSED)
@@ -68,7 +68,7 @@ def opened(how: Any, place: str) -> io.IOBase:
 
 
 def _check_installed(scheme: str | None) -> None:
-    """Raise `MissingLibrary` where the library of a scheme is not installed."""
+    """Raise `MissingLibrary` if the library of a scheme is not installed."""
     if scheme not in _NEEDED:
         return
     module, extra = _NEEDED[scheme]
@@ -90,12 +90,12 @@ class File(NamedTuple):
 
     @property
     def arrival(self) -> int:
-        """Time of arrival of its rows, in milliseconds since 1970."""
+        """Time of arrival of the rows, in milliseconds since 1970."""
         return self.written // 1_000_000
 
 
 class Unanswered(DataError):
-    """Files cannot be listed or read just now; another attempt may succeed."""
+    """Files cannot currently be listed or read; another attempt may succeed."""
 
 
 class LocalFiles:
@@ -114,7 +114,7 @@ class LocalFiles:
         self._device: int | None = None
 
     def listing(self) -> dict[str, File]:
-        """Return the files that are there, by name; raises `Unanswered` where they cannot be listed."""
+        """Return the existing files, by name; raises `Unanswered` if they cannot be listed."""
         found = {}
         with _answered(str(self._folder), "listed"):
             os.scandir(self._folder).close()  # what may not be read would look empty
@@ -128,7 +128,7 @@ class LocalFiles:
 
     @contextmanager
     def local(self, file: File) -> Iterator[str]:
-        """Give the path of a file, or of a copy of it, while it is read.
+        """Yield the local path of a file, or of a copy of it.
 
         Raises `Unanswered` if it cannot be read. Raises `DataError` if the file is gone, or is not what it was when it
         was found.
@@ -178,7 +178,7 @@ class RemoteFiles:
         self._system = file_system(self._path, options, "source.of.path")
 
     def listing(self) -> dict[str, File]:
-        """Implement as `LocalFiles` does."""
+        """Return the existing files, as in `LocalFiles`."""
         pattern = self._path if glob.has_magic(self._path) else f"{self._path.rstrip('/')}/**"
         with _answered(self._path, "listed"):
             (result,) = self._system.match([pattern])
@@ -187,7 +187,7 @@ class RemoteFiles:
 
     @contextmanager
     def local(self, file: File) -> Iterator[str]:
-        """Implement as `LocalFiles` does."""
+        """Yield the local path of a copy of a file."""
         with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
             path = os.path.join(folder, os.path.basename(file.name))
             with _answered(file.name, "read"):
@@ -207,7 +207,7 @@ class RemoteFiles:
 
 @contextmanager
 def _answered(path: str, action: str) -> Iterator[None]:
-    """Turn whatever a file system or its client raises into `Unanswered`."""
+    """Convert any error of a file system or its client to `Unanswered`."""
     try:
         yield
     except PenstockError:
@@ -221,7 +221,7 @@ Files = LocalFiles | RemoteFiles
 
 
 def _patterns(source: Any) -> tuple[str, ...]:
-    """Names that are read in a folder: archives too, by a source that unpacks them."""
+    """Patterns of file names in a folder, with archives for a source that unpacks them."""
     patterns: tuple[str, ...] = source.patterns
     return patterns + ARCHIVES if isinstance(source, TextSource) else patterns
 

@@ -34,7 +34,7 @@ ARCHIVES = ("*.tar", "*.tar.*", "*.tgz", "*.txz", "*.zip")
 
 
 def list_files(path: str, patterns: tuple[str, ...]) -> list[str]:
-    """List the files that a path means, sorted by name.
+    """List the files of a path or pattern, sorted by name.
 
     ``path``: a file (taken whatever its name), a glob (``**`` allowed), or a directory. ``patterns``: what is taken
     from a directory and everything below it, for instance ``("new_*.txt",)``; compressed variants of the same names
@@ -61,7 +61,7 @@ def list_files(path: str, patterns: tuple[str, ...]) -> list[str]:
 
 
 def matches(file: str, patterns: tuple[str, ...]) -> bool:
-    """Return whether a file's own name fits one of the patterns, compressed or not.
+    """Return whether a file name matches one of the patterns, compressed or not.
 
     >>> matches("a/new_abc.txt.gz", ("new_*.txt",)), matches("a/._new_abc.txt", ("*.txt",))
     (True, False)
@@ -73,7 +73,7 @@ def matches(file: str, patterns: tuple[str, ...]) -> bool:
 
 
 def share_out(files: Iterable[str], bytes_per_span: int) -> list[Span]:
-    """Share whole files out into spans of about ``bytes_per_span`` each, in the order given."""
+    """Group whole files into spans of about ``bytes_per_span`` each, in the given order."""
     groups: list[list[str]] = []
     size = 0
     for file in files:
@@ -87,7 +87,7 @@ def share_out(files: Iterable[str], bytes_per_span: int) -> list[Span]:
 
 
 def sha256(files: Iterable[str], root: str) -> dict[str, str]:
-    """SHA-256 of every file, by its path below ``root`` (its own name where ``root`` is not a directory)."""
+    """SHA-256 of every file, by its path below ``root`` (the file name if ``root`` is not a directory)."""
     files, is_folder = list(files), os.path.isdir(root)
     names = [os.path.relpath(file, root) if is_folder else os.path.basename(file) for file in files]
     with ThreadPoolExecutor(2) as pool:  # hashing releases Python's lock
@@ -163,14 +163,14 @@ def open_inputs(files: Iterable[str], patterns: tuple[str, ...]) -> Iterator[tup
 
 
 class _Allowance:
-    """Bytes and members that a file and everything in it may still unpack to."""
+    """Remaining bytes and members that a file and its contents may unpack to."""
 
     def __init__(self, file: str) -> None:
         self.limit = self.left = FREE_BYTES + EXPANSION * os.path.getsize(file)
         self.members = MAX_MEMBERS
 
     def spend(self, name: str, n_bytes: int) -> None:
-        """Count unpacked bytes; `DataError` where they are too many."""
+        """Count unpacked bytes; `DataError` if there are too many."""
         self.left -= n_bytes
         if self.left < 0:
             raise DataError(
@@ -179,7 +179,7 @@ class _Allowance:
             )
 
     def enter(self, file: str, member: str) -> None:
-        """Count a member of an archive; `DataError` where there are too many, or it points outside."""
+        """Count a member of an archive; `DataError` if there are too many, or it points outside."""
         self.members -= 1
         if self.members < 0:
             raise DataError(f"{file}: has more than {MAX_MEMBERS:,} members; unpack it yourself if you trust it")
@@ -189,13 +189,13 @@ class _Allowance:
 
 
 class _Guarded(io.RawIOBase):
-    """Output of a decompressor up to a limit; counts what comes out and not what a header promises."""
+    """Output of a decompressor up to a limit on its actual size, whatever the header promises."""
 
     def __init__(self, name: str, stream: IO[bytes], allowance: _Allowance) -> None:
         self._name, self._stream, self._allowance = name, stream, allowance
 
     def readable(self) -> bool:
-        """Return whether it can be read: always."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -210,7 +210,7 @@ class _Guarded(io.RawIOBase):
 
 
 def _decompressed(name: str, raw: io.BufferedReader, allowance: _Allowance) -> io.BufferedReader:
-    """The content of a stream, guarded if it was compressed."""
+    """Content of a stream, guarded if it was compressed."""
     head = raw.peek(6)
     if head.startswith(_GZIP):
         stream: Any = gzip.GzipFile(fileobj=raw)
@@ -242,5 +242,5 @@ def _zip_members(stream: IO[bytes]) -> Iterator[Member]:
 
 
 def in_one_line(error: BaseException) -> str:
-    """Return what a library says, in one printable line."""
+    """Return a library's message in one printable line."""
     return " ".join(str(error).split()).encode("ascii", "backslashreplace").decode() or type(error).__name__

@@ -85,11 +85,11 @@ class Consumer:
         self._client = self._kafka.Consumer(defaults | self._options | ours)
 
     def close(self) -> None:
-        """Leave the broker."""
+        """Disconnect from the broker."""
         self._client.close()
 
     def trouble(self) -> str | None:
-        """Why the topic cannot be read just now; None where a broker says that all that is read is there."""
+        """Reason why the topic cannot currently be read; None if a broker confirms that everything was read."""
         try:
             topic = self._client.list_topics(self.topic, timeout=_ANSWER).topics[self.topic]
         except self._kafka.KafkaException as error:
@@ -118,7 +118,7 @@ class Consumer:
         return sorted(topic.partitions)
 
     def bounds(self, partition: int) -> tuple[int, int]:
-        """First offset of a partition that is there, and the next one to be written."""
+        """First available offset of a partition, and the next one to be written."""
         try:
             place = self._kafka.TopicPartition(self.topic, partition)
             low, high = self._client.get_watermark_offsets(place, timeout=ANSWER)
@@ -127,7 +127,7 @@ class Consumer:
         return int(low), int(high)
 
     def listed(self) -> list[int] | None:
-        """Partitions of the topic as a broker says now; None without an answer, or with one that lacks some.
+        """Current partitions of the topic by a broker; None without an answer, or with an incomplete one.
 
         Not over the connection on which messages are waited for: a broker answers one request of it after another.
         """
@@ -147,12 +147,12 @@ class Consumer:
         self._client.incremental_assign(places)
 
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """Commit the offsets to be read next; does not wait for an answer."""
+        """Commit the offsets to be read next, without waiting for an answer."""
         places = [self._kafka.TopicPartition(self.topic, *place) for place in offsets.items()]
         self._client.commit(offsets=places, asynchronous=True)
 
     def pause(self, partitions: set[int]) -> None:
-        """Read these partitions no further for the moment."""
+        """Pause reading these partitions."""
         places = self._kafka.TopicPartition
         if begins := partitions - self._paused:
             self._client.pause([places(self.topic, partition) for partition in begins])
@@ -174,7 +174,7 @@ class Consumer:
         return polled
 
     def take(self, ranges: Mapping[int, tuple[int, int]]) -> Messages:
-        """Exactly the messages of some ranges of offsets, which have been read before."""
+        """Return exactly the messages of ranges of offsets that were read before."""
         taken: Messages = {}
         for partition, (first, end) in sorted(ranges.items()):
             if first == end:
@@ -201,12 +201,12 @@ class Consumer:
         return partition in self._ended
 
     def idle(self, after: int) -> frozenset[int]:
-        """Partitions at their end for this many milliseconds, except paused ones."""
+        """Partitions at their end for the given milliseconds, except paused ones."""
         since = time.monotonic() - after / 1000
         return frozenset(p for p, ended in self._ended.items() if ended <= since and p not in self._paused)
 
     def confirmed(self, partitions: frozenset[int]) -> frozenset[int]:
-        """Partitions to which nothing was added after the end that was read, as their brokers say now.
+        """Partitions without new messages after the end that was read, as confirmed by their brokers.
 
         With what is not committed yet: an open transaction keeps everything after it from being read, also messages
         of others, which arrive when they were appended. None where a broker does not answer.
@@ -277,7 +277,7 @@ class Consumer:
                 raise DataError(f"topic {self.topic}, partition {message.partition()}: {error.str()}")
 
     def offsets_lost(self, partition: int, first: int, end: int) -> DataError:
-        """Make the error for offsets that are to be read, and are no longer there."""
+        """Make the error for required offsets that no longer exist."""
         low, high = self.bounds(partition)
         lost = f"offsets {first} to {end}" if first < end else f"offset {first} and what follows"
         return DataError(
@@ -288,7 +288,7 @@ class Consumer:
         )
 
     def _note(self, error: Any) -> None:
-        """Note an error; while brokers are out of reach, whether a partition is at its end is unknown."""
+        """Record an error; while brokers are out of reach, whether a partition is at its end is unknown."""
         self._trouble = error.str()
         self._refused |= error.code() in (self._kafka.KafkaError._AUTHENTICATION, self._kafka.KafkaError._SSL)
         self._ended = dict.fromkeys(self._ended, time.monotonic())
@@ -299,7 +299,7 @@ EVERY = 1.0
 
 
 class Commits:
-    """Commits to a consumer group for monitoring of the lag: what a checkpoint holds, or what an engine has taken.
+    """Commits to a consumer group for monitoring of the lag: the position of a checkpoint or engine.
 
     Offsets go to the ``group`` of the source; without one nowhere.
     """
@@ -327,14 +327,14 @@ _PROBE = 10.0
 
 
 def outage_of(source: KafkaSettings, clock: Callable[[], float] | None = None) -> Outage:
-    """Outages of a topic: it was deleted, or no broker answers, for no longer than the source's ``patience``."""
+    """Outages of a topic: deleted, or without an answering broker, for at most the source's ``patience``."""
     patience = PATIENCE if source.patience is None else source.patience / 1000
     probe = min(_PROBE, patience / 3)
     return Outage(f"topic {source.topic}", patience, probe, probe, clock)
 
 
 def check_reach(consumer: Consumer, outage: Outage) -> None:
-    """Ask the brokers now and then; raises `DataError` where they have not had the topic for too long."""
+    """Ask the brokers periodically; raises `DataError` after too long without the topic."""
     if outage.asks:
         reason = consumer.trouble()
         if reason is None:
@@ -348,7 +348,7 @@ _BY_BROKER = 2
 
 
 def block_of(source: KafkaSettings, partition: int, messages: Sequence[Any]) -> EventBlock:
-    """The events of consecutive messages of one partition, with a column ``arrival`` by the broker's timestamps.
+    """Events of consecutive messages of one partition, with a column ``arrival`` by the broker's timestamps.
 
     Every message is parsed or rejected.
 
@@ -388,7 +388,7 @@ def micro_batches(
     latest: int,
     checkpointed: Checkpointed,
 ) -> Iterator[MicroBatch | None]:
-    """Messages of a consumer that is new; the others are as in `LiveSource.micro_batches`.
+    """Messages of a new consumer as micro-batches; other parameters as in `LiveSource.micro_batches`.
 
     Every micro-batch is written to a journal before it is counted: its offsets, and which partitions were idle. A run
     that is continued counts the same ones again from its checkpoint on, so that it releases the same.
@@ -422,7 +422,7 @@ def micro_batches(
 
 
 class _TopicReader:
-    """Turns messages into micro-batches."""
+    """Reader that turns messages into micro-batches."""
 
     def __init__(
         self, source: KafkaSettings, run: LiveInput, consumer: Consumer, letters: DeadLetters, start: State, latest: int
@@ -448,7 +448,7 @@ class _TopicReader:
             consumer.assign(self.progress.offsets)
 
     def begin(self) -> dict[int, int]:
-        """Read the partitions that are not known yet; gives where."""
+        """Assign unknown partitions; returns their offsets."""
         partitions = filter(self.assignment.owns, self.consumer.partitions())
         unknown = [partition for partition in partitions if partition not in self.progress.offsets]
         return self._find(unknown, from_start=bool(self.progress.offsets))
@@ -473,27 +473,27 @@ class _TopicReader:
 
     @property
     def heard(self) -> int | None:
-        """Time that all partitions have shown, as far as all of them are known; None where no list is needed."""
+        """Time reached by all partitions, if all of them are known; None if no list is needed."""
         return None if self.listed is None else self._known(self._by_clock(frozenset(), MIN_EVENT_TIME))
 
     def _known(self, time: int | None) -> int | None:
         return time if time is None or self.listed is None else min(time, self.listed)
 
     def _by_clock(self, ended: frozenset[int], clock: int, messages: Messages | None = None) -> int | None:
-        """Time reached once messages are read and the clock goes on at the end of partitions; None where none is."""
+        """Time reached after reading all messages, with the clock running at the end of partitions; None if unknown."""
         read = {p: own[-1].timestamp()[1] for p, own in (messages or {}).items()}
         times = {p: max(time, read.get(p, time)) for p, time in self.progress.times.items()}
         return min((self.progress.at_end(p, clock) if p in ended else time for p, time in times.items()), default=None)
 
     def passes(self, time: int | None) -> bool:
-        """Return whether a window, or the run, is over at a time and was not before."""
+        """Return whether a window, or the run, has just ended at a time."""
         if time is None:
             return False
         before, after = (self.run.grid.last_final(at - self.source.disorder) for at in (self.progress.watermark, time))
         return after > before
 
     def look_around(self, messages: Messages) -> dict[int, int]:
-        """Hold partitions that are far ahead of one that has more to be read; read new ones, and give where.
+        """Pause partitions far ahead of a backlogged one; assign new ones, and return their offsets.
 
         ``messages`` were polled last, and are not read yet: a window that they end waits for no other turn.
         """
@@ -509,7 +509,7 @@ class _TopicReader:
         return self._look_for_more(messages)
 
     def _look_for_more(self, messages: Messages) -> dict[int, int]:
-        """Read partitions that the topic was given, and give where.
+        """Assign new partitions of the topic, and return their offsets.
 
         A window ends only with a list of the partitions that is younger than its deadline: a message of a partition
         that is not in it arrives after the list, and is late for the window whatever happens. Without a whole list the
@@ -541,7 +541,7 @@ class _TopicReader:
         return offsets
 
     def batch(self, entry: TopicEntry, messages: Messages) -> MicroBatch:
-        """The events of some messages, and what time it was when they arrived."""
+        """Events of some messages, with the clock at their arrival."""
         before = self.progress.watermark
         rows: dict[int, Any] = {}
         blocks = []
@@ -570,7 +570,7 @@ class _TopicReader:
         )
 
     def _adapt(self, rows: Mapping[int, tuple[int, Any]]) -> None:
-        """Let a micro-batch cover some windows, not thousands of a backlog: what is open has to be kept.
+        """Limit a micro-batch to some windows instead of thousands of a backlog, since open windows stay in memory.
 
         By typical times, so that single ones that are wrong decide nothing.
         """
@@ -592,7 +592,7 @@ class _TopicReader:
         return offsets
 
     def add(self, offsets: Mapping[int, int]) -> None:
-        """Read further partitions from these offsets on; known ones are unchanged."""
+        """Add partitions from the given offsets on; known ones are unchanged."""
         new = {partition: offset for partition, offset in offsets.items() if partition not in self.progress.offsets}
         for partition, offset in new.items():
             self.progress.add(partition, offset)

@@ -1,4 +1,4 @@
-"""Kafka: settings of a topic, options of the client library, the producer, and letters about rejected messages."""
+"""Kafka client: topic settings, library options, the producer, and dead letters for rejected messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANSWER = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaSettings(MessageSettings):
-    """Topic, brokers and format of the messages; `penstock.pipeline.sources.kafka.Kafka` says what they mean."""
+    """Topic, brokers and format of the messages; documented in `penstock.pipeline.sources.kafka.Kafka`."""
 
     brokers: str = parameter(doc="addresses to begin with: host:port, several with commas between them")
     topic: str = parameter(doc="topic to read")
@@ -59,17 +59,17 @@ class KafkaSettings(MessageSettings):
 
     @property
     def by_broker(self) -> bool:
-        """Return whether a row is held against the broker's timestamp of its message."""
+        """Return whether the lateness of a row is decided by the broker's timestamp of its message."""
         return self.watermark == "broker"
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """As in `LiveSource`: by the broker's timestamps a row's lateness is its own."""
+        """As in `LiveSource`: with broker timestamps, lateness depends on the row alone."""
         return None if self.by_broker else ("watermark", "broker (from a topic with LogAppendTime)")
 
 
 def library() -> Any:
-    """The client library; raises `MissingLibrary` that names the extra where it is not installed."""
+    """Client library; raises `MissingLibrary` with the name of the extra if it is not installed."""
     try:
         import confluent_kafka
         import confluent_kafka.admin
@@ -87,7 +87,7 @@ def silent() -> logging.Logger:
 
 
 def resolved_options(brokers: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Options as a client takes them, with what ``env:`` and ``file:`` stand for; never write the result anywhere."""
+    """Options of a client, with ``env:`` and ``file:`` resolved; never write the result anywhere."""
     values = {name: resolved_value(name, value) for name, value in options.items()}
     return {"bootstrap.servers": brokers, "client.id": "penstock", **values}
 
@@ -97,7 +97,7 @@ _WAITING = 100_000
 
 
 class Producer:
-    """An idempotent producer, in order and at least once, that reports what could not be delivered."""
+    """Idempotent producer, in order and at least once, that reports undelivered messages."""
 
     def __init__(self, brokers: str, options: Mapping[str, str]) -> None:
         # One request at a time: where a partition is new or changes its leader, a broker may refuse the first request
@@ -110,7 +110,7 @@ class Producer:
         self._client = self._kafka.Producer(defaults | resolved_options(brokers, options) | ours)
 
     def send(self, topic: str, key: str, value: str | bytes, partition: int | None = None) -> None:
-        """Queue one message; raises `DataError` where earlier ones could not be delivered."""
+        """Queue one message; raises `DataError` if earlier ones could not be delivered."""
         place = {} if partition is None else {"partition": partition}
         while True:
             try:
@@ -129,7 +129,7 @@ class Producer:
             raise DataError(f"{waiting} messages could not be delivered to Kafka ({self._trouble or 'no answer'})")
 
     def close(self) -> None:
-        """Deliver what is left as far as that is possible without waiting."""
+        """Deliver the remainder as far as possible without waiting."""
         self._client.flush(1.0)
 
     def _delivered(self, error: Any, message: Any) -> None:
@@ -145,7 +145,7 @@ class Producer:
 
 
 class DeadLetters:
-    """Sends a letter for every rejected message, before the message counts as read.
+    """Sender of a letter for every rejected message, before the message counts as read.
 
     A letter's key is ``topic/partition/offset``, so that letters that are sent again after a kill replace themselves in
     a compacted topic.
@@ -156,12 +156,12 @@ class DeadLetters:
         self._producer = Producer(source.brokers, source.options) if source.dead_letters else None
 
     def close(self) -> None:
-        """Leave the broker; everything has been delivered."""
+        """Disconnect from the broker; everything has been delivered."""
         if self._producer is not None:
             self._producer.close()
 
     def send(self, rejects: Sequence[Reject], messages: Mapping[int, Sequence[Any]]) -> None:
-        """Send a letter for each of some rejects, and wait until all is delivered."""
+        """Send a letter for each reject, and wait until all are delivered."""
         if self._producer is None or not rejects:
             return
         contents = {}

@@ -52,7 +52,7 @@ class Numbered(Protocol):
 
     @property
     def number(self) -> int:
-        """Of the micro-batch."""
+        """Number of the micro-batch."""
 
     def encode(self) -> str:
         """Encode an entry as one line."""
@@ -62,7 +62,7 @@ Kind = TypeVar("Kind", bound=Numbered)
 
 
 class Journal(Generic[Kind]):
-    """Write-ahead journal of batch boundaries, one a line; a torn last line had no effect yet and is left out.
+    """Write-ahead journal of batch boundaries, one a line; a torn last line is ignored, since it had no effect yet.
 
     The process that opens the journal takes it over: what another process, which is thought dead, writes from
     then on is ignored.
@@ -86,7 +86,7 @@ class Journal(Generic[Kind]):
             file.unlink(missing_ok=True)
 
     def append(self, entry: Kind, checkpointed: Checkpointed) -> None:
-        """Make an entry durable, and drop earlier ones that are never read again if the file has become long."""
+        """Make an entry durable, and drop unneeded earlier ones once the file has become long."""
         if self.path.stat().st_size > self._long:
             first = entry.number - _KEPT if checkpointed.number is None else checkpointed.number
             self._write(kept for kept in self._entries(self.path) if kept.number >= first)
@@ -140,7 +140,7 @@ class Progress:
     by_broker: bool = False  # whether times are the broker's, and the clock goes on at the end of a partition
 
     def add(self, partition: int, offset: int) -> None:
-        """Make a partition known."""
+        """Add a partition."""
         self.offsets[partition] = offset
         self.times[partition] = MIN_EVENT_TIME
 
@@ -151,7 +151,7 @@ class Progress:
         clock: int | None = None,
         listed: int | None = None,
     ) -> list[Integers]:
-        """Move on.
+        """Advance a partition.
 
         ``rows``: by partition, in order: the next offset, and the times of the rows before it (by the broker: of
         arrival). ``idle``: partitions that are idle from now on; by the broker: at whose end the clock has reached
@@ -182,7 +182,7 @@ class Progress:
         return entries
 
     def at_end(self, partition: int, clock: int | None) -> int:
-        """Time of a partition that has been read to its end when the clock was there."""
+        """Time of a partition read to its end, given the clock then."""
         time = self.times[partition]
         return time if clock is None else max(time, clock if self.limit is None else min(clock, self.limit))
 
@@ -192,7 +192,7 @@ class Progress:
         return max(self.times.values(), default=MIN_EVENT_TIME)
 
     def as_state(self) -> State:
-        """Return the same as arrays."""
+        """Encode as arrays."""
         partitions = sorted(self.offsets)
         return {
             "partition": np.asarray(partitions, np.int64),
@@ -225,11 +225,11 @@ class PartitionAssignment:
 
     @classmethod
     def of(cls, position: State) -> PartitionAssignment:
-        """Return the assignment that a position belongs to."""
+        """Return the assignment of a position."""
         return cls(int(position["reader"]), int(position["n_readers"])) if "reader" in position else cls()
 
     def as_state(self) -> State:
-        """Return what a position says of it: nothing where there is one reader."""
+        """Encode the assignment for a position: empty with a single reader."""
         if self.n_readers == 1:
             return {}
         return {"reader": np.asarray(self.reader), "n_readers": np.asarray(self.n_readers)}

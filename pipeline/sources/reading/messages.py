@@ -1,4 +1,4 @@
-"""Settings of messages that hold events, and the events of some messages, with what is wrong with the others."""
+"""Settings of messages with events; parsing of messages into events and rejects."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class MessageSettings(MappedColumns, LiveSource):
 
     @property
     def layout(self) -> Layout:
-        """Return which columns the messages have."""
+        """Return the columns of the messages."""
         parts = ["user", "time"]
         if "place" not in self.columns or "latitude" in self.columns or "longitude" in self.columns:
             parts += ["latitude", "longitude"]
@@ -68,7 +68,7 @@ class MessageSettings(MappedColumns, LiveSource):
 
     @property
     def parser(self) -> Parser:
-        """Return what reads one message."""
+        """Return the parser of one message."""
         return parser_of(self.format, self._schema_text, self.schema_ids)
 
 
@@ -78,7 +78,7 @@ def events_of(
     arrivals: NDArray[np.int64],
     place: Callable[[int], tuple[str, int]],
 ) -> EventBlock:
-    """The events of some messages, with a column ``arrival``; every message is parsed or rejected.
+    """Events of some messages, with a column ``arrival``; every message is parsed or rejected.
 
     ``arrivals``, of shape (n_messages,): when each arrived, in milliseconds since 1970. ``place``: file and line that
     stand for a message, by its number here, in a reject.

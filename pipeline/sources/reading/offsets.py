@@ -1,4 +1,4 @@
-"""Ranges of offsets that a run has counted of a topic, and what is missing of them."""
+"""Ranges of counted offsets of a topic, and their gaps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 
 class OffsetRange(NamedTuple):
-    """Offsets of one partition from ``first`` up to ``end``, which is not among them."""
+    """Offsets of one partition from ``first`` to before ``end``."""
 
     partition: int
     first: int
@@ -49,7 +49,7 @@ def _whole(given: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class OffsetsRead:
-    """All offsets that a run has counted.
+    """All offsets counted by a run.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class OffsetsRead:
     over: int | None = None
 
     def gaps(self) -> list[str]:
-        """Say what is missing between the first and the last offset of each partition, and what was counted twice.
+        """Describe gaps between the first and the last offset of each partition, and offsets counted twice.
 
         >>> OffsetsRead((OffsetRange(0, 0, 5, 5), OffsetRange(0, 8, 9, 1)), over=7).gaps()
         ['offsets 5 to 8 of partition 0 were not counted', 'partition 0 was not read to the end of the run, only to 9']
@@ -83,7 +83,7 @@ class OffsetsRead:
         return words
 
     def as_json(self) -> dict[str, Any]:
-        """The ranges as the operator's manifest has them, offsets without a record apart."""
+        """Ranges for the operator's manifest, with offsets without a record apart."""
         rows = [{**row._asdict(), "without_record": max(0, row.end - row.first - row.records)} for row in self.ranges]
         return {"topic_id": self.topic_id, "over": self.over, "ranges": rows}
 

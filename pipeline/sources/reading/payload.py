@@ -32,7 +32,7 @@ _NUMBERS = {"int", "long", "float", "double"}
 
 
 def avro_parser(schema: str) -> Callable[[bytes], Any]:
-    """Return what reads messages of one Avro record each, written with a schema (JSON text) of plain fields.
+    """Return a parser of messages of one Avro record each, with a schema (JSON text) of plain fields.
 
     >>> parse = avro_parser('{"type": "record", "name": "e", "fields": [{"name": "user", "type": "string"}]}')
     >>> parse(b"\\x04me")
@@ -60,7 +60,7 @@ def avro_parser(schema: str) -> Callable[[bytes], Any]:
 
 
 def avro_times(schema: str, name: str, stated: TimeFormat) -> TimeFormat:
-    """Format of a field's times: as its logical type says, or else the stated one.
+    """Format of a field's times: by its logical type, or else the stated one.
 
     Raises `ParameterError` where the stated one cannot be that of any value of the field.
     """
@@ -87,7 +87,7 @@ def avro_times(schema: str, name: str, stated: TimeFormat) -> TimeFormat:
 
 
 def _flat(schema: Any) -> dict[str, Any]:
-    """A schema without logical types; `ValueError` where a message could hold more than the schema is long."""
+    """Return a schema without logical types; `ValueError` if a message could hold more than the schema is long."""
     if not isinstance(schema, dict) or schema.get("type") != "record" or not isinstance(schema.get("fields"), list):
         raise ValueError("the schema must be a record")
     fields = [{"name": field["name"], "type": _flat_type(field["type"])} for field in schema["fields"]]
@@ -110,7 +110,7 @@ def _flat_type(kind: Any) -> Any:
 
 @dataclass(frozen=True)
 class MessageRows:
-    """The rows of some messages."""
+    """Rows of some messages."""
 
     frame: pl.DataFrame  # columns of an `EventBlock`; null where a value is wrong
     message: NDArray[np.int64]  # shape (n_rows,): number of the message that each row is from
@@ -134,7 +134,7 @@ class Layout:
 
     @property
     def sent(self) -> dict[str, type[pl.DataType]]:
-        """Type that every column has in a message."""
+        """Type of every column in a message."""
         return self.schema | {"time": self.time.dtype}
 
 
@@ -146,7 +146,7 @@ Parser = Callable[[bytes], Any]
 
 @lru_cache
 def parser_of(format: str, schema: str | None, header: bool) -> Parser:
-    """Return what reads one message as a dictionary.
+    """Return a parser of one message into a dictionary.
 
     ``header``: whether five bytes come before the event, as registries of schemas have it; they are skipped. Raises
     `ParameterError` for an Avro schema that is none, or nests without bounds.
@@ -156,14 +156,14 @@ def parser_of(format: str, schema: str | None, header: bool) -> Parser:
 
 
 def _without_id(parse: Parser, value: bytes) -> Any:
-    """Parse what comes after the id of a schema."""
+    """Parse the payload after a schema id."""
     if len(value) < _MAGIC or value[0] != 0:
         raise Malformed("no schema id before the event")
     return parse(value[_MAGIC:])
 
 
 def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser) -> MessageRows:
-    """Rows of some messages, in their order; a message that cannot be read becomes a problem, and nothing else.
+    """Rows of some messages, in order; an unreadable message becomes a problem, and nothing else.
 
     >>> layout = Layout({"user": "who", "time": "time", "place": "place"})
     >>> rows = read_messages([b'{"who": "u", "time": "2024-01-01T00:00:00Z", "place": "a"}', b"{"], layout, _parse_json)
@@ -192,7 +192,7 @@ def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser)
 
 
 def column_of(part: str, dtype: type[pl.DataType], values: Sequence[Any]) -> pl.Series:
-    """A part of some events as a column of a type; null where a value is none of it, ``True`` and ``"7"`` no number.
+    """Convert a part of some events to a typed column; other types become null, ``True`` and ``"7"`` included.
 
     >>> column_of("user", pl.String, ["ann", 7, True]).to_list()
     ['ann', '7', None]

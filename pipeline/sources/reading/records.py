@@ -64,7 +64,7 @@ def is_regular(data: bytes, separator: str, n_fields: int) -> bool:
 
 
 def split(data: bytes, separator: str, quote: str) -> tuple[Records, int]:
-    r"""Find the records of a text: its lines, as far as they are whole.
+    r"""Find the records of a text in its complete lines.
 
     Quotes follow RFC 4180, but for line ends: they surround a whole field, are doubled inside, and may enclose
     separators. A line on which that fails is one damaged record, and no other line is read differently for it.
@@ -107,7 +107,7 @@ def split(data: bytes, separator: str, quote: str) -> tuple[Records, int]:
 
 
 def _is_sound(values: Bytes, quotes: Positions, line: Positions, separator: str, quote: str) -> NDArray[np.bool_]:
-    """Whether each quote opens or closes a field or is doubled inside one; none of a line with an odd number does."""
+    """Return whether each quote opens or closes a field or is doubled inside one; odd lines fail."""
     if not len(quotes):
         return np.zeros(0, bool)
     first = np.searchsorted(line, line)

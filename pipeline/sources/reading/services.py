@@ -1,4 +1,4 @@
-"""Services outside: options and their secrets, missing client libraries, names of Google's resources, outages."""
+"""External services: options and secrets, missing client libraries, names of Google's resources, outages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OURS = re.compile(
 
 
 def check_options(options: Mapping[str, str], field: str = "options") -> None:
-    """Raise `ParameterError` for options that are not passed on, and for secrets that are written out.
+    """Raise `ParameterError` for unsupported options, and for secrets in plain text.
 
     >>> check_options({"security.protocol": "SASL_SSL", "sasl.password": "env:KAFKA_PASSWORD"})
     >>> check_options({"sasl.password": "hunter2"})
@@ -42,7 +42,7 @@ def check_options(options: Mapping[str, str], field: str = "options") -> None:
 
 
 def resolved_value(name: str, value: str) -> str:
-    """Return what stands for a value: an environment variable, the first line of a file, or the value itself.
+    """Resolve a value: an environment variable, the first line of a file, or the value itself.
 
     Raises `DataError` for a variable that is not set, a file that cannot be read, and a file with a secret that others
     can read too.
@@ -65,7 +65,7 @@ def resolved_value(name: str, value: str) -> str:
 
 
 def flaw(name: str, form: str) -> str | None:
-    """Return what a name must be that is not of a form; None for one that is.
+    """Describe the required form of a name; None if it has that form.
 
     ``form``: the parts of a full name in capitals, such as ``projects/PROJECT/topics/TOPIC``.
 
@@ -81,7 +81,7 @@ PATIENCE = 300.0
 
 
 class Outage:
-    """Wait for a service that is out of reach, and end a run that has waited for too long.
+    """Wait for an unreachable service, and end a run after too long.
 
     Until then the run's clocks stand still: nothing is lost, and nothing is released without events that may still be
     there. Attempts that fail are repeated after 1, 2, 4 … seconds.
@@ -122,7 +122,7 @@ class Outage:
         self.over()
 
     def over(self) -> None:
-        """Note that the service is within reach."""
+        """Record that the service is reachable."""
         #: When the first attempt failed: before it may lie hours without one.
         self.since: float | None = None
         self._pause, self._again = 0.0, self._clock() + self._every
@@ -133,7 +133,7 @@ class Outage:
         return self._clock() >= self._again
 
     def goes_on(self, reason: str) -> None:
-        """Note that an attempt has failed; raises `DataError` where the service has been out of reach for too long."""
+        """Record a failed attempt; raises `DataError` after too long without the service."""
         now, patience = self._clock(), PATIENCE if self._patience is None else self._patience
         if self.since is None:
             self.since = now

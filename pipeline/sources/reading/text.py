@@ -48,7 +48,7 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Segment:
-    """The part of a batch that comes from one file: ``n_lines`` lines from the 1-based ``first_line`` on."""
+    """Part of a batch from one file: ``n_lines`` lines from the 1-based ``first_line`` on."""
 
     file: str
     first_line: int
@@ -57,7 +57,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class TextBatch:
-    """Whole records of files that are written alike, and where they come from.
+    """Whole records of files in one dialect, and their origin.
 
     ``records`` is their outline where there are quotes; otherwise every line is a record.
     """
@@ -149,7 +149,7 @@ def _parts(
 
 
 class Recoded:
-    r"""UTF-8 bytes of a stream in another encoding; bytes that are no text of it become replacement characters.
+    r"""UTF-8 bytes of a stream in another encoding; invalid bytes become replacement characters.
 
     ``head``: what has been read of the stream.
 
@@ -174,7 +174,7 @@ class Recoded:
 
 
 def _behind_line(stream: IO[bytes] | Recoded) -> tuple[bytes, bool]:
-    """Return what has been read of a stream behind the end of its line, and whether that is its end."""
+    """Return the bytes of a stream behind the end of the current line, and whether they end the stream."""
     while True:
         data = stream.read(_MAX_BATCH_BYTES)
         is_final, position = len(data) < _MAX_BATCH_BYTES, data.find(b"\n")
@@ -183,7 +183,7 @@ def _behind_line(stream: IO[bytes] | Recoded) -> tuple[bytes, bool]:
 
 
 def _whole(data: bytes, format: Dialect) -> tuple[Records | None, int]:
-    """Outline of the whole records (where there are quotes), and how many bytes they take up."""
+    """Outline of the whole records (if there are quotes), and their size in bytes."""
     if format.quote and format.quote.encode() in data:
         return split(data, format.separator, format.quote)
     return None, data.rfind(b"\n") + 1
@@ -206,7 +206,7 @@ _CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
 
 
 def is_whole(column: pl.Series) -> pl.Series:
-    """Return which floats are whole numbers for sure: from 2⁵³ (of single precision 2²⁴) on several share one.
+    """Return a mask of floats that are exact whole numbers: from 2⁵³ (2²⁴ in single precision) on several share one.
 
     >>> is_whole(pl.Series([7.0, 7.5, 2.0**53])).to_list()
     [True, False, False]
@@ -215,7 +215,7 @@ def is_whole(column: pl.Series) -> pl.Series:
 
 
 def sound_rows(events: pl.DataFrame) -> pl.Series:
-    """Which rows of a parsed frame are events: nothing missing, coordinates finite and in range, no ``problem``."""
+    """Return a mask of valid rows: nothing missing, coordinates finite and in range, no ``problem``."""
     checks = []
     for column in events.columns:
         if column == "problem":
@@ -231,7 +231,7 @@ def sound_rows(events: pl.DataFrame) -> pl.Series:
 
 
 def sifted(events: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64], dict[int, str]]:
-    """Sound rows of a parsed frame, the number of each, and the reason of every other row by its number."""
+    """Valid rows of a parsed frame with their numbers, and the reason of every other row by its number."""
     is_sound = sound_rows(events)
     if is_sound.all():
         return events, np.arange(events.height), {}
@@ -240,13 +240,13 @@ def sifted(events: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64], dict[
 
 
 def without_position() -> pl.Expr:
-    """Return what is wrong with rows at zero latitude or longitude, which devices report when they know none."""
+    """Describe rows at zero latitude or longitude, which devices report without a position."""
     at_zero = (pl.col("latitude") == 0) | (pl.col("longitude") == 0)
     return pl.when(at_zero).then(pl.lit("a coordinate is zero: no position"))
 
 
 def reasons(events: pl.DataFrame) -> list[str]:
-    """Say of each row of `events` that is not sound what is wrong with it first."""
+    """Describe the first problem of each invalid row."""
     reason = pl.lit("unknown")
     for column, is_right, text in reversed(_CHECKS):
         if column in events.columns:
@@ -298,12 +298,12 @@ class MappedColumns(Checked):
         return self.columns.get("user") != ""
 
     def reading(self, columns: Collection[str]) -> Self:
-        """As in `Source`: a column that nothing looks at is not read, so that nothing in it can be wrong."""
+        """Return the source without unused columns, so that errors in them are ignored."""
         left_out = [part for part in EVENT_COLUMNS[2:] if part not in columns]
         return replace(self, columns=self.columns | dict.fromkeys(left_out, ""))
 
     def find_columns(self, names: Sequence[str], file: str) -> dict[str, str]:
-        """Name in the table of every part of an event that is there.
+        """Column name of every available part of an event.
 
         A column that is named in ``columns`` must exist, one with an empty name is left out, and the others are taken
         under their own name if they exist.
@@ -340,7 +340,7 @@ MAX_RAW_CHARACTERS = 1000
 
 @dataclass(frozen=True)
 class ParsedRows:
-    """Rows of a batch whose structure is sound, parsed; and the records whose structure is not."""
+    """Parsed rows of a batch with valid structure; and the records with an invalid one."""
 
     raw: pl.DataFrame  # the wanted columns; null where a value cannot be read as its type
     records: Records | None  # outline of the batch, None where every line is a row
@@ -348,14 +348,14 @@ class ParsedRows:
     problems: dict[int, str]  # what is wrong with other records, by record index
 
     def segments(self, batch: TextBatch) -> NDArray[np.int64]:
-        """Segment of the batch that every row comes from."""
+        """Segment of every row in the batch."""
         if self.records is None:
             n_lines = [segment.n_lines for segment in batch.segments]
             return np.repeat(np.arange(len(n_lines)), n_lines)
         return batch.locate(self.lines())[0]
 
     def lines(self) -> NDArray[np.int64]:
-        """0-based line of the batch on which every row starts."""
+        """0-based first line of every row in the batch."""
         if self.records is None or self.row_records is None:
             return np.arange(self.raw.height)
         return self.row_records
@@ -369,7 +369,7 @@ def numbered(rows: ParsedRows, batch: TextBatch) -> pl.Series:
 
 
 def join_date(frame: pl.DataFrame) -> pl.DataFrame:
-    """Put the column ``date``, where there is one, before ``time``, with a blank between them."""
+    """Prepend the column ``date``, if any, to ``time``, with a blank between them."""
     if "date" not in frame.columns:
         return frame
     day, clock = (pl.col(name).cast(pl.String) for name in ("date", "time"))
@@ -377,7 +377,7 @@ def join_date(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def parse(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> ParsedRows:
-    """Parse some columns of a batch; the other columns count for the structure only."""
+    """Parse some columns of a batch; the other columns are checked for structure only."""
     data, n_fields, separator = batch.data, len(batch.format.columns), batch.format.separator
     if batch.records is None and _is_utf8(data):
         raw = _regular(batch, wanted)
@@ -394,7 +394,7 @@ def parse(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> ParsedRo
 
 
 def _regular(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFrame | None:
-    """The columns of a batch without quotes if every line of it has as many fields as there should be, or else None."""
+    """Columns of a batch without quotes if every line has the expected number of fields, or else None."""
     format, n_rows = batch.format, sum(segment.n_lines for segment in batch.segments)
     n_fields = len(format.columns)
     if count_byte(batch.data, ord(format.separator)) != n_rows * (n_fields - 1):
@@ -483,7 +483,7 @@ def _structural_problems(data: bytes, records: Records, n_fields: int) -> dict[i
 
 
 def _join_records(data: bytes, records: Records, indices: NDArray[np.int64]) -> bytes:
-    """The chosen records only, in long runs."""
+    """Return the chosen records only, in long runs."""
     if not len(indices):
         return b""
     breaks = np.flatnonzero(np.diff(indices) != 1)
@@ -509,7 +509,7 @@ def _rejects(batch: TextBatch, records: Records, problems: dict[int, str]) -> li
 
 
 def raw_text(raw: bytes) -> str:
-    """Prefix of a row to keep with a reject."""
+    """Prefix of a row, kept with a reject."""
     return raw[: 4 * MAX_RAW_CHARACTERS].decode("utf-8", "backslashreplace")[:MAX_RAW_CHARACTERS]
 
 
@@ -522,7 +522,7 @@ _BATCH_ROWS = 1 << 18
 
 @dataclass(frozen=True, kw_only=True)
 class TextSource(FileSource):
-    """Base of sources in delimited text: a subclass says what the columns are and how they become events.
+    """Base of sources in delimited text; a subclass defines the columns and turns them into events.
 
     A row is a line, whatever its quotes; blank lines are no rows. Files are joined or cut so
     that blocks have about ``block_rows`` rows; one file, compressed or not, or one archive is read by one worker.
@@ -539,11 +539,11 @@ class TextSource(FileSource):
 
     @abstractmethod
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Columns to parse and the types to read them as; raises `DataError` if one is missing."""
+        """Columns to parse with their types; raises `DataError` if one is missing."""
 
     @abstractmethod
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Columns of an `EventBlock` from ``rows.raw``: same rows, same order, null where a value is wrong.
+        """Columns of an `EventBlock` from ``rows.raw``: same rows, same order, null for invalid values.
 
         A further column ``problem`` may say what else is wrong with a row (null: nothing).
         """
@@ -557,7 +557,7 @@ class TextSource(FileSource):
         return share_out(self.files(), self.block_rows * self.bytes_per_row)
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Cut the files of a span into batches and parse one after the other."""
+        """Cut the files of a span into batches and parse them in order."""
         order = RowOrder(self, span.after)
         for batch in self.batches(span):
             row = 0
@@ -567,7 +567,7 @@ class TextSource(FileSource):
                 yield block
 
     def _place(self, batch: TextBatch, before: int, row: int) -> str:
-        """File and line of a sound row of a batch, counted from ``before`` on."""
+        """File and line of a valid row of a batch, counted from ``before`` on."""
         rows = self.parse(batch)
         sound = sifted(self.events(rows, batch))[1]
         segment, line = batch.locate(rows.lines()[sound[before + row : before + row + 1]])
@@ -578,7 +578,7 @@ class TextSource(FileSource):
         return cut(open_inputs(span.files, self.patterns), self.dialect_of, min(self.block_rows, _BATCH_ROWS))
 
     def blocks(self, batch: TextBatch) -> Iterator[EventBlock]:
-        """Parse a batch; overridden where a row is more than one event."""
+        """Parse a batch; overridden if a row holds several events."""
         rows = self.parse(batch)
         return to_blocks(batch, rows, self.events(rows, batch), self.block_rows)
 

@@ -77,7 +77,7 @@ class TimeFormat:
 
     @property
     def dtype(self) -> type[pl.DataType]:
-        """Type in which text is best read before `milliseconds`."""
+        """Preferred type for reading text before `milliseconds`."""
         if self.format == "unix_ns":  # beyond what a float holds exactly
             return pl.Int64
         return pl.Float64 if self.format in _UNIX else pl.String
@@ -88,7 +88,7 @@ class TimeFormat:
         return self.format in _UNIX
 
     def milliseconds(self, column: pl.Series) -> pl.Series:
-        """Milliseconds since 1970 UTC, Int64; null where a value is no time. Fractions of a millisecond are cut off."""
+        """Milliseconds since 1970 UTC, Int64; null for an invalid time. Fractions of a millisecond are truncated."""
         if column.dtype == pl.Date:
             column = column.cast(pl.Datetime("ms"))
         if isinstance(column.dtype, pl.Datetime):
@@ -104,7 +104,7 @@ class TimeFormat:
         return parsed.set(~parsed.is_between(EARLIEST, LATEST), None)
 
     def explain(self, column: pl.Series) -> pl.Series:
-        """Say, for values that `milliseconds` makes null, why."""
+        """Explain the values that `milliseconds` makes null."""
         wall_clock = TimeFormat(self.format).milliseconds(column)
         missing = f"time is not {({'iso': 'ISO 8601'} | _WORDS).get(self.format, self.format)}"
         skipped = f"local time does not exist in {self.zone} (clocks went forward)"
@@ -135,7 +135,7 @@ class TimeFormat:
         )
 
     def _iso_as_written(self, column: pl.Series, next_day: pl.Series | None) -> pl.Series:
-        """Times in the common spellings; ``next_day``: which are meant a day later by the clock."""
+        """Parse times in the common spellings; ``next_day``: those that mean the following day."""
         out = pl.Series(column.name, [], dtype=pl.Int64).extend_constant(None, len(column))
         todo = column.is_not_null()
         for format, is_local in _ISO:
@@ -163,7 +163,7 @@ class TimeFormat:
 
 
 def first_that_fits(column: pl.Series, formats: Iterable[TimeFormat]) -> pl.Series:
-    """Milliseconds since 1970 UTC by the first of some formats that a value has; null where it has none.
+    """Milliseconds since 1970 UTC by the first matching format; null if none matches.
 
     >>> first_that_fits(pl.Series(["1970-01-01", "2/1/1970"]), map(TimeFormat, ("iso", "%d/%m/%Y"))).to_list()
     [0, 86400000]
@@ -176,7 +176,7 @@ def first_that_fits(column: pl.Series, formats: Iterable[TimeFormat]) -> pl.Seri
 
 
 def plain_times(table: pa.Table) -> pa.Table:
-    """Return a table with its timestamps as polars can hold them: in UTC, and milliseconds in place of seconds.
+    """Return a table with timestamps that polars supports: in UTC, with seconds converted to milliseconds.
 
     Seconds after the year 9999 are missing: as milliseconds they would come round to other times.
 

@@ -1,4 +1,4 @@
-"""Base of sources whose files all have the same columns: tracks of devices, and check-ins."""
+"""Base of sources whose files share one layout: tracks of devices, and check-ins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.pipeline.sources.reading.times import TimeFormat
 
 @dataclass(frozen=True, kw_only=True)
 class TrackSource(TextSource):
-    """Base of sources of one layout, which class variables describe.
+    """Base of sources of one layout, described by class variables.
 
     A subclass whose files are named after users gives `user_of`, and has no column ``user``.
     """
@@ -27,15 +27,15 @@ class TrackSource(TextSource):
 
     @staticmethod
     def user_of(file: str) -> str | None:
-        """User of a file; None if stated by its rows."""
+        """User of a file; None if its rows state the user."""
         return None
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """As the class says."""
+        """Return the dialect of the class."""
         return self.dialect
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """As the class says."""
+        """Return the columns of the class."""
         return self.types
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Fourier perturbation as papers calibrate it: less noise than its epsilon asks for, priced at what it is worth."""
+"""Fourier perturbation as calibrated in papers: less noise than its epsilon needs, priced at its true cost."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class FpaPaper(FourierMechanism):
 
     @classmethod
     def examples(cls) -> tuple[FpaPaper, ...]:
-        """Both transforms, and a sensitivity as measured."""
+        """Both transforms, and a measured sensitivity."""
         common: dict[str, Any] = {"epsilon": 1.0, "coefficients": 2, "block": 5}
         return cls(**common), cls(**common, transform="unnormalised"), cls(**common, measured_sensitivity=1.5)
 
@@ -92,7 +92,7 @@ class FpaPaper(FourierMechanism):
 
     @property
     def budget(self) -> float:
-        """ε that the paper claims for a block."""
+        """ε claimed by the paper for a block."""
         return self.epsilon
 
     def matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
@@ -114,12 +114,12 @@ class FpaPaper(FourierMechanism):
         return min(self.coefficients, n_windows // 2 + 1)
 
     def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
-        """Noise on the coefficients, and back."""
+        """Add noise to the coefficients and transform them back."""
         values, further = super().publish(n_windows, state, noise)
         return self._held(values), further
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Show the counts that the kept coefficients give, block by block."""
+        """Release the counts of the kept coefficients, block by block."""
         return self._held(super().without_noise(counts))
 
     def defended(self, counts: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
