@@ -84,7 +84,7 @@ class Composition(Accountant):
             "replaces": facts.max_cells == 1 < facts.n_cells,
             "replaces_in_blocks": facts.replaces_in_blocks,
             "adaptive": bool(facts.mechanism and facts.mechanism.guarantee.adaptive),
-            "filtered": _filtered(facts, w),
+            "filtered": _filter_bounds(facts, w),
         }
         return model, {
             # Last windows and figures of the latest charges: in a unit that holds a part of them, and replaced.
@@ -103,13 +103,15 @@ class Composition(Accountant):
     ) -> tuple[Rows, State]:
         """Add one release."""
         figures = _figures(release.charge)
-        anew = tuple(replaced(event) for event in release.charge)
+        replacements = tuple(replaced(event) for event in release.charge)
         blocks = [event for event in release.charge if isinstance(event, Block)]
         partly = figures
         if blocks and model["replaces_in_blocks"]:
-            partly = _figures(tuple(e if isinstance(e, Block) else event for event, e in zip(release.charge, anew)))
+            partly = _figures(
+                tuple(e if isinstance(e, Block) else event for event, e in zip(release.charge, replacements))
+            )
         last = max([window.index, *(block.last for block in blocks)])
-        ends, recent = _with_newest(window.index, last, np.array([partly, _figures(anew)]), state)
+        ends, recent = _with_newest(window.index, last, np.array([partly, _figures(replacements)]), state)
         age = window.index - ends  # negative where a block ends later than the newest release
         totals = [
             recent[age < length, int(level == "event" and model["replaces"])].sum(axis=0)
@@ -119,14 +121,14 @@ class Composition(Accountant):
         if int(state["period"]) != window.period:
             of_period = state["recent"][state["ends"] >= window.index, 0].sum(axis=0)
         of_period = of_period + (figures if last <= (window.period_last or last) else partly)
-        so_far = np.array([self._priced(total) for total in (*totals, of_period)])
+        totals_priced = np.array([self._price(total) for total in (*totals, of_period)])
         state = {
             "ends": ends,
             "recent": recent,
             "period": np.asarray(window.period),
             "of_period": of_period,
             "sums": state["sums"] + figures,
-            "largest": np.maximum(state["largest"], so_far),
+            "largest": np.maximum(state["largest"], totals_priced),
             **remember(release.charge, state["events"], int(state["n_kinds"])),
         }
         return self._rows(window.index, model, state), state
@@ -139,14 +141,14 @@ class Composition(Accountant):
         epsilon = from_loss_distributions(state["events"], int(state["n_kinds"]), self.delta)
         if epsilon is None:
             return rows
-        least = min(epsilon, float(state["sums"][0]))
-        return [*rows, self._row(None, "user_epsilon_pld", least, _unit("user"), self._approximate)]
+        minimum = min(epsilon, float(state["sums"][0]))
+        return [*rows, self._row(None, "user_epsilon_pld", minimum, _unit("user"), self._approximate)]
 
     def summary(self, model: Mapping[str, Any], state: State) -> dict[str, Any]:
         """Figures so far by name, as in the rows of the whole run."""
         return {row.name: row.value for row in self._rows(None, model, state)} | {"delta": self.delta}
 
-    def _priced(self, total: NDArray[np.float64]) -> tuple[float, float, float]:
+    def _price(self, total: NDArray[np.float64]) -> tuple[float, float, float]:
         """Pure ε, ε at δ and ρ of a sum of figures."""
         epsilon, rho, gaussian = total[:3].tolist()
         exact = epsilon_of_gaussian(gaussian, self.delta)
@@ -174,7 +176,7 @@ class Composition(Accountant):
             if is_adaptive:
                 epsilon = epsilon_of(bounded, self.delta)
                 rows.append(self._row(index, f"{level}_epsilon_rdp", epsilon, adjacency, self._approximate))
-        pure, approximate, rho = self._priced(state["sums"])
+        pure, approximate, rho = self._price(state["sums"])
         rows.append(self._row(index, "user_epsilon", pure, _unit("user") + note))
         if is_adaptive:
             return rows
@@ -220,7 +222,7 @@ def _with_newest(index: int, last: int, figures: NDArray[np.float64], state: Sta
     return ends, recent
 
 
-def _filtered(facts: AccountingFacts, w: int | None) -> dict[str, float]:
+def _filter_bounds(facts: AccountingFacts, w: int | None) -> dict[str, float]:
     """ρ that a mechanism bounds by level, for w successive windows together or for a budget period.
 
     Nothing where sums over them are no more than that.

@@ -142,8 +142,8 @@ class ConditionalInferential(TracePrior, Accountant):
             if factors is not None:
                 rows += self.dependent_rows(view.subjects[user], times, np.isfinite(scales), factors[user])
                 continue
-            least = float(scales.min(initial=np.inf))
-            rows += self.trace_rows(view.subjects[user], times, scales, least if np.isfinite(least) else None)
+            minimum = float(scales.min(initial=np.inf))
+            rows += self.trace_rows(view.subjects[user], times, scales, minimum if np.isfinite(minimum) else None)
         return rows
 
     def dependent_rows(self, subject: str, times: Any, is_published: Any, factor: Any) -> Rows:

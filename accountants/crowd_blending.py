@@ -53,8 +53,8 @@ def amplified_delta(epsilon: float, threshold: int, crowd_epsilon: float, rate: 
         return 1.0
     ratio = (np.exp(epsilon) - 1 + rate) / (rate * np.exp(crowd_epsilon))
     if epsilon < -np.log1p(-rate) * (1 - 1e-12) or ratio < 1 - 1e-12:
-        least = max(-np.log1p(-rate), np.log1p(rate * np.expm1(crowd_epsilon)))
-        raise ParameterError("epsilon", epsilon, f"at least {least:g} at this rate and noise")
+        minimum = max(-np.log1p(-rate), np.log1p(rate * np.expm1(crowd_epsilon)))
+        raise ParameterError("epsilon", epsilon, f"at least {minimum:g} at this rate and noise")
     return rate * _largest_sum(threshold, rate, float(max(ratio, 1.0)))
 
 
@@ -75,12 +75,12 @@ def _largest_sum(threshold: int, rate: float, ratio: float) -> float:
 
 def _tail(others: int, share: float, rate: float) -> float:
     """Bound on the sum for this many others and, falling with m, for all more: Pr[Binomial ≥ share·m − 1]."""
-    beyond = (share * others - 1) / others
+    tail_share = (share * others - 1) / others
     # Where R is near 1 the sum telescopes to the largest b_m, which is at most 1/√(2e·m·p·(1−p)).
     flat = 1 / np.sqrt(2 * np.e * others * rate * (1 - rate))
-    if beyond <= rate:
+    if tail_share <= rate:
         return float(flat)
-    divergence = beyond * np.log(beyond / rate) + (1 - beyond) * np.log((1 - beyond) / (1 - rate))
+    divergence = tail_share * np.log(tail_share / rate) + (1 - tail_share) * np.log((1 - tail_share) / (1 - rate))
     return float(min(flat, np.exp(-others * divergence)))
 
 
@@ -141,7 +141,7 @@ class CrowdBlending(Accountant):
         """Largest figure of one window, the total of the run, and the size of the crowd."""
         total = float(state["total"])
         rows = _rows(None, "event", *state["largest"].tolist())
-        rows.append(AccountRow("everybody", None, "user_epsilon", total, adjacency=_noted(RUN, total)))
+        rows.append(AccountRow("everybody", None, "user_epsilon", total, adjacency=_unit_in_words(RUN, total)))
         if model["crowd"] is not None:
             size, epsilon = model["crowd"]
             rows += [
@@ -152,12 +152,12 @@ class CrowdBlending(Accountant):
 
 
 def _rows(window: int | None, level: str, epsilon: float, delta: float) -> Rows:
-    unit = _noted(ONE_WINDOW, epsilon) if delta == 0 else ONE_WINDOW + SAMPLED
+    unit = _unit_in_words(ONE_WINDOW, epsilon) if delta == 0 else ONE_WINDOW + SAMPLED
     return [
         AccountRow("everybody", window, f"{level}_epsilon", epsilon, adjacency=unit),
         AccountRow("everybody", window, f"{level}_delta", delta, unit="probability", adjacency=unit),
     ]
 
 
-def _noted(unit: str, epsilon: float) -> str:
+def _unit_in_words(unit: str, epsilon: float) -> str:
     return unit if epsilon < np.inf else f"{unit}; no differential privacy guarantee"

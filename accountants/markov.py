@@ -197,7 +197,7 @@ def stationary_distribution(matrix: Any, start: FloatArray | None = None) -> Flo
     closed = np.flatnonzero(~is_open)
     if start is None and len(closed) > 1:
         raise ParameterError("matrix", f"{len(closed)} closed classes of states", "one closed class, or given a start")
-    share = np.ones(n_classes) if start is None else _absorbed(chain, np.asarray(start, float), label, is_open)
+    share = np.ones(n_classes) if start is None else _absorption(chain, np.asarray(start, float), label, is_open)
     result = np.zeros(chain.shape[0])
     for closed_class in closed[share[closed] > 0]:
         members = np.flatnonzero(label == closed_class)
@@ -205,7 +205,7 @@ def stationary_distribution(matrix: Any, start: FloatArray | None = None) -> Flo
     return np.asarray(result / result.sum())
 
 
-def _absorbed(matrix: Any, start: FloatArray, label: NDArray[Any], is_open: NDArray[np.bool_]) -> FloatArray:
+def _absorption(matrix: Any, start: FloatArray, label: NDArray[Any], is_open: NDArray[np.bool_]) -> FloatArray:
     """Probability of ending in each class, from the expected visits to the transient locations."""
     from scipy import sparse
     from scipy.sparse import linalg as sparse_linalg
@@ -364,10 +364,10 @@ class MarkovPrior:
         reached = self.initial > 0
         links = self.transition > 0
         while True:
-            grown = reached | (reached @ links > 0)
-            if np.array_equal(grown, reached):
+            extended = reached | (reached @ links > 0)
+            if np.array_equal(extended, reached):
                 break
-            reached = grown
+            reached = extended
         locations = np.flatnonzero(reached)
         matrix = self.transition
         if locations.size < self.n_locations:
@@ -498,7 +498,7 @@ def estimate_prior(
     moves = sparse.coo_array((ones, (before[known], after[known])), shape=(n_locations, n_locations)).tocsr()
     visits = np.bincount(paths[paths >= 0], minlength=n_locations).astype(float)
     base = _base(towards, n_locations)
-    transition = _smoothed(moves, visits / visits.sum(), smoothing, base)
+    transition = _smooth(moves, visits / visits.sum(), smoothing, base)
     start = (visits + smoothing * base.mean(axis=0)) / (visits.sum() + smoothing)
     return MarkovPrior(stationary_distribution(transition, start) if initial == "stationary" else start, transition)
 
@@ -513,7 +513,7 @@ def _base(towards: FloatArray | None, n_locations: int) -> FloatArray:
     return base
 
 
-def _smoothed(moves: Any, visits: FloatArray, smoothing: float, base: FloatArray) -> Any:
+def _smooth(moves: Any, visits: FloatArray, smoothing: float, base: FloatArray) -> Any:
     """Rows that sum to 1, dense with smoothing and sparse without."""
     from scipy import sparse
 

@@ -124,12 +124,12 @@ class Membership(Accountant):
         sizes = {"n_targets": self.targets, "n_known": self.known, "n_samples": self.samples}
         groups = draw_groups(training, **sizes, group_size=self.group_size, seed=self.seed)
         drawn = {"targets": len(groups), "known": groups[0].members.shape[1]}
-        asked = {"targets": self.targets, "known": self.known}
+        requested = {"targets": self.targets, "known": self.known}
         warnings = [
-            f"{name}: {drawn[name]} in place of {asked[name]}, for there are no more people in the first "
+            f"{name}: {drawn[name]} in place of {requested[name]}, for there are no more people in the first "
             f"{training.n_windows} windows"
             for name in drawn
-            if drawn[name] < asked[name]
+            if drawn[name] < requested[name]
         ]
         return {"groups": groups, "warnings": tuple(warnings)}
 

@@ -124,8 +124,8 @@ def learn(features: NDArray[Any], labels: NDArray[np.bool_], rate: float, state:
     # samples followed by LogisticRegression(SGD(rate), intercept_lr=rate).learn_one on each, without a dictionary for
     # every sample.
     values = np.asarray(features, np.float64)
-    state = _measured(values, state)
-    rows, signs = _standardised(values, state), np.where(labels, 1.0, -1.0).tolist()
+    state = _update_moments(values, state)
+    rows, signs = _standardise(values, state), np.where(labels, 1.0, -1.0).tolist()
     weights, intercept = state["weights"].copy(), float(state["intercept"])
     for row, sign in zip(rows, signs):
         margin = sign * (float(row @ weights) + intercept)
@@ -139,11 +139,11 @@ def learn(features: NDArray[Any], labels: NDArray[np.bool_], rate: float, state:
 
 def logits(features: NDArray[Any], state: State) -> Array:
     """Log-odds (n_samples,) that the target is in a sample, as learned so far."""
-    scores: Array = _standardised(np.asarray(features, np.float64), state) @ state["weights"] + state["intercept"]
+    scores: Array = _standardise(np.asarray(features, np.float64), state) @ state["weights"] + state["intercept"]
     return scores
 
 
-def _measured(values: Array, state: State) -> State:
+def _update_moments(values: Array, state: State) -> State:
     """Mean and sum of squared deviations with more samples (Chan, Golub, LeVeque 1979)."""
     before, new = float(state["seen"]), len(values)
     mean = values.mean(axis=0)
@@ -156,7 +156,7 @@ def _measured(values: Array, state: State) -> State:
     }
 
 
-def _standardised(values: Array, state: State) -> Array:
+def _standardise(values: Array, state: State) -> Array:
     """Mean 0 and deviation 1; 0 for features that have never varied."""
     deviations = np.sqrt(state["squares"] / max(float(state["seen"]), 1.0))
     # The mean of equal numbers is off by rounding; that must not look like a deviation.

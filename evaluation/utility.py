@@ -266,12 +266,12 @@ def pearson(truth: Array, released: Array) -> Array:
     >>> pearson([[1, 2, 3], [4, 4, 4]], [[2, 4, 6], [1, 2, 3]])
     0.5
     """
-    first, second = _standardised(truth), _standardised(released)
+    first, second = _standardise(truth), _standardise(released)
     correlations: Array = np.clip(np.einsum("tc,tc->c", first, second), -1.0, 1.0)
     return correlations
 
 
-def _standardised(series: Array) -> Array:
+def _standardise(series: Array) -> Array:
     """Centre columns and divide them by their norm; constant columns are zero."""
     varies = (series != series[0]).any(axis=0)
     largest = np.abs(series).max(axis=0)

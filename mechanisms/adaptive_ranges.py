@@ -51,5 +51,5 @@ class AdaptiveRanges(CountsOfBlock):
         low, high = counts.min(axis=-2, keepdims=True), counts.max(axis=-2, keepdims=True)
         width = (high - low) / self.parts
         part = np.clip(np.floor((counts - low) / np.where(width == 0, 1.0, width)), 0, self.parts - 1)
-        as_it_is = (width == 0) | ((counts == low) & (self.minimum == "shown"))
-        return np.asarray(np.where(as_it_is, counts, low + (part + 0.5) * width), np.float64)
+        is_exact = (width == 0) | ((counts == low) & (self.minimum == "shown"))
+        return np.asarray(np.where(is_exact, counts, low + (part + 0.5) * width), np.float64)

@@ -147,7 +147,7 @@ class Correlated(Budgeted):
             scale=scale[..., None] if np.ndim(scale) else float(scale),
         )
         after = {"counts": counted, "released": values}
-        moved = {name: _shifted(new[..., None, :], state[name]) for name, new in after.items()}
+        moved = {name: _shift(new[..., None, :], state[name]) for name, new in after.items()}
         shifted = np.concatenate([np.asarray(response)[..., None], state["response"]], -1)[..., : self.band - 1]
         return [release], state | moved | {"response": shifted, "energy": energy}
 
@@ -182,5 +182,5 @@ def strategy(band: int) -> Array:
     return np.maximum(entries, 1.0)
 
 
-def _shifted(newest: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
+def _shift(newest: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
     return np.concatenate([newest, rows], -2)[..., : rows.shape[-2], :]

@@ -35,17 +35,17 @@ JUMP = 2.0
 #: Levels of a prediction, each of which is twice the one below it; the lowest is less than a quarter of a person.
 LEVELS, LOWEST = 16, 2
 #: How many squared errors the common ratio of variance to mean is worth at a level, and errors its bias of 0.
-WORTH = 8.0
+PRIOR_WEIGHT = 8.0
 #: Standard deviation of the common error before any is seen, as a share of the counts.
 COMMON_ERROR = 0.2
 #: Standard deviation of a profile's error before any is seen, as a share of the counts, beside that of counts.
 PROFILE_ERROR = 0.3
 #: The least that a prediction counts as in the variance of its errors: a share of the mean one, or of one person.
-LEAST_SIZE = 0.1
+MIN_SIZE = 0.1
 #: How often in a window events are looked for, each time without the cells that have one.
 PASSES = 2
 #: The least that variances, and their ratios, are taken to be.
-LEAST = 1e-6
+TINY = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,23 +159,23 @@ class Filter(Postprocess):
         begun = np.asarray(state["levels"][..., 3, :].sum(-1) > 0) | ("profile" in state)
 
         features = _features(first, slot, state)
-        predicted, level = _predicted(features, noisy, begun, state)
-        size = np.maximum(predicted, LEAST_SIZE * np.maximum(predicted.mean(-1), 1.0)[..., None])
+        predicted, level = _predict(features, noisy, begun, state)
+        size = np.maximum(predicted, MIN_SIZE * np.maximum(predicted.mean(-1), 1.0)[..., None])
         known, caution = _spread(predicted, size, level, state)
         n_counts = float(per_day * values.shape[-1])
         limit = surprise.limits(release.noise, release.scale, n_counts, begun)
 
         # Cells with an event say nothing of the others: those of before, then those that this window shows, of which
         # the most surprising hide the others at first.
-        calm = seen & (state["event_belief"] <= 0.5)
+        is_quiet = seen & (state["event_belief"] <= 0.5)
         for _ in range(PASSES):
-            shared = noisy._replace(seen=calm)
-            shifted, spread, doubt, common = _in_common(predicted, known, shared, begun, state)
+            shared = noisy._replace(seen=is_quiet)
+            shifted, spread, doubt, common = _correct_common_error(predicted, known, shared, begun, state)
             event, events = surprise.believed(shifted, spread + doubt, noisy.values, noisy.variance, seen, limit, state)
-            calm = seen & (event.belief <= 0.5)
-        shared = noisy._replace(seen=calm)
+            is_quiet = seen & (event.belief <= 0.5)
+        shared = noisy._replace(seen=is_quiet)
 
-        alone = event.spread - doubt + _beyond(first + slot, size, seen, state)
+        alone = event.spread - doubt + _time_of_day_variance(first + slot, size, seen, state)
         best = posterior(shifted, alone, doubt + caution, noisy, release.noise, release.scale, event)
         hidden = hidden_in_groups(release, seen, state["hidden"])
         gain = np.where(seen, alone / (alone + noisy.variance), 0.0)
@@ -187,7 +187,7 @@ class Filter(Postprocess):
             standard_deviation=np.where(inactive, np.nan, millionths(np.sqrt(best.deviation**2 + hidden))),
             alarm=event.alarm & ~inactive,
         )
-        learned = common | events | _learned(features, shifted, doubt, spread, size, level, shared, begun, state)
+        learned = common | events | _update(features, shifted, doubt, spread, size, level, shared, begun, state)
         shared = noisy._replace(seen=seen & ~event.alarm)
         learned |= usual_days.learned(first + slot, shared, shifted, learned["variance"], per_day, state)
         return shown, state | learned | {
@@ -252,8 +252,8 @@ def hidden_in_groups(release: Release, seen: NDArray[np.bool_], before: Array) -
     ordered = np.sort(np.where(seen, values, np.nan), -1)  # NaN comes last
     n_distinct = (np.diff(ordered, axis=-1) > 0).sum(-1) + 1
     # Where no cell stands alone all scales may be the same.
-    are_all_shared = 2 * n_distinct <= np.count_nonzero(seen, -1)
-    is_mean = seen & ((scale < scale.max(-1)[..., None]) | are_all_shared[..., None])
+    is_common = 2 * n_distinct <= np.count_nonzero(seen, -1)
+    is_mean = seen & ((scale < scale.max(-1)[..., None]) | is_common[..., None])
     return np.where(seen, np.where(is_mean, values**2, 0.0), before)
 
 
@@ -271,18 +271,16 @@ def _features(first: int, slot: int, state: State) -> Array:
     is_known = ~np.isnan(totals)
     back = [first + (slot - 1 - number) % n_slots for number in range(totals.shape[-1])]
     usual = usual_days.usual(back, state).sum(-1)
-    level = np.where(is_known, totals, 0.0).sum(-1) / np.maximum((usual * is_known).sum(-1), LEAST)
+    level = np.where(is_known, totals, 0.0).sum(-1) / np.maximum((usual * is_known).sum(-1), TINY)
     level = np.where(is_known.any(-1), np.clip(level, 1 / LARGEST_LEVEL, LARGEST_LEVEL), 1.0)[..., None]
     smooth = 0.5 * today + 0.25 * (before + after)
     return np.stack([today * level, today, mean, last, before, smooth, np.ones_like(last)], -2)
 
 
-def _predicted(
-    features: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
-) -> tuple[Array, NDArray[np.int64]]:
+def _predict(features: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State) -> tuple[Array, NDArray[np.int64]]:
     """Bias-corrected prediction of each cell, and its level."""
     # A ridge towards the first weights, worth the information of one window with the cells' means.
-    ridge = np.maximum((features[..., MEAN, :] ** 2).sum(-1) / np.maximum(state["variance"], LEAST), LEAST)[..., None]
+    ridge = np.maximum((features[..., MEAN, :] ** 2).sum(-1) / np.maximum(state["variance"], TINY), TINY)[..., None]
     information = state["information"] + ridge[..., None] * np.eye(len(PRIOR_WEIGHTS))
     weights = np.linalg.solve(information, (state["moments"] + ridge * PRIOR_WEIGHTS)[..., None])[..., 0]
     predicted: Array = np.maximum(np.einsum("...k,...kc->...c", weights, features), 0.0)
@@ -291,7 +289,7 @@ def _predicted(
     predicted = np.where(begun[..., None], predicted, mean[..., None])
     level = np.clip(np.frexp(predicted)[1] + LOWEST, 0, LEVELS - 1)
     error, weight = (np.take_along_axis(state["levels"][..., row, :], level, -1) for row in (0, 1))
-    bias = error / (weight + WORTH / np.maximum(state["variance"], LEAST)[..., None])
+    bias = error / (weight + PRIOR_WEIGHT / np.maximum(state["variance"], TINY)[..., None])
     return np.maximum(predicted + bias, 0.0), level
 
 
@@ -299,14 +297,14 @@ def _spread(predicted: Array, size: Array, level: NDArray[np.int64], state: Stat
     """Variance of each prediction, κ·m with the κ of its level, and its standard error."""
     errors, weights = state["levels"][..., 2, :], state["levels"][..., 3, :]
     total = weights.sum(-1, keepdims=True)
-    some = np.maximum(total, LEAST**2)
-    common = np.maximum(errors.sum(-1, keepdims=True) / some, LEAST)
+    some = np.maximum(total, TINY**2)
+    common = np.maximum(errors.sum(-1, keepdims=True) / some, TINY)
     errors, weights = (np.take_along_axis(sums, level, -1) for sums in (errors, weights))
     # Where few errors are known at all, the common κ is not known to be small.
-    prior_weight = WORTH / (common + np.sqrt(2.0 / some)) ** 2
+    prior_weight = PRIOR_WEIGHT / (common + np.sqrt(2.0 / some)) ** 2
     information = weights + prior_weight
     size = np.sqrt(1.0 + state["gap"])[..., None] * size
-    learned = np.maximum((errors + prior_weight * common) / information, LEAST) * size
+    learned = np.maximum((errors + prior_weight * common) / information, TINY) * size
     # Before the first release the cells may be as far from their mean as from 0, or from the profile by a share of it.
     first = np.maximum(predicted.max(-1), 1.0)[..., None] * size
     if "profile" in state:
@@ -314,28 +312,28 @@ def _spread(predicted: Array, size: Array, level: NDArray[np.int64], state: Stat
     return np.where(total > 0, learned, first), np.where(total > 0, np.sqrt(2.0 / information) * size, 0.0)
 
 
-def _beyond(slot: int, size: Array, seen: NDArray[np.bool_], state: State) -> Array:
+def _time_of_day_variance(slot: int, size: Array, seen: NDArray[np.bool_], state: State) -> Array:
     """Additional variance of predictions for a time of day without any publication."""
     # It may be as far from the others as these are from 0.
     is_new = ~(state["variances"][..., slot, :] > 0).any(-1) & ~seen.any(-1)
     return np.asarray((is_new * size.max(-1))[..., None] * size)
 
 
-def _widened(spread: Array, shifted: Array, doubt: Array, noisy: Noisy) -> Array:
+def _inflate(spread: Array, shifted: Array, doubt: Array, noisy: Noisy) -> Array:
     """Variances of the predictions, inflated if the errors of the present window are clearly larger."""
     weight = noisy.seen / (spread + noisy.variance)
-    squares = np.maximum((weight**2 * spread**2).sum(-1), LEAST**2)
+    squares = np.maximum((weight**2 * spread**2).sum(-1), TINY**2)
     error = (noisy.values - shifted) ** 2 - noisy.variance + doubt
     ratio = (weight**2 * spread * error).sum(-1) / squares
     return np.asarray(spread * np.maximum(1.0, ratio - JUMP * np.sqrt(2 / squares))[..., None])
 
 
-def _in_common(
+def _correct_common_error(
     predicted: Array, spread: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
 ) -> tuple[Array, Array, Array, State]:
     """Correct predictions by the error common to all cells; also its variance, the variance added, the next state."""
     shift, doubt, _ = _common_error(predicted, spread, noisy, begun, state)
-    spread = _widened(spread, predicted * (1.0 + shift), doubt, noisy)
+    spread = _inflate(spread, predicted * (1.0 + shift), doubt, noisy)
     shift, doubt, common = _common_error(predicted, spread, noisy, begun, state)
     return predicted * (1.0 + shift), spread, doubt, common
 
@@ -346,24 +344,24 @@ def _common_error(
     """Relative error common to all cells, the variance that its uncertainty adds to each, and the next state."""
     # A late morning or a holiday: the sum over many cells shows it where the noise hides every single one.
     weight = noisy.seen / (spread + noisy.variance)
-    precision = np.maximum((weight * predicted**2).sum(-1), LEAST**2)
+    precision = np.maximum((weight * predicted**2).sum(-1), TINY**2)
     total = (weight * predicted * (noisy.values - predicted)).sum(-1)
-    learned = np.maximum(state["common_errors"] / state["common_weights"], LEAST)
+    learned = np.maximum(state["common_errors"] / state["common_weights"], TINY)
     observed = (total / precision) ** 2 - 1 / precision
     # An error that stands out of the noise is believed at once. Without one the standard error is √2/precision.
     prior = np.maximum(learned, observed - JUMP * np.sqrt(2) / precision)
     shift = np.where(begun, np.maximum(total / (precision + 1 / prior), -1.0), 0.0)
     doubt = np.where(begun, 1 / (precision + 1 / prior), 0.0)
-    trust = np.where(begun & noisy.seen.any(-1), (learned / (learned + 1 / precision)) ** 2, 0.0)
-    fading = np.where(trust > 0, VARIANCE_FORGETTING, 1.0)
+    shrinkage = np.where(begun & noisy.seen.any(-1), (learned / (learned + 1 / precision)) ** 2, 0.0)
+    fading = np.where(shrinkage > 0, VARIANCE_FORGETTING, 1.0)
     after = {
-        "common_errors": fading * state["common_errors"] + trust * observed,
-        "common_weights": fading * state["common_weights"] + trust,
+        "common_errors": fading * state["common_errors"] + shrinkage * observed,
+        "common_weights": fading * state["common_weights"] + shrinkage,
     }
     return shift[..., None], predicted**2 * doubt[..., None], after
 
 
-def _learned(
+def _update(
     features: Array,
     shifted: Array,
     doubt: Array,

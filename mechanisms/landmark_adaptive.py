@@ -117,8 +117,8 @@ class LandmarkAdaptive(LandmarkSchedule):
         if np.any(window.landmark & ~publish & ~offer.refused):
             is_regular = True if window.regulars_to_come is None else window.regulars_to_come > 0
             receivers = np.asarray((0 if window.landmarks_to_come is None else window.landmarks_to_come) + is_regular)
-            hands_on = window.landmark & ~publish & (receivers > 0)
-            share = np.where(hands_on, offer.amount / np.maximum(receivers, 1), 0.0)
+            is_shared = window.landmark & ~publish & (receivers > 0)
+            share = np.where(is_shared, offer.amount / np.maximum(receivers, 1), 0.0)
             recorded["bonus"] = before["bonus"] + share
         if not publish.any():
             return recorded

@@ -120,7 +120,7 @@ class Pegasus(Mechanism):
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Publish one window, and extend or close the open groups."""
-        (_, scale), (_, asked) = self._counts(window, state), self._questions(state)
+        (_, scale), (_, asked) = self._counts(window, state), self._deviation_query(state)
         values = self._family.add(noise, counts, scale)
         size, draw = state["size"], getattr(noise, self.noise)
         # A user in C cells is in C groups. The scales are those of a group's first window, whatever is active later.
@@ -135,12 +135,12 @@ class Pegasus(Mechanism):
         if window.active is not None:
             after, limit = np.where(window.active, after, size), np.where(window.active, limit, state["limit"])
         kept = np.where(place < after[..., None, :], group, 0)
-        values, smoothed = self._smoothed(window, values, np.where(joins, size + 1, 1), state)
+        values, smoothed = self._smooth(window, values, np.where(joins, size + 1, 1), state)
         release = Release.of(window, values, self.worst_charge(window, state), noise=self.noise, scale=scale)
         grouped = {"group": kept, "size": after, "limit": np.asarray(limit, np.float64)}
         return [release], state | grouped | smoothed
 
-    def _smoothed(
+    def _smooth(
         self, window: Window, noisy: NDArray[Any], n_alike: NDArray[np.int64], state: State
     ) -> tuple[NDArray[Any], State]:
         """Smoothed values from the last ``n_alike`` noisy counts of each cell, and the latest counts, newest first."""
@@ -153,7 +153,7 @@ class Pegasus(Mechanism):
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """Charge of a window: its noise, a threshold and one sparse-vector query."""
-        moved, asked = self._questions(state)
+        moved, asked = self._deviation_query(state)
         # The threshold gives way by one shift, the question that it is compared with by two.
         threshold, question = (self._family.event(moved.times(n * GRID), 2 * n * GRID * asked) for n in (1, 2))
         times = 2.0 * self.longest
@@ -165,13 +165,13 @@ class Pegasus(Mechanism):
 
     def _counts(self, window: Window, state: State) -> tuple[Sensitivity, float]:
         """Sensitivity of the counts of a window, and the scale of their noise."""
-        return self._calibrated(1 - self.grouping, of_cells(state["max_cells"], window.active))
+        return self._calibrate(1 - self.grouping, of_cells(state["max_cells"], window.active))
 
-    def _questions(self, state: State) -> tuple[Sensitivity, float]:
+    def _deviation_query(self, state: State) -> tuple[Sensitivity, float]:
         """Sensitivity of deviations in people, and the scale of a query for them."""
-        return self._calibrated(self.grouping, of_deviations(state["max_cells"]))
+        return self._calibrate(self.grouping, of_deviations(state["max_cells"]))
 
-    def _calibrated(self, share: float, moved: Sensitivity) -> tuple[Sensitivity, float]:
+    def _calibrate(self, share: float, moved: Sensitivity) -> tuple[Sensitivity, float]:
         """The largest sensitivity of all replicas, and the scale that spends a share of a window's ε/w on it."""
         largest = Sensitivity(*(float(np.max(norm)) for norm in moved))
         return largest, float(self._family.scale(self.epsilon / self.w * share, largest))

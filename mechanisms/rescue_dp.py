@@ -24,8 +24,9 @@ Integers = NDArray[np.int64]
 
 #: Gains of the controller, proportional and integral, and the publications that its integral and predictions cover.
 PROPORTIONAL, INTEGRAL, MEMORY = 0.9, 0.1, 3
-#: A publication takes SHARE·ln(interval + 1) of what is left, at most MOST_LEFT of it and MOST_OF_ALL of the budget.
-SHARE, MOST_LEFT, MOST_OF_ALL = 0.2, 0.6, 0.2
+#: A publication takes SHARE·ln(interval + 1) of the remaining budget, up to MAX_REMAINING_SHARE
+#: of it and MAX_BUDGET_SHARE of the whole.
+SHARE, MAX_REMAINING_SHARE, MAX_BUDGET_SHARE = 0.2, 0.6, 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,10 +97,10 @@ class RescueDp(WEventSchedule):
         """Share of the remaining budget if a publication is due; 0 if too little remains."""
         is_due = state["due"] <= window.index
         left = np.maximum(self.budget - state["spent"][..., : self.w - 1].sum(-1), 0.0)
-        part = np.minimum(SHARE * log(state["interval"] + 1.0), MOST_LEFT)
+        part = np.minimum(SHARE * log(state["interval"] + 1.0), MAX_REMAINING_SHARE)
         if np.isinf(self.budget):
             return np.where(is_due, np.inf, 0.0)
-        return np.where(is_due, np.minimum(part * left, MOST_OF_ALL * self.budget), 0.0)
+        return np.where(is_due, np.minimum(part * left, MAX_BUDGET_SHARE * self.budget), 0.0)
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
         """Sensitivity of the sums of groups: in L1 as of cells, in L2 with a user in the largest groups."""
@@ -112,7 +113,7 @@ class RescueDp(WEventSchedule):
         """Noisy sums of groups as means of their cells, and the scale of the means."""
         groups, sizes = self._groups(_active(window, offer.state), offer.state)
         # Sums stand where the first cell of a group is.
-        noisy = self.family.add(noise, _summed(np.where(_active(window, offer.state), values, 0), groups), scale)
+        noisy = self.family.add(noise, _sum_groups(np.where(_active(window, offer.state), values, 0), groups), scale)
         size, total = (np.take_along_axis(np.broadcast_to(one, values.shape), groups, -1) for one in (sizes, noisy))
         return total / size, np.asarray(scale)[..., None] / size
 
@@ -131,7 +132,7 @@ class RescueDp(WEventSchedule):
         place = np.maximum.accumulate(np.where(begins, np.arange(order.shape[-1]), 0), -1)
         groups = np.empty(order.shape, np.int64)
         np.put_along_axis(groups, order, np.take_along_axis(order, place, -1), -1)
-        return groups, _summed(np.ones(groups.shape, np.int64), groups)
+        return groups, _sum_groups(np.ones(groups.shape, np.int64), groups)
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
         """Schedule the next publication; record spending and releases."""
@@ -159,12 +160,12 @@ def _active(window: Window, state: State) -> NDArray[np.bool_]:
     return np.ones(state["last"].shape[-1], bool) if window.active is None else window.active
 
 
-def _summed(values: NDArray[Any], groups: Integers) -> Integers:
+def _sum_groups(values: NDArray[Any], groups: Integers) -> Integers:
     """Sums of groups at their first cells, 0 elsewhere.
 
     Examples
     --------
-    >>> _summed(np.array([5, 1, 2]), np.array([0, 1, 1])).tolist()
+    >>> _sum_groups(np.array([5, 1, 2]), np.array([0, 1, 1])).tolist()
     [5, 3, 0]
     """
     n_cells = groups.shape[-1]

@@ -64,11 +64,11 @@ class Sampling(EventStep):
         reading = [event for event in charge if not isinstance(event, FREE)]
         if len(reading) != 1 or self.rate == 1:
             return charge
-        return tuple(self._sampled(event) if event is reading[0] else event for event in charge)
+        return tuple(self._sample(event) if event is reading[0] else event for event in charge)
 
-    def _sampled(self, event: Event) -> Event:
+    def _sample(self, event: Event) -> Event:
         if isinstance(event, Block) and self.unit == "user":
-            return replace(event, inner=self._sampled(event.inner))
+            return replace(event, inner=self._sample(event.inner))
         if isinstance(event, Block | Exact):
             return event
         return Sampled(event, self.rate, self.unit)

@@ -76,18 +76,18 @@ class SpatialGeneralization(Generalization):
             names = [cell.get("group") for cell in geometry]
             if any(not name for name in names):
                 raise ParameterError("rows", None, "given with columns, or group_size: the space names no groups")
-            return _numbered(np.asarray(names))
+            return _renumber(np.asarray(names))
         placed = np.array([len(corners_of(cell)) > 0 for cell in geometry])
         if not placed.any():
             raise ParameterError("rows", self.rows, "used with a space that says where its cells are")
         group = -1 - np.arange(len(geometry))
         group[placed] = self._neighbours([cell for cell, known in zip(geometry, placed) if known])
-        return _numbered(group)
+        return _renumber(group)
 
     def _neighbours(self, geometry: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
         """Group neighbouring cells that all have a location."""
         if self.group_size is not None:
-            return _halved(_centres(geometry), self.group_size)
+            return _halve(_centres(geometry), self.group_size)
         corners = np.concatenate([corners_of(cell) for cell in geometry])
         low, size = corners.min(axis=0), np.ptp(corners, axis=0)
         n = np.array([self.columns, self.rows], np.int64)
@@ -101,7 +101,7 @@ def _centres(geometry: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
     return np.array([(corner.min(axis=0) + corner.max(axis=0)) / 2 for corner in corners])
 
 
-def _halved(points: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+def _halve(points: NDArray[np.float64], size: int) -> NDArray[np.int64]:
     """Groups of at most ``size`` neighbours."""
     group = np.zeros(len(points), np.int64)
     shrink = np.array([np.cos(np.radians(points[:, 1].mean())), 1.0])  # degrees of longitude are shorter
@@ -117,7 +117,7 @@ def _halved(points: NDArray[np.float64], size: int) -> NDArray[np.int64]:
     return group
 
 
-def _numbered(names: NDArray[Any]) -> NDArray[np.int64]:
+def _renumber(names: NDArray[Any]) -> NDArray[np.int64]:
     """Codes from 0 in order of first appearance."""
     _, first, codes = np.unique(names, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)

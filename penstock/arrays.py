@@ -51,7 +51,7 @@ class Released:
     rho: NDArray[np.float64]
     action: tuple[str, ...]
     steps: tuple[str, ...]
-    worth: dict[str, float]
+    summary: dict[str, float]
     loss: dict[str, float]
     #: True counts, of the same shape.
     _truth: NDArray[np.float64] = field(compare=False)
@@ -85,7 +85,7 @@ class Released:
         from penstock.pipeline.output.utility_summary import in_words
         from penstock.pipeline.reporting.drawing import shown_in_notebook
 
-        lines = [in_words(self.worth), losses_in_words(self.loss)]
+        lines = [in_words(self.summary), losses_in_words(self.loss)]
         return shown_in_notebook(" → ".join(self.steps), lines, self.plot)
 
 
@@ -154,7 +154,7 @@ def release(
     if isinstance(windows_per_day, int) and windows_per_day > _DAY:
         expected = f"at most {_DAY:,}: a window lasts a millisecond or more"
         raise ParameterError("windows_per_day", windows_per_day, expected)
-    true_counts = _checked(counts)
+    true_counts = _check_counts(counts)
     n_windows, n_cells = true_counts.shape
     steps = _steps(mechanism, parameters)
     facts = Facts(
@@ -166,7 +166,7 @@ def release(
         windows_per_day=windows_per_day,
     )
     windows = facts.windows(hour=_DAY // windows_per_day)
-    arranged = with_noise_chosen(_arranged(steps), facts, windows)
+    arranged = with_noise_chosen(_arrange(steps), facts, windows)
     made = mechanisms.run_mechanism(arranged, true_counts, facts, seed, windows=windows)
     # The table and the sums are those of a run.
     table = pl.DataFrame(releases_table(made, windows, list(map(str, range(n_cells))), 0))
@@ -181,13 +181,13 @@ def release(
         rho=np.array([concentrated_rho(release.charge) for release in made]),
         action=tuple(str(release.action) for release in made),
         steps=tuple(MECHANISMS.name_of(type(step)) for step in steps),
-        worth=utility_summary(truth, values) | interval_coverage(truth, values, deviation),
+        summary=utility_summary(truth, values) | interval_coverage(truth, values, deviation),
         loss=losses(table.lazy(), "UTC", arranged.guarantee.measure) or {},
         _truth=truth,
     )
 
 
-def _checked(counts: ArrayLike) -> NDArray[Any]:
+def _check_counts(counts: ArrayLike) -> NDArray[Any]:
     """Counts as an array (n_windows, n_cells)."""
     import numpy as np
 
@@ -229,7 +229,7 @@ def _steps(mechanism: Any, parameters: Mapping[str, Any]) -> list[ChainStep]:
     return steps
 
 
-def _arranged(steps: Sequence[ChainStep]) -> Mechanism:
+def _arrange(steps: Sequence[ChainStep]) -> Mechanism:
     """Return the only step, or all steps as a chain."""
     from penstock.mechanisms.core.chain import Chain
 

@@ -120,7 +120,7 @@ def run(
         raise ParameterError("config", type(config).__name__, expected)
     if isinstance(config, Mapping) and out is not None:
         config = {"output": {"path": str(out)}} | dict(config)
-    overrides = [] if source is None else _stored(source, out, config, resume)
+    overrides = [] if source is None else _store(source, out, config, resume)
     try:
         checked = config if isinstance(config, RunConfig) else load(config, overrides)
     except ConfigError as error:
@@ -132,7 +132,7 @@ def run(
     return run_configuration(checked, out, runner, beam_options, n_shards, resume)
 
 
-def _stored(source: Any, out: str | Path | None, config: object, resume: bool) -> list[str]:
+def _store(source: Any, out: str | Path | None, config: object, resume: bool) -> list[str]:
     """Write a data frame beside the folder of its run; return overrides that make it the source."""
     import polars as pl
     import pyarrow as pa
@@ -155,9 +155,9 @@ def _stored(source: Any, out: str | Path | None, config: object, resume: bool) -
         # Arrow names the column that it refuses.
         frame = source if isinstance(source, pl.DataFrame) else pl.DataFrame(plain_times(pa.table(source)))
     except Exception as error:  # whatever the frame's own library raises for what Arrow cannot hold
-        why = " ".join(map(str, error.args))
+        reason = " ".join(map(str, error.args))
         expected = (
-            f"one whose columns are numbers, text or times, each of one type, named once, and no geometry ({why})"
+            f"one whose columns are numbers, text or times, each of one type, named once, and no geometry ({reason})"
         )
         raise ParameterError("source", type(source).__name__, expected) from error
     path = Path(f"{out}.events.parquet")

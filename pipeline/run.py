@@ -169,7 +169,7 @@ def _on_engine(plan: Plan, runner: str) -> bool:
     return plan.streaming and runner not in (DIRECT, LOCAL)
 
 
-def _recorded(plan: Plan) -> Iterator[EventBlock]:
+def _recorded_blocks(plan: Plan) -> Iterator[EventBlock]:
     """Blocks of an input that can be read more than once; otherwise none."""
     if not is_recorded(plan.config.source):
         return
@@ -186,7 +186,7 @@ def _check_input(plan: Plan) -> None:
     """
     if not is_recorded(plan.config.source):
         return
-    rows, sample = input_check.first_use(_recorded(plan), plan)
+    rows, sample = input_check.first_use(_recorded_blocks(plan), plan)
     if rows.used:
         return
     why = input_check.why_unused(outcome.as_equation(rows), sample, plan)
@@ -211,10 +211,10 @@ def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None
     return beam.run(plan, runner, beam_options)
 
 
-def _make_ready(plan: Plan, how: Any) -> dict[str, Any] | None:
+def _make_ready(plan: Plan, started_by: Any) -> dict[str, Any] | None:
     """Prepare the folder; return the operator's manifest if the run to continue has already finished."""
     if plan.resumed:
-        manifest: dict[str, Any] | None = how.prepare(plan)
+        manifest: dict[str, Any] | None = started_by.prepare(plan)
         if open_to_others := files.readable_by_others(plan.folder):
             logs.caution(
                 f"{len(open_to_others):,} files and folders can be opened by others than their owner, such as "
@@ -273,7 +273,7 @@ def _remarks(plan: Plan, equation: dict[str, Any], is_made_up: bool) -> dict[str
     if is_made_up and not lost:
         return {}
     try:
-        sample = input_check.sample_of(_recorded(plan))
+        sample = input_check.sample_of(_recorded_blocks(plan))
         rejected = equation["rejected_by_reason"]
         doubts = input_check.doubts(sample, plan, plan.config.source.recorded, rejected) if sample else []
     except DataError:  # the input has changed since it was read, which its digests say
@@ -287,7 +287,7 @@ def _ending(plan: Plan, unfinished: str | None) -> tuple[int, str]:
     reason = outcome.stopped(plan)
     if reason:
         return STOPPED, reason
-    return (INTERRUPTED, f"{unfinished}; {checkpoint.HOW_TO}") if unfinished else (DONE, "done")
+    return (INTERRUPTED, f"{unfinished}; {checkpoint.RESUME_HINT}") if unfinished else (DONE, "done")
 
 
 def _done(plan: Plan, manifest: dict[str, Any]) -> Result:

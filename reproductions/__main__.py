@@ -18,15 +18,15 @@ from penstock.pipeline.experiments import runner
 from penstock.pipeline.experiments.load import BASE, include_base, load_experiment, reduce
 from reproductions.page import experiments_page
 from reproductions.run import StudyResult, StudyRun
-from reproductions.saved import HERE, RESULTS, save
+from reproductions.saved import RESULTS, ROOT, save
 
 STUDY = "study"
 #: Environment variable: folder of the unpacked data sets, searched if the path in the file does not exist.
 DATA = "PENSTOCK_DATA"
 #: Keys that name an input: for an override, then the section that may hold ``path``.
 READ_FROM = (("base.source.path", ("set", "source")), ("base.source.path", (BASE, "source")), ("study.path", (STUDY,)))
-PAGE = HERE / "experiments.md"
-FOLDERS = (HERE / "experiments", HERE.parent / "configs" / "experiments")
+PAGE = ROOT / "experiments.md"
+FOLDERS = (ROOT / "experiments", ROOT.parent / "configs" / "experiments")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -143,7 +143,7 @@ def summary(outcome: StudyResult) -> str:
 def write_page(check: bool) -> int:
     """Write, or check, the page of saved results."""
     paths = sorted((path for folder in FOLDERS for path in folder.glob("*.yaml")), key=lambda path: path.stem)
-    text = experiments_page(paths, RESULTS, HERE / "papers.yaml")
+    text = experiments_page(paths, RESULTS, ROOT / "papers.yaml")
     if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:
         return 0
     if check:

@@ -241,7 +241,7 @@ def binned_bounds(known: LearnedPeople, against: str, n_draws: int, seed: int) -
     else:
         values = np.array([spectral_gap(prior.transition) for prior in known.priors])
         bounds = _bounds(known, _schedules(n_draws, seed))
-    return {name: _binned(values, np.array(BINS[against]), bound) for name, bound in bounds.items()}
+    return {name: _bin_bounds(values, np.array(BINS[against]), bound) for name, bound in bounds.items()}
 
 
 def _schedules(n_draws: int, seed: int) -> list[list[set[int]]]:
@@ -260,7 +260,7 @@ def _bounds(known: LearnedPeople, schedules: list[list[set[int]]]) -> dict[str, 
     return {name: np.array(values) for name, values in bounds.items()}
 
 
-def _binned(
+def _bin_bounds(
     against: NDArray[np.float64], edges: NDArray[np.float64], values: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     place = np.clip(np.searchsorted(edges, against, side="right") - 1, 0, len(edges) - 2)

@@ -15,7 +15,7 @@ import polars as pl
 
 from penstock.pipeline.config.run import read_text
 from penstock.pipeline.config.yaml import parse, plain
-from reproductions.saved import HERE, written
+from reproductions.saved import ROOT, written
 
 #: A figure is that of a published table if it is as near: so much, or this share of it.
 NEAR, NEAR_SHARE = 0.02, 0.1
@@ -41,23 +41,23 @@ def published_figures(published: Mapping[str, Any]) -> Iterator[tuple[str, str, 
                 yield str(setting), measure, figure
 
 
-def far_figures(ours: Measured, published: Mapping[str, Any]) -> dict[tuple[str, str], float]:
+def distant_figures(ours: Measured, published: Mapping[str, Any]) -> dict[tuple[str, str], float]:
     """Published figures far from ours, by setting and measure.
 
     Examples
     --------
     >>> ours = {("a", "mae"): 1.05, ("b", "mae"): 3.0}
-    >>> far_figures(ours, {"measures": ["mae"], "rows": {"a": [1.0], "b": [2.0], "c": [None]}})
+    >>> distant_figures(ours, {"measures": ["mae"], "rows": {"a": [1.0], "b": [2.0], "c": [None]}})
     {('b', 'mae'): 2.0}
     """
     return {
         (setting, measure): figure
         for setting, measure, figure in published_figures(published)
-        if not _near(ours.get((setting, measure)), figure)
+        if not _is_near(ours.get((setting, measure)), figure)
     }
 
 
-def _near(ours: float | None, figure: float) -> bool:
+def _is_near(ours: float | None, figure: float) -> bool:
     return ours is not None and abs(ours - figure) <= max(NEAR, NEAR_SHARE * abs(figure))
 
 
@@ -108,10 +108,10 @@ def _entry(
         return entry.get("page"), entry.get("found"), entry["verdict"]
     if name not in experiments:
         return None, None, NOT_RUN
-    return f"#{name}", *_measured(experiments[name], name, results)
+    return f"#{name}", *_judge_saved(experiments[name], name, results)
 
 
-def _measured(experiment: dict[str, Any], name: str, results: Path) -> tuple[str | None, str]:
+def _judge_saved(experiment: dict[str, Any], name: str, results: Path) -> tuple[str | None, str]:
     """Judge saved results by an experiment's claims, or by the published table that it repeats."""
     table, claims = results / f"{name}.csv", results / f"{name}-expected.csv"
     if not table.exists():
@@ -144,7 +144,7 @@ def compare(summary: pl.DataFrame, published: dict[str, Any]) -> tuple[int, int]
     (1, 3)
     """
     n = sum(1 for _ in published_figures(published))
-    return n - len(far_figures(measured(summary), published)), n
+    return n - len(distant_figures(measured(summary), published)), n
 
 
 HEADER = """\
@@ -185,7 +185,7 @@ def _section(experiment: dict[str, Any], path: Path, results: Path) -> str:
     lines = [f"## {name}", "", _text(experiment["question"]), ""]
     if experiment.get("conclusion"):
         lines += [_text(f"**What came out.** {experiment['conclusion']}"), ""]
-    file = f"[configuration]({os.path.relpath(path, HERE)})"
+    file = f"[configuration]({os.path.relpath(path, ROOT)})"
     if "study" in experiment:
         return "\n".join([*lines, *_study(results, name, file)])
     table = results / f"{name}.csv"
@@ -236,7 +236,9 @@ def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any]) -> list[
             continue
         figure = _figure_above(claim, figures)
         says = f"{labels.get(figure[1], figure[1])} at {figure[0]}, as published" if figure else row["says"]
-        lines.append(f"* **{row['verdict']}**: {says} ({_allowed(row['at_least'], row['at_most'])}): {_value(row)}")
+        lines.append(
+            f"* **{row['verdict']}**: {says} ({_limits_in_words(row['at_least'], row['at_most'])}): {_value(row)}"
+        )
     heading = (
         f"{n_agreed} of {claims.height} claims {'agrees' if n_agreed == 1 else 'agree'}{'.' if not lines else ':'}"
     )
@@ -269,10 +271,10 @@ def _value(row: Mapping[str, Any]) -> str:
     return value
 
 
-def _allowed(least: float | None, most: float | None) -> str:
+def _limits_in_words(least: float | None, most: float | None) -> str:
     """Limits of a claim.
 
-    >>> _allowed(0.93, 0.97), _allowed(None, 0.5)
+    >>> _limits_in_words(0.93, 0.97), _limits_in_words(None, 0.5)
     ('0.93 to 0.97', '≤ 0.5')
     """
     if least is None:

@@ -87,7 +87,7 @@ class CabStudy(Study):
     Who is drawn as a target is drawn again when more are asked for (`draw_targets`).
     """
 
-    aside: ClassVar[tuple[str, ...]] = ("path", "targets")
+    not_decisive: ClassVar[tuple[str, ...]] = ("path", "targets")
 
     path: str | None = parameter(
         None, kind="path", doc="folder of the San Francisco cabs (CRAWDAD epfl/mobility); unset: made-up people"

@@ -13,19 +13,19 @@ from penstock.pipeline import atomic
 from penstock.pipeline.config.run import read_text
 from penstock.pipeline.config.yaml import parse, plain
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results"
+ROOT = Path(__file__).parent
+RESULTS = ROOT / "results"
 #: Files beside those of the experiments: ``tables`` (measures that the pages show; without any, the first), and of a
 #: published table ``published`` and ``differences``.
-SHOWN = HERE / "shown"
+SHOWN = ROOT / "shown"
 
 
 def written(path: Path) -> dict[str, Any]:
     """Content of an experiment file, with its presentation on the pages."""
-    return _content(path) | _shown(path.stem)
+    return _content(path) | _page_settings(path.stem)
 
 
-def _shown(name: str) -> dict[str, Any]:
+def _page_settings(name: str) -> dict[str, Any]:
     path = SHOWN / f"{name}.yaml"
     return _content(path) if path.exists() else {}
 
@@ -49,7 +49,7 @@ def save(folder: Path, results: Path) -> None:
     if "tables" in manifest:
         copied = {table: table for table in manifest["tables"]}
     else:
-        _save_summary(folder, results / f"{name}.csv", shown_measures(manifest["configuration"] | _shown(name)))
+        _save_summary(folder, results / f"{name}.csv", shown_measures(manifest["configuration"] | _page_settings(name)))
         copied = {"expected.csv": f"{name}-expected.csv"} if (folder / "expected.csv").exists() else {}
     for source, saved in copied.items():
         with atomic.replacing(results / saved) as temporary:

@@ -26,7 +26,7 @@ class Study(Checked, ABC):
     """
 
     #: Parameters that do not affect the figures of a piece.
-    aside: ClassVar[tuple[str, ...]] = ()
+    not_decisive: ClassVar[tuple[str, ...]] = ()
 
     seed: int = parameter(1, doc="decides all that is drawn at random", at_least=0)
 
@@ -42,7 +42,7 @@ class Study(Checked, ABC):
     @property
     def decides(self) -> dict[str, Any]:
         """Every parameter that affects the figures of a piece."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in self.aside}
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in self.not_decisive}
 
     @abstractmethod
     def pieces(self, data: Any) -> tuple[Any, ...]:

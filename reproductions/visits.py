@@ -33,7 +33,7 @@ def visit_trajectories(
         raise ParameterError("n_top" if n_top < 1 else "n_windows", min(n_top, n_windows), "at least 1")
     inside = (window >= 0) & (window < n_windows)
     user, window, place = user[inside], window[inside], place[inside]
-    top, ranks = _ranked(place, n_top)
+    top, ranks = _rank_places(place, n_top)
     kept = ranks < n_top
     user, window, rank = _one_a_window(np.stack([user[kept], window[kept], ranks[kept]]))
     people, n_seen = np.unique(user, return_counts=True)
@@ -44,7 +44,7 @@ def visit_trajectories(
     return trajectories, people, top
 
 
-def _ranked(place: IntArray, n_top: int) -> tuple[IntArray, IntArray]:
+def _rank_places(place: IntArray, n_top: int) -> tuple[IntArray, IntArray]:
     """Most visited places in order, and the rank of each visit's place: ``n_top`` for all others."""
     names, visits = np.unique(place, return_counts=True)
     top = names[np.argsort(-visits, kind="stable")[:n_top]]

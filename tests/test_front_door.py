@@ -294,7 +294,7 @@ def test_an_array_goes_through_the_steps_of_a_configuration(tmp_path):
     assert np.array_equal(penstock.release(counts, built, max_cells=1, seed=3).values, given.values)
     assert np.isfinite(given.margin).all()
     assert given.margin.shape == given.values.shape
-    assert 0.8 < given.worth["coverage"] <= 1
+    assert 0.8 < given.summary["coverage"] <= 1
     assert given.loss == {"release": 0.5, "day": 12.0, "run": 24.0}
     assert penstock.release(counts, [noisy], max_cells=1, windows_per_day=12).loss["day"] == 6.0
     said = "Released(48 windows × 5 cells, discrete_laplace → filter → suppress_small, ε = 0.5 a window, 24 in all)"

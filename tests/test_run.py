@@ -193,7 +193,7 @@ def test_utility_is_the_same_in_whatever_parts_the_tables_are_read(small_run, mo
     whole = small_run(made_up_events(500), "whole", **changes)
     monkeypatch.setattr(utility_summary, "PART_ROWS", 5)
     parts = small_run(made_up_events(500), "parts", **changes)
-    assert parts.manifest["worth"] == whole.manifest["worth"]
+    assert parts.manifest["utility_summary"] == whole.manifest["utility_summary"]
     name = "operator/utility.parquet"
     assert (parts.folder / name).read_bytes() == (whole.folder / name).read_bytes()
 

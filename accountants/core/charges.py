@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from penstock.mechanisms.core import events
-from penstock.mechanisms.core.concentrated import MOST_COORDINATES, SMOOTHING
+from penstock.mechanisms.core.concentrated import MAX_COORDINATES, SMOOTHING
 from penstock.mechanisms.core.plugin import UnsupportedEvent
 
 Adjacency = Literal["add_remove", "replacement"]
@@ -34,7 +34,7 @@ def _pure(event: events.Event) -> float:
             return _pure(event.inner)
         case events.Sampled():
             whole, n_parts = _pure(event.inner), parts_sampled(event)
-            return n_parts * _amplified(whole / n_parts, event.rate) if n_parts else whole
+            return n_parts * _amplify(whole / n_parts, event.rate) if n_parts else whole
     raise UnsupportedEvent(f"no pure ε is known for {type(event).__name__}")
 
 
@@ -57,7 +57,7 @@ def parts_sampled(event: events.Sampled) -> int:
     return int(n_parts) if n_parts == int(n_parts) else 0
 
 
-def _amplified(epsilon: float, rate: float) -> float:
+def _amplify(epsilon: float, rate: float) -> float:
     """ln(1 + p·(e^ε − 1)): ε of an ε-DP step that reads its input with probability p (Li, Qardaji, Su 2012)."""
     if epsilon > 30:
         return epsilon + float(np.log(rate + (1 - rate) * np.exp(-epsilon)))
@@ -151,7 +151,7 @@ def _gaussian(event: events.Event) -> float:
             moved, variance = float(event.sensitivity) ** 2, float(event.scale) ** 2
             if event.family == "discrete_gaussian" and np.isfinite(variance):
                 variance = max(variance - SMOOTHING, 0.0)
-            if moved <= MOST_COORDINATES and variance > 0:
+            if moved <= MAX_COORDINATES and variance > 0:
                 return moved / variance / 2
             return 0.0 if moved == 0 else np.inf
     # Of noise that links windows nothing is claimed.

@@ -89,16 +89,16 @@ class _Loss(NamedTuple):
             half = mu**2 / 2
             return cls(lambda t: (ndtr((t - half) / mu), ndtr((-t - half) / mu)), half + 10 * mu, False)
         if family == "laplace":
-            most = sensitivity / scale
+            maximum = sensitivity / scale
 
             def laplace(t: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
                 """Return Pr(loss ≤ t) with the person and Pr(loss > t) without, of Laplace noise."""
-                is_within = (t >= -most) & (t < most)
-                inside = np.clip(t, -most, most)
-                at_most = np.where(is_within, np.exp((inside - most) / 2) / 2, t >= most)
-                return at_most, np.where(is_within, np.exp(-(inside + most) / 2) / 2, t < -most)
+                is_within = (t >= -maximum) & (t < maximum)
+                inside = np.clip(t, -maximum, maximum)
+                at_most = np.where(is_within, np.exp((inside - maximum) / 2) / 2, t >= maximum)
+                return at_most, np.where(is_within, np.exp(-(inside + maximum) / 2) / 2, t < -maximum)
 
-            return cls(laplace, most, True)
+            return cls(laplace, maximum, True)
         log_mass, losses = discrete_laplace_losses(scale, int(np.ceil(sensitivity)))
         with_person = np.append(0.0, np.cumsum(np.exp(log_mass[::-1])))
         without = np.append(np.cumsum(np.exp(log_mass - losses))[::-1], 0.0)
@@ -160,12 +160,12 @@ def _epsilon(parts: Sequence[tuple[int, NDArray[np.float64], float, int]], step:
     # δ at ε is the largest of what the losses above a dot make of it: their mass, less exp(ε) times the other mass.
     n_above = np.count_nonzero(losses > 0)
     mass, losses = mass[::-1][:n_above], losses[::-1][:n_above]
-    too_much = infinite + np.cumsum(mass) - delta
+    excess = infinite + np.cumsum(mass) - delta
     if infinite > delta:
         return math.inf
     with np.errstate(divide="ignore", invalid="ignore"):
         log_other = np.logaddexp.accumulate(np.log(mass) - losses)
-        return float(np.max(np.log(np.maximum(too_much, 0)) - log_other, initial=0.0, where=too_much > 0))
+        return float(np.max(np.log(np.maximum(excess, 0)) - log_other, initial=0.0, where=excess > 0))
 
 
 def _key(event: events.Event) -> tuple[list[float] | None, int]:

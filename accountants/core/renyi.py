@@ -84,11 +84,11 @@ def _sampled_gaussian(rate: float, multiplier: float) -> NDArray[np.float64]:
     from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent  # loads half of SciPy
     from dp_accounting.rdp import RdpAccountant
 
-    from_two = ORDERS >= 2
-    accountant = RdpAccountant(orders=list(ORDERS[from_two]))
+    is_regular = ORDERS >= 2
+    accountant = RdpAccountant(orders=list(ORDERS[is_regular]))
     accountant.compose(PoissonSampledDpEvent(rate, GaussianDpEvent(multiplier)))
     curve = np.full(len(ORDERS), np.inf)
-    curve[from_two] = accountant.rdp
+    curve[is_regular] = accountant.rdp
     return curve
 
 

@@ -142,7 +142,7 @@ class CorrelationAdversary:
         model.head, model.tail = self.leakage
         if self.pairs:
             known = [LandmarkModel(*pair).adversaries for pair in self.pairs]
-            model.adversaries = tuple(steps for several in known for steps in several)
+            model.adversaries = tuple(steps for tables in known for steps in tables)
         else:
             model.adversaries = ((Steps(), Steps()),)
         return model
@@ -170,19 +170,19 @@ def _vertices(matrices: Sequence[Array | None]) -> Array:
 def _pairs(correlation: KnownCorrelation, training: Training | None) -> tuple[tuple[Pair, ...], str]:
     """Matrices of a correlation, and its description."""
     if correlation.estimate is not None:
-        return _estimated(correlation, training)
+        return _estimate(correlation, training)
     if correlation.learned is not None:
         learned = Learned.read(correlation.learned)
         return ((learned.backward, learned.forward),), f"learned before, smoothing {learned.facts.get('smoothing')}"
-    backward, forward, assumption = _declared(correlation)
+    backward, forward, assumption = _from_declaration(correlation)
     if correlation.stationary and backward is None and forward is not None:
-        backward = _reversed(forward, "forward")
+        backward = _reverse(forward, "forward")
     elif correlation.stationary and forward is None and backward is not None:
-        forward = _reversed(backward, "backward")
+        forward = _reverse(backward, "backward")
     return ((backward, forward),), assumption
 
 
-def _declared(correlation: KnownCorrelation) -> tuple[Array | None, Array | None, str]:
+def _from_declaration(correlation: KnownCorrelation) -> tuple[Array | None, Array | None, str]:
     if correlation.laplacian is not None:
         n, s = correlation.laplacian.n, correlation.laplacian.s
         return None, laplacian_smoothing_matrix(n, s), f"Laplacian smoothing, n = {n}, s = {s:g}"
@@ -196,7 +196,7 @@ def _declared(correlation: KnownCorrelation) -> tuple[Array | None, Array | None
     return backward, forward, f"given transition matrix of {n_states} states"
 
 
-def _reversed(matrix: Array, name: str) -> Array:
+def _reverse(matrix: Array, name: str) -> Array:
     try:
         return backward_matrix(matrix)
     except ParameterError as error:
@@ -204,7 +204,7 @@ def _reversed(matrix: Array, name: str) -> Array:
         raise ParameterError(name, error.value, expected) from error
 
 
-def _estimated(correlation: KnownCorrelation, training: Training | None) -> tuple[tuple[Pair, ...], str]:
+def _estimate(correlation: KnownCorrelation, training: Training | None) -> tuple[tuple[Pair, ...], str]:
     if training is None or correlation.windows is None:
         raise ParameterError("estimate", correlation.estimate, "used where a run's stream is at hand to learn from")
     part = training.first(correlation.windows)
@@ -212,8 +212,8 @@ def _estimated(correlation: KnownCorrelation, training: Training | None) -> tupl
     n = part.n_cells + unseen
     check_size(n)
     counts = count_transitions(part.with_unseen() if unseen else part.trajectories, n)
-    several = [counts] if correlation.of == "users" else [two for two in presence_counts(counts) if two[1].any()]
-    pairs = [both_directions(table, correlation.smoothing)[::-1] for table in several]
+    tables = [counts] if correlation.of == "users" else [two for two in presence_counts(counts) if two[1].any()]
+    pairs = [both_directions(table, correlation.smoothing)[::-1] for table in tables]
     if not pairs:
         raise ParameterError("windows", correlation.windows, "enough for a person to be seen in two neighbouring ones")
     states = "cells" if correlation.of == "users" else "being in one cell or not, the worst cell"

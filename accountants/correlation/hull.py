@@ -31,9 +31,9 @@ SMALLEST_PROBABILITY = 1e-290
 
 
 _FEW_POINTS = 32  # up to here the sequential hull is the fastest
-_ELEMENTS_AT_ONCE = 1 << 16  # chunks of half a megabyte stay in the processor's cache
+_ELEMENTS_PER_BATCH = 1 << 16  # chunks of half a megabyte stay in the processor's cache
 _FEW_ROWS = 16  # up to here pruning costs more than it saves
-_MOST_SLOPES = 24
+_MAX_SLOPES = 24
 
 
 def leakage_hull(rows: Array) -> Array:
@@ -44,7 +44,7 @@ def leakage_hull(rows: Array) -> Array:
     if len(rows) > _FEW_ROWS:
         rows = np.unique(rows, axis=0)
     hull, first, second = candidate_pairs(rows)
-    chunk = max(1, 8 * _ELEMENTS_AT_ONCE // rows.shape[1])
+    chunk = max(1, 8 * _ELEMENTS_PER_BATCH // rows.shape[1])
     for start in range(0, len(first), chunk):
         part = slice(start, start + chunk)
         hull = extend_hull(hull, roc_points(rows[first[part]], rows[second[part]]))
@@ -71,7 +71,7 @@ def candidate_pairs(rows: Array) -> tuple[Array, Indices, Indices]:
         above = np.array([_corner_above(hull, *edge, tolerance) for edge in pairwise(zip(slopes, supports))])
         alive = above.any(axis=0)
         first, second, supports = first[alive], second[alive], [values[alive] for values in supports]
-        if len(first) <= len(rows) or len(slopes) == _MOST_SLOPES:
+        if len(first) <= len(rows) or len(slopes) == _MAX_SLOPES:
             return hull, first, second
         split = int(above.sum(axis=1).argmax()) + 1
         slopes.insert(split, float(np.sqrt(slopes[split - 1]) * np.sqrt(slopes[split])))
@@ -95,14 +95,14 @@ def end_supports(rows: Array) -> tuple[Array, Array]:
     from scipy.spatial.distance import cdist  # a tenth of a second that only large matrices need
 
     sums = np.array([math.fsum(row) for row in rows.tolist()])
-    at_one = (cdist(rows, rows, "cityblock") + (sums[:, None] - sums)) / 2 + 4 * np.finfo(float).eps
-    return at_one, rows @ (rows == 0).T
+    unit_supports = (cdist(rows, rows, "cityblock") + (sums[:, None] - sums)) / 2 + 4 * np.finfo(float).eps
+    return unit_supports, rows @ (rows == 0).T
 
 
 def support(rows: Array, first: Indices, second: Indices, slope: float) -> Array:
     """For each pair, ordered by the first, the largest q(S) - slope·d(S) over sets S of states, O(n_states) a pair."""
     scaled = slope * rows
-    chunk = max(1, _ELEMENTS_AT_ONCE // rows.shape[1])
+    chunk = max(1, _ELEMENTS_PER_BATCH // rows.shape[1])
     result = np.empty(len(first))
     for q, start, end in zip(rows, *np.searchsorted(first, [np.arange(len(rows)), np.arange(1, len(rows) + 1)])):
         for begin in range(start, end, chunk):

@@ -192,12 +192,12 @@ def _bridges(backward: Any, forward: Any) -> tuple[tuple[Steps, Steps], ...]:
     adversaries: list[tuple[Steps, Steps]] = []
     if after is not None:
         adversaries.append((BridgedSteps(after), BridgedSteps(after.T)))
-    if before is not None and not (after is not None and _reversed(before, after)):
+    if before is not None and not (after is not None and _are_reversals(before, after)):
         adversaries.append((BridgedSteps(before.T), BridgedSteps(before)))
     return tuple(adversaries)
 
 
-def _reversed(backward: Array, forward: Array) -> bool:
+def _are_reversals(backward: Array, forward: Array) -> bool:
     """Return whether one matrix is the stationary reversal of the other, so that both have the same bridges."""
     if backward.shape != forward.shape:
         raise ParameterError("backward", f"shape {backward.shape}", f"the shape of forward, {forward.shape}")
@@ -269,15 +269,15 @@ class BridgedSteps(Steps):
         return self._exchangeable[min(n_steps, len(self._exchangeable) - 1)]
 
     def _extend(self, remaining: int) -> None:
-        settled = len(self._leakage) > 1 and self._weight.min() >= 1.0 - _EQUAL
-        while len(self._leakage) <= remaining and not settled:
+        converged = len(self._leakage) > 1 and self._weight.min() >= 1.0 - _EQUAL
+        while len(self._leakage) <= remaining and not converged:
             weight = self.kernel @ self._weight
             self._weight = weight / np.maximum(weight.max(axis=0), np.finfo(float).tiny)
             self._support = (self.kernel > 0).astype(float) @ self._support > 0
             self._all_representable &= not (self._support & (self._weight == 0)).any()
             self._exchangeable.append(self._all_representable and _nested(self._support))
             self._leakage.append(tuple(self._bridge(self._weight[:, end]) for end in range(self.n_ends)))
-            settled = self._weight.min() >= 1.0 - _EQUAL
+            converged = self._weight.min() >= 1.0 - _EQUAL
 
     def _bridge(self, weight: Array) -> LeakageFunction:
         rows = self.kernel * weight

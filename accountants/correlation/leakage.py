@@ -225,10 +225,10 @@ def temporal_privacy_loss(
     array([0.5 , 0.56, 0.6 , 0.62, 0.64, 0.64, 0.62, 0.6 , 0.56, 0.5 ])
     """
     charges = checked_epsilons(epsilons)
-    passed_on = leaked(charges, leakage_function(backward))
-    passed_back = leaked(charges[..., ::-1], leakage_function(forward))[..., ::-1]
+    forward_part = leaked(charges, leakage_function(backward))
+    backward_part = leaked(charges[..., ::-1], leakage_function(forward))[..., ::-1]
     # Adding what leaked in, instead of subtracting epsilon once, keeps infinite charges from becoming NaN.
-    return passed_on + charges, passed_back + charges, passed_on + charges + passed_back
+    return forward_part + charges, backward_part + charges, forward_part + charges + backward_part
 
 
 def checked_epsilons(epsilons: ArrayLike) -> Array:

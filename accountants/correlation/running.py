@@ -312,9 +312,9 @@ class TemporalLossTracker:
         inner, losses = self.running.step(part(STREAM, state), epsilon)
         windows = np.append(state["windows"], window)
         rows = [self._row(window, "backward_loss", float(losses.backward[-1]))]
-        rows += self._revised(losses, windows, range(losses.n_closed), force_final=False)
+        rows += self._revise(losses, windows, range(losses.n_closed), force_final=False)
         if losses.n_closed < len(windows):
-            rows += self._revised(losses, windows, range(len(windows) - 1, len(windows)), force_final=False)
+            rows += self._revise(losses, windows, range(len(windows) - 1, len(windows)), force_final=False)
         new: State = {
             "windows": windows[losses.n_closed :],
             "largest": _largest_window(state["largest"], losses, windows, losses.n_closed),
@@ -333,7 +333,7 @@ class TemporalLossTracker:
     def finish(self, state: State) -> Rows:
         """Close open rows and return the figures of the run."""
         losses = self.running.finish(part(STREAM, state))
-        rows = self._revised(losses, state["windows"], range(len(state["windows"])), force_final=True)
+        rows = self._revise(losses, state["windows"], range(len(state["windows"])), force_final=True)
         total, _ = self._largest(state)
         rows.append(self._row(None, "largest_total_loss", total))
         rows.append(self._row(None, "supremum", self._supremum(state)))
@@ -369,7 +369,7 @@ class TemporalLossTracker:
             return math.inf
         return self.backward.supremum(epsilon) + self.forward.supremum(epsilon) - epsilon
 
-    def _revised(self, losses: LossRows, windows: Any, positions: range, force_final: bool) -> Rows:
+    def _revise(self, losses: LossRows, windows: Any, positions: range, force_final: bool) -> Rows:
         """Forward and total loss of some of the open releases."""
         rows = []
         for at in positions:

@@ -138,10 +138,10 @@ def minimise_worst_loss(
         if best.worst <= (1.0 + tolerance) * lower_bound:
             break
         candidate = exponent + (step * total_variance / now.worst) * now.descent
-        then = _evaluate(candidate, cases, total_variance, white, sharpness)
-        gain = 1.0 - then.smooth / now.smooth
+        proposal = _evaluate(candidate, cases, total_variance, white, sharpness)
+        gain = 1.0 - proposal.smooth / now.smooth
         if gain > 0:
-            exponent, now, step = candidate, then, 1.3 * step
+            exponent, now, step = candidate, proposal, 1.3 * step
         else:
             step = 0.5 * step
         if sharpness < sharpest and (0 < gain < 1e-3 * tolerance or step < 1e-4):

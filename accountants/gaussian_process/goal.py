@@ -37,7 +37,7 @@ from penstock.mechanisms.core.traces import Traces
 #: Added to the worst loss found in a class, relative.
 TOLERANCE = 1e-3
 #: Of a designed covariance: relative distance from the optimum, rounds of design, and the gain that another is worth.
-DESIGN_TOLERANCE, N_DESIGNS, LEAST_GAIN = 0.05, 6, 0.01
+DESIGN_TOLERANCE, N_DESIGNS, MIN_GAIN = 0.05, 6, 0.01
 
 Planned = TypeVar("Planned")
 
@@ -73,7 +73,7 @@ def planned_factors(goal: ConditionalGoal, radius: float, traces: Traces) -> tup
     of their ρ is at least δᵀΣ⁻¹δ/2. Traces with the same gaps are worked out once and share an array.
     """
     planned = _of_each_trace(partial(_planned_factor, goal, radius), goal.n_points, traces)
-    return np.array([least for least, _ in planned]), [factor for _, factor in planned]
+    return np.array([minimum for minimum, _ in planned]), [factor for _, factor in planned]
 
 
 def _planned_factor(goal: ConditionalGoal, radius: float, times: ArrayLike) -> tuple[float, Array]:
@@ -150,7 +150,7 @@ def planned_covariance(goal: ConditionalGoal, radius: float, times: ArrayLike) -
         sigma, worst, _ = _sigma_and_scales(goal, radius, points, shape)
         if sigma**2 < total:
             best = sigma**2 * shape
-        if worst <= scales and sigma**2 > (1 - LEAST_GAIN) * total:
+        if worst <= scales and sigma**2 > (1 - MIN_GAIN) * total:
             break
         scales |= worst
     return best
@@ -165,12 +165,12 @@ def _sigma_and_scales(
     aim = goal.goal / (1 + 2 * TOLERANCE) if is_class else goal.goal
     relative = np.ones(len(points)) if shape is None else shape
 
-    def least(length_scale: float) -> float:
+    def minimum(length_scale: float) -> float:
         """Smallest σ for one length scale."""
         at = replace(prior, length_scale=length_scale)
-        enough = smallest_scale(aim, at, points, secrets, radius, goal.order, shape)
+        sufficient = smallest_scale(aim, at, points, secrets, radius, goal.order, shape)
         scales.add(length_scale)
-        return enough
+        return sufficient
 
     def worst(sigma: float) -> tuple[float, float]:
         """Largest loss over the class, and its length scale."""
@@ -180,12 +180,12 @@ def _sigma_and_scales(
 
     at = prior.length_scale
     try:
-        sigma = least(at)
+        sigma = minimum(at)
         while is_class:
             loss, at = worst(sigma)
             if loss <= goal.goal:
                 break
-            sigma = max(least(at), sigma * (1 + SAFETY))
+            sigma = max(minimum(at), sigma * (1 + SAFETY))
     except ParameterError as error:
         if error.field != "nugget":
             raise
@@ -281,15 +281,15 @@ def smallest_scale(
         raise ParameterError("goal", goal, "a finite number above 0")
     shape = noise_matrix(len(times), 1.0 if noise_covariance is None else None, noise_covariance)
     covariance = prior.covariance(times)
-    least = 0.0
+    minimum = 0.0
     # From the middle of the trace outwards: the worst is soon found, and most of the others are only looked at once.
     for number in sorted(range(len(family)), key=lambda number: abs(2 * number + 1 - len(family))):
         indices = family[number]
         weight = loss_per_eigenvalue(len(indices), radius, order)
         response = conditional_response(covariance, indices)
-        if not least or weight * largest_eigenvalue(loss_matrix(response, least * shape)) > goal:
-            least = max(least, _smallest_variance(goal, weight, response, shape))
-    return math.sqrt(least)
+        if not minimum or weight * largest_eigenvalue(loss_matrix(response, minimum * shape)) > goal:
+            minimum = max(minimum, _smallest_variance(goal, weight, response, shape))
+    return math.sqrt(minimum)
 
 
 def _smallest_variance(goal: float, weight: float, response: Response, shape: Array) -> float:
@@ -314,7 +314,7 @@ def _smallest_variance(goal: float, weight: float, response: Response, shape: Ar
 
 POINTS_PER_FACTOR_E = 8
 STEEPNESS = 2.0
-MOST_EVALUATIONS = 10_000
+MAX_EVALUATIONS = 10_000
 
 
 def shortest_length_scale(prior: GaussianProcess, times: ArrayLike) -> float:
@@ -363,7 +363,7 @@ def worst_length_scale(
     values = quantity(_length_scales(at, maximum))
     if np.isinf(values).any():
         return math.inf, float(_length_scales(at, maximum)[np.argmax(values)])
-    while len(at) < MOST_EVALUATIONS:
+    while len(at) < MAX_EVALUATIONS:
         doubtful = np.flatnonzero(_possible(at, values) > (1.0 + TOLERANCE) * values.max())
         if not doubtful.size:
             break

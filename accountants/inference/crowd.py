@@ -18,11 +18,11 @@ from penstock.accountants.inference.places import PriorPlaces, Reading
 from penstock.accountants.markov import FloatArray, IntArray, MarkovPrior
 
 #: Standard deviations above the mean, and people beside, that are told apart; more are as good as impossible.
-_DEVIATIONS, _BESIDE = 12, 30
+_MARGIN_DEVIATIONS, _MARGIN_PEOPLE = 12, 30
 
 
-def poisson_binomial(presence: FloatArray, most: int | None = None) -> FloatArray:
-    """Distribution of the number of people in each cell, (n_cells, most + 1), exact up to ``most`` people.
+def poisson_binomial(presence: FloatArray, maximum: int | None = None) -> FloatArray:
+    """Distribution of the number of people in each cell, (n_cells, most + 1), exact up to ``maximum`` people.
 
     `presence`: (n_people, n_cells) probability of each person in each cell; people are independent.
 
@@ -32,7 +32,7 @@ def poisson_binomial(presence: FloatArray, most: int | None = None) -> FloatArra
     [[0.4, 0.5, 0.1]]
     """
     n_people, n_cells = presence.shape
-    mass = np.zeros((n_cells, (n_people if most is None else min(most, n_people)) + 1))
+    mass = np.zeros((n_cells, (n_people if maximum is None else min(maximum, n_people)) + 1))
     mass[:, 0] = 1.0
     for row in presence:
         moved = mass[:, :-1] * row[:, None]
@@ -66,10 +66,10 @@ def log_evidence(log_mass: FloatArray, log_density: Callable[[int], FloatArray])
 
 def at_places(evidence: FloatArray, places: PriorPlaces) -> FloatArray:
     """ln Pr(readings given each place) up to a constant, (..., n_locations), from `log_evidence` (..., n_cells)."""
-    beyond = np.isposinf(evidence).any(axis=-1, keepdims=True)
+    impossible = np.isposinf(evidence).any(axis=-1, keepdims=True)
     certain = np.where(np.isposinf(evidence), 0.0, -np.inf)
     unseen = np.zeros((*evidence.shape[:-1], 1))
-    at_cells = np.concatenate([np.where(beyond, certain, evidence), np.where(beyond, -np.inf, unseen)], axis=-1)
+    at_cells = np.concatenate([np.where(impossible, certain, evidence), np.where(impossible, -np.inf, unseen)], axis=-1)
     result = np.empty((*evidence.shape[:-1], places.n_locations))
     is_elsewhere = places.location == places.n_locations - 1
     result[..., places.location[~is_elsewhere]] = at_cells[..., ~is_elsewhere]
@@ -105,9 +105,11 @@ class UnknownCrowd:
     def log_mass(self) -> FloatArray:
         """ln of the distribution of unknown people but the target in each cell, (n_targets, n_cells, n)."""
         variance = (self.presence * (1 - self.presence)).sum(axis=0)
-        most = int((self.presence.sum(axis=0) + _DEVIATIONS * np.sqrt(variance)).max(initial=0)) + _BESIDE
+        maximum = (
+            int((self.presence.sum(axis=0) + _MARGIN_DEVIATIONS * np.sqrt(variance)).max(initial=0)) + _MARGIN_PEOPLE
+        )
         rows = np.arange(len(self.presence))
-        of_row = {row: poisson_binomial(self.presence[rows != row], most) for row in set(self.itself.tolist())}
+        of_row = {row: poisson_binomial(self.presence[rows != row], maximum) for row in set(self.itself.tolist())}
         widest = max(mass.shape[1] for mass in of_row.values())
         mass = np.zeros((len(self.itself), self.presence.shape[1], widest))
         for target, row in enumerate(self.itself.tolist()):

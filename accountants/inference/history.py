@@ -45,7 +45,7 @@ def success_after_releases(
     """
     if coming.noise is None and all(len(window) >= before.n_locations - 1 for window in coming.sensors):
         return 1.0  # exact counts of all places but one reveal the trajectory
-    longer = told_before(coming, before.n_locations)
+    longer = prepend_place(coming, before.n_locations)
     names = ("best",) if coming.noise is None else ("tight", "leakage", "first_moment")[: 3 if n_samples >= 2 else 2]
     bounds = [
         success_upper_bound(
@@ -63,14 +63,14 @@ def success_after_releases(
     return min(from_each_place(before, coming, tolerance), *bounds)
 
 
-def told_before(coming: PlannedWindows, n_locations: int) -> PlannedWindows:
+def prepend_place(coming: PlannedWindows, n_locations: int) -> PlannedWindows:
     """Prepend a window that reveals the place to the coming windows.
 
     In that window all sensors are active with negligible noise. Where a guarantee stands for the noise, its ε or ρ is
     worth at least ln n_locations, both in the sum of information (ε tanh(ε/2), ρ) and in the product of capacities
     (e^ε).
 
-    >>> told_before(PlannedWindows((frozenset({1}),), "laplace", np.array([2.0])), 2).scale.tolist()
+    >>> prepend_place(PlannedWindows((frozenset({1}),), "laplace", np.array([2.0])), 2).scale.tolist()
     [0.001, 2.0]
     """
     sensors = (frozenset(range(n_locations)), *coming.sensors)
@@ -78,8 +78,8 @@ def told_before(coming: PlannedWindows, n_locations: int) -> PlannedWindows:
         return PlannedWindows(sensors, coming.noise)
     # (ln n + 1) tanh((ln n + 1) / 2) is above ln n for every n
     guarantees = {"pure_dp": math.log(n_locations) + 1, "zcdp": math.log(n_locations)}
-    front = guarantees.get(str(coming.noise), _NEXT_TO_NONE)
-    return PlannedWindows(sensors, coming.noise, np.append(front, coming.scale))
+    first_noise = guarantees.get(str(coming.noise), _NEXT_TO_NONE)
+    return PlannedWindows(sensors, coming.noise, np.append(first_noise, coming.scale))
 
 
 def from_each_place(before: MarkovPrior, coming: PlannedWindows, tolerance: int) -> float:

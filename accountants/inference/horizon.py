@@ -128,9 +128,9 @@ def _log_balls(targets: TargetPriors, marginals: FloatArray, tolerance: int, ahe
         return np.zeros(n_targets)
     ahead = ahead or genie_ahead(targets, n_steps, tolerance)
     weight = marginals[0]
-    fewer = one_wrong(ahead.values, has_total=False)[:, -1]
-    gain = ahead.values[:, -1] - fewer
-    genie = np.log((weight * fewer).sum(axis=-1) + (weight * gain).max(axis=-1)) + ahead.log_scale
+    after_error = one_wrong(ahead.values, has_total=False)[:, -1]
+    gain = ahead.values[:, -1] - after_error
+    genie = np.log((weight * after_error).sum(axis=-1) + (weight * gain).max(axis=-1)) + ahead.log_scale
     hits = sum(marginal.max(axis=-1) for marginal in marginals)
     return np.asarray(np.minimum(0.0, np.minimum(genie, np.log(hits / (n_steps - tolerance)))))
 
@@ -146,7 +146,7 @@ def _places(targets: TargetPriors, window: IntArray) -> tuple[IntArray, NDArray[
     return np.ascontiguousarray(index[:, window]), np.ascontiguousarray(known[:, window])
 
 
-def _seen(marginal: FloatArray, place: tuple[IntArray, NDArray[np.bool_]]) -> FloatArray:
+def _visible_mass(marginal: FloatArray, place: tuple[IntArray, NDArray[np.bool_]]) -> FloatArray:
     return np.where(place[1], np.take_along_axis(marginal, place[0], axis=1), 0.0)
 
 
@@ -156,14 +156,14 @@ def _raw_information(targets: TargetPriors, coming: _Coming) -> FloatArray:
     owner = np.arange(targets.n_targets) if len(targets.transition) > 1 else np.zeros(targets.n_targets, dtype=np.intp)
     marginals, places = coming.marginals, coming.places
     for step, place in enumerate(places):
-        seen = _seen(marginals[step], place)
+        seen = _visible_mass(marginals[step], place)
         hidden = np.maximum(1.0 - seen.sum(axis=1), 0.0)
         alone = entr(seen).sum(axis=1) + entr(hidden)
         if step == 0 or max(seen.shape[1], places[step - 1][0].shape[1]) > _PAIRED_SENSORS:
             total += alone
             continue
         earlier = places[step - 1]
-        before = _seen(marginals[step - 1], earlier)
+        before = _visible_mass(marginals[step - 1], earlier)
         moves = targets.transition[owner[:, None, None], earlier[0][:, :, None], place[0][:, None, :]]
         both = before[:, :, None] * np.where(place[1][:, None, :], moves, 0.0)
         leave = np.maximum(before - both.sum(axis=2), 0.0)
@@ -183,7 +183,7 @@ def _noisy_information(coming: _Coming) -> FloatArray:
     total = np.zeros(coming.marginals.shape[1])
     for marginal, window, place, scale in zip(coming.marginals, coming.active, coming.places, scales):
         if window.size:
-            seen = _seen(marginal, place)
+            seen = _visible_mass(marginal, place)
             total += mixture_information(seen, np.maximum(1.0 - seen.sum(axis=1), 0.0), noise, scale[window])
     return total
 
@@ -193,7 +193,7 @@ def _log_leakage(coming: _Coming) -> FloatArray:
     marginals, noise, scales = coming.marginals, coming.noise, coming.scales
     raw = np.zeros(marginals.shape[:2])
     for step, place in enumerate(coming.places):
-        n_seen = np.count_nonzero(_seen(marginals[step], place), axis=1)
+        n_seen = np.count_nonzero(_visible_mass(marginals[step], place), axis=1)
         raw[step] = np.log(n_seen + (n_seen < np.count_nonzero(marginals[step], axis=1)))
     if noise == "pure_dp":
         return np.asarray(np.minimum(sum(raw), scales.max(axis=1).sum()))

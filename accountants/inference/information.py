@@ -145,8 +145,8 @@ def mixture_information(seen: FloatArray, hidden: FloatArray, noise: str, scale:
     overlap = np.exp(-cell_divergence(noise, scale))
     reached = seen * overlap
     away = np.asarray(hidden + reached.sum(axis=-1))
-    here = seen + overlap * (away[..., None] - reached)
-    lost = xlogy(seen, np.minimum(here, 1.0)).sum(axis=-1) + xlogy(hidden, np.minimum(away, 1.0))
+    newly_seen = seen + overlap * (away[..., None] - reached)
+    lost = xlogy(seen, np.minimum(newly_seen, 1.0)).sum(axis=-1) + xlogy(hidden, np.minimum(away, 1.0))
     return np.asarray(np.maximum(0.0, -lost))
 
 
@@ -170,9 +170,9 @@ def raw_information(plan: Schedule, order: int | None) -> float:
         if order < step:
             never = plan.marginals[step - order][None, :]
             for window in range(step - order, step):
-                never = _unseen(never, plan, window) @ matrix
+                never = _unseen_mass(never, plan, window) @ matrix
         else:
-            never = _unseen(never, plan, step - 1) @ matrix
+            never = _unseen_mass(never, plan, step - 1) @ matrix
         total += _reading_entropy(rows, plan, step) + _reading_entropy(never, plan, step)
     return total
 
@@ -198,7 +198,7 @@ def _advance(
     )
 
 
-def _unseen(rows: FloatArray, plan: Schedule, window: int) -> FloatArray:
+def _unseen_mass(rows: FloatArray, plan: Schedule, window: int) -> FloatArray:
     result = rows.copy()
     result[:, plan.active[window]] = 0.0
     return result

@@ -113,8 +113,8 @@ def genie_step(moves: Moves, values: FloatArray, has_total: bool = False) -> Flo
     `values`: (..., levels, n_to), success with 0, 1, … wrong guesses left; with ``has_total`` the last level is the
     mass of everything, to which a wrong guess makes no difference.
     """
-    fewer = one_wrong(values, has_total)
-    return moves.expected(fewer) + moves.best_next(np.maximum(values - fewer, 0.0))
+    after_error = one_wrong(values, has_total)
+    return moves.expected(after_error) + moves.best_next(np.maximum(values - after_error, 0.0))
 
 
 def one_wrong(values: FloatArray, has_total: bool) -> FloatArray:

@@ -67,11 +67,11 @@ class Reading:
 
         `cells`: true cells of the targets; the adversary of each knows everybody else's.
         """
-        is_there = np.arange(len(self.active)) == cells[:, None]
+        is_own_cell = np.arange(len(self.active)) == cells[:, None]
         if self.noise is None:
-            return np.where(is_there, np.inf, -np.inf)
+            return np.where(is_own_cell, np.inf, -np.inf)
         residual = 0.0 if self.residual is None else self.residual
-        return log_ratio(self.noise, residual + is_there, np.asarray(self.scale, float))
+        return log_ratio(self.noise, residual + is_own_cell, np.asarray(self.scale, float))
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,7 +239,7 @@ class ReleaseForecast:
         sensors = [frozenset(self.places.sensors(mask)) for mask in active]
         # After the end of a run nothing is released.
         schedule = tuple(sensors + [frozenset[int]()] * (last - max(end, index - 1)))
-        noise, scale = self._planned(state["planned"]) if self.is_planned else self._over_all_paths(windows)
+        noise, scale = self._planned_noise(state["planned"]) if self.is_planned else self._over_all_paths(windows)
         return PlannedWindows(schedule, noise, scale)
 
     def _plan(self, index: int, state: State) -> State:
@@ -271,7 +271,7 @@ class ReleaseForecast:
             row = _row(known, math.nan if scale == math.inf else scale, *priced)
         return _encode(np.vstack([table, row]), dry, block)
 
-    def _planned(self, table: FloatArray) -> tuple[str | None, FloatArray | None]:
+    def _planned_noise(self, table: FloatArray) -> tuple[str | None, FloatArray | None]:
         """Noise of the horizon: one family, else a guarantee, else none."""
         observed = table[~np.isnan(table[:, _SCALE])]
         if len(observed) == 0:

@@ -147,7 +147,7 @@ def _smooth(
     marginals = np.empty((n_targets, n_steps, n_places))
     for step in range(n_steps - 1, 0, -1):
         marginals[:, step] = belief[step] * values[:, -1]
-        values = _rescaled(genie_step(targets, values * likelihood[step][:, None, :], has_total=True))
+        values = _rescale(genie_step(targets, values * likelihood[step][:, None, :], has_total=True))
     marginals[:, 0] = belief[0] * values[:, -1]
     after = values * belief[0][:, None, :]
     wrong = one_wrong(after, has_total=True)
@@ -166,12 +166,12 @@ def _success_of_guess(
         after = values * (likelihood[step] if step else belief[0])[:, None, :]
         reached = one_wrong(after, has_total=True)
         reached[rows, :, guess[:, step]] = after[rows, :, guess[:, step]]
-        values = _rescaled(targets.expected(reached)) if step else reached
+        values = _rescale(targets.expected(reached)) if step else reached
     total = values.sum(axis=-1)
     return np.asarray(total[:, -2] / total[:, -1])
 
 
-def _rescaled(values: FloatArray) -> FloatArray:
+def _rescale(values: FloatArray) -> FloatArray:
     """Rescale to a largest total of 1 per target, without exact zeros."""
     values += _LEAK
     return np.asarray(values / values[:, -1].max(axis=1)[:, None, None])

@@ -191,8 +191,8 @@ def _from_starts(
         if j > 1:
             weights = _next_weights(weights, kernels)
         total = np.zeros((locations.size, n_ends))
-        for then, weight in weights.items():
-            after = unseen[then]
+        for later, weight in weights.items():
+            after = unseen[later]
             for out, row in zip(total, weight):
                 # ends at or before this window have no such place in their run
                 out[: len(after)] += (after * row).max(axis=1)
@@ -204,11 +204,11 @@ def _first_weights(plan: Schedule, window: int, current: FloatArray) -> dict[int
     """S_1: per later window the probability of being unseen until then and at each location, (n_starts, M)."""
     matrix = plan.prior.transition
     weights = {}
-    for then in range(window + 1, plan.n_steps):
-        if then > window + 1:
+    for later in range(window + 1, plan.n_steps):
+        if later > window + 1:
             current = current @ matrix
-        current = _masked(current, plan.active[then])
-        weights[then] = current
+        current = _masked(current, plan.active[later])
+        weights[later] = current
     return weights
 
 
@@ -216,13 +216,13 @@ def _next_weights(weights: dict[int, FloatArray], kernels: dict[tuple[int, int],
     """S_j from S_{j−1}."""
     windows = sorted(weights)
     result = {}
-    for then in windows[1:]:
-        total = np.zeros_like(weights[then])
-        for before in windows[: windows.index(then)]:
-            kernel = kernels[before, then]
+    for later in windows[1:]:
+        total = np.zeros_like(weights[later])
+        for before in windows[: windows.index(later)]:
+            kernel = kernels[before, later]
             for out, row in zip(total, weights[before]):
                 out += np.max(kernel * row[:, None], axis=0)
-        result[then] = total
+        result[later] = total
     return result
 
 
@@ -232,11 +232,11 @@ def _unseen_kernels(plan: Schedule) -> dict[tuple[int, int], FloatArray]:
     kernels = {}
     for before in range(plan.n_steps - 1):
         current = matrix
-        for then in range(before + 1, plan.n_steps):
-            if then > before + 1:
+        for later in range(before + 1, plan.n_steps):
+            if later > before + 1:
                 current = current @ matrix
-            current = _masked(current, plan.active[then])
-            kernels[before, then] = current
+            current = _masked(current, plan.active[later])
+            kernels[before, later] = current
     return kernels
 
 

@@ -171,15 +171,15 @@ def most_matches(prior: MarkovPrior, n_steps: int, max_skips: int) -> FloatArray
     return result
 
 
-def few_matches(prior: MarkovPrior, n_steps: int, most: int) -> FloatArray:
-    """ln f(1), ln f(2), … up to ``most``, f(3) and beyond only while they are cheap."""
+def few_matches(prior: MarkovPrior, n_steps: int, maximum: int) -> FloatArray:
+    """ln f(1), ln f(2), … up to ``maximum``, f(3) and beyond only while they are cheap."""
     # f(2) takes n_steps products of a vector with a matrix, every further one n_steps² / 2.
-    if most < 1:
+    if maximum < 1:
         return np.empty(0)
     with np.errstate(divide="ignore"):
         first = np.log(prior.marginals(n_steps))
     values = [first.max()]
-    if most == 1:
+    if maximum == 1:
         return np.array(values)
     kernels = _log_powers(prior, n_steps - 1)
     best_so_far = np.maximum.accumulate(first)
@@ -187,7 +187,7 @@ def few_matches(prior: MarkovPrior, n_steps: int, most: int) -> FloatArray:
     values.append(np.max(pairs))
     each = n_steps**2 / 2 * prior.n_locations**2
     current = first
-    for j in range(2, min(most, int(_OPERATIONS / each)) + 1):
+    for j in range(2, min(maximum, int(_OPERATIONS / each)) + 1):
         following = np.full_like(first, -np.inf)
         for gap, kernel in enumerate(kernels, start=1):
             if gap < n_steps - j + 2:
@@ -198,13 +198,13 @@ def few_matches(prior: MarkovPrior, n_steps: int, most: int) -> FloatArray:
     return np.array(values)
 
 
-def consecutive_matches(prior: MarkovPrior, most: int) -> FloatArray:
-    """ln of the largest probability of the first 1, 2, … ``most`` locations: at most ln f(1), ln f(2), …"""
+def consecutive_matches(prior: MarkovPrior, maximum: int) -> FloatArray:
+    """ln of the largest probability of the first 1, 2, … ``maximum`` locations: at most ln f(1), ln f(2), …"""
     kernel = Kernel(prior.transition)
     with np.errstate(divide="ignore"):
         current = np.log(prior.initial)[None, :]
     values = [current.max()]
-    for _ in range(most - 1):
+    for _ in range(maximum - 1):
         current = kernel.best_previous_log(current)
         values.append(current.max())
     return np.array(values)

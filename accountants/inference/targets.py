@@ -129,13 +129,13 @@ def known_targets(
     """Targets, drawn from the training part or named by id, with their priors; files are read here."""
     part = training.first(known.windows) if training is not None and known.windows is not None else None
     if known.estimate is not None:
-        return _estimated(known, targets, seed, part)
+        return _estimate(known, targets, seed, part)
     if isinstance(targets, tuple):
         users: Any = targets
     elif part is None:
         users = (None,) * targets
     else:
-        users = part.users[_drawn(part.trajectories >= 0, known.min_windows, targets, seed)]
+        users = part.users[_draw(part.trajectories >= 0, known.min_windows, targets, seed)]
     if known.chain is not None:
         n, tau = known.chain.n, known.chain.tau
         prior, assumption = chain_prior(n, tau), f"walk on a line of {n} cells, tau = {tau:g}"
@@ -146,7 +146,7 @@ def known_targets(
     n_cells = prior.n_locations - (known.learned is not None and learned.states[-1] == "unseen")
     return KnownTargets(
         users=users,
-        priors=(_widened(prior, n_cells),),
+        priors=(_with_unseen_place(prior, n_cells),),
         places=PriorPlaces.of_cells(n_cells),
         first=0,
         assumption=assumption,
@@ -167,7 +167,7 @@ def knowing_a_share(
     part = training.first(known.windows)
     users = targets.users
     if isinstance(users, tuple):
-        users = part.users[_named(part, users)]
+        users = part.users[_rows_of_ids(part, users)]
     n_unknown = round((1 - share) * part.n_users)
     if n_unknown == 0:
         return targets
@@ -178,7 +178,7 @@ def knowing_a_share(
     return replace(targets, users=users, unknown=crowd.users, crowd=UnknownCrowd.of(priors, itself, targets.places))
 
 
-def _widened(prior: MarkovPrior, n_cells: int) -> MarkovPrior:
+def _with_unseen_place(prior: MarkovPrior, n_cells: int) -> MarkovPrior:
     """Append an unseen place to a prior; without a probability of being unseen it is never entered."""
     if prior.n_locations > n_cells:
         return prior
@@ -187,7 +187,7 @@ def _widened(prior: MarkovPrior, n_cells: int) -> MarkovPrior:
     return MarkovPrior(np.append(prior.initial, 0.0), matrix)
 
 
-def _estimated(
+def _estimate(
     known: KnownPrior, targets: int | tuple[int | str, ...], seed: int, part: Training | None
 ) -> KnownTargets:
     if part is None:
@@ -199,15 +199,17 @@ def _estimated(
     )
     paths = places.location[part.with_unseen()]
     if isinstance(targets, tuple):
-        rows, users = _named(part, targets), cast(Any, targets)
+        rows, users = _rows_of_ids(part, targets), cast(Any, targets)
     else:
-        at_top = (part.trajectories >= 0) & (paths < places.n_locations - 1)
-        rows = _drawn(at_top, known.min_windows, targets, seed)
+        is_top = (part.trajectories >= 0) & (paths < places.n_locations - 1)
+        rows = _draw(is_top, known.min_windows, targets, seed)
         users = part.users[rows]
     if len(rows) * places.n_locations**2 > MAX_ENTRIES:
-        most = max(1, int((MAX_ENTRIES / len(rows)) ** 0.5) - 1)
-        raise ParameterError("top", known.top, f"at most {most}: each of {len(rows)} targets has a matrix of its own")
-    towards = _towards(known, paths, places)
+        maximum = max(1, int((MAX_ENTRIES / len(rows)) ** 0.5) - 1)
+        raise ParameterError(
+            "top", known.top, f"at most {maximum}: each of {len(rows)} targets has a matrix of its own"
+        )
+    towards = _pseudo_moves(known, paths, places)
     priors = tuple(
         estimate_prior(path, places.n_locations, known.smoothing, towards(path), known.initial)  # type: ignore[arg-type]
         for path in paths[rows]
@@ -219,23 +221,23 @@ def _estimated(
     return KnownTargets(users=users, priors=priors, places=places, first=0, assumption=assumption)
 
 
-def _towards(known: KnownPrior, paths: IntArray, places: PriorPlaces) -> Callable[[IntArray], FloatArray | None]:
+def _pseudo_moves(known: KnownPrior, paths: IntArray, places: PriorPlaces) -> Callable[[IntArray], FloatArray | None]:
     """Distribution of added moves, for a person's own trajectory."""
     if known.towards == "own":
-        return lambda path: _own_share(path, places, known.smoothing)
+        return lambda path: _visit_shares(path, places, known.smoothing)
     population = None
     if known.towards == "population":
         population = np.asarray(estimate_prior(paths, places.n_locations, smoothing=known.smoothing).transition)
     return lambda path: population
 
 
-def _own_share(path: IntArray, places: PriorPlaces, smoothing: float) -> FloatArray:
+def _visit_shares(path: IntArray, places: PriorPlaces, smoothing: float) -> FloatArray:
     """Share of visits to each place, above 0 for every place."""
     visits = np.bincount(path, minlength=places.n_locations) + smoothing / places.n_locations
     return np.asarray(visits / visits.sum())
 
 
-def _drawn(is_seen: NDArray[np.bool_], min_windows: int, n_targets: int, seed: int) -> IntArray:
+def _draw(is_seen: NDArray[np.bool_], min_windows: int, n_targets: int, seed: int) -> IntArray:
     """Draw rows of people seen in enough windows, or take all of them."""
     enough = np.flatnonzero(is_seen.sum(axis=1) >= min_windows)
     if enough.size == 0:
@@ -245,7 +247,7 @@ def _drawn(is_seen: NDArray[np.bool_], min_windows: int, n_targets: int, seed: i
     return np.sort(np.random.default_rng(seed).choice(enough, n_targets, replace=False))
 
 
-def _named(part: Training, targets: tuple[int | str, ...]) -> IntArray:
+def _rows_of_ids(part: Training, targets: tuple[int | str, ...]) -> IntArray:
     """Rows of the people whose ids are given."""
     for name, row in zip(targets, part.named):
         if row < 0:
@@ -254,7 +256,7 @@ def _named(part: Training, targets: tuple[int | str, ...]) -> IntArray:
 
 
 #: Places that a maximum over all of them looks at together, and how likely a move to one is that is rare.
-_PLACES_AT_ONCE, _RARE = 8, 0.01
+_PLACES_PER_BATCH, _RARE = 8, 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,7 +320,7 @@ class TargetPriors:
             return every, np.ones_like(largest), np.ascontiguousarray(columns), largest.shape[1]
         order = np.argsort(-largest, axis=1, kind="stable")
         weights = np.maximum(np.take_along_axis(largest, order, axis=1), 0.0)
-        return order, weights, np.take_along_axis(columns, order[:, :, None], axis=1), _PLACES_AT_ONCE
+        return order, weights, np.take_along_axis(columns, order[:, :, None], axis=1), _PLACES_PER_BATCH
 
     def best_next(self, rows: FloatArray) -> FloatArray:
         """Largest P[x, x'] rows[x'] over x', for nonnegative rows; exact, in blocks that stay in the processor's cache.
@@ -339,8 +341,8 @@ class TargetPriors:
             left = np.arange(self.n_targets)
             for begin in range(0, n_places, n_together):
                 if begin:
-                    least = np.where(is_padding[left], np.inf, result[left, level]).min(axis=1)
-                    left = left[others[left, begin] > least]
+                    minimum = np.where(is_padding[left], np.inf, result[left, level]).min(axis=1)
+                    left = left[others[left, begin] > minimum]
                 places = slice(begin, begin + n_together)
                 for first in range(0, len(left), size):
                     part = slice(first, first + size)

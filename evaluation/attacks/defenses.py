@@ -23,7 +23,7 @@ from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.raw import Raw
 
 #: Samples, and counts of them, that pass through a mechanism at one time; its state is a few times as large.
-SAMPLES_AT_ONCE, COUNTS_AT_ONCE = 256, 2_000_000
+SAMPLES_PER_BATCH, COUNTS_PER_BATCH = 256, 2_000_000
 #: Values of all samples together, of which three copies of 8 bytes are held: 12 GB.
 MAX_VALUES = 500_000_000
 
@@ -49,14 +49,14 @@ def released_features(
     every = np.arange(samples.labels.size)
     # A batch holds training samples or challenges, never both.
     parts = (every[: samples.n_train], every[samples.n_train :])
-    at_once = min(SAMPLES_AT_ONCE, max(1, COUNTS_AT_ONCE // math.prod(space.shape)))
+    at_once = min(SAMPLES_PER_BATCH, max(1, COUNTS_PER_BATCH // math.prod(space.shape)))
     batches = [part[i : i + at_once] for part in parts for i in range(0, part.size, at_once)]
     seeds = np.random.SeedSequence(seed).generate_state(len(batches))
     features = np.empty((0, 0))
     for chosen, batch_seed in zip(batches, seeds, strict=True):
         released: NDArray[Any] = space.counts(samples, chosen)
         if defense is not None:
-            released = _defended(defense, released, int(batch_seed))
+            released = _defend(defense, released, int(batch_seed))
         rows = summary(released)
         if features.size == 0:
             features = _room(every.size, rows.shape[1])
@@ -75,12 +75,12 @@ def flat(released: NDArray[Any]) -> NDArray[Any]:
 
 def _room(n_samples: int, n_features: int) -> NDArray[np.float64]:
     if n_samples * n_features > MAX_VALUES:
-        most = MAX_VALUES // n_features
-        raise ParameterError("n_samples", n_samples, f"at most {most} where an aggregate has {n_features:,} values")
+        maximum = MAX_VALUES // n_features
+        raise ParameterError("n_samples", n_samples, f"at most {maximum} where an aggregate has {n_features:,} values")
     return np.empty((n_samples, n_features))
 
 
-def _defended(defense: Defense, counts: NDArray[np.int64], seed: int) -> NDArray[Any]:
+def _defend(defense: Defense, counts: NDArray[np.int64], seed: int) -> NDArray[Any]:
     shape = counts.shape
     released = np.asarray(defense(counts, seed))
     if released.shape != shape:
@@ -134,7 +134,7 @@ def mechanism_defense(
     arranged = chain.reader if chain.simple else chain
     if isinstance(chain.reader, Raw) and not chain.after:  # sampling and generalization leave counts as they are
         return None
-    return partial(_released, arranged, facts, windows)
+    return partial(_release, arranged, facts, windows)
 
 
 class _Pooled(NoiseSource):
@@ -154,7 +154,7 @@ class _Pooled(NoiseSource):
         return Noise(lambda: counted._seeds, n_replicas, counted.exact)
 
 
-def _released(
+def _release(
     mechanism: Mechanism, facts: Facts | None, windows: Sequence[Window] | None, counts: NDArray[Any], seed: int
 ) -> NDArray[np.float64]:
     """Release counts (n_replicas, n_windows, n_cells) through the mechanism."""

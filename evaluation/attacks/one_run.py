@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 #: Shares of the guesses that are counted, those with the largest scores: the best share is reported, at a fair level.
 SHARES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 #: Shares of the capital that are set on a round, as many bets at a time.
-STAKES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
+BETS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 #: Multiple of a claim above which no search goes, and the smallest claim that there is a multiple of.
 LARGEST, SMALLEST_CLAIM = 1024.0, 1e-9
 
@@ -158,12 +158,12 @@ def lower_bound(guesses: Guesses, concentrated: bool = False, confidence: float 
     if concentrated:
         factor = _of_rounds(correct, claims, guesses.rounds, 1 - confidence)
     else:
-        surest = np.argsort(-np.abs(guesses.scores), kind="stable")
+        by_confidence = np.argsort(-np.abs(guesses.scores), kind="stable")
         for n in sorted({max(1, int(share * n_guessed)) for share in SHARES if n_guessed}):
-            rightly = int(correct[surest[:n]].sum())
-            bound = _of_independent(rightly, claims[surest[:n]], (1 - confidence) / len(SHARES))
+            n_correct = int(correct[by_confidence[:n]].sum())
+            bound = _of_independent(n_correct, claims[by_confidence[:n]], (1 - confidence) / len(SHARES))
             if bound > factor:
-                factor, n_guesses, n_right = bound, n, rightly
+                factor, n_guesses, n_right = bound, n, n_correct
     return LowerBound(factor, float(claims.max(initial=0.0)), len(claims), n_guesses, n_right, confidence)
 
 
@@ -192,8 +192,8 @@ def _of_rounds(correct: Array, claims: Array, rounds: NDArray[np.int64], level: 
         """Bet on all rounds."""
         paid = shares / largest_accuracy(factor * different, True)[position]
         with np.errstate(divide="ignore"):
-            capitals = [np.log1p(stake * (paid - 1)).sum() for stake in STAKES]
-        return bool(logsumexp(capitals) - np.log(len(STAKES)) >= -np.log(level))
+            capitals = [np.log1p(bet * (paid - 1)).sum() for bet in BETS]
+        return bool(logsumexp(capitals) - np.log(len(BETS)) >= -np.log(level))
 
     return _largest(is_refuted)
 

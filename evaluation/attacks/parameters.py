@@ -11,7 +11,7 @@ from penstock.evaluation.attacks.targets import MOBILITY_GROUPS
 from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
 
 #: Targets where none are asked for, and the fewest where the values of their aggregates would be more than that.
-TARGETS, FEWEST_TARGETS, MOST_VALUES = 30, 6, 600_000_000
+TARGETS, MIN_TARGETS, MAX_GAME_VALUES = 30, 6, 600_000_000
 #: Attacks that need the target's trace in the windows of the challenge.
 KNOWS_TRACES = tuple(name for name in ATTACKS if name not in CLASSIFIERS)
 #: Most trajectories that are recovered: assigning this many takes seconds a window.
@@ -91,8 +91,8 @@ class Game(Checked):
 
     def settled(self, n_people: int, n_windows: int, n_cells: int) -> Game:
         """The game with its number of targets, by default at most the people who are seen."""
-        fitting = MOST_VALUES // (self.samples * n_windows * n_cells)
-        default = min(max(fitting // len(MOBILITY_GROUPS) * len(MOBILITY_GROUPS), FEWEST_TARGETS), TARGETS)
+        fitting = MAX_GAME_VALUES // (self.samples * n_windows * n_cells)
+        default = min(max(fitting // len(MOBILITY_GROUPS) * len(MOBILITY_GROUPS), MIN_TARGETS), TARGETS)
         return self if self.targets is not None else replace(self, targets=min(default, max(n_people, 3)))
 
     def check_room(self, n_windows: int, n_cells: int) -> None:
@@ -100,12 +100,12 @@ class Game(Checked):
         observation, inference = self.periods(n_windows)
         length = inference[1] - inference[0]
         n_blocks = 1 if self.prior == "subset" else (observation[1] - observation[0]) // length + 1
-        most = MAX_VALUES // (length * n_cells)
-        if self.attack in ("pca", "lira") and self.samples // n_blocks * n_blocks > most:
+        maximum = MAX_VALUES // (length * n_cells)
+        if self.attack in ("pca", "lira") and self.samples // n_blocks * n_blocks > maximum:
             of_size = (
                 f"where an aggregate has {length} windows of {n_cells} cells; a shorter inference has room for more"
             )
-            raise ParameterError("samples", self.samples, f"at most {most} {of_size}")
+            raise ParameterError("samples", self.samples, f"at most {maximum} {of_size}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -152,7 +152,7 @@ def recover(
     for begin in range(0, n_windows, length):
         part = slice(begin, begin + length)
         walked = _within_a_day(places[part], positions, n_people, stays[part], centre)
-        paths = walked if paths is None else np.hstack([paths, walked[_joined(paths, walked, n_cells)]])
+        paths = walked if paths is None else np.hstack([paths, walked[_match_later(paths, walked, n_cells)]])
         if begin == length or n_windows <= length:
             paced(paths.shape[1])
     assert paths is not None
@@ -170,21 +170,21 @@ def _within_a_day(
     places: list[NDArray[np.intp]], positions: Array, n_people: int, stays: NDArray[np.bool_], centre: Array
 ) -> Trajectories:
     paths = np.full((n_people, len(places)), ABSENT)
-    here, step = np.tile(centre, (n_people, 1)), np.zeros((n_people, positions.shape[1]))
+    last_position, step = np.tile(centre, (n_people, 1)), np.zeros((n_people, positions.shape[1]))
     for window, cells in enumerate(places):
-        expected = here if stays[window] else here + step
+        expected = last_position if stays[window] else last_position + step
         cost = cdist(expected, positions[cells])
         assigned, number = linear_sum_assignment(cost)
         paths[assigned, window] = cells[number]
         step = np.zeros_like(step)
         if window:
             lasting = assigned[paths[assigned, window - 1] != ABSENT]
-            step[lasting] = positions[paths[lasting, window]] - here[lasting]
-        here[assigned] = positions[cells[number]]
+            step[lasting] = positions[paths[lasting, window]] - last_position[lasting]
+        last_position[assigned] = positions[cells[number]]
     return paths
 
 
-def _joined(before: Trajectories, after: Trajectories, n_cells: int) -> NDArray[np.intp]:
+def _match_later(before: Trajectories, after: Trajectories, n_cells: int) -> NDArray[np.intp]:
     """Match each earlier trajectory with the later one that adds the least entropy of visits."""
     visits = [
         np.stack([np.bincount(path[path != ABSENT], minlength=n_cells) for path in part]) for part in (before, after)
@@ -206,27 +206,27 @@ def compare(paths: Trajectories, presence: NDArray[np.bool_], positions: Array) 
     Agreement(accuracy=0.6666666666666666, distance=0.3333333333333333)
     """
     n_people, n_windows, n_cells = presence.shape
-    who, window, cell = np.nonzero(presence)
-    if who.size == 0:
+    person, window, cell = np.nonzero(presence)
+    if person.size == 0:
         raise ParameterError("presence", presence.shape, "of at least one person in some window")
-    people = csr_array((np.ones(who.size), (who, window * n_cells + cell)), shape=(n_people, n_windows * n_cells))
-    filled = _filled(paths)
+    people = csr_array((np.ones(person.size), (person, window * n_cells + cell)), shape=(n_people, n_windows * n_cells))
+    filled = _fill_gaps(paths)
     path, at = np.nonzero(filled != ABSENT)
     taken = csr_array((np.ones(path.size), (path, at * n_cells + filled[path, at])), shape=people.shape)
     matches = (people @ taken.T).toarray()
     matched = linear_sum_assignment(matches, maximize=True)
     where = positions[filled]
     where[filled == ABSENT] = _centre([paths[paths != ABSENT]], positions)
-    begins = np.flatnonzero(np.diff(who * n_windows + window, prepend=-1))
-    metres = np.linalg.norm(where[matched[1][who], window] - positions[cell], axis=1)
+    begins = np.flatnonzero(np.diff(person * n_windows + window, prepend=-1))
+    metres = np.linalg.norm(where[matched[1][person], window] - positions[cell], axis=1)
     nearest = np.minimum.reduceat(metres, begins)
     return Agreement(float(matches[matched].sum() / begins.size), float(nearest.mean()))
 
 
-def _filled(paths: Trajectories) -> Trajectories:
+def _fill_gaps(paths: Trajectories) -> Trajectories:
     """Fill gaps with the previous cell, or before the first sighting with the next one; else `ABSENT`.
 
-    >>> _filled(np.array([[-1, 4, -1, 2, -1], [-1, -1, -1, -1, -1]])).tolist()
+    >>> _fill_gaps(np.array([[-1, 4, -1, 2, -1], [-1, -1, -1, -1, -1]])).tolist()
     [[4, 4, 4, 2, 2], [-1, -1, -1, -1, -1]]
     """
     is_present = paths != ABSENT

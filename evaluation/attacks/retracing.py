@@ -50,11 +50,11 @@ class Observed:
         Returns (n_releases, n_windows, n_cells): 0 or 1 plus the noise; NaN where nothing is revealed, which without
         noise is wherever one person more would not change the output.
         """
-        is_there = np.arange(self.counts.shape[1]) == np.asarray(trajectory)[:, None]
-        left: FloatArray = self.residual + is_there
+        is_own_cell = np.arange(self.counts.shape[1]) == np.asarray(trajectory)[:, None]
+        left: FloatArray = self.residual + is_own_cell
         if self.shown is None:
             return left
-        others = self.counts - is_there
+        others = self.counts - is_own_cell
         return np.where(self.shown(others) == self.shown(others + 1), np.nan, left)
 
     def evidence(self, trajectory: NDArray[Any]) -> FloatArray:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.inference.estimators import Estimator, attack_success
-from penstock.accountants.inference.history import is_stationary, success_after_releases, told_before
+from penstock.accountants.inference.history import is_stationary, prepend_place, success_after_releases
 from penstock.accountants.inference.observation import ADDITIVE
 from penstock.accountants.inference.places import PlannedWindows, PriorPlaces
 from penstock.accountants.markov import MarkovPrior
@@ -73,7 +73,7 @@ class SuccessBounds:
         ``trajectory`` (n_windows,): the target's true places from the run's first window on; they decide what a release
         without noise reveals. ``number`` of the target, from 0, seeds the simulation.
         """
-        segments = self.planned or self._revealed(trajectory)
+        segments = self.planned or self._revealed_segments(trajectory)
         bound = float(np.mean([self._bound(prior, place, coming) for place, coming in enumerate(segments)]))
         likely = not self.adaptive and all(coming.noise in (None, *ADDITIVE) for coming in segments)
         if not likely or self.simulated == 0:
@@ -114,12 +114,12 @@ class SuccessBounds:
         coming = replace(coming, sensors=tuple(window - elsewhere for window in coming.sensors))
         before, window = self._before(prior, segment)
         if kind != "prior":
-            coming = told_before(coming, prior.n_locations)
+            coming = prepend_place(coming, prior.n_locations)
         elif window:
             before = MarkovPrior(before.initial @ before.transition, before.transition)
         return attack_success(kind, before, coming.sensors, self.tolerance, n, rng, coming.noise, coming.scale)[0]
 
-    def _revealed(self, trajectory: NDArray[np.intp]) -> tuple[PlannedWindows, ...]:
+    def _revealed_segments(self, trajectory: NDArray[np.intp]) -> tuple[PlannedWindows, ...]:
         """Segments of a release without noise: the sensors whose values depend on the person."""
         revealed = ~np.isnan(self.observed.without_others(trajectory)[0, self.training :])
         sensors = [frozenset(self.places.sensors(window)) for window in revealed]

@@ -42,7 +42,7 @@ def summarize(results: pl.DataFrame) -> dict[str, Any]:
             "n_targets": len(raw),
             "raw": _area(raw),
             "released": _area(released),
-            "found": {"raw": _found(raw), "released": _found(released)},
+            "found": {"raw": _true_positive_share(raw), "released": _true_positive_share(released)},
             "privacy_gain": mean_with_interval(np.asarray(gain)),
         }
     return {"confidence": CONFIDENCE, "groups": groups}
@@ -63,7 +63,7 @@ def _area(results: pl.DataFrame) -> dict[str, float | None]:
     return widened(mean_with_interval(auc), limits)
 
 
-def _found(results: pl.DataFrame) -> dict[str, float | None]:
+def _true_positive_share(results: pl.DataFrame) -> dict[str, float | None]:
     """True-positive rate of the challenges at a false-positive rate of 1 %, with its exact interval."""
     counted, n_present = results["found"].drop_nulls(), int(((results["n_challenges"] + 1) // 2).sum())
     if len(counted) < len(results):
@@ -108,10 +108,10 @@ def as_text(summary: Mapping[str, Any]) -> str:
     groups = summary["groups"]
     released, raw = (groups[EVERYBODY][name]["mean"] for name in ("released", "raw"))
     lines.append(in_a_sentence("tells apart", "pairs (one counted, one not)", released, 0.5, raw))
-    return "\n".join([*lines, *found_rarely_wrong(groups), *near_chance(groups), *fewer_targets(game)])
+    return "\n".join([*lines, *true_positives_line(groups), *near_chance(groups), *fewer_targets(game)])
 
 
-def in_a_sentence(does: str, tries: str, released: float, without: float, raw: float | None = None) -> str:
+def in_a_sentence(predicate: str, subject: str, released: float, without: float, raw: float | None = None) -> str:
     """Compare the successes of an attack with and without the release, of 100 tries.
 
     >>> in_a_sentence("retraces", "hours", 0.42, 0.2, 0.421)
@@ -130,14 +130,14 @@ def in_a_sentence(does: str, tries: str, released: float, without: float, raw: f
     else:
         meaning = "the noise hides a part" if released < raw - 0.01 else "the noise does not help here"
     either = "without" if raw is None else "without either"
-    return f"{does} {percents[0]} of 100 {tries} with the release{exact}, {percents[2]} {either}: {meaning}"
+    return f"{predicate} {percents[0]} of 100 {subject} with the release{exact}, {percents[2]} {either}: {meaning}"
 
 
-def found_rarely_wrong(groups: Mapping[str, Any]) -> list[str]:
+def true_positives_line(groups: Mapping[str, Any]) -> list[str]:
     """Line on true positives at few false alarms, given enough challenges.
 
     >>> one = {"mean": 0.25, "low": 0.2, "high": 0.3}
-    >>> found_rarely_wrong({"everybody": {"found": {"raw": one, "released": one}}})
+    >>> true_positives_line({"everybody": {"found": {"raw": one, "released": one}}})
     ['found at 1 % false alarms: 0.250 [0.200, 0.300] of raw counts, 0.250 [0.200, 0.300] of the release']
     """
     rates = groups[EVERYBODY].get("found")
@@ -167,11 +167,13 @@ def counted_people(game: Mapping[str, Any]) -> list[str]:
     """A line on the people in a challenge, under the prior ``subset``."""
     if game["prior"] != "subset":
         return []
-    whom = {"known": "people whom she knows", "others": "people whom she does not know"}[game["challenges"]]
+    challenges_of = {"known": "people whom she knows", "others": "people whom she does not know"}[game["challenges"]]
     share = f"{100 * game['known']:g} %"
     if game.get("attack") == "zero_knowledge":
         return ["she knows no one but her target, whose trace she has, the size of the group, and the mechanism"]
-    return [f"she knows {share} of the people; challenges count {whom} beside the target ({game['challenges']})"]
+    return [
+        f"she knows {share} of the people; challenges count {challenges_of} beside the target ({game['challenges']})"
+    ]
 
 
 def attacked_part(game: Mapping[str, Any]) -> list[str]:
@@ -197,10 +199,12 @@ def attacked_part(game: Mapping[str, Any]) -> list[str]:
 
 def fewer_targets(game: Mapping[str, Any]) -> list[str]:
     """Line on targets that were requested but not attacked."""
-    asked, attacked, n_left = game["targets"], game["n_attacked"], game.get("n_left", 0)
+    requested, attacked, n_left = game["targets"], game["n_attacked"], game.get("n_left", 0)
     if n_left:
-        return [f"stopped for the time: {n_left} of {asked} targets are left, which the same command goes on with"]
-    return [f"{attacked} people are all that there are: fewer targets than the {asked} asked for"] * (attacked < asked)
+        return [f"stopped for the time: {n_left} of {requested} targets are left, which the same command goes on with"]
+    return [f"{attacked} people are all that there are: fewer targets than the {requested} asked for"] * (
+        attacked < requested
+    )
 
 
 def shown(figure: Mapping[str, float | None]) -> str:
@@ -239,7 +243,7 @@ def summarize_reconstruction(results: pl.DataFrame) -> dict[str, Any]:
     if any(map(len, simulated.values())):
         groups[SIMULATED] = {
             "n_targets": results["target"].n_unique(),
-            "success": {kind: _pooled(rows) for kind, rows in simulated.items() if len(rows)},
+            "success": {kind: _pool(rows) for kind, rows in simulated.items() if len(rows)},
             "bound": _bound(results),
         }
     return {"confidence": CONFIDENCE, "groups": groups}
@@ -256,7 +260,7 @@ def _people(rows: pl.DataFrame) -> dict[str, float | None]:
     return widened(figure, binomial_limits(figure["mean"] or 0.0, n_segments))
 
 
-def _pooled(rows: pl.DataFrame) -> dict[str, float | None]:
+def _pool(rows: pl.DataFrame) -> dict[str, float | None]:
     rate = float(np.average(rows["value"].to_numpy(), weights=rows["trials"].to_numpy()))
     low, high = binomial_limits(rate, int(rows["trials"].sum()))
     return {"mean": rate, "low": low, "high": high}
@@ -289,13 +293,13 @@ def reconstruction_text(summary: Mapping[str, Any]) -> str:
 def recovery_text(summary: Mapping[str, Any]) -> str:
     """The summary as a table for people."""
     game, rows = summary["game"], summary["found"]
-    whom = f"all {game['n_people']:,} people"
+    challenges_of = f"all {game['n_people']:,} people"
     if game["people"] < game["n_people"]:
-        whom = f"{game['people']:,} of {game['n_people']:,} people"
-    when = f"{game['windows']:,} windows"
+        challenges_of = f"{game['people']:,} of {game['n_people']:,} people"
+    windows_note = f"{game['windows']:,} windows"
     if game["windows"] < game["n_windows"]:
-        when = f"the first {game['windows']:,} of {game['n_windows']:,} windows"
-    lines = [f"trajectory recovery: {whom} in {when}"]
+        windows_note = f"the first {game['windows']:,} of {game['n_windows']:,} windows"
+    lines = [f"trajectory recovery: {challenges_of} in {windows_note}"]
     if game["people"] < game["n_people"]:
         lines.append(
             "a sample, drawn by the seed, counted and released alone: no figure here is one of the whole release "

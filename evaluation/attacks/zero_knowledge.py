@@ -79,12 +79,12 @@ class Population:
         n_places = min(N_PLACES, n_cells)
         places = np.argpartition(-keys, n_places - 1, axis=1)[:, :n_places]
         reach = np.cumsum(self.cells[places], axis=1)
-        who = np.repeat(np.arange(n_traces), rng.exponential(self.visits, n_traces).astype(np.int64))
-        number = (rng.random(who.size) * reach[who, -1])[:, None]
-        cells = places[who, np.minimum((number >= reach[who]).sum(axis=1), n_places - 1)]
-        windows = rng.choice(n_windows, who.size, p=self.windows)
+        person = np.repeat(np.arange(n_traces), rng.exponential(self.visits, n_traces).astype(np.int64))
+        number = (rng.random(person.size) * reach[person, -1])[:, None]
+        cells = places[person, np.minimum((number >= reach[person]).sum(axis=1), n_places - 1)]
+        windows = rng.choice(n_windows, person.size, p=self.windows)
         shape = (n_traces, n_windows * n_cells)
-        traces = csr_array((np.ones(who.size), (who, windows * n_cells + cells)), shape=shape)
+        traces = csr_array((np.ones(person.size), (person, windows * n_cells + cells)), shape=shape)
         traces.sum_duplicates()
         traces.data[:] = 1
         return traces
@@ -107,13 +107,13 @@ def fitted_population(
     each with ten groups; a round changes the mean by a factor of two at most.
     """
     population, n_groups = Population.of(released, group_size), 10
-    most = float(released.size)
+    maximum = float(released.size)
     for _ in range(N_ROUNDS):
         traces = population.traces(n_groups * group_size, rng).toarray().reshape(n_groups, group_size, -1)
         counts = traces.sum(axis=1).astype(np.int64).reshape(n_groups, *released.shape)
-        total = float(_released(defense, counts, int(rng.integers(2**63))).sum()) / n_groups
+        total = float(_release(defense, counts, int(rng.integers(2**63))).sum()) / n_groups
         factor = np.clip(max(float(released.sum()), 1.0) / max(total, 1.0), 0.5, 2.0)
-        population = Population(population.cells, population.windows, min(population.visits * factor, most))
+        population = Population(population.cells, population.windows, min(population.visits * factor, maximum))
     return population
 
 
@@ -148,10 +148,10 @@ def shadows(
     pair = (common + trace.ravel(), common + people[chosen[:, 0]].toarray())
     seed = int(rng.integers(2**63))
     counts = [np.rint(traces).astype(np.int64).reshape(n_pairs, *trace.shape) for traces in pair]
-    return np.concatenate([_released(defense, traces, seed).reshape(n_pairs, -1) for traces in counts])
+    return np.concatenate([_release(defense, traces, seed).reshape(n_pairs, -1) for traces in counts])
 
 
-def _released(defense: Defense | None, counts: Counts, seed: int) -> Array:
+def _release(defense: Defense | None, counts: Counts, seed: int) -> Array:
     return (counts if defense is None else np.asarray(defense(counts, seed))).astype(np.float64)
 
 
@@ -202,11 +202,11 @@ def zero_knowledge_scores(
         standardize_in_place(features, len(made))
         scores[judged], _ = distinguish(features, known, len(made), n_components=len(made))
     if exact:
-        scores[_excluded(released, trace, group_size)] = -np.inf
+        scores[_exclusions(released, trace, group_size)] = -np.inf
     return scores
 
 
-def _excluded(released: Array, trace: NDArray[np.bool_], group_size: int) -> NDArray[np.bool_]:
+def _exclusions(released: Array, trace: NDArray[np.bool_], group_size: int) -> NDArray[np.bool_]:
     """Exact releases that exclude the target: nobody in a cell of the target, or everybody in another."""
     excluded: NDArray[np.bool_] = ((released == 0) & trace | (released == group_size) & ~trace).any(axis=(1, 2))
     return excluded

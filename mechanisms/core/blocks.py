@@ -40,7 +40,7 @@ def seen(window: Window, row: int, state: State) -> State:
     landmark, active = state["block_landmark"].copy(), state["block_active"].copy()
     landmark[..., row] = window.landmark
     # All ones stand for "every sensor", also where the last word has more bits than there are cells.
-    active[..., row, :] = ~np.uint64(0) if window.active is None else _packed(window.active)
+    active[..., row, :] = ~np.uint64(0) if window.active is None else _pack(window.active)
     return {
         "block_first": first,
         "block_last": np.full_like(first, window.index),
@@ -63,7 +63,7 @@ def release_windows(
     whole = tuple(e if isinstance(e, FREE) else BlockEvent(e, first, last) for e in charge)
     releases = []
     for place, index in enumerate(range(first, last + 1)):
-        mask = _unpacked(active[row + place], n_cells)
+        mask = _unpack(active[row + place], n_cells)
         shown = np.array(values[..., place, :], np.float64)
         releases.append(
             Release(
@@ -79,13 +79,13 @@ def release_windows(
     return releases
 
 
-def _packed(mask: NDArray[np.bool_]) -> NDArray[np.uint64]:
+def _pack(mask: NDArray[np.bool_]) -> NDArray[np.uint64]:
     padded = np.zeros(-(-len(mask) // _WORD) * _WORD, bool)
     padded[: len(mask)] = mask
     return np.packbits(padded, bitorder="little").view("<u8").astype(np.uint64)
 
 
-def _unpacked(words: NDArray[np.uint64], n_cells: int) -> NDArray[np.bool_] | None:
+def _unpack(words: NDArray[np.uint64], n_cells: int) -> NDArray[np.bool_] | None:
     bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little").astype(bool)
     return None if bits.all() else bits[:n_cells]
 

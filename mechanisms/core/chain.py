@@ -165,7 +165,7 @@ class Chain(Mechanism):
                 text = f"{type(self.reader).__name__} releases values of shape {np.shape(release.values)}"
                 raise PluginError(f"{text}; they must have that of the counts, {coarse.shape}")
             dated = replace(release, day_type=window.day_type, time_of_day=window.time_of_day)
-            shown, state = self._processed(self._in_cells(dated), state)
+            shown, state = self._process(self._in_cells(dated), state)
             releases += self._in_windows(shown, state)
         if self.temporal:
             state = state | {name: np.zeros_like(state[name]) for name in state if name.startswith("block_")}
@@ -175,7 +175,7 @@ class Chain(Mechanism):
         """Last releases of the reading step."""
         releases = []
         for release in self.reader.finish(part("reader", state), noise):
-            shown, state = self._processed(self._in_cells(release), state)
+            shown, state = self._process(self._in_cells(release), state)
             releases.append(shown)
         return releases
 
@@ -192,7 +192,7 @@ class Chain(Mechanism):
         if self.temporal and int(np.max(state["block_first"])):
             return ()
         worst = self.reader.worst_charge(self._coarse(window, state), part("reader", state))
-        worst = self._sampled(worst)
+        worst = self._amplify(worst)
         if self.temporal is None:
             return worst
         last = window.index + self.together - 1
@@ -221,15 +221,15 @@ class Chain(Mechanism):
         sized = ("values", "scale", "standard_deviation")
         return replace(release, **{name: in_cells(getattr(release, name)) for name in (*sized, "alarm")})
 
-    def _processed(self, release: Release, state: State) -> tuple[Release, State]:
+    def _process(self, release: Release, state: State) -> tuple[Release, State]:
         """Amplify the charge by sampling, and apply the steps after the reading one."""
-        charge = self._sampled(release.charge)
+        charge = self._amplify(release.charge)
         for number, step in enumerate(self.after):
             release, after = step.process(release, part(f"after{number}", state))
             state = state | nested(f"after{number}", after)
         return replace(release, charge=charge), state
 
-    def _sampled(self, charge: tuple[Event, ...]) -> tuple[Event, ...]:
+    def _amplify(self, charge: tuple[Event, ...]) -> tuple[Event, ...]:
         """Amplify a charge by sampling, except for whole periods, whose windows sample users independently."""
         is_drawn_apart = self.reader.unit.kind == "period"
         return charge if self.sampling is None or is_drawn_apart else self.sampling.sampled(charge)
@@ -243,9 +243,9 @@ class Chain(Mechanism):
         kept = ("action", "noise", "scale", "standard_deviation", "alarm")
         common = {name: getattr(release, name) for name in kept}
         made = release_windows(state, (first - 1) % self.together, rows, release.charge, **common)
-        return [replace(one, repeats=self._repeated(release.repeats, place)) for place, one in enumerate(made)]
+        return [replace(one, repeats=self._expand(release.repeats, place)) for place, one in enumerate(made)]
 
-    def _repeated(self, coarse: Any, place: int) -> Any:
+    def _expand(self, coarse: Any, place: int) -> Any:
         if coarse is None:
             return None
         fine = np.where(np.asarray(coarse) > 0, (np.asarray(coarse) - 1) * self.together + 1 + place, coarse)

@@ -82,7 +82,7 @@ def _of_32_bits(value: float) -> float:
 #: Variance that discrete Gaussian noise has more than the continuous noise that it is as private as.
 SMOOTHING = 2.0
 #: Coordinates in which neighbours differ, at most, and what covers them and rounding: in ε, and as a share of δ.
-MOST_COORDINATES = 1e7
+MAX_COORDINATES = 1e7
 SPARE_EPSILON, SPARE_DELTA = 1e-9, 1e-6
 # For an integer x let z be drawn around y, itself drawn from N(x, σ² − s²), with P(z) ∝ exp(−(z − y)²/(2s²)). Of the
 # integers, P(z) is the density of N(x, σ²) at z times a mean of √(2π)·s/Σₖ exp(−(k − y)²/(2s²)), each of which lies

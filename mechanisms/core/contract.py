@@ -146,10 +146,10 @@ class Facts:
     cells: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        least = {field.name: 1 for field in fields(self) if field.name not in ("landmarks", "cells")} | {
+        minimum = {field.name: 1 for field in fields(self) if field.name not in ("landmarks", "cells")} | {
             "max_landmarks": 0
         }
-        for name, smallest in least.items():
+        for name, smallest in minimum.items():
             value = getattr(self, name)
             if value is not None and not (hasattr(value, "__index__") and value >= smallest):
                 raise ParameterError(name, value, f"a whole number of at least {smallest}")

@@ -84,10 +84,10 @@ def offsets_between(points: Points, others: Points) -> NDArray[np.float64]:
     [300.0, -400.0]
     """
     latitude, other = np.radians(points[..., 0]), np.radians(others[..., 0])
-    turn = np.radians(others[..., 1] - points[..., 1])
-    east = np.cos(other) * np.sin(turn)
+    difference = np.radians(others[..., 1] - points[..., 1])
+    east = np.cos(other) * np.sin(difference)
     # sin(other − latitude) plus what the meridians' convergence adds, without cancellation for near points.
-    north = np.sin(other - latitude) + 2 * np.sin(latitude) * np.cos(other) * np.sin(turn / 2) ** 2
+    north = np.sin(other - latitude) + 2 * np.sin(latitude) * np.cos(other) * np.sin(difference / 2) ** 2
     sine = np.hypot(east, north)
     scale = np.where(sine > 0, distance(points, others) / np.where(sine > 0, sine, 1.0), 0.0)
     return np.stack([east * scale, north * scale], axis=-1)
@@ -135,9 +135,9 @@ def mean_points(points: Points, starts: NDArray[np.int64], centre: tuple[float, 
     [[39.9, 116.5], [40.0, 116.5]]
     """
     latitude, middle = np.radians(points[:, 0]), np.radians(np.asarray(centre, np.float64))
-    turn = np.radians(points[:, 1]) - middle[1]
-    east = np.cos(latitude) * np.sin(turn)
-    north = np.sin(latitude - middle[0]) + 2 * np.sin(middle[0]) * np.cos(latitude) * np.sin(turn / 2) ** 2
+    difference = np.radians(points[:, 1]) - middle[1]
+    east = np.cos(latitude) * np.sin(difference)
+    north = np.sin(latitude - middle[0]) + 2 * np.sin(middle[0]) * np.cos(latitude) * np.sin(difference / 2) ** 2
     lengths = np.diff(starts, append=len(points))[:, None]
     offsets = np.add.reduceat(np.stack([east, north], axis=1), starts, axis=0) / lengths
     return moved(np.asarray(centre, np.float64), EARTH_RADIUS * offsets)

@@ -72,8 +72,8 @@ class NoiseFamily:
         theorem 4; in the plane Andrés et al. 2013, section 4.1.
         """
         if not self.is_concentrated:
-            return _over(sensitivity.l1, budget)
-        variance = _over(sensitivity.l2_squared, 2 * np.asarray(budget, np.float64))
+            return _quotient(sensitivity.l1, budget)
+        variance = _quotient(sensitivity.l2_squared, 2 * np.asarray(budget, np.float64))
         if self.measure == "gaussian" and self.is_integer:
             variance = np.where(variance > 0, variance + SMOOTHING, 0.0)
         return np.sqrt(variance)
@@ -109,7 +109,7 @@ class NoiseFamily:
             scale = np.broadcast_to(np.asarray(scale, np.float64), values.shape[:-1])
             if self.is_concentrated:
                 return published(values, noise.gaussian(scale[:, None], values.shape))
-            return published(values, noise.planar_laplace(_over(1.0, scale), scale.shape))
+            return published(values, noise.planar_laplace(_quotient(1.0, scale), scale.shape))
         per_cell = np.asarray(scale, np.float64)[..., None] if np.ndim(scale) else float(scale)
         return np.asarray(values + self.draw(noise, per_cell, values.shape))
 
@@ -152,7 +152,7 @@ class NoiseFamily:
         return np.asarray((b * b + b * c + c * c) / total)
 
 
-def _over(sensitivity: Any, budget: Any) -> Any:
+def _quotient(sensitivity: Any, budget: Any) -> Any:
     """Quotient that is 0 for a sensitivity of 0 and infinite for a budget of 0."""
     if not getattr(sensitivity, "ndim", 0) and not getattr(budget, "ndim", 0) and budget > 0:
         return np.float64(sensitivity) / np.float64(budget)

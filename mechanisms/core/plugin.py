@@ -395,9 +395,9 @@ class Registry(Generic[T]):
             module = load(entry.module)
         else:
             module = load(f"{self.package}.{name}")
-        return self._checked(module, class_name(name))
+        return self._check_class(module, class_name(name))
 
-    def _checked(self, module: ModuleType, name: str) -> type[T]:
+    def _check_class(self, module: ModuleType, name: str) -> type[T]:
         """Return the plug-in class of a module; `PluginError` with its line if it does not fit the registry."""
         plugin = getattr(module, name, None)
         if not isinstance(plugin, type):

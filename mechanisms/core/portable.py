@@ -29,7 +29,7 @@ def expm1(x: Any) -> Array:
     ...     bool(np.allclose(expm1(x), np.expm1(x), rtol=1e-15, atol=0))
     True
     """
-    fraction, power = _reduced(x)
+    fraction, power = _reduce_range(x)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.where(np.isposinf(x), np.inf, np.ldexp(fraction, power) + (np.ldexp(1.0, power) - 1.0))
 
@@ -44,7 +44,7 @@ def exp(x: Any) -> Array:
     ...     bool(np.allclose(exp(x), np.exp(x), rtol=1e-15, atol=0))
     True
     """
-    fraction, power = _reduced(x)
+    fraction, power = _reduce_range(x)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.where(np.isposinf(x), np.inf, np.ldexp(1.0 + fraction, power))
 
@@ -90,7 +90,7 @@ def millionths(values: Any) -> Array:
     return np.asarray(np.round(values, 6))
 
 
-def _reduced(x: Any) -> tuple[Array, NDArray[np.int64]]:
+def _reduce_range(x: Any) -> tuple[Array, NDArray[np.int64]]:
     """exp(r) − 1 and k of x = k·ln 2 + r, abs(r) at most ln 2 / 2; clamped to the range of a double."""
     x = np.clip(np.asarray(x, np.float64), -800.0, 800.0)
     power = np.rint(x / _LN2_HIGH)

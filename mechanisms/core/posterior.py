@@ -19,13 +19,13 @@ DOUBTED = 0.3
 #: Standard deviations of prediction and of noise within which a count is looked for.
 REACH = 8.0
 #: Probability below which the values at either end are left out when the others are looked at more closely.
-BEYOND = 1e-4
+TAIL_MASS = 1e-4
 #: Probability that a stated interval holds the count; quantile of a normal distribution that belongs to it.
 LEVEL, QUANTILE = 0.95, 1.959964
 #: What is added to an interval that ends at whole numbers, so that these are inside by more than rounding.
 INSIDE = 0.25
 #: The least that a mean, and that a variance, are taken to be.
-LEAST_MEAN, LEAST = 1e-3, 1e-6
+MIN_MEAN, TINY = 1e-3, 1e-6
 #: Mean from which a Poisson distribution is taken to be normal.
 MANY = 1e6
 #: Looks at the values of a count, each at fewer of them; cells that are worked on at a time, so that memory is bounded.
@@ -80,17 +80,17 @@ def posterior(
 
 def _posterior(family: str, mean: Array, variance: Array, doubt: Array, scale: Array, *given: Any) -> Posterior:
     noisy, event = Noisy(*given[: len(Noisy._fields)]), Belief(*given[len(Noisy._fields) :])
-    mean = np.maximum(mean, LEAST_MEAN)
-    skewed = np.clip(variance + DOUBTED * doubt, LEAST, mean + mean**2)
-    variance = np.maximum(variance + doubt, LEAST)
+    mean = np.maximum(mean, MIN_MEAN)
+    skewed = np.clip(variance + DOUBTED * doubt, TINY, mean + mean**2)
+    variance = np.maximum(variance + doubt, TINY)
     raised = np.maximum(mean, (np.sqrt(1.0 + 4.0 * variance) - 1.0) / 2.0)
-    law = family, np.maximum(scale, LEAST)
-    median = _median(*_weighed(mean, skewed, noisy, *law, event))
-    counts, weights, step = _weighed(raised, variance, noisy, *law, event)
+    law = family, np.maximum(scale, TINY)
+    median = _median(*_weigh(mean, skewed, noisy, *law, event))
+    counts, weights, step = _weigh(raised, variance, noisy, *law, event)
     away = np.abs(counts - median[..., None])
     order = np.argsort(away, -1, kind="stable")
     inside = np.take_along_axis(weights, order, -1).cumsum(-1)
-    half = _at(away, _at(order, (inside >= LEVEL).argmax(-1)))
+    half = _select(away, _select(order, (inside >= LEVEL).argmax(-1)))
     deviation = np.where(
         half > 0, _deviation(median, half + INSIDE * (step == 1.0)), np.sqrt((weights * away**2).sum(-1))
     )
@@ -99,7 +99,7 @@ def _posterior(family: str, mean: Array, variance: Array, doubt: Array, scale: A
     return Posterior(np.where(exact, noisy.values, median), np.where(exact, 0.0, deviation))
 
 
-def _weighed(
+def _weigh(
     mean: Array, variance: Array, noisy: Noisy, family: str, scale: Array, event: Belief
 ) -> tuple[Array, Array, Array]:
     """Support of each count, the probabilities, and the step of the grid."""
@@ -110,10 +110,10 @@ def _weighed(
         counts = low[..., None] + step[..., None] * np.arange(POINTS)
         off = np.abs(noisy.values[..., None] - counts) / scale[..., None]
         likelihood = np.where(noisy.seen[..., None], -off if "laplace" in family else -0.5 * off * off, 0.0)
-        weights = _mixed(_prior(counts, mean, variance) + likelihood, counts, event)
+        weights = _mix_event(_prior(counts, mean, variance) + likelihood, counts, event)
         below = weights.cumsum(-1)
-        first = (below > BEYOND).argmax(-1)
-        last = (below >= 1.0 - BEYOND).argmax(-1)
+        first = (below > TAIL_MASS).argmax(-1)
+        last = (below >= 1.0 - TAIL_MASS).argmax(-1)
         # Decided for each cell alone: what others hold changes nothing.
         is_closer = (step > 1.0) & (last - first + 2 < POINTS // 2)
         if not is_closer.any():
@@ -144,26 +144,26 @@ def _prior(counts: Array, mean: Array, variance: Array) -> Array:
     part = np.minimum(variance / mean, 1.0)
     mean, variance = (mean / part)[..., None], (variance / part**2)[..., None]
     more, taken = variance - mean, counts / part[..., None]
-    is_wide = more > LEAST * mean
-    shape = mean * np.minimum(mean / np.maximum(more, LEAST * mean), 1.0 / LEAST)
+    is_wide = more > TINY * mean
+    shape = mean * np.minimum(mean / np.maximum(more, TINY * mean), 1.0 / TINY)
     ways = gammaln(taken + 1.0)
-    wide = gammaln(taken + shape) - ways + taken * np.log(mean / (mean + shape))
+    log_mass = gammaln(taken + shape) - ways + taken * np.log(mean / (mean + shape))
     # Without a shape, whose logarithms would cancel; and of many the sum of logarithms keeps no digits either.
     narrow = np.where(mean < MANY, taken * np.log(mean) - ways, -((taken - mean) ** 2) / (2.0 * mean))
-    return np.asarray(np.where(is_wide, wide, narrow))
+    return np.asarray(np.where(is_wide, log_mass, narrow))
 
 
-def _mixed(logarithms: Array, counts: Array, event: Belief) -> Array:
+def _mix_event(logarithms: Array, counts: Array, event: Belief) -> Array:
     """Probabilities of counts, including those of an event."""
-    weights = _normalised(logarithms)
+    weights = _normalise(logarithms)
     if not (event.belief > 0).any():
         return weights
     of_event = -((counts - event.mean[..., None]) ** 2) / (2.0 * np.maximum(event.variance, 0.1)[..., None])
     belief = event.belief[..., None]
-    return np.asarray((1.0 - belief) * weights + belief * _normalised(of_event))
+    return np.asarray((1.0 - belief) * weights + belief * _normalise(of_event))
 
 
-def _normalised(logarithms: Array) -> Array:
+def _normalise(logarithms: Array) -> Array:
     weights = np.exp(logarithms - logarithms.max(-1, keepdims=True))
     return np.asarray(weights / weights.sum(-1, keepdims=True))
 
@@ -172,8 +172,8 @@ def _median(counts: Array, weights: Array, step: Array) -> Array:
     """Integer median; interpolated if the grid is coarser than one."""
     below = weights.cumsum(-1)
     place = (below >= 0.5).argmax(-1)
-    beyond = (_at(below, place) - 0.5) / np.maximum(_at(weights, place), LEAST)
-    median = _at(counts, place)
+    beyond = (_select(below, place) - 0.5) / np.maximum(_select(weights, place), TINY)
+    median = _select(counts, place)
     return np.where((step == 1.0) | (median == 0), median, np.maximum(median + step * (0.5 - beyond), 0.0))
 
 
@@ -183,11 +183,11 @@ def _deviation(value: Array, half: Array) -> Array:
 
     deviation = half / QUANTILE
     for _ in range(3):
-        one_sided = half / ndtri(LEVEL + (1.0 - LEVEL) * ndtr(-value / np.maximum(deviation, LEAST)))
+        one_sided = half / ndtri(LEVEL + (1.0 - LEVEL) * ndtr(-value / np.maximum(deviation, TINY)))
         deviation = np.where(value >= half, deviation, one_sided)
     return np.sqrt(np.maximum(deviation**2 - 1.0 / 12.0, 0.0))
 
 
-def _at(values: NDArray[Any], place: NDArray[np.integer[Any]]) -> NDArray[Any]:
+def _select(values: NDArray[Any], place: NDArray[np.integer[Any]]) -> NDArray[Any]:
     """Select values at one index of the last axis."""
     return np.take_along_axis(values, place[..., None], -1)[..., 0]

@@ -270,15 +270,15 @@ class Scheduled(Mechanism):
         released, scale = self.view.last_release(window, state), np.where(publish, offer.scale, 0.0)
         if publish.any():
             noisy, scale = self.perturb(window, counts, offer, scale, noise)
-            here = publish[..., None] if window.active is None else publish[..., None] & window.active
-            released = np.where(here, noisy, released)
+            is_published = publish[..., None] if window.active is None else publish[..., None] & window.active
+            released = np.where(is_published, noisy, released)
         after = state | {
             "last": np.where(publish[..., None], released, state["last"]),
             "last_window": np.where(publish, window.index, state["last_window"]),
         }
         offer = offer._replace(publish=publish)
         after |= self.record(window, offer, after)
-        charge, after = self._charged(window, offer, {name: np.asarray(value) for name, value in after.items()})
+        charge, after = self._charge_step(window, offer, {name: np.asarray(value) for name, value in after.items()})
         scale, before = np.asarray(scale), state["last_window"]
         if publish.ndim:
             shown: dict[str, Any] = {
@@ -297,9 +297,9 @@ class Scheduled(Mechanism):
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """Worst case: the query, and a publication with the whole amount."""
         offer = self._offer(window, state)
-        return self._charged(window, offer, offer.state)[0]
+        return self._charge_step(window, offer, offer.state)[0]
 
-    def _charged(self, window: Window, offer: Offer, after: State) -> tuple[tuple[Event, ...], State]:
+    def _charge_step(self, window: Window, offer: Offer, after: State) -> tuple[tuple[Event, ...], State]:
         """Charge of a step, and the updated state."""
         if self.on_points:
             return (self.family.spent(np.where(offer.publish, offer.amount, 0.0) + self.query_budget),), after
@@ -439,11 +439,11 @@ class PeriodSchedule(BudgetSchedule):
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
         """Sensitivity of all publications of the period together."""
-        max_cells, most = (int(np.max(state[name])) for name in ("max_cells", "max_per_period"))
-        bounds = Bounds(max_cells=max_cells, max_per_period=most or None)
+        max_cells, maximum = (int(np.max(state[name])) for name in ("max_cells", "max_per_period"))
+        bounds = Bounds(max_cells=max_cells, max_per_period=maximum or None)
         return bounds.sensitivity(PERIOD, max_cells, self.windows_together(window))
 
-    def _charged(self, window: Window, offer: Offer, after: State) -> tuple[tuple[Event, ...], State]:
+    def _charge_step(self, window: Window, offer: Offer, after: State) -> tuple[tuple[Event, ...], State]:
         """Charge of a step, the whole period with its first released window, and the updated state."""
         if window.period_last is None:
             raise ParameterError("budget_period", None, "given, so that the windows of a period are known")

@@ -126,8 +126,8 @@ class Bounds:
             return _of_ones(min(of_window, self.max_block_cells or of_window) * n_windows)
         if n_windows is None:
             raise ParameterError("n_windows", None, f"given for the unit {unit}")
-        most = of_window * n_windows
-        return _of_ones(most if self.max_per_period is None else min(most, self.max_per_period))
+        maximum = of_window * n_windows
+        return _of_ones(maximum if self.max_per_period is None else min(maximum, self.max_per_period))
 
 
 def _of_ones(n: int) -> Sensitivity:

@@ -19,21 +19,21 @@ Mask = NDArray[np.bool_]
 #: Factors by which an event's size, and the sum of a cell's surprises, fall with each further window.
 EVENT_FADING, SUM_FADING = 0.85, 0.7
 #: Probability, before a count is seen, that an event goes on for another window; below `FORGOTTEN` it is over.
-GOES_ON, FORGOTTEN = 0.8, 0.05
+PERSISTENCE, FORGOTTEN = 0.8, 0.05
 #: Windows after which an event is nothing unusual any more: it is followed as before, and the others learn from it.
 LONGEST = 3
 #: False alarms that noise alone may raise in a day, in all cells together, divided by the two tests.
 FALSE_ALARMS_A_DAY = 1.0
 #: Counts that a day is taken to have at least: where there are few, one false alarm a day would be most of them.
-FEWEST_COUNTS = 1000.0
+MIN_COUNTS = 1000.0
 #: Factor by which the weight of a window falls in a cell's usual surprise; windows that a usual one of 1 counts as.
-USUAL_FADING, USUAL_WORTH = 0.99, 24.0
+USUAL_FADING, USUAL_WEIGHT = 0.99, 24.0
 #: Standard errors by which a cell's usual surprise must be above 1 to widen its intervals.
-CLEARLY = 2.0
+CLEAR_RATIO = 2.0
 #: Coefficient of the last term in the tail of a faded sum of Laplace noise; those of earlier terms alternate.
 _LARGEST_TERM = float(np.prod(1.0 / (1.0 - SUM_FADING ** (2 * np.arange(1.0, 60.0)))))
 #: The least that a variance is taken to be.
-LEAST = 1e-6
+TINY = 1e-6
 
 
 class Belief(NamedTuple):
@@ -73,7 +73,7 @@ def start(facts: Facts) -> State:
     zeros = ("surprises", "event_belief", "event_size", "event_variance", "event_windows")
     # Faded sums of a cell's squared surprises and of the squares of their faded sum, and the windows in them.
     usual = ("usual_squares", "usual_sums", "usual_weight")
-    return {name: np.zeros(shape) for name in zeros} | {name: np.full(shape, USUAL_WORTH) for name in usual}
+    return {name: np.zeros(shape) for name in zeros} | {name: np.full(shape, USUAL_WEIGHT) for name in usual}
 
 
 def limits(family: str, scale: Any, n_counts: float, begun: Any = True) -> tuple[Any, Any]:
@@ -86,7 +86,7 @@ def limits(family: str, scale: Any, n_counts: float, begun: Any = True) -> tuple
     family, scale
         ``noise`` and ``scale`` of a release.
     n_counts
-        Counts that are released in a day, in all cells; fewer than `FEWEST_COUNTS` count as that many.
+        Counts that are released in a day, in all cells; fewer than `MIN_COUNTS` count as that many.
     begun
         Where there is anything to be surprised at; elsewhere the limits are infinite.
 
@@ -103,8 +103,8 @@ def limits(family: str, scale: Any, n_counts: float, begun: Any = True) -> tuple
     >>> [[float(one[0].round(2)) for one in limits(family, np.array(10.0), 2400)] for family in ("gaussian", "laplace")]
     [[3.71, 3.71], [5.99, 4.88]]
     """
-    tail = FALSE_ALARMS_A_DAY / (2.0 * max(n_counts, FEWEST_COUNTS))
-    scale = np.maximum(np.where(np.isinf(scale), 1.0, np.asarray(scale, np.float64)), LEAST)
+    tail = FALSE_ALARMS_A_DAY / (2.0 * max(n_counts, MIN_COUNTS))
+    scale = np.maximum(np.where(np.isinf(scale), 1.0, np.asarray(scale, np.float64)), TINY)
     kept = np.sqrt(1.0 - SUM_FADING**2)
     if family == "none":
         return np.inf, np.inf
@@ -116,7 +116,7 @@ def limits(family: str, scale: Any, n_counts: float, begun: Any = True) -> tuple
         single = summed = NormalDist().inv_cdf(1.0 - tail / 2.0) * scale
         if family == "discrete_gaussian":
             single, summed = single + 1.0, np.sqrt(2.0 * log(2.0 / tail)) * scale
-    deviation = np.maximum(NOISE_FAMILIES[family].standard_deviation(scale), LEAST)
+    deviation = np.maximum(NOISE_FAMILIES[family].standard_deviation(scale), TINY)
     begun = np.asarray(begun)[..., None]
     return np.where(begun, single / deviation, np.inf), np.where(begun, summed / deviation, np.inf)
 
@@ -147,44 +147,44 @@ def believed(
         From `start` or the last window.
     """
     belief, size, doubt = (state[name] for name in ("event_belief", "event_size", "event_variance"))
-    usual, expected = predicted, np.maximum(spread + variance, LEAST)
+    usual, expected = predicted, np.maximum(spread + variance, TINY)
     spread = spread + (_usual(state) - 1.0) * expected
-    usual_total = np.maximum(spread + variance, LEAST)
-    going = np.maximum(predicted + EVENT_FADING * size, 0.0)
-    going_spread = spread + EVENT_FADING**2 * doubt + (1.0 - EVENT_FADING**2) * size**2
-    going_total = np.maximum(going_spread + variance, LEAST)
+    usual_total = np.maximum(spread + variance, TINY)
+    event_mean = np.maximum(predicted + EVENT_FADING * size, 0.0)
+    event_mean_spread = spread + EVENT_FADING**2 * doubt + (1.0 - EVENT_FADING**2) * size**2
+    event_total = np.maximum(event_mean_spread + variance, TINY)
 
     # Is an event that was known still there?
-    errors = (values - usual) ** 2 / usual_total, (values - going) ** 2 / going_total
-    odds = 0.5 * (errors[0] - errors[1] + log(usual_total / going_total))
-    prior = GOES_ON * belief
+    errors = (values - usual) ** 2 / usual_total, (values - event_mean) ** 2 / event_total
+    odds = 0.5 * (errors[0] - errors[1] + log(usual_total / event_total))
+    prior = PERSISTENCE * belief
     after = np.where(seen, prior / (prior + (1.0 - prior) * exp(-odds)), prior)
 
     # Is this count beyond both predictions? A cell whose errors are often larger than the others' has a higher limit.
-    calm = seen & ((belief == 0) | (state["event_windows"] > LONGEST))
+    is_quiet = seen & ((belief == 0) | (state["event_windows"] > LONGEST))
     surprise = (values - usual) / np.sqrt(expected)
-    surprises = np.where(seen, np.where(calm, SUM_FADING * state["surprises"] + surprise, 0.0), state["surprises"])
+    surprises = np.where(seen, np.where(is_quiet, SUM_FADING * state["surprises"] + surprise, 0.0), state["surprises"])
     summed = (1.0 - SUM_FADING**2) * surprises**2
-    least = np.where((belief > 0) & (errors[1] < errors[0]), errors[1], surprise**2)
-    most, most_summed = (
+    minimum = np.where((belief > 0) & (errors[1] < errors[0]), errors[1], surprise**2)
+    maximum, most_summed = (
         np.square(one) * np.maximum(state[name] / state["usual_weight"], 1.0)
         for one, name in zip(limit, ("usual_squares", "usual_sums"))
     )
-    fresh = seen & ((least > most) | (summed > most_summed))
+    fresh = seen & ((minimum > maximum) | (summed > most_summed))
     after = np.where(fresh, 1.0, after)
-    mean = np.where(fresh, usual, going)
+    mean = np.where(fresh, usual, event_mean)
     square = np.maximum(surprise**2, summed)
-    event_spread = np.where(fresh, np.maximum(square * expected - variance, spread), going_spread)
+    event_spread = np.where(fresh, np.maximum(square * expected - variance, spread), event_mean_spread)
     usually = {
-        name: np.where(calm, USUAL_FADING * state[name] + new, state[name])
+        name: np.where(is_quiet, USUAL_FADING * state[name] + new, state[name])
         for name, new in (
-            ("usual_squares", np.minimum(surprise**2, most)),
+            ("usual_squares", np.minimum(surprise**2, maximum)),
             ("usual_sums", np.minimum(summed, most_summed)),
             ("usual_weight", 1.0),
         )
     }
 
-    gain = np.where(seen, event_spread / np.maximum(event_spread + variance, LEAST), 0.0)
+    gain = np.where(seen, event_spread / np.maximum(event_spread + variance, TINY), 0.0)
     mean = np.maximum(mean + gain * (values - mean), 0.0)
     left = np.where(seen, gain * variance, event_spread)
     forgotten = after < FORGOTTEN
@@ -203,4 +203,4 @@ def believed(
 def _usual(state: State) -> Array:
     """Mean square of a cell's surprises if clearly above 1, else 1."""
     weight = state["usual_weight"]
-    return np.asarray(np.maximum(state["usual_squares"] / weight - CLEARLY * np.sqrt(2.0 / weight), 1.0))
+    return np.asarray(np.maximum(state["usual_squares"] / weight - CLEAR_RATIO * np.sqrt(2.0 / weight), 1.0))

@@ -186,9 +186,9 @@ def _of_landmarks(
     charge = np.repeat(np.arange(len(amounts)), n_met)
     met = number[begins][charge] + np.arange(len(charge)) - np.repeat(np.cumsum(n_met) - n_met, n_met)
     low, high = np.maximum(begins[charge], limits[met]), np.minimum(ends[charge], limits[met + 1] - 1)
-    at_landmarks = n_before[high + 1] > n_before[low]
-    together = np.bincount(met[at_landmarks], counted[charge[at_landmarks]], n_periods)
-    rest = ~at_landmarks
+    on_landmarks = n_before[high + 1] > n_before[low]
+    together = np.bincount(met[on_landmarks], counted[charge[on_landmarks]], n_periods)
+    rest = ~on_landmarks
     others = _running(n_windows, (counted[charge[rest]], low[rest], high[rest]))
     np.maximum.at(dearest := np.zeros(n_periods), number, np.where(marks, 0.0, others))
     return float((together + dearest).max())

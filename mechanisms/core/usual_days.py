@@ -19,7 +19,7 @@ PATTERNS = 8
 #: The patterns are worked out again when there are as many more windows, as a share of those before or of a day.
 GROWTH, SHARE_OF_DAY = 0.1, 0.5
 #: The least that variances, and their ratios, are taken to be.
-LEAST = 1e-6
+TINY = 1e-6
 
 
 class Noisy(NamedTuple):
@@ -87,7 +87,7 @@ def learned(row: int, noisy: Noisy, predicted: Array, noise: Array, per_day: int
         Windows of a day.
     """
     means, variances = state["means"].copy(), state["variances"].copy()
-    before, variance = variances[..., row, :], np.maximum(noisy.variance, LEAST)
+    before, variance = variances[..., row, :], np.maximum(noisy.variance, TINY)
     new = before == 0
     begin = np.where(new & np.asarray(noisy.seen.any(-1))[..., None], predicted, means[..., row, :])
     gain = np.where(new, 1.0, before / (before + variance)) * noisy.seen
@@ -98,7 +98,7 @@ def learned(row: int, noisy: Noisy, predicted: Array, noise: Array, per_day: int
     more = after["n_windows"] - done
     is_due = (more > 0) & (new.all(-1) | (more >= np.minimum(GROWTH * done, SHARE_OF_DAY * per_day)))
     if is_due.any():
-        fresh = _in_patterns(means, variances, np.maximum(noise, LEAST)[..., None], state.get("profile"))
+        fresh = _in_patterns(means, variances, np.maximum(noise, TINY)[..., None], state.get("profile"))
         fresh |= {"n_in_patterns": after["n_windows"]}
         for name, array in fresh.items():
             after[name] = np.where(is_due.reshape(is_due.shape + (1,) * (array.ndim - is_due.ndim)), array, state[name])
@@ -114,7 +114,7 @@ def _in_patterns(means: Array, variances: Array, noise: Array, profile: Array | 
     precision = _inverse(variances)
     mean = _mean(means, precision)
     first = mean[..., None, :] if profile is None else profile
-    total = np.maximum(first.sum(-1), LEAST)
+    total = np.maximum(first.sum(-1), TINY)
     # The matrix of means is row's total by cell's share, and a rest. Of the rest, in units of the noise of each entry,
     # a singular value s stands out of noise above √m + √n, and without noise is sqrt((s² − m − n)² − 4·m·n)/s of an
     # m × n matrix (Gavish and Donoho 2017, Frobenius loss); `gram` holds the products of the rows.
@@ -130,9 +130,11 @@ def _in_patterns(means: Array, variances: Array, noise: Array, profile: Array | 
     n_kept = min(PATTERNS, n_rows)
     squares, axes = squares[..., ::-1][..., :n_kept], axes[..., ::-1][..., :n_kept]
     m = is_seen.sum(-1)[..., None]
-    stands_out = squares > np.maximum((np.sqrt(m) + np.sqrt(n_cells)) ** 2, LEAST)
-    squares = np.where(stands_out, squares, np.inf)
-    less = np.sqrt(np.maximum((1.0 - (m + n_cells) / squares) ** 2 - 4 * m * n_cells / squares**2, 0.0)) * stands_out
+    is_significant = squares > np.maximum((np.sqrt(m) + np.sqrt(n_cells)) ** 2, TINY)
+    squares = np.where(is_significant, squares, np.inf)
+    less = (
+        np.sqrt(np.maximum((1.0 - (m + n_cells) / squares) ** 2 - 4 * m * n_cells / squares**2, 0.0)) * is_significant
+    )
     patterns = np.einsum("...ir,...ic->...rc", axes, weighted) / np.sqrt(squares)[..., None]
     sizes = less[..., None, :] * np.einsum("...kc,...rc->...kr", rest, patterns)
     doubt = np.broadcast_to(_inverse(n_windows)[..., None], sizes.shape)
@@ -164,9 +166,7 @@ def shrunk(means: Array, variance: Array) -> Array:
     centre = (means * seen).sum(-1)[..., None] / n
     spread = (seen * (means - centre) ** 2).sum(-1)[..., None] / np.maximum(n - 1, 1)
     between = np.maximum(spread - variance.sum(-1)[..., None] / n, 0.0)
-    return np.asarray(
-        np.where(seen, centre + between / np.maximum(between + variance, LEAST) * (means - centre), means)
-    )
+    return np.asarray(np.where(seen, centre + between / np.maximum(between + variance, TINY) * (means - centre), means))
 
 
 def _by_type(sizes: Array, variance: Array) -> Array:
@@ -176,31 +176,33 @@ def _by_type(sizes: Array, variance: Array) -> Array:
     """
     shape = (*sizes.shape[:-2], len(DAY_TYPES), -1, sizes.shape[-1])
     sizes, precision = sizes.reshape(shape), _inverse(variance).reshape(shape)
-    weekend, at_weekend = _pooled(sizes[..., 1:, :, :], precision[..., 1:, :, :], -3)
-    two = np.concatenate([sizes[..., :1, :, :], weekend], -3)
-    in_two = np.concatenate([precision[..., :1, :, :], at_weekend], -3)
-    usual, at_all = _pooled(two, in_two, -3)
+    weekend, weekend_precision = _pool(sizes[..., 1:, :, :], precision[..., 1:, :, :], -3)
+    day_sizes = np.concatenate([sizes[..., :1, :, :], weekend], -3)
+    day_precision = np.concatenate([precision[..., :1, :, :], weekend_precision], -3)
+    usual, total_precision = _pool(day_sizes, day_precision, -3)
     # A time of day that was never seen is as the others.
-    usual = np.where(at_all > 0, usual, _pooled(usual, at_all, -2)[0])
-    two = _towards(usual, at_all, two, in_two)
-    of_type = _towards(two[..., 1:, :, :], at_weekend, sizes[..., 1:, :, :], precision[..., 1:, :, :])
-    stacked = np.concatenate([two[..., :1, :, :], of_type], -3)
+    usual = np.where(total_precision > 0, usual, _pool(usual, total_precision, -2)[0])
+    day_sizes = _shrink_towards(usual, total_precision, day_sizes, day_precision)
+    of_type = _shrink_towards(
+        day_sizes[..., 1:, :, :], weekend_precision, sizes[..., 1:, :, :], precision[..., 1:, :, :]
+    )
+    stacked = np.concatenate([day_sizes[..., :1, :, :], of_type], -3)
     return stacked.reshape(*shape[:-3], -1, shape[-1])
 
 
-def _pooled(values: Array, precision: Array, axis: int) -> tuple[Array, Array]:
+def _pool(values: Array, precision: Array, axis: int) -> tuple[Array, Array]:
     """Mean weighted by precision, and its precision."""
     together = precision.sum(axis, keepdims=True)
     return (precision * values).sum(axis, keepdims=True) * _inverse(together), together
 
 
-def _towards(centre: Array, precision: Array, values: Array, each: Array) -> Array:
+def _shrink_towards(centre: Array, precision: Array, values: Array, each: Array) -> Array:
     """Shrink values towards their mean, by one factor for all times of day (the last axis but one)."""
     deviations = np.where(each > 0, values - centre, 0.0)
     noise = np.where(each > 0, np.maximum(_inverse(each) - _inverse(precision), 0.0), 0.0)
     n_seen = np.maximum((each > 0).sum(-2, keepdims=True), 1)
     between = np.maximum((deviations**2 - noise).sum(-2, keepdims=True) / n_seen, 0.0)
-    return np.asarray(centre + between / np.maximum(between + noise, LEAST) * deviations)
+    return np.asarray(centre + between / np.maximum(between + noise, TINY) * deviations)
 
 
 def _inverse(values: Array) -> Array:

@@ -84,9 +84,9 @@ def state_does_not_grow(subject: Subject) -> None:
     facts = facts_for(48, landmarks=tuple(range(3, 48, 5)), budget_period=12)
     steps = step_through(subject.mechanism, counts_for(48), facts, facts.windows(), subject.source)
     sizes = [len(FORMAT.encode(state)) for _, state in steps]
-    half, all_of_it = sizes[23], sizes[47]
+    half, at_the_end = sizes[23], sizes[47]
     # Texts of numbers in the header are all that may differ.
-    assert all_of_it <= half + 8, f"{half} bytes after half the windows, {all_of_it} after all"
+    assert at_the_end <= half + 8, f"{half} bytes after half the windows, {at_the_end} after all"
 
 
 def charges_stay_within_worst_charge(subject: Subject) -> None:
@@ -135,7 +135,7 @@ def noise_has_the_declared_scale(subject: Subject) -> None:
     releases, _ = released(subject, counts, facts)
     noises = noise_in(subject.mechanism, matrix_of(releases, counts), counts)
     blocks = tuple(e for release in releases for e in release.charge if isinstance(e, Block))
-    told_apart: set[float] = set()
+    distinguished: set[float] = set()
     for release in (release for release in releases if release.repeats is None):
         if release.noise == "none":
             assert pure_epsilon(release.charge + blocks) == np.inf, "no noise, yet a finite charge"
@@ -146,10 +146,12 @@ def noise_has_the_declared_scale(subject: Subject) -> None:
             if len(sample) < n_cells // 5:
                 continue
             assert noise_matches(sample, release.noise, scale) > LEVEL, f"not {release.noise} noise of scale {scale}"
-            if scale not in told_apart:
-                is_told = all(noise_matches(sample, release.noise, wrong * scale) < LEVEL for wrong in (0.7, 1.3))
-                assert is_told, f"{release.noise} noise of scale {scale} is that of a scale 30 % off as well"
-                told_apart.add(scale)
+            if scale not in distinguished:
+                is_distinguished = all(
+                    noise_matches(sample, release.noise, wrong * scale) < LEVEL for wrong in (0.7, 1.3)
+                )
+                assert is_distinguished, f"{release.noise} noise of scale {scale} is that of a scale 30 % off as well"
+                distinguished.add(scale)
 
 
 def charges_cover_the_noise(subject: Subject) -> None:
@@ -164,10 +166,10 @@ def charges_cover_the_noise(subject: Subject) -> None:
             charge = blocks if blocks else release.charge
             with np.errstate(divide="ignore"):
                 if release.noise in GAUSSIAN:
-                    least, paid = (1 / (2 * hit**2)).sum(), concentrated_rho(charge)
+                    minimum, paid = (1 / (2 * hit**2)).sum(), concentrated_rho(charge)
                 else:
-                    least, paid = (1 / hit).sum(), pure_epsilon(charge)
-            assert paid >= least * (1 - 1e-9), f"window {release.window} charges {paid}, its noise gives {least}"
+                    minimum, paid = (1 / hit).sum(), pure_epsilon(charge)
+            assert paid >= minimum * (1 - 1e-9), f"window {release.window} charges {paid}, its noise gives {minimum}"
         _periods_are_covered(facts, releases)
 
 
@@ -182,9 +184,9 @@ def _periods_are_covered(facts: Facts, releases: list[Release]) -> None:
                 rates.append(np.sort(1 / scales)[::-1][: facts.max_cells])
         dearest = np.sort(np.concatenate(rates))[::-1][: facts.max_per_period]
         is_gaussian = isinstance(block.inner, Additive) and block.inner.is_gaussian
-        least = (dearest**2).sum() / 2 if is_gaussian else dearest.sum()
+        minimum = (dearest**2).sum() / 2 if is_gaussian else dearest.sum()
         paid = concentrated_rho((block,)) if is_gaussian else pure_epsilon((block,))
-        assert paid >= least * (1 - 1e-9), f"the block of {block.first} charges {paid}, its noise gives {least}"
+        assert paid >= minimum * (1 - 1e-9), f"the block of {block.first} charges {paid}, its noise gives {minimum}"
 
 
 def a_retry_draws_the_same_noise(subject: Subject) -> None:
@@ -265,9 +267,9 @@ def every_draw_is_charged_and_every_charge_is_drawn(subject: Subject) -> None:
                 window = windows[min(number, len(windows) - 1)]
                 n_moved = min(facts.max_cells, facts.n_cells if window.active is None else int(window.active.sum()))
                 for event in noisy:
-                    least = np.sqrt(n_moved) if event.is_gaussian else n_moved
-                    is_covered = float(event.sensitivity) >= least * (1 - 1e-12)
-                    assert is_covered, f"{event} is charged where {least:g} may move"
+                    minimum = np.sqrt(n_moved) if event.is_gaussian else n_moved
+                    is_covered = float(event.sensitivity) >= minimum * (1 - 1e-12)
+                    assert is_covered, f"{event} is charged where {minimum:g} may move"
             is_scripted = subject.mechanism.guarantee.adaptive and getattr(subject.mechanism, "together", 1) == 1
             assert n_repeated > 0 or not is_scripted, "the script makes some windows repeat"
 

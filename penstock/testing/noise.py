@@ -11,7 +11,7 @@ from scipy import stats
 from penstock.mechanisms.core.plugin import ParameterError
 
 #: Neighbouring values are pooled until a bin expects this many of the sample.
-LEAST_EXPECTED = 25.0
+MIN_EXPECTED = 25.0
 #: At most about this many bins, and scales up to this: the support of a discrete family is listed.
 N_BINS, LARGEST_SCALE = 400, 1e5
 
@@ -82,7 +82,7 @@ def _chi_square(
     weights = weight(np.arange(-reach, reach + 1, dtype=np.float64), scale)
     expected = values.size * weights / weights.sum()
     seen = np.bincount((values + reach).astype(np.int64), minlength=expected.size)
-    means, totals = _pooled(expected, seen, max(LEAST_EXPECTED, values.size / N_BINS))
+    means, totals = _pool_bins(expected, seen, max(MIN_EXPECTED, values.size / N_BINS))
     if means.size < 2:  # nearly all are 0: an exact test on how many are not
         other = (weights.sum() - weights[reach]) / weights.sum()
         return float(stats.binomtest(np.count_nonzero(values), values.size, other).pvalue)
@@ -90,15 +90,15 @@ def _chi_square(
     return float(stats.chi2.sf(statistic, means.size - 1))
 
 
-def _pooled(
-    expected: NDArray[np.float64], seen: NDArray[np.int64], least: float
+def _pool_bins(
+    expected: NDArray[np.float64], seen: NDArray[np.int64], minimum: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Pool neighbouring bins until each expects `least`; the remainder joins the last."""
+    """Pool neighbouring bins until each expects `minimum`; the remainder joins the last."""
     totals, begins, reached = np.cumsum(expected), [0], 0.0
-    while totals[-1] - reached >= 2 * least:
-        end = int(np.searchsorted(totals, reached + least))
+    while totals[-1] - reached >= 2 * minimum:
+        end = int(np.searchsorted(totals, reached + minimum))
         reached = float(totals[end])
-        if totals[-1] - reached < least:
+        if totals[-1] - reached < minimum:
             break
         begins.append(end + 1)
     return np.add.reduceat(expected, begins), np.add.reduceat(seen, begins)

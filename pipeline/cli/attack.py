@@ -160,12 +160,14 @@ def _attack(
     }
     outcomes: dict[str, AttackOutcome] = {}
     for name in wanted:
-        told = AttackListener(made=listener())
+        listener_ = AttackListener(made=listener())
         if not quiet:
             people = f"{name}: {{}} {'counted' if name == 'recovery' else 'attacked'}"
             within = minutes if name == "membership" else None
-            told = replace(told, begun=partial(_announce, people, within), foreseen=partial(_foresee, name, within))
-        outcomes[name] = play[name](config, games[name], folder=arguments.out, listener=told)
+            listener_ = replace(
+                listener_, begun=partial(_announce, people, within), foreseen=partial(_foresee, name, within)
+            )
+        outcomes[name] = play[name](config, games[name], folder=arguments.out, listener=listener_)
     return outcomes, left_out
 
 

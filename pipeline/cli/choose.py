@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from penstock.pipeline.experiments.choose import Choice, ChoiceRequest
 
 #: Candidates that the summary shows.
-MOST_SHOWN = 12
+MAX_SHOWN = 12
 #: Errors of which a release of zeros has 1; the first that is known of decides.
 SHARES = ("mean daily_relative_mae", "mean relative_mae")
-HELPS = "take larger cells (--grids tries some), longer windows or more budget"
+REMEDY = "take larger cells (--grids tries some), longer windows or more budget"
 LOOKED = (
     "choosing looks at the exact counts: no guarantee covers the choice, and a deployment refuses its file as it is"
 )
@@ -109,11 +109,11 @@ def summary(chosen: Choice, asked: ChoiceRequest) -> list[str]:
             f"looked    {LOOKED}",
         ]
     lines.append(f"{'candidate':44}" + "".join(f"{name.removeprefix('mean '):>20}" for name in means) + "  limits")
-    for row in table.head(MOST_SHOWN).iter_rows(named=True):
+    for row in table.head(MAX_SHOWN).iter_rows(named=True):
         shown = "".join(f"{row[name]:>20.4g}" for name in means)
         lines.append(f"{row['variant']:44}{shown}  {'kept' if row['allowed'] else 'missed'}")
-    if len(table) > MOST_SHOWN:
-        lines.append(f"… and {len(table) - MOST_SHOWN} more, in {chosen.report}")
+    if len(table) > MAX_SHOWN:
+        lines.append(f"… and {len(table) - MAX_SHOWN} more, in {chosen.report}")
     limits = ", ".join(_limit(name, choice) for side in ("at_least", "at_most") for name in choice[side])
     lines.append(f"limits    {limits}" + (", of the whole interval over seeds" if asked.n_seeds > 1 else ""))
     if binding := binding_in_words(choice, str, lambda row: str(row["variant"])):
@@ -123,12 +123,12 @@ def summary(chosen: Choice, asked: ChoiceRequest) -> list[str]:
         lines.append(f"          {best_in_words(choice['best'])}")
         if choice["best"]["values"]["variant"] in useless:
             lines.insert(
-                0, f"CAUTION   the best is no nearer to the counts than zeros are: publish nothing, or {HELPS}"
+                0, f"CAUTION   the best is no nearer to the counts than zeros are: publish nothing, or {REMEDY}"
             )
     else:
         if len(useless) == len(table):
             lines.insert(
-                0, f"CAUTION   zeros are nearer to the counts than every candidate: publish nothing, or {HELPS}"
+                0, f"CAUTION   zeros are nearer to the counts than every candidate: publish nothing, or {REMEDY}"
             )
         lines.append("best      none keeps all limits: ask for less, or spend more")
     lines.append(f"looked    {LOOKED}")
@@ -139,7 +139,9 @@ def attacked_in_words(chosen: Choice, asked: ChoiceRequest) -> list[str]:
     """Describe the advantage over the most exposed people for every attacked candidate, and refused candidates."""
     if not chosen.attacked:
         return []
-    lines = [f"{'advantage over the most exposed people':44}{'mean':>10}{'interval':>20}  at most {asked.advantage:g}"]
+    lines = [
+        f"{'advantage over the maximum exposed people':44}{'mean':>10}{'interval':>20}  at most {asked.advantage:g}"
+    ]
     for row in chosen.attacked:
         ends = "" if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
         mean = "failed" if row["mean"] is None else f"{row['mean']:.3f}"

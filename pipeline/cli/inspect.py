@@ -181,24 +181,24 @@ def status_lines(status: Status, now: float) -> list[str]:
     lines = [("state", status.state + (f" ({status.detail})" if status.detail else ""))]
     of = "" if status.planned is None else f" of {status.planned:,}"
     if status.released is not None:
-        end = "" if status.last_window_end is None else f", the latest until {_when(status.last_window_end, now)}"
+        end = "" if status.last_window_end is None else f", the latest until {_ago(status.last_window_end, now)}"
         lines.append(("released", f"{status.released:,}{of} windows{end}"))
     elif status.state != "ended":
         lines.append(("released", f"nothing yet{of and of + ' windows'}"))
     if status.due is not None:
         lines.append(("due", f"{status.due:,} windows are final and not released yet"))
     if status.watermark is not None:
-        lines.append(("watermark", _when(status.watermark, now)))
+        lines.append(("watermark", _ago(status.watermark, now)))
     if status.budget_left is not None:
         lines.append(("budget", f"ε {status.budget_left:.4g} left in this period"))
     if status.rows is not None:
         lines.append(("rows", f"{status.rows:,} read, {status.late or 0:,} late"))
     if status.checkpoint is not None:
-        lines.append(("written", f"latest checkpoint at {_when(status.checkpoint, now)}"))
+        lines.append(("written", f"latest checkpoint at {_ago(status.checkpoint, now)}"))
     return [f"{name:<10} {words}" for name, words in lines]
 
 
-def _when(instant: float, now: float) -> str:
+def _ago(instant: float, now: float) -> str:
     from penstock.pipeline.config.kinds import format_duration
 
     at = f"{datetime.fromtimestamp(instant, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -113,8 +113,8 @@ def together(ledgers: Sequence[dict[str, Any]]) -> dict[str, float]:
     costs: dict[str, float] = {}
     for ledger in ledgers:
         measure = ledger["terms"]["measure"]
-        most = max((row["spent"] for row in ledger["periods"]), default=0.0)
-        costs[measure] = costs.get(measure, 0.0) + most
+        maximum = max((row["spent"] for row in ledger["periods"]), default=0.0)
+        costs[measure] = costs.get(measure, 0.0) + maximum
     return costs
 
 
@@ -156,7 +156,7 @@ def _lines(ledger: dict[str, Any]) -> list[str]:
     for run in ledger["runs"]:
         lines.append(f"run       {run['run']} from {run['from']} until {run['until'] or 'its end'}")
     for row in ledger["periods"]:
-        left = "" if math.isinf(terms["budget"]) else f", {_left(terms['budget'], row['spent']):g} left"
+        left = "" if math.isinf(terms["budget"]) else f", {_remaining(terms['budget'], row['spent']):g} left"
         odds = _odds(row["spent"], terms["measure"])
         lines.append(f"period    from {row['from']}: {row['charges']:,} charges, {row['spent']:g} spent{odds}{left}")
     if series := ledger["series"]:
@@ -166,10 +166,10 @@ def _lines(ledger: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _left(budget: float, spent: float) -> float:
+def _remaining(budget: float, spent: float) -> float:
     """Return the remaining budget; 0 within the rounding errors of sums.
 
-    >>> _left(1.0, 0.75), _left(1.0, 1 - 4e-16), _left(1e-12, 5e-13), _left(1.0, 1.5)
+    >>> _remaining(1.0, 0.75), _remaining(1.0, 1 - 4e-16), _remaining(1e-12, 5e-13), _remaining(1.0, 1.5)
     (0.25, 0.0, 5e-13, 0.0)
     """
     left = budget - spent

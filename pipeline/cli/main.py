@@ -101,8 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return DONE
     except BaseException as error:
         if _is_interrupt(error):
-            onwards = ": continue with --resume" if arguments.command == "run" else ""
-            return _fail(arguments, KeyboardInterrupt(f"interrupted{onwards}"), INTERRUPTED)
+            resume_hint = ": continue with --resume" if arguments.command == "run" else ""
+            return _fail(arguments, KeyboardInterrupt(f"interrupted{resume_hint}"), INTERRUPTED)
         if isinstance(error, (ConfigError, ParameterError, UnknownPlugin)):
             return _fail(arguments, error, WRONG_USE)
         if isinstance(error, BudgetExceeded):

@@ -162,7 +162,7 @@ def summary(result: Result) -> str:
     from penstock.evaluation.utility import METRICS
     from penstock.pipeline.output.loss import losses_in_words
     from penstock.pipeline.output.manifest import users_in_words
-    from penstock.pipeline.output.utility_summary import ONE, counted, in_words, zeros_win
+    from penstock.pipeline.output.utility_summary import ONE, counted, in_words, zeros_are_better
 
     manifest = result.manifest
     rows = manifest["rows"]
@@ -170,7 +170,7 @@ def summary(result: Result) -> str:
         f"read      {rows['rows']:,} rows: {rows['used']:,} used ({rows['duplicates']:,} duplicates), "
         f"{rows['late']:,} late, {rows['out_of_area']:,} out of area, {rows['out_of_time']:,} out of time, "
         f"{rows['rejected']:,} rejected",
-        _released(manifest),
+        _release_in_words(manifest),
     ]
     if rows.get("clamped"):
         lines.append(f"          {rows['clamped']:,} of them outside the area, moved to its edge")
@@ -180,9 +180,11 @@ def summary(result: Result) -> str:
             lines.append("CAUTION   rows of this source belong to no person: the counts are not of distinct people")
     if loss := manifest.get("loss"):
         lines.append(f"loss      {losses_in_words(loss, ONE[counted(manifest)])}")
-    if worth := manifest.get("worth"):
-        verdict = in_words(worth, counted(manifest))
-        lines.insert(*((0, f"CAUTION   {verdict}") if zeros_win(worth) else (len(lines), f"worth     {verdict}")))
+    if accuracy := manifest.get("utility_summary"):
+        verdict = in_words(accuracy, counted(manifest))
+        lines.insert(
+            *((0, f"CAUTION   {verdict}") if zeros_are_better(accuracy) else (len(lines), f"utility   {verdict}"))
+        )
     measured = manifest.get("utility", {})
     for name, value in ((name, measured[name]) for name in METRICS if name in measured):
         source = METRICS[name].source if name in METRICS else ""
@@ -198,7 +200,7 @@ def summary(result: Result) -> str:
     return "\n".join(lines)
 
 
-def _released(manifest: dict[str, Any]) -> str:
+def _release_in_words(manifest: dict[str, Any]) -> str:
     counted = dict(manifest.get("windows") or manifest["points"])
     planned, kind = counted.pop("planned", None), "windows" if "windows" in manifest else "points"
     n_released = counted.pop("released", None) or sum(counted.values())

@@ -276,7 +276,7 @@ class Builder:
         try:
             return cls(**values)
         except ParameterError as error:
-            self.problems.append(_refused(node, cls, error, path))
+            self.problems.append(_locate_refusal(node, cls, error, path))
         except (PenstockError, ValueError, TypeError, OSError) as error:
             self.fail(node, path, str(error))
         return FAILED
@@ -380,7 +380,7 @@ class Builder:
         return FAILED if FAILED in values.values() else values
 
 
-def _refused(node: Mapping, cls: type, error: ParameterError, path: yaml.Path) -> Problem:
+def _locate_refusal(node: Mapping, cls: type, error: ParameterError, path: yaml.Path) -> Problem:
     """Locate the value that a dataclass refused: the line of the field or of the list entry in the error."""
     steps: yaml.Path = tuple(error.field.split("."))
     place, refused = locate(node, steps)
@@ -489,7 +489,7 @@ def load_plugin(base: type, name: str, settings: Iterable[str] = ()) -> Any:
     """
     root = Mapping(Place("command line"), {}, {})
     problems = [problem for setting in (f"type={name}", *settings) for problem in apply_override(root, setting)]
-    return _alone(root, base, (), problems)
+    return _build_section(root, base, (), problems)
 
 
 def build_plugin(base: type, section: Any, file: str, path: yaml.Path) -> Any:
@@ -497,10 +497,10 @@ def build_plugin(base: type, section: Any, file: str, path: yaml.Path) -> Any:
 
     Raises `ConfigError` with every problem found, for instance that a file of the section is gone.
     """
-    return _alone(nodes(section, Place(file)), base, path)
+    return _build_section(nodes(section, Place(file)), base, path)
 
 
-def _alone(node: Node, base: type, path: yaml.Path, problems: Iterable[Problem] = ()) -> Any:
+def _build_section(node: Node, base: type, path: yaml.Path, problems: Iterable[Problem] = ()) -> Any:
     """Build the plug-in that a section configures; raises `ConfigError` with every problem found."""
     builder = Builder(UNIONS, None)
     plugin = builder.plugin(node, base, path)

@@ -33,7 +33,7 @@ def resolved(config: RunConfig, secrets: bool = False, files: Callable[[str], st
     gives what stands for a path. Returns a dict that JSON and YAML can write and `loads` reads back; durations and
     times as people write them, an infinite number as "inf".
     """
-    values: dict[str, Any] = _plain(config, Parameter(doc=""), files, files)
+    values: dict[str, Any] = _plain_value(config, Parameter(doc=""), files, files)
     return {key: value for key, value in values.items() if secrets or key not in SECRETS}
 
 
@@ -49,14 +49,14 @@ def digest(config: RunConfig) -> bytes:
     for field in fields_of(type(config)):
         value = getattr(config, field.name)
         if field.name not in _WITHOUT_EFFECT:
-            values[field.key] = _plain(value, field.declared, content_digest)
+            values[field.key] = _plain_value(value, field.declared, content_digest)
     source = config.source.recorded
     if config.mode == "simulation":
         values["source"] = [source.from_, source.until]
     else:
         if isinstance(source, FileSource) and type(source).disorder is None:  # in a made-up city it decides the events
             source = replace(source, disorder=None)
-        values["source"] = _plain(source, Parameter(doc="")) | {"block_rows": None}
+        values["source"] = _plain_value(source, Parameter(doc="")) | {"block_rows": None}
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).digest()
 
@@ -72,16 +72,16 @@ def content_digest(path: str) -> str:
     return total.hexdigest()
 
 
-def _plain(
+def _plain_value(
     value: Any, declared: Parameter, input_path: Callable[[str], str] = str, output_path: Callable[[str], str] = str
 ) -> Any:
     """Return a value as written in YAML; ``input_path`` and ``output_path`` replace such paths."""
     if is_section(type(value)):
         return _plain_section(value, input_path, output_path)
     if isinstance(value, tuple):
-        return [_plain(entry, declared, input_path, output_path) for entry in value]
+        return [_plain_value(entry, declared, input_path, output_path) for entry in value]
     if isinstance(value, dict):
-        return {key: _plain(value[key], declared, input_path, output_path) for key in sorted(value)}
+        return {key: _plain_value(value[key], declared, input_path, output_path) for key in sorted(value)}
     if isinstance(value, float) and math.isinf(value):
         return "inf" if value > 0 else "-inf"
     if declared.kind == "path" and value is not None:
@@ -97,7 +97,7 @@ def _plain_section(section: Any, input_path: Callable[[str], str], output_path: 
     for field in fields_of(type(section)):
         value = getattr(section, field.name)
         if value is not None or field.default is not None:
-            values[field.key] = _plain(value, field.declared, input_path, output_path)
+            values[field.key] = _plain_value(value, field.declared, input_path, output_path)
     for base, registry in UNIONS.items():
         if isinstance(section, base):
             values["type"] = registry.name_of(type(section))

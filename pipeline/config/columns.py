@@ -26,7 +26,7 @@ _HEAD_BYTES, _HEAD_ROWS, _VALUES = 1 << 18, 10_000, 1000
 #: Values that formats are tried on first, and the share that must be of one for it to be tried on all.
 _FEW, _LIKELY = 20, 0.5
 #: A column is of a kind where this share of its values is.
-_MOST = 0.9
+_MAJORITY = 0.9
 #: So few people in a whole file are kinds of people, such as subscribers and customers.
 KINDS = 10
 #: Stands in a draft for what is not known.
@@ -91,7 +91,7 @@ _WORDS = {
 _KIND = re.compile(r"type|kind|class|categ|segment|vendor|provider|operator|casual|count|number of|s$", re.IGNORECASE)
 _POSITION = r"-?\d+\.\d+[,; ]\s*-?\d+\.\d+|^\s*\d+\s*°"
 #: End of a name that says that it is an identifier, and not of what.
-_AN_ID = re.compile(r"((^|[\W_])(?i:id)|(?<=[a-z])I[Dd])$")
+_ID_NAME = re.compile(r"((^|[\W_])(?i:id)|(?<=[a-z])I[Dd])$")
 #: Encodings of text that is not UTF-8; of those that read it the one counts in which most columns have known names.
 _ENCODINGS = ("cp1252", "gb18030", "shift_jis", "big5", "cp1251", "cp1256", "koi8-r")
 
@@ -101,7 +101,7 @@ OTHERS = (
     "and configs/datasets"
 )
 #: What to do about lines above the header.
-ABOVE = ", as lines below have: take titles, comments or sep= above the header out of the file"
+LINES_BELOW_HEADER = ", as lines below have: take titles, comments or sep= above the header out of the file"
 #: What to do about quoted values with line breaks.
 CUT = "a quoted value goes on in the next line, and a row is one line: take such line breaks out"
 
@@ -137,7 +137,7 @@ class Table:
             return cls._of_parquet(list_files(path, Parquet.patterns)[0])
         inputs = open_inputs(list_files(path, Csv.patterns), Csv.patterns)
         path, head = next(((name, stream.read(_HEAD_BYTES)) for name, stream in inputs), (path, b""))
-        encoding, text, notes = _decoded(path, head, stated.encoding)
+        encoding, text, notes = _decode(path, head, stated.encoding)
         lines = text.splitlines()[: None if len(head) < _HEAD_BYTES else -1]
         lines = [line for line in lines if line.strip()]
         if not lines:
@@ -149,7 +149,7 @@ class Table:
             )
         separator = max(",;\t|", key=lambda one: (min(_count(line, one) for line in lines[:20]), lines[0].count(one)))
         if lines[0].startswith("sep=") or separator not in lines[0]:
-            above = ABOVE if any(set(line) & set(",;\t|") for line in lines[1:20]) else ""
+            above = LINES_BELOW_HEADER if any(set(line) & set(",;\t|") for line in lines[1:20]) else ""
             raise DataError(f"{path}: the first line has no comma, semicolon, tab or bar{above}; {OTHERS}")
         field = f'("([^"]|"")*"|[^"{separator}]*)'
         quoted = [re.fullmatch(f"({field}[{separator}])*{field}", line) is not None for line in lines if '"' in line]
@@ -177,7 +177,7 @@ class Table:
         frame.columns = [name.strip() for name in frame.columns]
         if not has_header:
             frame.columns = [f"column_{i + 1}" for i in range(frame.width)]
-        commas = [name for name in frame.columns if share(frame[name].str.contains(r"^\s*-?\d+,\d+\s*$")) >= _MOST]
+        commas = [name for name in frame.columns if share(frame[name].str.contains(r"^\s*-?\d+,\d+\s*$")) >= _MAJORITY]
         decimal = stated.decimal or ("," if commas else ".")
         if decimal == ",":
             frame = frame.with_columns(pl.col(commas).str.replace(",", ".", literal=True))
@@ -230,7 +230,7 @@ def _as_text(column: pl.Series) -> pl.Series:
     return column.cast(pl.String, strict=False)
 
 
-def _decoded(path: str, head: bytes, stated: str | None) -> tuple[str, str, tuple[str, ...]]:
+def _decode(path: str, head: bytes, stated: str | None) -> tuple[str, str, tuple[str, ...]]:
     """Decode the head of a file: encoding, text and rows."""
     marks = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
     if encoding := stated or marks.get(head[:2]):
@@ -294,12 +294,12 @@ def time_format(column: pl.Series, zone: str, formats: Sequence[str] = _WHOLE) -
     values = column.drop_nulls().unique(maintain_order=True)
     if len(values) > _VALUES:
         values = values.gather_every(-(-len(values) // _VALUES))
-    if share(values.str.contains(r"\d\D*\d")) < _MOST:
+    if share(values.str.contains(r"\d\D*\d")) < _MAJORITY:
         return None
     likely = [name for name in formats if _fit(values.head(_FEW), name, zone) >= _LIKELY]
     fits = {name: (_fit(values, name, zone), -_spread(values, name, zone)) for name in likely}
     best = max(fits, key=lambda name: fits[name], default=None)
-    return best if best is not None and fits[best][0] >= _MOST else None
+    return best if best is not None and fits[best][0] >= _MAJORITY else None
 
 
 def _spread(values: pl.Series, name: str, zone: str) -> int:
@@ -326,7 +326,7 @@ def _fit(values: pl.Series, name: str, zone: str) -> float:
     if name in _UNIX:
         scale = 1000 ** _UNIX.index(name)
         return share(_numbers(values).is_between(_SECONDS[0] * scale, _SECONDS[1] * scale))
-    if name == "iso" and share(values.str.contains(r"\d[T :]?\d\d:?\d\d")) < _MOST:
+    if name == "iso" and share(values.str.contains(r"\d[T :]?\d\d:?\d\d")) < _MAJORITY:
         return 0.0  # days alone
     return share(TimeFormat(name, zone).milliseconds(values).is_between(0, _SECONDS[1] * 1000))
 
@@ -341,11 +341,13 @@ def named(part: str, names: Iterable[str]) -> list[str]:
 
     def rank(name: str) -> float:
         """Return the rank of the most telling word in a name; whole words come first."""
-        plain = _plain(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name))
-        spoken = [word for word in re.split(r"[\W\d_]+", plain) if word]
-        spoken += [word.removeprefix("ال") for word in spoken]
-        exact = [rank for word, rank in words if word in spoken]
-        ends = [rank + 0.3 for word, rank in words if len(word) > 2 and any(one.endswith(word) for one in spoken)]
+        plain = _fold_case(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name))
+        words_of_name = [word for word in re.split(r"[\W\d_]+", plain) if word]
+        words_of_name += [word.removeprefix("ال") for word in words_of_name]
+        exact = [rank for word, rank in words if word in words_of_name]
+        ends = [
+            rank + 0.3 for word, rank in words if len(word) > 2 and any(one.endswith(word) for one in words_of_name)
+        ]
         within = [rank + 0.6 for word, rank in words if (len(word) > 3 or not word.isascii()) and word in plain]
         return min([*exact, *ends, *within], default=math.inf)
 
@@ -353,10 +355,10 @@ def named(part: str, names: Iterable[str]) -> list[str]:
     return sorted((name for name in ranks if ranks[name] < math.inf), key=lambda name: ranks[name])
 
 
-def _plain(text: str) -> str:
+def _fold_case(text: str) -> str:
     """Return a text in small letters without accents.
 
-    >>> _plain("Horário"), _plain("Längengrad")
+    >>> _fold_case("Horário"), _fold_case("Längengrad")
     ('horario', 'langengrad')
     """
     letters = unicodedata.normalize("NFKD", text.lower())
@@ -376,37 +378,37 @@ def guess(table: Table, zone: str, stated: Stated) -> Columns:
     names, checks = dict(stated.columns), dict[str, str]()
     form = stated.time_format or _time(frame, zone, names, checks)
     if stated.time_format and "time" not in names:
-        fitting = [name for name in _left(frame, names) if time_format(frame[name], zone, (form,))]
+        fitting = [name for name in _unassigned(frame, names) if time_format(frame[name], zone, (form,))]
         _choose("time", named("time", fitting), fitting, names, checks, "its values are of the format")
-    instants = [name for name in _left(frame, names) if time_format(frame[name], zone, (*_WHOLE, *_DAYS))]
-    _position(frame, [name for name in _left(frame, names) if name not in instants], names, checks)
-    rest = [name for name in _left(frame, names) if name not in instants]
+    instants = [name for name in _unassigned(frame, names) if time_format(frame[name], zone, (*_WHOLE, *_DAYS))]
+    _position(frame, [name for name in _unassigned(frame, names) if name not in instants], names, checks)
+    rest = [name for name in _unassigned(frame, names) if name not in instants]
     if "user" not in names:
         _user(frame, rest, names, checks)
     if "latitude" not in names and "place" not in names:
-        _place(frame, _left(frame, names), names, checks)
+        _place(frame, _unassigned(frame, names), names, checks)
     order = ("user", "date", "time", "latitude", "longitude", "place")
     return Columns({part: names[part] for part in order if part in names}, form, checks)
 
 
-def _left(frame: pl.DataFrame, names: dict[str, str]) -> list[str]:
+def _unassigned(frame: pl.DataFrame, names: dict[str, str]) -> list[str]:
     return [name for name in frame.columns if name not in names.values()]
 
 
 def _choose(
-    part: str, by_name: list[str], by_value: list[str], names: dict[str, str], checks: dict[str, str], why: str
+    part: str, by_name: list[str], by_value: list[str], names: dict[str, str], checks: dict[str, str], reason: str
 ) -> None:
     """Choose the column of a field by its name, else by its values."""
     names[part] = next(iter(by_name or by_value), FIXME)
     if names[part] == FIXME:
         checks[part] = f"no column could be told to hold the {part}; write it"
     elif not by_name:
-        checks[part] = f"by its values, not by its name: {why}"
+        checks[part] = f"by its values, not by its name: {reason}"
 
 
 def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[str, str]) -> str:
     """Choose the column of times, or of days and hours, and return their format."""
-    left = [names["time"]] if "time" in names else _left(frame, names)
+    left = [names["time"]] if "time" in names else _unassigned(frame, names)
 
     def formats(columns: list[str], of: Sequence[str], before: str = "") -> dict[str, str]:
         """Return the format of each column that has one; ``before``: a prefix of its values."""
@@ -414,7 +416,7 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
         return {name: form for name, form in forms.items() if form}
 
     complete = formats(left, _WHOLE)
-    days = formats([names["date"]] if "date" in names else _left(frame, names), _DAYS)
+    days = formats([names["date"]] if "date" in names else _unassigned(frame, names), _DAYS)
     others = [name for name in left if name not in days and name not in complete]
     clocks = formats(others, [f"%Y-%m-%d {clock}" for clock in _CLOCKS], before="2024-05-01 ")
     by_name = named("time", complete) if "time" not in names else list(complete)
@@ -454,7 +456,7 @@ def _position(frame: pl.DataFrame, left: list[str], names: dict[str, str], check
 
     def fits(name: str, limit: float) -> bool:
         """Return whether most values of a column are degrees within a limit."""
-        return share(_numbers(frame[name]).abs() <= limit) >= _MOST
+        return share(_numbers(frame[name]).abs() <= limit) >= _MAJORITY
 
     degrees = [name for name in left if fits(name, 180)]
     north = [names["latitude"]] if "latitude" in names else named("latitude", degrees)
@@ -464,7 +466,7 @@ def _position(frame: pl.DataFrame, left: list[str], names: dict[str, str], check
         latitude, longitude = north[0], east[0]
     else:
         known = (north or east)[:1]
-        others = [name for name in degrees if share(frame[name].str.contains(r"\.\d{3}")) >= _MOST]
+        others = [name for name in degrees if share(frame[name].str.contains(r"\.\d{3}")) >= _MAJORITY]
         others = [name for name in others if name not in known][: 2 - len(known)]
         if len(known) + len(others) < 2:
             return
@@ -491,12 +493,12 @@ def _user(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: d
         for name in others
         if 1 < frame[name].n_unique() <= max(2, 0.9 * n_rows)
         and not _is_kind(frame[name])
-        and share(frame[name].str.contains(r"^-?\d+[.,]\d+$")) < _MOST
+        and share(frame[name].str.contains(r"^-?\d+[.,]\d+$")) < _MAJORITY
     ]
     if people or repeating:
         seen = f"it has {frame[(people or repeating)[0]].n_unique():,} values in {n_rows:,} rows"
         _choose("user", people, repeating, names, checks, seen)
-        if people and _AN_ID.search(people[0]) and not named("user", [_AN_ID.sub("", people[0])]):
+        if people and _ID_NAME.search(people[0]) and not named("user", [_ID_NAME.sub("", people[0])]):
             checks["user"] = f"an id may be of a trip, a row or a place, too: {seen}"
         return
     names["user"] = ""
@@ -511,14 +513,15 @@ def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: 
     text = [
         name
         for name in left
-        if share(_numbers(frame[name]).is_not_null()) < _MOST and 1 < frame[name].n_unique() <= max(2, len(frame) / 2)
+        if share(_numbers(frame[name]).is_not_null()) < _MAJORITY
+        and 1 < frame[name].n_unique() <= max(2, len(frame) / 2)
     ]
-    positions = [name for name in left if share(frame[name].str.contains(_POSITION)) >= _MOST]
+    positions = [name for name in left if share(frame[name].str.contains(_POSITION)) >= _MAJORITY]
     left, text = ([name for name in columns if name not in positions] for columns in (left, text))
     _choose("place", named("place", left), text, names, checks, "it is text that repeats")
     if names["place"] != FIXME:
         return
-    projected = [column for column in left if share(_numbers(frame[column]).abs() > 10_000) >= _MOST]
+    projected = [column for column in left if share(_numbers(frame[column]).abs() > 10_000) >= _MAJORITY]
     checks["place"] = (
         "no column holds latitude and longitude, or names a place: write it (--latitude, --longitude, --place)"
     )

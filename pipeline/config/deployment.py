@@ -64,9 +64,9 @@ def deployed_facts_are_public(
             "left out in a deployment: decide what is marked LOOKED by what is publicly known, then remove the key"
         )
         yield Finding(("looked_at_data",), True, expected)
-    for name, why in (("stay_points", "where someone stays is private"), ("drawn", "they mean nothing")):
+    for name, reason in (("stay_points", "where someone stays is private"), ("drawn", "they mean nothing")):
         if on_points(mechanism) and (value := getattr(landmarks, name, None)) is not None:
-            expected = f"left out in a deployment: {why}; give windows, times or recurring"
+            expected = f"left out in a deployment: {reason}; give windows, times or recurring"
             yield Finding(("landmarks", name), value, expected)
 
 

@@ -48,13 +48,13 @@ from penstock.pipeline.windows.calendar import DAY, format_time, instants, wall_
 #: Events that times, area and bounds are guessed from.
 _EVENTS = 2_000_000
 #: Share of values that is nearly all of them.
-_MOST = 0.9
+_MAJORITY = 0.9
 #: Times this far from the others are taken for mistakes, at each end; positions likewise.
 _STRAY = 0.005
 HOUR, WEEK = 3_600_000, 7 * DAY
 #: Metres of a degree of latitude, and of the smallest cell that is drafted.
 _DEGREE, _CELL = 111_195.0, 500.0
-_MOST_CELLS = 10
+_MAX_CELLS = 10
 #: Metres across which events are of one region; of those that are further apart a square of the second length is kept.
 _WIDEST, _REGION = 200_000.0, 50_000.0
 #: ε and δ of a day in the draft, and how many times its noise a typical count shall be.
@@ -227,7 +227,7 @@ def _is_citibike(path: str, table: Table) -> bool:
         return False
     column = table.frame.to_series(trip_columns(table.frame.columns).index("start_longitude"))
     is_csv = not table.is_parquet and table.separator == ","
-    return is_csv and share(column.cast(pl.Float64, strict=False).is_between(*_NEW_YORK)) >= _MOST
+    return is_csv and share(column.cast(pl.Float64, strict=False).is_between(*_NEW_YORK)) >= _MAJORITY
 
 
 def _events(source: Csv | Parquet | Citibike) -> tuple[pl.DataFrame, Rejects]:
@@ -275,7 +275,7 @@ class _Facts:
         elif "latitude" in events.columns:
             spaces = list(_grids(_area(events)))
         else:
-            common = Counter(events.filter(pl.col("place") != ELSEWHERE)["place"].to_list()).most_common(_MOST_CELLS**2)
+            common = Counter(events.filter(pl.col("place") != ELSEWHERE)["place"].to_list()).most_common(_MAX_CELLS**2)
             spaces = [Places(list_=tuple(sorted(name for name, _ in common)), elsewhere=True)]
         shortest = DAY if end - begin > _HOURLY else shortest
         windows = [size for size in (HOUR, DAY, WEEK) if shortest <= size <= (end - begin) / _WINDOWS] or [shortest]
@@ -293,10 +293,10 @@ class _Facts:
                 each = seen.group_by("user", "window").len()["len"]
                 in_period = seen.group_by("user", "period").len()["len"]
                 max_cells = int(each.quantile(0.95, "higher") or 1)
-                most = int(in_period.quantile(0.95, "higher") or 1)
-                kept = min(int(each.clip(0, max_cells).sum()), int(in_period.clip(0, most).sum()))
+                maximum = int(in_period.quantile(0.95, "higher") or 1)
+                kept = min(int(each.clip(0, max_cells).sum()), int(in_period.clip(0, maximum).sum()))
                 typical = n_parts * kept / (n_windows * len(space.cells))
-                facts = cls(begin, end, window, space, max_cells, most, epsilon, typical, inside)
+                facts = cls(begin, end, window, space, max_cells, maximum, epsilon, typical, inside)
                 if facts.clearness >= _CLEAR:
                     return facts
                 if best is None or facts.clearness > best.clearness:
@@ -334,9 +334,9 @@ def _inner(values: pl.Series) -> tuple[float, float]:
     assert low is not None
     assert high is not None
     # A few beyond are none: a range that holds all, where all are near.
-    least, most = float(values.min()), float(values.max())  # type: ignore[arg-type]
+    minimum, maximum = float(values.min()), float(values.max())  # type: ignore[arg-type]
     room = (high - low) / 2
-    return (least if least >= low - room else low), (most if most <= high + room else high)
+    return (minimum if minimum >= low - room else low), (maximum if maximum <= high + room else high)
 
 
 def _midnights(times: tuple[float, float], zone: str) -> tuple[int, int]:
@@ -350,8 +350,8 @@ def _area(events: pl.DataFrame) -> dict[str, float]:
     """Sides of a box around the events of one region, else around the densest one."""
     south, north = _inner(events["latitude"])
     west, east = _inner(events["longitude"])
-    wide = _DEGREE * math.cos(math.radians((south + north) / 2))
-    if max((north - south) * _DEGREE, (east - west) * wide) > _WIDEST:
+    degree_width = _DEGREE * math.cos(math.radians((south + north) / 2))
+    if max((north - south) * _DEGREE, (east - west) * degree_width) > _WIDEST:
         south, north, west, east = _densest(events)
     south, north = _outward(south, north, 90.0)
     west, east = _outward(west, east, 180.0)
@@ -363,8 +363,10 @@ def _densest(events: pl.DataFrame) -> tuple[float, float, float, float]:
     step = _REGION / 2 / _DEGREE
     north = (pl.col("latitude") / step).floor()
     # Degrees of longitude get shorter by latitude, here from row to row of tiles.
-    wide = step / (north * step).radians().cos().clip(0.01)
-    tile = events.select("user", "latitude", "longitude", row=north, column=(pl.col("longitude") / wide).floor())
+    degree_width = step / (north * step).radians().cos().clip(0.01)
+    tile = events.select(
+        "user", "latitude", "longitude", row=north, column=(pl.col("longitude") / degree_width).floor()
+    )
     by_tile = tile.unique(("user", "row", "column")).group_by("row", "column").len().sort("len", "row", "column")
     row, column = by_tile.row(-1)[:2]
     middle = tile.filter((pl.col("row") == row) & (pl.col("column") == column))
@@ -380,10 +382,10 @@ def _densest(events: pl.DataFrame) -> tuple[float, float, float, float]:
 
 def _grids(area: dict[str, float]) -> Iterator[Grid]:
     """Grids over an area, from the finest of at most ten by ten cells to two by two."""
-    wide = _DEGREE * math.cos(math.radians((area["south"] + area["north"]) / 2))
+    degree_width = _DEGREE * math.cos(math.radians((area["south"] + area["north"]) / 2))
     rows = max(1, round((area["north"] - area["south"]) * _DEGREE / _CELL))
-    columns = max(1, round((area["east"] - area["west"]) * wide / _CELL))
-    made = [(min(n, rows), min(n, columns)) for n in (_MOST_CELLS, 7, 5, 3, 2)]
+    columns = max(1, round((area["east"] - area["west"]) * degree_width / _CELL))
+    made = [(min(n, rows), min(n, columns)) for n in (_MAX_CELLS, 7, 5, 3, 2)]
     for n_rows, n_columns in dict.fromkeys(made):
         yield Grid(**area, rows=n_rows, columns=n_columns)
 
@@ -429,11 +431,11 @@ def _time_doubts(table: Table, columns: Columns, zone: str) -> Iterator[str]:
     times = join_date(table.frame.select(pl.col(name).alias(part) for part, name in parts.items()))["time"]
     form = columns.time_format
     other = exchanged(form)
-    if other and share(TimeFormat(other).milliseconds(times).is_not_null()) >= _MOST:
+    if other and share(TimeFormat(other).milliseconds(times).is_not_null()) >= _MAJORITY:
         yield f"day and month cannot be told apart in these times: check time_format (or {other})"
     zoned = "%z" in form or form in _UNIX
     if form == "iso":
-        zoned = share(times.str.contains(r"(Z|UTC|GMT|:\S*[+-]\d\d(:?\d\d)?)$")) >= _MOST
+        zoned = share(times.str.contains(r"(Z|UTC|GMT|:\S*[+-]\d\d(:?\d\d)?)$")) >= _MAJORITY
     if not zoned:
         yield f"times have no zone and are read as {zone}: --time-zone says another"
 
@@ -468,7 +470,7 @@ def _caveats(facts: _Facts) -> Iterator[str]:
 def _text(path: str, source: Source, columns: Columns, zone: str, facts: _Facts, doubts: list[str], one: str) -> str:
     name = name_of(path)
     looked = "LOOKED: " if facts.is_known else f"{FIXME}: "
-    how_read = {
+    dialect_keys = {
         "columns": (_columns(columns), "LOOKED: which column holds what"),
         "time_format": json.dumps(columns.time_format),
         "time_zone": (zone, "DECIDE: of times without an offset"),
@@ -481,7 +483,7 @@ def _text(path: str, source: Source, columns: Columns, zone: str, facts: _Facts,
         "seed": 1,
         "source": {
             **_keys(source),
-            **({} if isinstance(source, Citibike) else how_read),
+            **({} if isinstance(source, Citibike) else dialect_keys),
             "from": (format_time(facts.begin), looked + "midnights around the events"),
             "until": format_time(facts.end),
         },

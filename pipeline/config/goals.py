@@ -64,12 +64,12 @@ def plan_temporal(config: RunConfig, goal: float) -> PlannedLine:
         Where no mechanism spends an ``epsilon`` a window, nothing says what the adversary knows, what is known was
         learned from the people of a deployment, or no ε keeps an endless stream under the goal.
     """
-    plannable = [
+    noisy_steps = [
         i
         for i, step in enumerate(config.mechanism)
         if isinstance(step, Scheduled) and getattr(step, "noise", None) in families("counts", "epsilon")
     ]
-    if not plannable:
+    if not noisy_steps:
         raise _unplannable(config, "one that spends epsilon, such as laplace")
     known = [
         (f"accountants[{i}].correlation", correlation)
@@ -89,7 +89,7 @@ def plan_temporal(config: RunConfig, goal: float) -> PlannedLine:
         text = "no ε keeps an endless stream under the goal: with this correlation one window reveals the next"
         raise ConfigError((f"{known[0][0]}: {text}",))
     promise = f"no window has a total temporal loss above {goal:g}"
-    return PlannedLine(section=f"mechanism[{plannable[-1]}]", key="epsilon", value=epsilon, promise=promise)
+    return PlannedLine(section=f"mechanism[{noisy_steps[-1]}]", key="epsilon", value=epsilon, promise=promise)
 
 
 def _largest_epsilon(config: RunConfig, goal: float, correlation: KnownCorrelation) -> float:

@@ -49,8 +49,8 @@ UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_
 DURATION_PATTERN = "^(?=.)" + "".join(rf"(\d+(\.\d+)?{unit})?" for unit in UNITS) + "$"
 TIME_PATTERN = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,3})?)?(Z|[+-]\d{2}:\d{2})$"
 
-A_DURATION = "a duration such as 10m, 1h30m or 7d"
-A_TIME = "a time such as 2008-05-19T00:00:00Z"
+EXPECTED_DURATION = "a duration such as 10m, 1h30m or 7d"
+EXPECTED_TIME = "a time such as 2008-05-19T00:00:00Z"
 
 _LONGEST = 10_000 * 366 * UNITS["d"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -65,7 +65,7 @@ def parse_duration(text: str) -> int:
     [250, 600000, 5400000, 5400000, 604800000]
     """
     if not re.fullmatch(DURATION_PATTERN, text, re.ASCII):
-        raise ValueError(A_DURATION)
+        raise ValueError(EXPECTED_DURATION)
     milliseconds = sum(Decimal(amount) * UNITS[unit] for amount, unit in _AMOUNT.findall(text))
     if milliseconds != int(milliseconds):
         raise ValueError("a whole number of milliseconds")
@@ -100,7 +100,7 @@ def parse_time(text: str) -> int:
     if not re.fullmatch(TIME_PATTERN, text, re.ASCII):
         if re.fullmatch(TIME_PATTERN, text + "Z", re.ASCII):
             raise ValueError("a time with its zone: add Z for UTC, or an offset such as +02:00")
-        raise ValueError(A_TIME)
+        raise ValueError(EXPECTED_TIME)
     try:
         since = datetime.fromisoformat(text) - _EPOCH
     except (ValueError, OverflowError) as error:
@@ -153,20 +153,20 @@ def _text(value: Any, folder: Path | None) -> str:
 def _duration(value: Any, folder: Path | None) -> int:
     if value == 0 and not isinstance(value, bool):
         return 0
-    return _parsed(value, parse_duration)
+    return _parse(value, parse_duration)
 
 
 def _time(value: Any, folder: Path | None) -> int:
-    return _parsed(value, parse_time)
+    return _parse(value, parse_time)
 
 
-def _parsed(value: Any, parse: Callable[[str], int]) -> int:
+def _parse(value: Any, parse: Callable[[str], int]) -> int:
     if not isinstance(value, str):
         raise WrongValue
     try:
         return parse(value)
     except ValueError as error:
-        raise WrongValue(None if str(error) in (A_DURATION, A_TIME) else str(error)) from None
+        raise WrongValue(None if str(error) in (EXPECTED_DURATION, EXPECTED_TIME) else str(error)) from None
 
 
 def _input(value: Any, folder: Path | None) -> str:
@@ -259,40 +259,40 @@ def _number_schema(declared: Parameter) -> dict[str, Any]:
     return {"anyOf": [{"type": "number"} | bounds, {"enum": ["inf"] if bounds else ["inf", "-inf"]}]}
 
 
-def _fixed(value: Any) -> Callable[[Parameter], Any]:
+def _constant(value: Any) -> Callable[[Parameter], Any]:
     """Make a phrase or schema function that ignores the declaration."""
     return lambda declared: value
 
 
-_STRING = _fixed({"type": "string"})
+_STRING = _constant({"type": "string"})
 #: Every kind by its name in a declaration, and by the type of fields that declare none.
 KINDS: dict[Any, Kind] = {
     "duration": Kind(
         _duration,
-        lambda declared: A_DURATION + _limits(declared, format_duration),
-        _fixed({"anyOf": [{"type": "string", "pattern": DURATION_PATTERN}, {"const": 0}]}),
+        lambda declared: EXPECTED_DURATION + _limits(declared, format_duration),
+        _constant({"anyOf": [{"type": "string", "pattern": DURATION_PATTERN}, {"const": 0}]}),
         format_duration,
     ),
     "time": Kind(
         _time,
-        lambda declared: A_TIME + _limits(declared, format_time),
-        _fixed({"type": "string", "pattern": TIME_PATTERN}),
+        lambda declared: EXPECTED_TIME + _limits(declared, format_time),
+        _constant({"type": "string", "pattern": TIME_PATTERN}),
         format_time,
     ),
-    "path": Kind(_input, _fixed("an existing file or folder"), _STRING),
-    "key": Kind(_key, _fixed("an existing file, or env: and the name of a set environment variable"), _STRING),
+    "path": Kind(_input, _constant("an existing file or folder"), _STRING),
+    "key": Kind(_key, _constant("an existing file, or env: and the name of a set environment variable"), _STRING),
     "metric": Kind(
         _metric,
         lambda declared: f"one of {', '.join(metric_names())}",
         lambda declared: {"enum": list(metric_names())},
     ),
-    bool: Kind(_boolean, _fixed("true or false"), _fixed({"type": "boolean"})),
+    bool: Kind(_boolean, _constant("true or false"), _constant({"type": "boolean"})),
     int: Kind(
         _integer,
         lambda declared: "a whole number" + declared.expected().removeprefix("a number"),
         lambda declared: {"type": "integer"} | _bounds(declared),
     ),
     float: Kind(_number, Parameter.expected, _number_schema),
-    str: Kind(_text, _fixed("text"), _STRING),
-    Path: Kind(_text, _fixed("a file or folder"), _STRING),
+    str: Kind(_text, _constant("text"), _STRING),
+    Path: Kind(_text, _constant("a file or folder"), _STRING),
 }

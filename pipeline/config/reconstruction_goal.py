@@ -31,7 +31,7 @@ CONFIDENCE = 0.95
 #: What may be planned, in the order in which it is looked for; 1: the more, the more is told; −1: the less.
 _KEYS = {"epsilon": 1, "rho": 1, "sigma": -1}
 #: Least and most ε, ρ or 1/σ tried, and the ratio at which the search stops.
-_LEAST, _MOST, _PRECISION = 1e-3, 100.0, 1.02
+_MIN_BUDGET, _MAX_BUDGET, _PRECISION = 1e-3, 100.0, 1.02
 #: Draws for the first-moment bound, and how many operations those of all people may take in one step of the search.
 _DRAWS, _OPERATIONS = 500, 1e10
 #: Seeds of these draws: of the search, and of the check of the value that it ends with.
@@ -83,20 +83,20 @@ def plan_reconstruction(config: RunConfig, share: float) -> PlannedLine:
         raise ConfigError((f"source: {text}; a plan of this kind is for counts of a run with an end",))
     crowd = _crowd(plan, accountant)
     horizon, n_right = accountant.horizon, accountant.horizon - accountant.tolerance
-    least = crowd.largest_share([PlannedWindows((frozenset(),) * horizon)] * crowd.n_stretches)
-    if least > share:
+    minimum = crowd.largest_share([PlannedWindows((frozenset(),) * horizon)] * crowd.n_stretches)
+    if minimum > share:
         text = (
-            f"{least:.3g} of people are guessed right without the release by someone who knows where they were just "
+            f"{minimum:.3g} of people are guessed right without the release by someone who knows where they were just "
             "before; no noise makes that less: allow fewer wrong guesses (tolerance), or take a longer horizon"
         )
         raise ConfigError((f"accountants[{number}].tolerance: {text}",))
-    section, key, value, at_value = _budget(plan, crowd, share) or _sensors(plan, crowd, share)
+    section, key, value, share_at_value = _budget(plan, crowd, share) or _sensors(plan, crowd, share)
     return PlannedLine(
         section=section,
         key=key,
         value=value,
         promise=f"at most {share:g} of people retraced in {n_right} of any {horizon} windows in a row (bound "
-        f"{at_value:.3g} over {crowd.people}; {least:.3g} without the release)",
+        f"{share_at_value:.3g} over {crowd.people}; {minimum:.3g} without the release)",
         remark=NOT_COVERED.format(right=n_right, horizon=horizon),
     )
 
@@ -209,7 +209,7 @@ def _budget(plan: Plan, crowd: _Crowd, share: float) -> tuple[str, str, Any, flo
         return crowd.share_of(replace(plan, steps=steps, chain=Chain.of(steps, plan.chain.groups)), seed)
 
     # `safe` keeps the goal and `unsafe` does not: least and most ε, most and least σ.
-    safe, unsafe = _LEAST**sign, _MOST**sign
+    safe, unsafe = _MIN_BUDGET**sign, _MAX_BUDGET**sign
     if share_at(safe) > share:
         text = "nothing keeps the goal: of what this step releases no better bound is known than that of exact counts"
         raise ConfigError((f"mechanism[{position}]: {text}",))
@@ -219,16 +219,16 @@ def _budget(plan: Plan, crowd: _Crowd, share: float) -> tuple[str, str, Any, flo
     while max(safe / unsafe, unsafe / safe) > _PRECISION:
         middle = math.sqrt(safe * unsafe)
         safe, unsafe = (middle, unsafe) if share_at(middle) <= share else (safe, middle)
-    value = _rounded(safe, sign)
-    while (at_value := share_at(value, _CHECK)) > share:
-        value = _rounded(value / _PRECISION**sign, sign)
-    return f"mechanism[{position}]", key, value, at_value
+    value = _round_digits(safe, sign)
+    while (share_at_value := share_at(value, _CHECK)) > share:
+        value = _round_digits(value / _PRECISION**sign, sign)
+    return f"mechanism[{position}]", key, value, share_at_value
 
 
-def _rounded(value: float, sign: int) -> float:
+def _round_digits(value: float, sign: int) -> float:
     """Round to three digits, down for a positive sign and up for a negative one.
 
-    >>> _rounded(0.12345, 1), _rounded(0.12345, -1)
+    >>> _round_digits(0.12345, 1), _round_digits(0.12345, -1)
     (0.123, 0.124)
     """
     digits = 2 - math.floor(math.log10(value))
@@ -250,10 +250,10 @@ def _sensors(plan: Plan, crowd: _Crowd, share: float) -> tuple[str, str, Any, fl
     while n_unsafe - n_safe > 1:
         middle = (n_safe + n_unsafe) // 2
         n_safe, n_unsafe = (middle, n_unsafe) if share_at(middle) <= share else (n_safe, middle)
-    at_value = 0.0
-    while n_safe and (at_value := share_at(n_safe, _CHECK)) > share:
+    share_at_value = 0.0
+    while n_safe and (share_at_value := share_at(n_safe, _CHECK)) > share:
         n_safe -= 1
     if n_safe in (0, len(cells)):
         text = "keep the goal, all of them active" if n_safe else "cannot keep the goal: one active cell tells too much"
         raise ConfigError((f"sensors: counts without noise {text}",))
-    return "sensors", "fixed", sorted(cells[cell] for cell in order[:n_safe]), at_value
+    return "sensors", "fixed", sorted(cells[cell] for cell in order[:n_safe]), share_at_value

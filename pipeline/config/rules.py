@@ -23,7 +23,7 @@ from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.config.build import FAILED, fields_of, input_paths
-from penstock.pipeline.config.kinds import A_DURATION, A_TIME, format_duration
+from penstock.pipeline.config.kinds import EXPECTED_DURATION, EXPECTED_TIME, format_duration
 from penstock.pipeline.config.sections import Output
 from penstock.pipeline.config.yaml import Mapping, Path, Problem, locate, shown
 from penstock.pipeline.counting.bounding import Bounding
@@ -100,7 +100,7 @@ def _calendar(source: Source, windows: Windows) -> Calendar | None:
 def windows_can_be_numbered(source: Source, windows: Windows) -> Iterator[Finding]:
     """Refuse too many windows, and windows that cannot be numbered from the start of the source or an origin."""
     if source.from_ is None and windows.origin is None:
-        yield Finding(("source", "from"), None, f"{A_TIME} (the first window starts there)")
+        yield Finding(("source", "from"), None, f"{EXPECTED_TIME} (the first window starts there)")
     elif source.until is not None:
         try:
             n_windows = windows.calendar(source.from_, source.until).n_windows
@@ -122,7 +122,7 @@ def key_is_of_a_deployment(mode: str, noise_key: str | None) -> Iterator[Finding
 def source_has_an_end(source: Source) -> Iterator[Finding]:
     """Require the end of a finite source, so that no public number of windows comes from private data."""
     if source.until is None and not getattr(source, "endless", False):
-        yield Finding(("source", "until"), None, f"{A_TIME} (the run ends there)")
+        yield Finding(("source", "until"), None, f"{EXPECTED_TIME} (the run ends there)")
 
 
 @rule
@@ -200,9 +200,13 @@ def endless_budgets_have_a_period(
     if budget_period is not None:
         return
     if getattr(source, "endless", False) and any(step.guarantee.unit == LANDMARKS for step in mechanism):
-        yield Finding(("budget_period",), None, f"{A_DURATION} (the source is endless, the landmark budget is not)")
+        yield Finding(
+            ("budget_period",), None, f"{EXPECTED_DURATION} (the source is endless, the landmark budget is not)"
+        )
     if source.until is None and any(map(_by_period, mechanism)):
-        yield Finding(("budget_period",), None, f"{A_DURATION}, on an endless run of a mechanism that protects periods")
+        yield Finding(
+            ("budget_period",), None, f"{EXPECTED_DURATION}, on an endless run of a mechanism that protects periods"
+        )
 
 
 @rule
@@ -502,6 +506,6 @@ def traces_are_no_counts(
 @rule
 def counts_have_no_points(mechanism: tuple[ChainStep, ...], landmarks: Landmarks | None) -> Iterator[Finding]:
     """Refuse landmarks found, or drawn, on each trace in a release of counts."""
-    for name, what in (("stay_points", "stay points"), ("drawn", "points to draw from")):
+    for name, noun in (("stay_points", "stay points"), ("drawn", "points to draw from")):
         if not on_points(mechanism) and (value := getattr(landmarks, name, None)) is not None:
-            yield Finding(("landmarks", name), value, f"left out: counts have no {what}")
+            yield Finding(("landmarks", name), value, f"left out: counts have no {noun}")

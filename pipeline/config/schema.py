@@ -56,7 +56,7 @@ def reference_markdown() -> str:
 
     add(_inside(RunConfig), "###")
     for registry in UNIONS.values():
-        shared = _shared(plugins_of(registry).values())
+        shared = _shared_rows(plugins_of(registry).values())
         if shared:
             parts.append(f"### {registry.kind}: keys of several types\n\n{''.join(shared.values())}")
         for name, plugin in plugins_of(registry).items():
@@ -83,7 +83,7 @@ def _summary(cls: type) -> str:
     return (cls.__doc__ or "").strip().split("\n")[0]
 
 
-def _shared(plugins: Iterable[type]) -> dict[str, str]:
+def _shared_rows(plugins: Iterable[type]) -> dict[str, str]:
     """Rows shared by several plug-ins, by key; the commonest of each key."""
     counted = Counter((field.key, _row(field)) for plugin in plugins for field in fields_of(plugin))
     common: dict[str, str] = {}

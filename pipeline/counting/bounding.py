@@ -92,11 +92,11 @@ def over_time(bounding: Mapping[str, Any], period: str | None) -> str:
     >>> over_time({"max_per_period": 20}, "1d")
     '20 memberships (cell × window) in each 1d, the earliest first.'
     """
-    if (most := bounding.get("max_per_period")) is None:
+    if (maximum := bounding.get("max_per_period")) is None:
         return "No bound: who comes every day counts every day."
     within = f"in each {period}" if period else "in the whole run"
     turn = ", which open in turn" if bounding.get("pace") else ""
-    return f"{most:,} membership{'s' * (most > 1)} (cell × window) {within}{turn}, the earliest first."
+    return f"{maximum:,} membership{'s' * (maximum > 1)} (cell × window) {within}{turn}, the earliest first."
 
 
 def bound(memberships: ContributionRows, max_cells: int, keep: str, hash_key: bytes) -> NDArray[np.bool_]:
@@ -120,14 +120,14 @@ def bound(memberships: ContributionRows, max_cells: int, keep: str, hash_key: by
     if len(crowded) == 0:
         return kept
     some = memberships if len(crowded) == len(memberships) else memberships.take(crowded)
-    kept[crowded] = _chosen(segment[crowded], _preference(some, keep, hash_key), some.cell, max_cells)
+    kept[crowded] = _first_of_unit(segment[crowded], _preference(some, keep, hash_key), some.cell, max_cells)
     return kept
 
 
 def _preference(memberships: ContributionRows, keep: str, hash_key: bytes) -> NDArray[np.generic]:
     """Rank the cells of a window by preference, smallest first."""
     if keep != "hash":
-        return _signed(_marks(memberships, keep), keep)
+        return _to_signed(_marks(memberships, keep), keep)
     hashes: NDArray[np.generic] = keyed_hash(hash_key, *identity(memberships), memberships.window, memberships.cell)
     return hashes
 
@@ -173,18 +173,18 @@ class PeriodQuota:
         return hashed.digest()
 
     def admit(
-        self, memberships: ContributionRows, period: Integers, most: int | Integers, keep: str, hash_key: bytes
+        self, memberships: ContributionRows, period: Integers, maximum: int | Integers, keep: str, hash_key: bytes
     ) -> NDArray[np.bool_]:
         """Return a mask of the memberships to keep, and use up the quota of their users.
 
         Their windows follow all windows asked for before; they are sorted and bounded by `bound`. ``period``, of shape
-        (n,): number of the budget period of each one's window. ``most``: memberships of one user in one period; of
+        (n,): number of the budget period of each one's window. ``maximum``: memberships of one user in one period; of
         shape (n,): up to and including the window of each (`CountingBounds.opened`). Returns a mask of shape (n,).
         """
         kept = np.ones(len(memberships), bool)
         for number in np.unique(period).tolist():
             rows = np.flatnonzero(period == number)
-            opened = most if isinstance(most, int) else most[rows]
+            opened = maximum if isinstance(maximum, int) else maximum[rows]
             kept[rows] = self._admit(memberships.take(rows), number, opened, keep, hash_key)
         return kept
 
@@ -318,14 +318,14 @@ def _bound_items(
         who = [column[order][first] for column in identity(memberships)]
         preference: NDArray[np.generic] = keyed_hash(hash_key, *who, block[order][first], items, word)
     else:
-        preference = _signed(REMEMBERED[keep].reduceat(_marks(memberships, keep)[order], first), keep)
-    chosen = _chosen(units, preference, items, limit)
+        preference = _to_signed(REMEMBERED[keep].reduceat(_marks(memberships, keep)[order], first), keep)
+    chosen = _first_of_unit(units, preference, items, limit)
     kept = np.empty(len(item), bool)
     kept[order] = chosen[np.cumsum(start) - 1]
     return kept
 
 
-def _chosen(unit: Integers, preference: NDArray[np.generic], tie: Integers, limit: int) -> NDArray[np.bool_]:
+def _first_of_unit(unit: Integers, preference: NDArray[np.generic], tie: Integers, limit: int) -> NDArray[np.bool_]:
     """Return which rows are among the first ``limit`` of their unit, by preference, then tie; units must ascend."""
     first = np.flatnonzero(starts_of([unit]))
     length = np.diff(first, append=len(unit))
@@ -350,7 +350,7 @@ def _marks(memberships: ContributionRows, keep: str) -> Integers:
     return memberships.mark
 
 
-def _signed(mark: Integers, keep: str) -> Integers:
+def _to_signed(mark: Integers, keep: str) -> Integers:
     """Convert unsigned ranks to signed ones in the same order: smaller is kept first."""
     return mark if keep == "first" else -mark
 
@@ -378,7 +378,7 @@ def most_for_share(memberships: ContributionRows, period: Integers, share: float
 
 #: A bound on a period that suits some noise keeps this share of all memberships, and leaves at most this part of the
 #: noise's standard deviation as the root mean square of what it cuts off a count: a fiftieth of its square.
-LEAST_SHARE, MOST_CUT = 0.99, 1 / 8
+MIN_SHARE, MAX_CUT_SHARE = 0.99, 1 / 8
 
 
 def most_for_noise(
@@ -397,9 +397,9 @@ def most_for_noise(
     >>> [most_for_noise(rows, day, 3, lambda n: size * n**0.5) for size in (9.0, 0.1)]
     [1, 3]
     """
-    least = most_for_share(memberships, period, LEAST_SHARE)
+    minimum = most_for_share(memberships, period, MIN_SHARE)
     if not len(memberships):
-        return least
+        return minimum
     code = factorize(memberships.user)[1]
     order = sorted_order([code, period, memberships.window])
     first = np.flatnonzero(starts_of([code[order], period[order]]))
@@ -409,6 +409,6 @@ def most_for_noise(
     def is_little(n: int) -> bool:
         """Return whether the bias of a bound is small against its noise."""
         cut = np.unique(place[rank >= n], return_counts=True)[1]
-        return bool((cut**2).sum() / n_counts <= (MOST_CUT * deviation(n)) ** 2)
+        return bool((cut**2).sum() / n_counts <= (MAX_CUT_SHARE * deviation(n)) ** 2)
 
-    return bisect.bisect_left(range(int(rank.max()) + 1), True, lo=least, key=is_little)
+    return bisect.bisect_left(range(int(rank.max()) + 1), True, lo=minimum, key=is_little)

@@ -114,7 +114,7 @@ def _split(
             user, window, cell = user[start], window[start], cell[start]
         layout.check(user)
     shard = None if table is None or plan.batching.n_shards == 1 else _shards(table.of(slice(None)).T, plan)
-    for number, piece in _grouped(user, window, cell, marks, table, plan):
+    for number, piece in _group_contributions(user, window, cell, marks, table, plan):
         if plan.batching.n_shards == 1:
             yield (number, 0), piece
             continue
@@ -134,13 +134,13 @@ def _of_one_block(users: pl.Series, plan: CoreSpec) -> tuple[Integers, IdentityT
     return user, IdentityTable(identities)
 
 
-def _grouped(
+def _group_contributions(
     user: Integers, window: Integers, cell: Integers, marks: Integers | None, table: UserTable | None, plan: CoreSpec
 ) -> Iterator[tuple[int, Contributions]]:
     """Distinct contributions to every group of windows."""
-    least, most = ((int(end) - 1) // plan.batching.group for end in (window.min(), window.max()))
-    if least == most:  # as in most blocks of an input in the order of time
-        group, groups = np.asarray(least), iter([(least, slice(None))])
+    minimum, maximum = ((int(end) - 1) // plan.batching.group for end in (window.min(), window.max()))
+    if minimum == maximum:  # as in most blocks of an input in the order of time
+        group, groups = np.asarray(minimum), iter([(minimum, slice(None))])
     else:
         group = (window - 1) // plan.batching.group
         groups = split_groups(group)
@@ -185,7 +185,7 @@ def released_memberships(
     """Memberships behind `released_counts`: coarse cells by number, longer windows by their first one."""
     chain, bounding = plan.chain, plan.bounds
     if chain.groups is not None or chain.together > 1:
-        memberships = _coarse(memberships, chain.groups, chain.together, bounding.keep)
+        memberships = _coarsen(memberships, chain.groups, chain.together, bounding.keep)
     kept = bound_block(memberships, bounding, plan.keys.bounding)
     if not kept.all():
         memberships = memberships.take(kept)
@@ -195,11 +195,11 @@ def released_memberships(
         opened = bounding.opened(memberships.window, plan.grid.elapsed)
         memberships = memberships.take(quota.admit(memberships, period, opened, bounding.keep, plan.keys.bounding))
     for step in chain.keepers:
-        memberships = memberships.take(_kept(step, memberships, plan))
+        memberships = memberships.take(_keep_mask(step, memberships, plan))
     return memberships
 
 
-def _coarse(memberships: ContributionRows, groups: Integers | None, together: int, keep: str) -> ContributionRows:
+def _coarsen(memberships: ContributionRows, groups: Integers | None, together: int, keep: str) -> ContributionRows:
     """Distinct memberships of coarse cells and of stretches of windows, labelled by their first window."""
     if len(memberships) == 0:
         return memberships
@@ -208,7 +208,7 @@ def _coarse(memberships: ContributionRows, groups: Integers | None, together: in
     return merge([ContributionRows(memberships.user, window, cell, memberships.mark)], keep)
 
 
-def _kept(step: EventStep, memberships: ContributionRows, plan: CoreSpec) -> NDArray[np.bool_]:
+def _keep_mask(step: EventStep, memberships: ContributionRows, plan: CoreSpec) -> NDArray[np.bool_]:
     """Return a mask of the memberships that a step keeps."""
     user, kept, window = memberships.user[:, 0], np.ones(len(memberships), bool), memberships.window
     if len(memberships) == 0:

@@ -99,11 +99,11 @@ def kept_reject(reject: Reject, plan: CoreSpec) -> Reject:
     """
     if plan.keys.users is None:
         return reject
-    file = _hidden(reject.file, plan.keys.users) if plan.names_users else reject.file
+    file = _file_digest(reject.file, plan.keys.users) if plan.names_users else reject.file
     return replace(reject, file=file, raw=None)
 
 
-def _hidden(file: str, key: bytes) -> str:
+def _file_digest(file: str, key: bytes) -> str:
     """Replace a file name by a digest, once."""
     if file.startswith(_HIDDEN):
         return file

@@ -23,11 +23,11 @@ FIRST = 1_000
 #: Where no row is used, rows in the time of the run are what is wrong from this share on.
 FEW = 0.01
 #: A cure is likely where it would make this share of the rows usable.
-MOST = 0.5
+MAJORITY = 0.5
 #: Where this share is used, ``from`` and ``until`` were given to leave out the rows that are out of time.
 SLICE = 0.05
 #: Begin of the reason why times of an hour that clocks skip are rejected, and the cure.
-NEVER, RIGHT_ZONE = "local time does not exist", "is source.time_zone right?"
+NEVER, CHECK_ZONE = "local time does not exist", "is source.time_zone right?"
 #: Clocks of the Earth differ by at most this many milliseconds.
 CLOCKS = 14 * 3_600_000
 #: Ten years in milliseconds: what is earlier was read in the wrong unit.
@@ -83,7 +83,7 @@ def lost(equation: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if int(equation["used"]) >= SLICE * int(equation["rows"]):
         inside = int(equation["rows"]) - int(equation["out_of_time"])
         equation = {**equation, "rows": inside, "out_of_time": 0}
-    return equation if equation["rows"] > 0 and equation["used"] <= MOST * equation["rows"] else None
+    return equation if equation["rows"] > 0 and equation["used"] <= MAJORITY * equation["rows"] else None
 
 
 def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], plan: CoreSpec) -> str:
@@ -116,7 +116,7 @@ def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], plan: Core
 
 def _for_rejects(reason: str) -> str:
     if reason.startswith(NEVER):
-        return f"Local times that never existed: {RIGHT_ZONE}"
+        return f"Local times that never existed: {CHECK_ZONE}"
     if "out of range" in reason:
         return "Latitude and longitude are probably swapped: exchange them in source.columns; or are they no degrees?"
     if reason.startswith("time"):
@@ -136,16 +136,16 @@ def cure_for_places(frame: pl.DataFrame, plan: CoreSpec) -> str:
     latitude, longitude = pl.col("latitude"), pl.col("longitude")
     file = getattr(plan.space, "path", None) or getattr(plan.space, "file", None)
     where = f"source.columns, or in {file}" if file else "source.columns"
-    if len(frame) <= MOST * n_rows:  # exchanging columns would lose the others
+    if len(frame) <= MAJORITY * n_rows:  # exchanging columns would lose the others
         where = "those rows of the file"
-    tries = {
+    candidates = {
         f"Latitude and longitude are probably swapped: exchange them in {where}.": (longitude, latitude),
         "Longitudes have probably lost their sign: west is negative.": (latitude, -longitude),
         "Latitudes have probably lost their sign: south is negative.": (-latitude, longitude),
     }
-    for words, (north, east) in tries.items():
+    for words, (north, east) in candidates.items():
         other = frame.with_columns(latitude=north, longitude=east).filter(latitude.is_between(-90, 90))
-        if np.count_nonzero(cells_of(other, plan) >= 0) > MOST * len(frame):
+        if np.count_nonzero(cells_of(other, plan) >= 0) > MAJORITY * len(frame):
             return words
     return "Is the space where the events are?"
 
@@ -157,7 +157,7 @@ def _for_times(frame: pl.DataFrame, plan: CoreSpec) -> str:
         return "The times are of 1970: seconds read as milliseconds, or days of a spreadsheet? See source.time_format."
     until = np.inf if calendar.until_ms is None else calendar.until_ms
     near = (outside >= calendar.from_ms - CLOCKS) & (outside < until + CLOCKS)
-    if np.count_nonzero(near) > MOST * len(outside):
+    if np.count_nonzero(near) > MAJORITY * len(outside):
         return "They miss the run by hours: the times are probably of another time zone."
     return "Are source.from and source.until in the year of the events?"
 
@@ -170,7 +170,7 @@ MANY, ONE_USER, TIMES_AVERAGE = 0.05, 0.05, 20
 #: Share of the rows from which on a word in the place of a user is said.
 FEW_WORDS = 0.005
 #: Fewest rows that a share is said of.
-LEAST = 100
+MIN_SAMPLE_ROWS = 100
 #: What stands for a user that is not known, in small letters.
 NOBODY = ("null", "none", "nan", "na", "n/a", "nil", "unknown", "undefined", "anonymous", "missing", "-", "?", "-1")
 #: Rows that are read again to tell whether their times are local.
@@ -187,13 +187,13 @@ def doubts(sample: list[EventBlock], plan: CoreSpec, source: Source, rejected: M
     frame = pl.concat([block.frame for block in sample]) if sample else pl.DataFrame()
     remarks = [*_local_times(plan, source)]
     if n_never := sum(n for reason, n in rejected.items() if reason.startswith(NEVER)):
-        remarks.append(f"{n_never:,} rows are rejected for local times that never existed: {RIGHT_ZONE}")
-    if len(frame) >= LEAST:
+        remarks.append(f"{n_never:,} rows are rejected for local times that never existed: {CHECK_ZONE}")
+    if len(frame) >= MIN_SAMPLE_ROWS:
         remarks += [*_users(frame), *_positions(frame, plan)]
     return remarks
 
 
-def _of(n: int, frame: pl.DataFrame) -> str:
+def _share_in_words(n: int, frame: pl.DataFrame) -> str:
     return f"{100 * n / len(frame):.3g} % of the first {len(frame):,} rows"
 
 
@@ -204,15 +204,15 @@ def _users(frame: pl.DataFrame) -> Iterator[str]:
     for user, n in words.rows():
         if n >= FEW_WORDS * len(frame):
             yield (
-                f"{_of(n, frame)} have the user {user!r}: if that means that nobody is known, they are counted as one "
-                "person, of whom bounding keeps next to nothing; take them out, or give each an identifier"
+                f"{_share_in_words(n, frame)} have the user {user!r}: if that means that nobody is known, they are "
+                "counted as one person, and bounding keeps little of it; take them out, or give each an identifier"
             )
     known = rows.join(words, on="user", how="anti")
     if len(known) and known["len"][0] >= max(ONE_USER * len(frame), TIMES_AVERAGE * len(frame) / len(rows)):
         times = known["len"][0] * len(rows) / len(frame)
         yield (
-            f"{_of(known['len'][0], frame)} are of one user, {times:.0f} times as many as of an average one: is it "
-            "a person, or what a device or an export writes where none is known?"
+            f"{_share_in_words(known['len'][0], frame)} are of one user, {times:.0f} times as many as of an average "
+            "one: is it a person, or what a device or an export writes where none is known?"
         )
 
 
@@ -220,14 +220,14 @@ def _positions(frame: pl.DataFrame, plan: CoreSpec) -> Iterator[str]:
     """Describe rows outside the named cells, with a likely cure."""
     cell = cells_of(frame, plan)
     n_outside = int(np.count_nonzero(cell < 0))
-    if MANY * len(frame) <= n_outside <= MOST * len(frame) and not plan.on_points:
+    if MANY * len(frame) <= n_outside <= MAJORITY * len(frame) and not plan.on_points:
         cure = cure_for_places(frame, plan)
         if "probably" in cure:
-            yield f"{_of(n_outside, frame)} are in no cell. {cure}"
+            yield f"{_share_in_words(n_outside, frame)} are in no cell. {cure}"
     cells = plan.space.cells
     n_elsewhere = int(np.count_nonzero(cell == len(cells) - 1)) if cells[-1] == ELSEWHERE else 0
-    if n_elsewhere > MOST * len(frame):
-        yield f"{_of(n_elsewhere, frame)} are elsewhere: are the places of the space named as in the input?"
+    if n_elsewhere > MAJORITY * len(frame):
+        yield f"{_share_in_words(n_elsewhere, frame)} are elsewhere: are the places of the space named as in the input?"
 
 
 def _local_times(plan: CoreSpec, source: Source) -> Iterator[str]:

@@ -160,7 +160,7 @@ class _KeptRows:
 
     def add(self, piece: ContributionRows) -> None:
         """Add contributions."""
-        self.pieces.append(self._chosen(piece))
+        self.pieces.append(self._select(piece))
         if sum(map(len, self.pieces)) > 2 * self.max_triples:
             self.merged()
 
@@ -175,9 +175,9 @@ class _KeptRows:
     def halved(self, rows: ContributionRows) -> ContributionRows:
         """Keep the contributions of half of the people, now and from now on."""
         self.limit //= 2
-        return self._chosen(rows)
+        return self._select(rows)
 
-    def _chosen(self, rows: ContributionRows) -> ContributionRows:
+    def _select(self, rows: ContributionRows) -> ContributionRows:
         if self.limit == _ALL:
             return rows
         return rows.take(keyed_hash(self.hash_key, *rows.user.T) < np.uint64(self.limit))

@@ -99,9 +99,9 @@ class Batching:
         cls, n_windows: int | None, n_cells: int, unit: int, streaming: bool, n_shards: int = 1, ordered: bool = False
     ) -> Batching:
         """Batching of a run whose mechanism takes ``unit`` windows together; ``ordered``: rows arrive in time order."""
-        most = 1 if streaming or n_windows is None else min(GROUP_CELLS // n_cells, -(-n_windows // GROUPS))
-        most = min(most, ORDERED_WINDOWS) if ordered else most
-        return cls(max(1, most // unit) * unit, n_windows, n_cells, n_shards)
+        maximum = 1 if streaming or n_windows is None else min(GROUP_CELLS // n_cells, -(-n_windows // GROUPS))
+        maximum = min(maximum, ORDERED_WINDOWS) if ordered else maximum
+        return cls(max(1, maximum // unit) * unit, n_windows, n_cells, n_shards)
 
     def windows_of(self, group: int) -> int:
         """Number of windows in one group: the last one may be shorter."""

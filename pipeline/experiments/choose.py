@@ -61,7 +61,7 @@ CONFIGURED = "filter as configured"
 #: ChoiceRequest for: all that a person contributes in a calendar day, as against any stretch of that length.
 CALENDAR_DAY = "day"
 #: Mechanisms that protect all that a person does in a budget period.
-OF_A_PERIOD = (PeriodUniform, Fast)
+PERIOD_MECHANISMS = (PeriodUniform, Fast)
 #: Shares of all memberships that the bounds on a budget period keep which are tried.
 KEPT_SHARES = (0.95, 0.99)
 #: An adversary's advantage, and her game: the people who are in most counts, told apart by LiRA.
@@ -71,7 +71,7 @@ GAME: dict[str, Any] = {"whom": "exposed", "targets": 6, "samples": 400}
 VALUES_A_SECOND = 3.5e6
 #: Injected events have this many standard deviations of the noise of a candidate that shares its budget evenly, and
 #: releases whose error is no larger than the least one's times this are compared by how many of them they show.
-EVENT, AS_NEAR = 8.0, 1.1
+EVENT, NEARLY_AS_GOOD = 8.0, 1.1
 #: Skill from which a release beats zeros: a schedule that publishes nothing but zeros has 0.
 NEARER = 0.01
 #: Rank correlation (τ-b) from which a release tells of the order of the cells: that of zeros is 0.
@@ -202,7 +202,7 @@ def candidates(
     for name in MECHANISMS.names():
         kind = MECHANISMS.get(name)
         declared = parameters_of(kind)
-        has_the_unit = "w" in declared if w is not None else issubclass(kind, OF_A_PERIOD)
+        has_the_unit = "w" in declared if w is not None else issubclass(kind, PERIOD_MECHANISMS)
         if not (has_the_unit and {"epsilon", "noise"} <= declared.keys()):
             continue
         is_independent = examples_of(kind)[0].guarantee.independent
@@ -224,7 +224,7 @@ def candidates(
     return by_title
 
 
-def attack_on(experiment: Sweep, path: str | Path, most: float) -> Sweep:
+def attack_on(experiment: Sweep, path: str | Path, maximum: float) -> Sweep:
     """Attack the releases of candidates before post-processing, once for each distinct release.
 
     Who sees the noisy counts themselves can tell at least as much as who sees what was made of them.
@@ -237,7 +237,7 @@ def attack_on(experiment: Sweep, path: str | Path, most: float) -> Sweep:
         "question": ATTACKED,
         "measures": [ADVANTAGE],
         "attack": GAME,
-        "choose": {"at_most": {ADVANTAGE: most}},
+        "choose": {"at_most": {ADVANTAGE: maximum}},
     }
     return with_variants(document, path, variants)
 
@@ -257,14 +257,14 @@ def cost_in_words(attack: Sweep) -> str:
 
 def event_size(experiment: Sweep) -> int:
     """Size of an injected event: `EVENT` standard deviations of the least constant noise."""
-    least = np.inf
+    minimum = np.inf
     for config in {trial.values["variant"]: trial.config for trial in experiment.trials}.values():
         if isinstance(config.mechanism[0], PeriodUniform | WEventUniform):
             plan = make_plan(replace(config, accountants=()))
             step, windows = plan.steps[0], plan.grid.windows(1, plan.chain.unit_windows)
             assert isinstance(step, BudgetSchedule)
-            least = min(least, step.deviation(plan.chain.coarse(plan.facts()), windows))
-    return max(1, round(EVENT * least))
+            minimum = min(minimum, step.deviation(plan.chain.coarse(plan.facts()), windows))
+    return max(1, round(EVENT * minimum))
 
 
 def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, int]:
@@ -330,8 +330,8 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceReque
     daily = [name for name in asked.measures if measure(name).daily]
     if no_days and daily:
         purpose = PURPOSES[asked.purpose]
-        asked_for_days = daily[0] in (purpose.prefer, *purpose.at_least, *purpose.at_most)
-        option, value = ("--for", asked.purpose) if asked_for_days else ("measures", daily[0])
+        needs_days = daily[0] in (purpose.prefer, *purpose.at_least, *purpose.at_most)
+        option, value = ("--for", asked.purpose) if needs_days else ("measures", daily[0])
         raise ParameterError(option, value, no_days)
     usual = (name for name in MEASURES if not (no_days and measure(name).daily))
     set_first = {"landmarks": None, "budget_period": "1d" if w is None else None} | changes
@@ -464,8 +464,8 @@ def choose(
             begun(f"grid {grid}, {cost_in_words(attack)}", len(attack.trials))
             result = run_experiment(attack, target / f"{grid_folder.name}-advantage", n_jobs, listener)
             failed = len(result.manifest["failed"])
-            attacked = _attacked(attack, result.folder)
-            experiment = _without(every, path, {one["variant"] for one in attacked if one["refused"]})
+            attacked = _attack_results(attack, result.folder)
+            experiment = _without_refused(every, path, {one["variant"] for one in attacked if one["refused"]})
         outcome = None
         if experiment is not None:
             if asked.purpose == "events":
@@ -478,7 +478,7 @@ def choose(
             if outcome.manifest.get("choice", {}).get("best"):
                 (target / f"best{suffix}.yaml").write_bytes((grid_folder / "best.yaml").read_bytes())
                 break
-    ranking, choice = _ranked(outcome, asked)
+    ranking, choice = _rank(outcome, asked)
     written = {"grids": tried, "choice": choice, "failed": failed, "attacked": attacked, "asked": question}
     write_json(target / f"choice{suffix}.json", written)
     return Choice(target, ranking, choice, tuple(tried), failed, attacked, suffix)
@@ -497,7 +497,7 @@ def _grid_folder(folder: Path, number: int) -> Path:
     return folder / f"grid-{number}"
 
 
-def _attacked(attack: Sweep, folder: Path) -> tuple[dict[str, Any], ...]:
+def _attack_results(attack: Sweep, folder: Path) -> tuple[dict[str, Any], ...]:
     """Every attacked release with its result, and whether that or a failed trial refuses it."""
     path = folder / "frontier.parquet"
     table = pl.read_parquet(path) if path.is_file() else pl.DataFrame({"variant": []})
@@ -511,7 +511,7 @@ def _attacked(attack: Sweep, folder: Path) -> tuple[dict[str, Any], ...]:
     )
 
 
-def _without(experiment: Sweep, path: str | Path, refused: Collection[str]) -> Sweep | None:
+def _without_refused(experiment: Sweep, path: str | Path, refused: Collection[str]) -> Sweep | None:
     """Experiment without the candidates whose noisy counts are refused; None if no others remain."""
     variants = experiment.written["variants"]
     kept = {title: changes for title, changes in variants.items() if noisy(title, changes) not in refused}
@@ -528,14 +528,14 @@ def _with_events(experiment: Sweep, path: str | Path) -> Sweep:
 def _by_events(experiment: Sweep, best: dict[str, Any], path: str | Path) -> Sweep:
     """Rank trials as accurate as the best one by the visibility of injected events."""
     written, limits = experiment.written, experiment.written["choose"]
-    most = AS_NEAR * (best["intervals"]["relative_mae"][1] or best["means"]["relative_mae"])
-    at_most = {"relative_mae": min(most, limits["at_most"].get("relative_mae", most))}
+    maximum = NEARLY_AS_GOOD * (best["intervals"]["relative_mae"][1] or best["means"]["relative_mae"])
+    at_most = {"relative_mae": min(maximum, limits["at_most"].get("relative_mae", maximum))}
     recall = next(name for name in written["measures"] if name.startswith("event_recall_"))
     choose = limits | {"at_most": limits["at_most"] | at_most, "prefer": recall}
     return with_variants(written | {"choose": choose}, path, written["variants"])
 
 
-def _ranked(outcome: ExperimentResult | None, asked: ChoiceRequest) -> tuple[pl.DataFrame, dict[str, Any]]:
+def _rank(outcome: ExperimentResult | None, asked: ChoiceRequest) -> tuple[pl.DataFrame, dict[str, Any]]:
     """Candidates of an experiment, best first, and the choice in its manifest; empty without a manifest."""
     if outcome is None:
         return pl.DataFrame(), {**asked.limits, "prefer": asked.preferred, "settings": 0, "best": None, "binding": None}

@@ -18,7 +18,7 @@ from penstock.pipeline.experiments.results import matching, wide_summary
 #: Colours that remain apart for colour-blind readers (Okabe, Ito 2008), and markers that remain apart in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 MARKERS = "osD^vPX*"
-MOST_TICKS = 8
+MAX_TICKS = 8
 #: Columns of the results with the provenance of a number.
 PROVENANCE = ("configuration", "inputs", "people", "versions")
 
@@ -91,7 +91,7 @@ def draw(
         axes.set_ylabel(_axis_label(figure.y, config, summary))
         if figure.log_x:
             _logarithmic(axes.xaxis)
-            if figure.type == "line" and summary[figure.x].n_unique() <= MOST_TICKS:
+            if figure.type == "line" and summary[figure.x].n_unique() <= MAX_TICKS:
                 axes.set_xticks(summary[figure.x].unique().to_list())  # what was run, rather than round numbers
         if figure.log_y:
             _logarithmic(axes.yaxis)

@@ -50,7 +50,7 @@ IS_A_RUN = (
     "with name, question, measures, what varies (variants or grid), and base: {file} "
     "(documentation: Write an experiment)"
 )
-A_BASE = "a section as in a run's configuration, or the file of one"
+EXPECTED_BASE = "a section as in a run's configuration, or the file of one"
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class ParameterGrid:
         if not isinstance(node, Sequence) or not node.items:
             self._refuse(node, change.path, "a list of values")
             return []
-        return [Setting({change.key: _shown(value)}, (replace(change, node=value),)) for value in node.items]
+        return [Setting({change.key: _table_value(value)}, (replace(change, node=value),)) for value in node.items]
 
     def _refuse(self, node: Node, path: yaml.Path, expected: str) -> None:
         self.problems.append(Problem(node.place, path, f"{shown(node)} is not allowed; it must be {expected}"))
@@ -160,7 +160,7 @@ class ParameterGrid:
             self.problems.append(Problem(root.place, (), text))
 
 
-def _shown(node: Node) -> Any:
+def _table_value(node: Node) -> Any:
     """A value for the tables: scalars unchanged, sections as JSON."""
     value = plain(node)
     return value if isinstance(node, Scalar) else json.dumps(value, sort_keys=True, ensure_ascii=False)
@@ -195,7 +195,7 @@ def spell_out(root: Mapping, config: ExperimentConfig, grid: ParameterGrid, fold
     configs: list[RunConfig] = []
     settings = list(grid.settings())
     for setting in settings:
-        checked = _checked(base, setting, folder, problems, texts)
+        checked = _check_setting(base, setting, folder, problems, texts)
         if checked is None:
             continue
         problems += _cannot_run(root, checked, measures)
@@ -210,7 +210,7 @@ def spell_out(root: Mapping, config: ExperimentConfig, grid: ParameterGrid, fold
     return tuple(trials)
 
 
-def _checked(
+def _check_setting(
     base: Node, setting: Setting, folder: Path | None, problems: list[Problem], texts: list[str]
 ) -> RunConfig | None:
     """Checked configuration of one setting; None with errors added to the lists."""
@@ -368,18 +368,18 @@ def include_base(root: Mapping, folder: Path | None, problems: list[Problem]) ->
     if isinstance(node, Mapping):
         return folder
     if node is None:
-        problems.append(Problem(root.place, (BASE,), f"missing; it must be {A_BASE}"))
+        problems.append(Problem(root.place, (BASE,), f"missing; it must be {EXPECTED_BASE}"))
         return folder
     file = find(node.value, folder) if isinstance(node, Scalar) and isinstance(node.value, str) else None
     if file is None:
-        problems.append(Problem(node.place, (BASE,), f"{shown(node)} is not allowed; it must be {A_BASE}"))
+        problems.append(Problem(node.place, (BASE,), f"{shown(node)} is not allowed; it must be {EXPECTED_BASE}"))
         return folder
     document, wrong = parse(read_text(file), file)
     problems += wrong
     if isinstance(document, Mapping):
         root.items[BASE] = document
     elif not wrong:
-        problems.append(Problem(node.place, (BASE,), f"{shown(node)} holds no section; it must be {A_BASE}"))
+        problems.append(Problem(node.place, (BASE,), f"{shown(node)} holds no section; it must be {EXPECTED_BASE}"))
     return Path(file).parent
 
 

@@ -64,7 +64,7 @@ SHARE = (0.0, 1.0)
 LIMITS = {"probability": SHARE, "share": SHARE, "area under the curve": SHARE}
 
 
-def _counted(trial: Trial) -> Trial:
+def _require_counts(trial: Trial) -> Trial:
     if trial.view == "points":
         raise DataError("traces have the measures mae, share_…, epsilon_stated, accountant/name and module:function")
     return trial
@@ -73,12 +73,12 @@ def _counted(trial: Trial) -> Trial:
 def _utility(metric: Metric, trial: Trial) -> float:
     if trial.view == "points" and metric.name == "mae":
         return float(distance(trial.truth, trial.released).mean())
-    return _score(metric, _counted(trial), trial.released)
+    return _score(metric, _require_counts(trial), trial.released)
 
 
 def _utility_of_guess(metric: Metric, trial: Trial) -> float:
     """Metric of a random guess: the baseline that any mechanism must beat."""
-    guess = random_guess(_counted(trial).truth, trial.seed, trial.group_size)
+    guess = random_guess(_require_counts(trial).truth, trial.seed, trial.group_size)
     return _score(metric, trial, guess)
 
 
@@ -93,7 +93,7 @@ def _score(metric: Metric, trial: Trial, values: NDArray[np.float64]) -> float:
 
 def _of_intervals(name: str, trial: Trial) -> float:
     """Score the stated 95 % intervals; NaN without any."""
-    figures = interval_coverage(_counted(trial).truth, trial.released, trial.deviations)
+    figures = interval_coverage(_require_counts(trial).truth, trial.released, trial.deviations)
     return figures.get(name, math.nan)
 
 
@@ -102,12 +102,12 @@ def _share(action: str, trial: Trial) -> float:
 
 
 def _epsilon(trial: Trial) -> float:
-    return float(sum(map(pure_epsilon, _counted(trial).charges)))
+    return float(sum(map(pure_epsilon, _require_counts(trial).charges)))
 
 
 def _epsilon_in(n_windows: int, trial: Trial) -> float:
     """The largest ε spent in the given number of successive windows: a w-event sum without an accountant."""
-    charges = _counted(trial).charges
+    charges = _require_counts(trial).charges
     if any(isinstance(event, Block) for charge in charges for event in charge):
         text = "charges of blocks have no place in single windows; use composition"
         raise DataError(f"measure epsilon_in_{n_windows}: {text}")
@@ -202,7 +202,7 @@ def measure(text: str) -> TrialMeasure:
         figure, size = of_events[1], int(of_events[2])
         better, limits = (False, None) if figure == "error" else (True, SHARE)
         return TrialMeasure(
-            text, lambda trial: getattr(_counted(trial).with_events(size), figure), "", better, limits=limits
+            text, lambda trial: getattr(_require_counts(trial).with_events(size), figure), "", better, limits=limits
         )
     if text.startswith("attack/"):
         attack, figure = attack_and_figure(text)
@@ -211,14 +211,18 @@ def measure(text: str) -> TrialMeasure:
             limits = SHARE if figure in ("accuracy", "baseline") else None
             return TrialMeasure(
                 text,
-                lambda trial: recovery_figure(_counted(trial).recovered, figure, trial.plan),
+                lambda trial: recovery_figure(_require_counts(trial).recovered, figure, trial.plan),
                 unit,
                 safer,
                 limits=limits,
             )
         limits = (-1.0, 1.0) if figure == ADVANTAGE else SHARE
         return TrialMeasure(
-            text, lambda trial: _counted(trial).attacked.figure(attack, figure), "", figure == GAIN, limits=limits
+            text,
+            lambda trial: _require_counts(trial).attacked.figure(attack, figure),
+            "",
+            figure == GAIN,
+            limits=limits,
         )
     if "/" in text:
         return _account(text)

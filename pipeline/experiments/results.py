@@ -40,8 +40,8 @@ def write_tables(
     results = _results(experiment, records)
     summary = _summary(results, experiment.columns)
     setting = (*experiment.columns, "measure")
-    beside = summary.select(*setting, "mean", "low", "high")
-    results = results.join(beside, on=setting, how="left", maintain_order="left", nulls_equal=True)
+    interval_columns = summary.select(*setting, "mean", "low", "high")
+    results = results.join(interval_columns, on=setting, how="left", maintain_order="left", nulls_equal=True)
     first = (*experiment.columns, "seed", "measure", "value", "unit", "mean", "low", "high")
     results = results.select(*first, pl.exclude(first))
     _write(results, folder / "results.parquet")
@@ -79,7 +79,7 @@ def _summary(results: pl.DataFrame, varied: Sequence[str]) -> pl.DataFrame:
             dict(zip((*varied, "measure"), key))
             | {"unit": group["unit"][0]}
             | interval(group["value"].to_numpy(), limits_of(str(key[-1]), group["unit"][0]))
-            | {name: _joined(group[name]) for name in ("configuration", "inputs", "versions")}
+            | {name: _join_values(group[name]) for name in ("configuration", "inputs", "versions")}
         )
     schema: dict[str, Any] = {name: results.schema[name] for name in (*varied, "measure", "unit")}
     figures: dict[str, Any] = {
@@ -122,7 +122,7 @@ def interval(values: Any, limits: tuple[float, float] | None = None) -> dict[str
         half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * spread / n**0.5
         low, high = mean - half, mean + half
         if limits is not None and 0 < (mean - limits[0]) / (limits[1] - limits[0]) < 1:
-            low, high = _within(mean, half, *limits)
+            low, high = _logit_interval(mean, half, *limits)
     return {
         "n": n,
         "mean": mean,
@@ -134,12 +134,12 @@ def interval(values: Any, limits: tuple[float, float] | None = None) -> dict[str
     }
 
 
-def _within(mean: float, half: float, least: float, most: float) -> tuple[float, float]:
+def _logit_interval(mean: float, half: float, minimum: float, maximum: float) -> tuple[float, float]:
     """Ends of an interval around a mean, ``half`` to either side at the mean on the logit scale."""
-    share = (mean - least) / (most - least)
-    step = half / (most - least) / (share * (1 - share))
+    share = (mean - minimum) / (maximum - minimum)
+    step = half / (maximum - minimum) / (share * (1 - share))
     ends = expit(logit(share) + np.array([-step, step]))
-    return float(least + (most - least) * ends[0]), float(least + (most - least) * ends[1])
+    return float(minimum + (maximum - minimum) * ends[0]), float(minimum + (maximum - minimum) * ends[1])
 
 
 def matching(frame: pl.DataFrame, where: Mapping[str, Any]) -> pl.DataFrame:
@@ -172,7 +172,7 @@ def _column(name: str, values: list[Any], dtype: Any) -> pl.Series:
     return pl.Series(name, [str(value) for value in values], dtype=pl.String)
 
 
-def _joined(column: pl.Series) -> str:
+def _join_values(column: pl.Series) -> str:
     return "; ".join(column.unique(maintain_order=True).to_list())
 
 
@@ -186,14 +186,14 @@ AGREES, UNCERTAIN, DIFFERS, MISSING = "agrees", "too close to tell", "differs", 
 
 def write_expected(config: ExperimentConfig, results: pl.DataFrame, folder: Path) -> list[dict[str, Any]]:
     """Write ``expected.csv``: every claim with the measured number and the verdict."""
-    rows = [_judged(claim, results) for claim in config.expected]
+    rows = [_judge(claim, results) for claim in config.expected]
     if rows:
         numbers = dict.fromkeys(("at_least", "at_most", "value", "low", "high"), pl.Float64)
         _write(pl.DataFrame(rows, schema_overrides=numbers), folder / "expected.csv")
     return rows
 
 
-def _judged(claim: Expectation, results: pl.DataFrame) -> dict[str, Any]:
+def _judge(claim: Expectation, results: pl.DataFrame) -> dict[str, Any]:
     values = per_seed(claim, results)
     units = results.filter(pl.col("measure") == claim.measure)["unit"]
     # A ratio has no limits, even of shares.
@@ -243,12 +243,12 @@ def verdict(claim: Expectation, mean: float | None, low: float | None, high: flo
     """
     if mean is None or math.isnan(mean):
         return MISSING
-    least = -math.inf if claim.at_least is None else claim.at_least
-    most = math.inf if claim.at_most is None else claim.at_most
+    minimum = -math.inf if claim.at_least is None else claim.at_least
+    maximum = math.inf if claim.at_most is None else claim.at_most
     low, high = (mean if low is None else low), (mean if high is None else high)
-    if low >= least and high <= most:
+    if low >= minimum and high <= maximum:
         return AGREES
-    return UNCERTAIN if high >= least and low <= most else DIFFERS
+    return UNCERTAIN if high >= minimum and low <= maximum else DIFFERS
 
 
 def _number(claim: Expectation) -> str:

@@ -22,7 +22,7 @@ from penstock.pipeline.experiments.load import Planned, Sweep
 from penstock.pipeline.experiments.measures import trial_record
 from penstock.pipeline.experiments.pieces import Made, Piece, Record, RecordFolder, digest_of, run_pieces
 from penstock.pipeline.experiments.trial import People, read_people, reading_config, write_people
-from penstock.pipeline.output.manifest import UNFIT, made_by, versions
+from penstock.pipeline.output.manifest import SIMULATION_NOTICE, made_by, versions
 from penstock.pipeline.reporting.page import write_report
 
 #: Folder of the trials' results below that of the experiment; the name marks a folder as an experiment's.
@@ -65,18 +65,20 @@ def run_trials(experiment: Sweep, folder: Path, n_jobs: int, listener: Listener)
         plugins,
     )
     unread = {wanted[number]: problem for number, problem in read.failed.items()}
-    able = [number for number, (name, _) in enumerate(trials) if done[number] or name not in unread]
-    failed = {number: f"reading: {unread[name]}" for number, (name, _) in enumerate(trials) if number not in set(able)}
+    runnable = [number for number, (name, _) in enumerate(trials) if done[number] or name not in unread]
+    failed = {
+        number: f"reading: {unread[name]}" for number, (name, _) in enumerate(trials) if number not in set(runnable)
+    }
     n_read = len(read.records) - read.n_resumed
     made = run_pieces(
-        [trials[number][1] for number in able],
+        [trials[number][1] for number in runnable],
         folder / RECORDS,
         n_jobs,
         lambda made, wrong: listener(made, wrong + len(failed), n_read),
         plugins,
     )
-    failed |= {able[number]: problem for number, problem in made.failed.items()}
-    return Made({able[number]: record for number, record in made.records.items()}, failed, made.n_resumed)
+    failed |= {runnable[number]: problem for number, problem in made.failed.items()}
+    return Made({runnable[number]: record for number, record in made.records.items()}, failed, made.n_resumed)
 
 
 def run_one(
@@ -100,8 +102,8 @@ def _people(path: Path) -> People:
 def trial_decides(trial: Planned, config: ExperimentConfig, inputs: Mapping[str, str]) -> dict[str, Any]:
     """Inputs that determine a trial's numbers: configuration, seed, data, measures, versions and code."""
     written = resolved(trial.config, secrets=True)
-    for unimportant in ("name", "output", "utility"):
-        written.pop(unimportant)
+    for ignored in ("name", "output", "utility"):
+        written.pop(ignored)
     game = None if config.played is None else asdict(config.played)
     decisive = {"config": written, "measures": config.measures, "group_size": config.group_size, "attack": game}
     return decisive | {"inputs": inputs} | made_by()
@@ -181,7 +183,7 @@ def heading(config: ExperimentHeader, written: dict[str, Any], reduced: bool) ->
     return {
         "name": config.name,
         "question": config.question,
-        "notice": UNFIT,
+        "notice": SIMULATION_NOTICE,
         "configuration": written,
         "reduced": reduced,
         "versions": versions(),

@@ -145,7 +145,7 @@ def _target_cells(plan: Plan) -> NDArray[np.int64]:
 
 
 #: Counts of a trial for each event that is injected into a second run of it, so that events stay rare, and most events.
-COUNTS_AN_EVENT, MOST_EVENTS = 500, 100
+COUNTS_PER_EVENT, MAX_EVENTS = 500, 100
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def events_shown(plan: Plan, counts: TrialCounts, size: int) -> EventFigures:
     """
     n_windows, n_cells = counts.truth.shape
     first = min(plan.grid.calendar.per_day or 1, n_windows // 3)
-    n_events = min(max(1, counts.truth.size // COUNTS_AN_EVENT), MOST_EVENTS, n_windows - first)
+    n_events = min(max(1, counts.truth.size // COUNTS_PER_EVENT), MAX_EVENTS, n_windows - first)
     rng = np.random.default_rng(plan.config.seed)
     at = rng.choice(np.arange(first, n_windows), n_events, replace=False), rng.integers(0, n_cells, n_events)
     with_events = counts.bounded.copy()

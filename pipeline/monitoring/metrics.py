@@ -247,8 +247,8 @@ class Health(Listener):
     @property
     def live(self) -> bool:
         """Return whether the process is alive."""
-        stuck = self._beat is not None and time.monotonic() - self._beat > PATIENCE
-        return self.state != "failed" and not stuck
+        is_stalled = self._beat is not None and time.monotonic() - self._beat > PATIENCE
+        return self.state != "failed" and not is_stalled
 
     @property
     def ready(self) -> bool:

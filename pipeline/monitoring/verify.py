@@ -111,11 +111,11 @@ def _releases(folder: Path, manifest: dict[str, Any]) -> list[Check]:
     twice = per_window.filter(pl.col("cells") != pl.col("cell"))
     # Windows of a block are available together; they show its charge, which is paid once.
     together = per_window.group_by("available_at", maintain_order=True)
-    owed = list(together.agg("window", pl.col("epsilon").max()).select("window", "epsilon").iter_rows())
+    charges_due = list(together.agg("window", pl.col("epsilon").max()).select("window", "epsilon").iter_rows())
     return [
         Check("windows", flaw is None, flaw or f"{len(windows)} released{of}, in order"),
         Check("each cell once a window", twice.is_empty(), f"{len(twice)} windows with a repeated cell"),
-        _ledger(folder, manifest, owed, f"{{}} charges for {len(per_window)} windows"),
+        _ledger(folder, manifest, charges_due, f"{{}} charges for {len(per_window)} windows"),
     ]
 
 
@@ -144,11 +144,11 @@ def _traces(folder: Path, manifest: dict[str, Any]) -> list[Check]:
     ).to_series()
     expected = manifest["rows"]["used"] - manifest["rows"]["duplicates"]
     # The run is charged as a whole, for all that a user has in a unit: never less than any one point costs.
-    owed = [([1], float(points[measure].max() or 0.0))]  # type: ignore[arg-type]
+    charges_due = [([1], float(points[measure].max() or 0.0))]  # type: ignore[arg-type]
     return [
         Check("points", len(points) == expected, f"{len(points)} released, {expected} distinct ones read"),
         Check("order", bool(in_order[1:].all()), "each user's points once, in order of time"),
-        _ledger(folder, manifest, owed, "{} charge for all points", measure),
+        _ledger(folder, manifest, charges_due, "{} charge for all points", measure),
         _budget(points, plan),
     ]
 
@@ -156,7 +156,7 @@ def _traces(folder: Path, manifest: dict[str, Any]) -> list[Check]:
 def _ledger(
     folder: Path,
     manifest: dict[str, Any],
-    owed: Iterable[tuple[list[Any], float]],
+    charges_due: Iterable[tuple[list[Any], float]],
     detail: str,
     measure: str = "epsilon",
 ) -> Check:
@@ -173,7 +173,7 @@ def _ledger(
         return Check("ledger", False, str(error))
     short = [
         windows[0]
-        for windows, epsilon in owed
+        for windows, epsilon in charges_due
         if not _covers(sum(charged.get(window, 0.0) for window in windows), epsilon)
     ]
     text = detail.format(len(charged))
@@ -182,8 +182,8 @@ def _ledger(
 
 def _ledger_path(folder: Path, manifest: dict[str, Any]) -> Path:
     """Return the path of a run's ledger, local or shared."""
-    beside = folder / "operator" / "ledger"
-    return beside if beside.exists() else Path(manifest["ledger"]["path"])
+    local_ledger = folder / "operator" / "ledger"
+    return local_ledger if local_ledger.exists() else Path(manifest["ledger"]["path"])
 
 
 def _chain(folder: Path, manifest: dict[str, Any], public: dict[str, Any]) -> Check:

@@ -152,9 +152,9 @@ def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any
     """
     check_local("folder", str(folder or ""))
     folder = Path(folder or config.output.path)
-    goes_on = (folder / "operator" / MARK).exists()
-    plan = make_plan(config, folder, nonce_of_run(config, folder, goes_on), **changes)
-    if config.mode == "deployment" and goes_on:
+    resumes = (folder / "operator" / MARK).exists()
+    plan = make_plan(config, folder, nonce_of_run(config, folder, resumes), **changes)
+    if config.mode == "deployment" and resumes:
         check_same(plan)
         registration.resume_run(plan)
     elif config.mode == "deployment" and (notice := begin(plan)):
@@ -185,7 +185,7 @@ def begin(plan: Plan) -> str | None:
 
     def write_mark() -> None:
         """Mark the folder as the run's, before its registration in the ledger."""
-        if not atomic.write_first(_mark(plan), _encoded(mark)):
+        if not atomic.write_first(_mark(plan), _encode(mark)):
             raise holds_a_run(plan)
 
     return registration.register_run(plan, write_mark)
@@ -193,8 +193,8 @@ def begin(plan: Plan) -> str | None:
 
 def holds_a_run(plan: Plan) -> ConfigError:
     """Make the error for a folder with a run of another configuration, which may have to be continued."""
-    goes_on = "continue it with --resume, or " if _mark(plan).exists() and finished(plan) is None else ""
-    return ConfigError((f"output.path: {plan.folder} holds an earlier run; {goes_on}choose another folder",))
+    resumes = "continue it with --resume, or " if _mark(plan).exists() and finished(plan) is None else ""
+    return ConfigError((f"output.path: {plan.folder} holds an earlier run; {resumes}choose another folder",))
 
 
 def _check_entered(plan: Plan) -> None:
@@ -209,7 +209,7 @@ def _check_entered(plan: Plan) -> None:
     registration.register_run(plan)
 
 
-def _encoded(mark: dict[str, Any]) -> bytes:
+def _encode(mark: dict[str, Any]) -> bytes:
     return json.dumps(mark, indent=2, sort_keys=True).encode()
 
 
@@ -244,7 +244,7 @@ def check_same(plan: Plan) -> None:
     if plan.keys.run_id:
         _check_entered(plan)
     if list(plan.keys.noise_key.fingerprints) != begun["key"]:
-        _replace(_mark(plan), _encoded(begun | {"key": list(plan.keys.noise_key.fingerprints)}))
+        _replace(_mark(plan), _encode(begun | {"key": list(plan.keys.noise_key.fingerprints)}))
 
 
 def _mark(plan: Plan) -> Path:
@@ -261,7 +261,7 @@ def _read_mark(folder: Path) -> dict[str, Any]:
 # Continue a run that was killed or interrupted, in the folder that it left.
 
 
-HOW_TO = "--resume goes on from here"
+RESUME_HINT = "--resume goes on from here"
 
 
 def prepare(plan: Plan) -> dict[str, Any] | None:
@@ -304,7 +304,7 @@ def go_back(plan: Plan) -> None:
     These stay: of two parts with the same windows the first one counts.
     """
     saved = read(plan)
-    accounted = _accounted(plan, saved)
+    accounted = _accounted_windows(plan, saved)
     for kind in ("accounts", "accounts_public"):
         for path in parts_folder(plan, kind).glob("*.parquet"):
             number, first, shard = map(int, path.stem.split("-"))
@@ -315,7 +315,7 @@ def go_back(plan: Plan) -> None:
             path.unlink()
 
 
-def _accounted(plan: Plan, saved: State | None) -> dict[tuple[int, int], int]:
+def _accounted_windows(plan: Plan, saved: State | None) -> dict[tuple[int, int], int]:
     """Last window of each part of each accountant in the checkpoint.
 
     Raises `StateVersionError` if this code cannot read some state: before anything changes or is released.

@@ -36,7 +36,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     """
     make_folder(folder)
     path = folder / LOCK
-    with _locked(path) as file:
+    with _lock_file(path) as file:
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
@@ -66,7 +66,7 @@ def holder_of(folder: Path) -> str | None:
     return holder or None
 
 
-def _locked(path: Path) -> TextIO:
+def _lock_file(path: Path) -> TextIO:
     """Lock the file at a path, and check that it was not replaced meanwhile."""
     while True:
         file = path.open("a+", encoding="utf-8")

@@ -19,7 +19,7 @@ from penstock.pipeline.windows.calendar import DAY, wall_time
 #: δ of the figures of a budget in ρ.
 DELTA = 1e-6
 #: ε of a day from which on a promise is weak, and from which on it is next to none.
-WEAK, HOPELESS = 5.0, 10.0
+WEAK, VERY_WEAK = 5.0, 10.0
 HOUR = 3_600_000
 
 
@@ -48,8 +48,8 @@ def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -
     amounts = ["epsilon", "rho"]
     if measure == GAUSSIAN:
         variance = pl.col("scale") ** 2
-        least = pl.when(pl.col("noise").cast(pl.String) == "gaussian").then(0.0).otherwise(SMOOTHING)
-        amount = pl.when(variance > least).then(pl.col("rho") * variance / (variance - least)).otherwise(math.inf)
+        minimum = pl.when(pl.col("noise").cast(pl.String) == "gaussian").then(0.0).otherwise(SMOOTHING)
+        amount = pl.when(variance > minimum).then(pl.col("rho") * variance / (variance - minimum)).otherwise(math.inf)
         releases = releases.with_columns(gaussian=pl.when(pl.col("rho") > 0).then(amount).otherwise(0.0))
         amounts.append("gaussian")
     charge = pl.col(amounts)
@@ -75,10 +75,10 @@ def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -
         charges = by_charge.agg(
             charge.max(), pl.col("first").min(), last=pl.max_horizontal(pl.col("last").first(), covered)
         )
-        goes_beyond = pl.col("first") != pl.col("last")
+        spans_days = pl.col("first") != pl.col("last")
         days = (
             charges.with_columns(charge.name.prefix("one_"), day=pl.date_ranges("first", "last"))
-            .with_columns(charge * pl.when(goes_beyond).then(2.0).otherwise(1.0))
+            .with_columns(charge * pl.when(spans_days).then(2.0).otherwise(1.0))
             .explode("day")
             .group_by("day")
             .agg(pl.col(of_one).max(), total)
@@ -88,10 +88,10 @@ def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -
         return None
     of_release = days.select(of_one).max().row(0)
     of_day, of_run = (frame.select(amounts).max().row(0) for frame in (days, overall))
-    return _priced({"release": of_release, "day": of_day, "run": of_run})
+    return _price({"release": of_release, "day": of_day, "run": of_run})
 
 
-def _priced(amounts: Mapping[str, Sequence[float]]) -> dict[str, float]:
+def _price(amounts: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Return the ε of amounts in ε, ρ and, if there is a third, half of μ² of Gaussian noise.
 
     Where one ε is infinite all are the smallest that the others have at δ.
@@ -123,7 +123,7 @@ def expected_losses(rehearsal: Rehearsal) -> dict[str, float] | None:
     """
     plan = rehearsal.plan
     if not rehearsal.has_every_charge:
-        return _budgeted(plan)
+        return _budget_totals(plan)
     # A block may end with windows that no release is about.
     by_index = {window.index: window for window in rehearsal.windows}
     released = [by_index[release.window] for release in rehearsal.releases]
@@ -132,7 +132,7 @@ def expected_losses(rehearsal: Rehearsal) -> dict[str, float] | None:
     return losses(table.lazy(), plan.config.windows.time_zone, plan.chain.reader.guarantee.measure)
 
 
-def _budgeted(plan: Plan) -> dict[str, float]:
+def _budget_totals(plan: Plan) -> dict[str, float]:
     """Return the budget of a unit times the number of units in a day and in a run."""
     terms, calendar = own_terms(plan), plan.grid.calendar
     n_windows = calendar.n_windows
@@ -146,7 +146,7 @@ def _budgeted(plan: Plan) -> dict[str, float]:
     periods = DAY // (terms.period or 1) if day_is_whole else 2 * (-(-day // (terms.period or day)) + 1)
 
     def amounts(n: int, periods: int) -> tuple[float, ...]:
-        """Return the amounts (see `_priced`) of a number of successive windows in a number of periods."""
+        """Return the amounts (see `_price`) of a number of successive windows in a number of periods."""
         units = -(-n // terms.length) if terms.kind == "stretch" else periods
         if terms.kind == "landmarks":
             # Landmarks cost with every other window, one at a time, at most the budget.
@@ -157,7 +157,7 @@ def _budgeted(plan: Plan) -> dict[str, float]:
         return (math.inf, total) if terms.measure == RHO else (math.inf, math.inf, total)
 
     figures = {"release": amounts(1, 1), "day": amounts(per_day, periods)}
-    return _priced(figures if n_windows is None else figures | {"run": amounts(n_windows, n_periods)})
+    return _price(figures if n_windows is None else figures | {"run": amounts(n_windows, n_periods)})
 
 
 # In words.
@@ -206,11 +206,11 @@ def caution(figures: Mapping[str, Any] | None) -> str | None:
     if figures is None or math.isinf(figures["release"]):
         return None
     day, run = figures["day"], figures.get("run", 0.0)
-    if day > HOPELESS:
+    if day > VERY_WEAK:
         return f"A day costs one person up to ε = {short(day)}: next to no protection."
     if day > WEAK:
         return f"A day costs one person up to ε = {short(day)}: weak protection, even odds become {even_odds(day)}."
-    if run > HOPELESS:
+    if run > VERY_WEAK:
         return (
             f"The whole run costs one person up to ε = {short(run)}: a single day is protected, whoever is there every "
             "day has next to no protection."

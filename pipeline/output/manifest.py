@@ -44,7 +44,7 @@ PACKAGES = ("apache-beam", "numpy", "scipy", "polars", "pyarrow", "river", "scik
 #: Packages whose code decides a result, and the part of them that only presents results.
 CODE, SHOWN = ("accountants", "evaluation", "mechanisms", "pipeline"), "pipeline/reporting"
 ROOT = Path(__file__).parents[2]
-UNFIT = "This is a simulation: its seed undoes the noise. Its outputs are unfit for publication."
+SIMULATION_NOTICE = "This is a simulation: its seed undoes the noise. Its outputs are unfit for publication."
 
 
 @cache
@@ -140,7 +140,7 @@ def ledger_head(plan: Plan) -> dict[str, Any]:
 
 def note_unverified(plan: Plan, engine: str) -> None:
     """Record in the folder that the run used an engine without verified watermarks."""
-    atomic.write_json(_unverified(plan), engine)
+    atomic.write_json(_unverified_note(plan), engine)
 
 
 def unverified_in_words(engine: str) -> str:
@@ -151,13 +151,13 @@ def unverified_in_words(engine: str) -> str:
     )
 
 
-def _unverified(plan: Plan) -> Path:
+def _unverified_note(plan: Plan) -> Path:
     return parts_folder(plan, "engine") / "unverified.json"
 
 
 def _engine(plan: Plan) -> dict[str, str]:
     """Name of an unverified engine."""
-    path = _unverified(plan)
+    path = _unverified_note(plan)
     return {"engine": unverified_in_words(json.loads(path.read_text(encoding="utf-8")))} if path.exists() else {}
 
 
@@ -181,7 +181,7 @@ def public_manifest(
     manifest = {
         "name": plan.config.name,
         "mode": plan.config.mode,
-        "notice": UNFIT if plan.config.mode == "simulation" else "Released under the guarantee below.",
+        "notice": SIMULATION_NOTICE if plan.config.mode == "simulation" else "Released under the guarantee below.",
         "configuration": config,
         "configuration_digest": digest(plan.config).hex(),
         "versions": versions(),
@@ -205,9 +205,9 @@ def public_manifest(
             "shown_before_any_release": list(area.centre),
             "area_radius_metres": area.radius,
         }
-    most = plan.bounds.max_cells
+    maximum = plan.bounds.max_cells
     return manifest | {
-        "sensitivity": {"max_cells": most, "l1": most, "l2": most**0.5},
+        "sensitivity": {"max_cells": maximum, "l1": maximum, "l2": maximum**0.5},
         "cells": plan.grid.n_cells,
         "windows": plan.grid.calendar.n_windows,
     }

@@ -24,9 +24,9 @@ from penstock.pipeline.spaces.polygons import around, read_lines, sides_near
 
 Line = NDArray[np.float64]
 
-#: Name of the file of cells, in ``public``; spaces of more cells than `MOST_CELLS` have none.
+#: Name of the file of cells, in ``public``; spaces of more cells than `MAX_CELLS` have none.
 CELLS = "cells.geojson"
-MOST_CELLS = 100_000
+MAX_CELLS = 100_000
 #: Formats, and how their files end.
 FORMATS = {"geojson": ".geojson", "geoparquet": ".geo.parquet", "csv": ".csv"}
 _BATCH_ROWS = 100_000
@@ -47,7 +47,7 @@ def cells_geojson(space: Space) -> dict[str, Any] | None:
     >>> found["features"][0]["properties"], found["features"][0]["geometry"]["type"]
     ({'cell': 'r00c00'}, 'Polygon')
     """
-    if len(space.cells) > MOST_CELLS:
+    if len(space.cells) > MAX_CELLS:
         return None
     placed = space.geometry()
     if all(_geometry(place) is None for place in placed):
@@ -119,7 +119,7 @@ def write_cells(folder: Path, space: Space) -> None:
 # Outlines of the operator's own file as the background of maps: cut to the cells, simplified, and published.
 
 #: Name of the published file, and the most positions that it has.
-OUTLINES, MOST_POSITIONS = "outlines.geojson", 10_000
+OUTLINES, MAX_POSITIONS = "outlines.geojson", 10_000
 #: How far a simplified line may be from the true one, as a share of the map's extent.
 _COARSE = 1 / 2000
 
@@ -162,37 +162,37 @@ def read_outlines(folder: Path) -> list[Line]:
     return [np.array(line, np.float64) for line in feature["geometry"]["coordinates"]]
 
 
-def simplified(lines: list[Line], least: NDArray[np.float64], most: NDArray[np.float64]) -> list[Line]:
+def simplified(lines: list[Line], minimum: NDArray[np.float64], maximum: NDArray[np.float64]) -> list[Line]:
     """Simplify lines to the resolution of a map.
 
-    ``lines``: shape (n, 2) each: longitude and latitude. ``least``, ``most``: south-western and north-eastern corner of
-    the map. Returns pieces of the lines that come onto the map, without positions that are no more than a 2000th of its
-    extent from the line without them (Douglas, Peucker 1973); coarser where more than `MOST_POSITIONS` would be left.
+    ``lines``: shape (n, 2) each: longitude and latitude. ``minimum``, ``maximum``: south-western and north-eastern
+    corner of the map. Returns the pieces on the map, without positions within a 2000th of its extent from the line
+    without them (Douglas, Peucker 1973); coarser if more than `MAX_POSITIONS` would be left.
 
     >>> bend = np.array([[0.0, 0.0], [0.5, 0.0001], [1.0, 0.0], [1.0, 1.0], [9.0, 1.0], [9.0, 2.0]])
     >>> [line.tolist() for line in simplified([bend], np.zeros(2), np.ones(2))]
     [[[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [9.0, 1.0]]]
     """
-    squeeze = np.array([math.cos(math.radians((least[1] + most[1]) / 2)), 1.0])
-    extent = max(float(((most - least) * squeeze).max()), 1e-6)
-    pieces = [piece for line in lines for piece in _near(line, least, most)]
+    squeeze = np.array([math.cos(math.radians((minimum[1] + maximum[1]) / 2)), 1.0])
+    extent = max(float(((maximum - minimum) * squeeze).max()), 1e-6)
+    pieces = [piece for line in lines for piece in _parts_near(line, minimum, maximum)]
     tolerance = extent * _COARSE
     while True:
-        kept = [_coarse(piece, squeeze, tolerance) for piece in pieces]
+        kept = [_simplify_line(piece, squeeze, tolerance) for piece in pieces]
         kept = [piece for piece in kept if (np.ptp(piece * squeeze, axis=0) > tolerance).any()]
-        if sum(map(len, kept)) <= MOST_POSITIONS:
+        if sum(map(len, kept)) <= MAX_POSITIONS:
             return kept
         pieces, tolerance = kept, 1.5 * tolerance
 
 
-def _near(line: Line, least: NDArray[np.float64], most: NDArray[np.float64]) -> list[Line]:
+def _parts_near(line: Line, minimum: NDArray[np.float64], maximum: NDArray[np.float64]) -> list[Line]:
     """Parts of a line with sides close to a box."""
-    near = sides_near(line, least, most)
+    near = sides_near(line, minimum, maximum)
     edges = np.flatnonzero(np.diff(near, prepend=False, append=False))
     return [line[first : end + 1] for first, end in edges.reshape(-1, 2)]
 
 
-def _coarse(line: Line, squeeze: NDArray[np.float64], tolerance: float) -> Line:
+def _simplify_line(line: Line, squeeze: NDArray[np.float64], tolerance: float) -> Line:
     """Simplify a line by dropping positions within the tolerance of the simplified line; the ends are kept."""
     shape = shapely.simplify(shapely.LineString(line * squeeze), tolerance, preserve_topology=False)
     return np.asarray(shapely.get_coordinates(shape) / squeeze)

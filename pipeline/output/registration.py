@@ -36,8 +36,8 @@ MARK = "run.json"
 #: Traces have no windows: a run of them counts in all quarters of an hour that it meets, since zones begin at such.
 TRACE_STEP = 900_000
 #: Windows of an endless run that are looked at for landmarks, at most.
-MOST_WINDOWS = 1_000_000
-ANOTHER = "name another ledger (output.ledger), and acknowledge it (output.new_ledger: true)"
+MAX_WINDOWS = 1_000_000
+NAME_ANOTHER_LEDGER = "name another ledger (output.ledger), and acknowledge it (output.new_ledger: true)"
 
 
 # What a ledger is about.
@@ -166,16 +166,16 @@ def _landmarks(plan: Plan) -> dict[str, Any]:
 def check_terms(terms: Terms, plan: Plan) -> None:
     """Raise `ConfigError` if source, grid, measure or a stated unit of a run disagree with its ledger."""
     needed, output, path = terms_of(plan), plan.config.output, ledger_path(plan)
-    stated = "leave the configuration's out, or " + ANOTHER
+    stated = "leave the configuration's out, or " + NAME_ANOTHER_LEDGER
     differences: list[tuple[str, Any, Any, str]] = [
         ("event source", terms.source, needed.source, "output.ledger_source names it"),
-        ("unit", terms.unit, needed.unit, "counts and traces need a ledger each; " + ANOTHER)
+        ("unit", terms.unit, needed.unit, "counts and traces need a ledger each; " + NAME_ANOTHER_LEDGER)
         if terms.traces or needed.traces
-        else ("windows", _grid(terms), _grid(needed), ANOTHER),
-        ("measure", terms.measure, needed.measure, ANOTHER),
+        else ("windows", _grid(terms), _grid(needed), NAME_ANOTHER_LEDGER),
+        ("measure", terms.measure, needed.measure, NAME_ANOTHER_LEDGER),
     ]
     if needed.traces:
-        differences.append(("budget period", _periods(terms), _periods(needed), ANOTHER))
+        differences.append(("budget period", _periods(terms), _periods(needed), NAME_ANOTHER_LEDGER))
     if output.ledger_budget is not None:
         differences.append(("budget", terms.budget, output.ledger_budget, stated))
     if output.ledger_span is not None:
@@ -186,7 +186,7 @@ def check_terms(terms: Terms, plan: Plan) -> None:
             raise ConfigError((text,))
     if (window := _missing_landmark(terms, needed, plan)) is not None:
         text = f"landmarks: window {window} is one of this run, and not of {path}, whose first run has stated them"
-        raise ConfigError((f"{text}; state what is a landmark on every day as recurring, or {ANOTHER}",))
+        raise ConfigError((f"{text}; state what is a landmark on every day as recurring, or {NAME_ANOTHER_LEDGER}",))
 
 
 def _missing_landmark(terms: Terms, needed: Terms, plan: Plan) -> int | None:
@@ -196,7 +196,7 @@ def _missing_landmark(terms: Terms, needed: Terms, plan: Plan) -> int | None:
     calendar = plan.grid.calendar
     first, n_windows = needed.slot(calendar.start(1)), calendar.n_windows
     if n_windows is None:  # what recurs does so by the week, and the clocks change within a year
-        n_windows = min(-(-366 * DAY // needed.step), MOST_WINDOWS)
+        n_windows = min(-(-366 * DAY // needed.step), MAX_WINDOWS)
     stated, known = (one.landmarks.mask(one.calendar, first, first + n_windows - 1) for one in (needed, terms))
     missing = stated & ~known
     return int(np.argmax(missing)) + 1 if missing.any() else None
@@ -369,9 +369,9 @@ class KnownLedgers:
         self.ledger, self.output = ledger_path(plan), plan.config.output
         self.source = self.output.ledger_source or ""
         named = plan.config.noise_key or "env:"
-        self.beside_key = None if named.startswith("env:") else Path(f"{named}.ledgers")
+        self.key_ledgers = None if named.startswith("env:") else Path(f"{named}.ledgers")
         #: Files that know the ledgers.
-        self.files = [*filter(None, [self.beside_key]), state_folder() / "ledgers.json"]
+        self.files = [*filter(None, [self.key_ledgers]), state_folder() / "ledgers.json"]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -452,14 +452,14 @@ class KnownLedgers:
 
     def caution(self) -> str | None:
         """Warn of an earlier use of the key without a ledger."""
-        if self.beside_key is None or self.ledger.exists():
+        if self.key_ledgers is None or self.ledger.exists():
             return None
-        n_runs = sum(entry["runs"] for ledgers in self._read(self.beside_key).values() for entry in ledgers.values())
+        n_runs = sum(entry["runs"] for ledgers in self._read(self.key_ledgers).values() for entry in ledgers.values())
         if not n_runs:
             return None
         return (
             f"THE NOISE KEY HAS CHARGED BEFORE, IN {n_runs:,} RUN{'S' * (n_runs > 1)}, and {self.ledger} is "
-            f"not there: a new ledger begins, which knows nothing of that ({self.beside_key} says where it was)"
+            f"not there: a new ledger begins, which knows nothing of that ({self.key_ledgers} says where it was)"
         )
 
     def note(self, identity: str, resumed: bool = False) -> None:

@@ -24,27 +24,27 @@ TIME = pa.timestamp("ms", tz="UTC")
 TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
-def _required(*fields: tuple[str, pa.DataType]) -> list[pa.Field]:
+def _require(*fields: tuple[str, pa.DataType]) -> list[pa.Field]:
     """Declare fields without nulls, which also take less room."""
     return [pa.field(name, kind, nullable=False) for name, kind in fields]
 
 
-WINDOW_FIELDS = _required(
+WINDOW_FIELDS = _require(
     ("stream", TEXT), ("window", pa.int64()), ("window_start", TIME), ("window_end", TIME), ("cell", TEXT)
 )
 RELEASES = pa.schema(
     [
         *WINDOW_FIELDS,
-        *_required(("value", pa.float64()), ("epsilon", pa.float64()), ("rho", pa.float64())),
-        *_required(("noise", TEXT), ("scale", pa.float64()), ("landmark", pa.bool_()), ("action", TEXT)),
+        *_require(("value", pa.float64()), ("epsilon", pa.float64()), ("rho", pa.float64())),
+        *_require(("noise", TEXT), ("scale", pa.float64()), ("landmark", pa.bool_()), ("action", TEXT)),
         ("repeats", pa.int64()),
-        *_required(("available_at", TIME)),
+        *_require(("available_at", TIME)),
         ("standard_deviation", pa.float64()),
     ]
 )
 #: With the column that a step fills which judges whether a count is unusual.
 JUDGED_RELEASES = RELEASES.append(pa.field("alarm", pa.bool_(), nullable=False))
-TRUTH = pa.schema([*WINDOW_FIELDS, *_required(("count", pa.int64()), ("bounded", pa.int64()))])
+TRUTH = pa.schema([*WINDOW_FIELDS, *_require(("count", pa.int64()), ("bounded", pa.int64()))])
 TRACES = pa.schema(
     [
         ("pseudonym", TEXT),
@@ -161,7 +161,7 @@ def truth_table(
 def traces_table(traces: Traces, released: ReleasedTraces) -> pa.Table:
     """Return one row per released point, in order of pseudonym and time."""
     codes = np.select([released.action == action for action in ACTIONS], range(len(ACTIONS))).astype(np.int32)
-    columns = _who_and_when(traces) | {
+    columns = _user_and_time(traces) | {
         "latitude": released.values[:, 0],
         "longitude": released.values[:, 1],
         "epsilon": released.epsilon,
@@ -174,11 +174,11 @@ def traces_table(traces: Traces, released: ReleasedTraces) -> pa.Table:
 
 def true_traces_table(traces: Traces) -> pa.Table:
     """Return one row per true point, in the order of `traces_table` (simulation only)."""
-    columns = _who_and_when(traces) | {"latitude": traces.points[:, 0], "longitude": traces.points[:, 1]}
+    columns = _user_and_time(traces) | {"latitude": traces.points[:, 0], "longitude": traces.points[:, 1]}
     return pa.table([columns[name] for name in TRUE_TRACES.names], schema=TRUE_TRACES)
 
 
-def _who_and_when(traces: Traces) -> dict[str, Any]:
+def _user_and_time(traces: Traces) -> dict[str, Any]:
     names = _dictionary(traces.user_of.astype(np.int32), pseudonyms(traces.users))
     return {"pseudonym": names, "time": _times(traces.times)}
 

@@ -55,8 +55,8 @@ class _Score(NamedTuple):
 def write_utility(plan: Plan) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Write ``operator/utility.parquet``: every metric over the whole run and by its own scopes.
 
-    Returns for the operator's manifest ``utility``, the whole-run value of every metric, and of counts ``worth``; and
-    what is doubtful in the counts.
+    Returns entries of the operator's manifest, ``utility`` with the whole-run value of every metric and, for counts,
+    ``utility_summary``, and doubts about the counts.
     """
     results, doubts = dict[str, dict[str, Any]](), list[str]()
     if plan.on_points:
@@ -71,7 +71,7 @@ def write_utility(plan: Plan) -> tuple[dict[str, dict[str, Any]], list[str]]:
             summary = utility_summary(truth, released) | against_prior | interval_coverage(truth, released, deviation)
             parts = coverage_by_part(truth, released, deviation, alarm)
             by_hour = bias_by_hour(truth, released, starts, plan.config.windows.time_zone)
-            results["worth"] = summary | {
+            results["utility_summary"] = summary | {
                 k: v for k, v in (("coverage_by_part", parts), ("bias_by_hour", by_hour)) if v
             }
             scores += [_Score("bias", f"hour:{row['hour']:02}", None, row["bias"]) for row in by_hour]
@@ -130,7 +130,7 @@ def _prior_scores(
         known = [plan.grid.window(int(window)) for window in windows]
         prior = np.where(active, profile.at(known, plan.space.cells), 0.0)
         about["prior_overlap"] = _overlap(plan, profile.facts, windows)
-    elif not n_training and (learned := _learned(plan)) is not None:
+    elif not n_training and (learned := _learned_file(plan)) is not None:
         prior = np.where(active, _usual_counts(learned, plan.grid.n_cells), 0.0)
         about["prior_overlap"] = _overlap(plan, learned.facts, windows)
     else:
@@ -151,7 +151,7 @@ def _profile(plan: Plan) -> UsualCounts | None:
     return next((UsualCounts.read(profile.file) for profile in profiles if profile is not None), None)
 
 
-def _learned(plan: Plan) -> Learned | None:
+def _learned_file(plan: Plan) -> Learned | None:
     """Return the file of `penstock learn` read by an accountant, if it is about the cells of the run."""
     for accountant in plan.accountants:
         known = getattr(accountant, "prior", None) or getattr(accountant, "correlation", None)

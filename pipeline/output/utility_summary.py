@@ -60,8 +60,8 @@ def margin(value: Array, deviation: Array) -> Array:
         distance = np.where(deviation > 0, value / deviation, np.inf)
     below = ndtr(-distance)
     symmetric = -ndtri((1 - LEVEL * (1 - below)) / 2)
-    from_zero = ndtri(LEVEL + (1 - LEVEL) * below)
-    half = deviation * np.where(symmetric <= distance, symmetric, from_zero)
+    one_sided = ndtri(LEVEL + (1 - LEVEL) * below)
+    half = deviation * np.where(symmetric <= distance, symmetric, one_sided)
     # An error of one person or more is rarer than 5 % for sure only where its mean square is below that (Chebyshev).
     return np.asarray(np.where(np.square(stated) > 1 - LEVEL, np.maximum(half, 1.0), half))
 
@@ -88,11 +88,13 @@ def half_width() -> pl.Expr:
         .then(1.96)
         .otherwise(math.nan)
     )
-    stated = pl.map_batches(["value", "standard_deviation"], _stated, return_dtype=pl.Float64, is_elementwise=True)
+    stated = pl.map_batches(
+        ["value", "standard_deviation"], _stated_margins, return_dtype=pl.Float64, is_elementwise=True
+    )
     return pl.when(pl.col("standard_deviation").is_not_null()).then(stated).otherwise(of_noise)
 
 
-def _stated(both: Sequence[pl.Series]) -> pl.Series:
+def _stated_margins(both: Sequence[pl.Series]) -> pl.Series:
     """Apply `margin` to values with stated deviations, if the mechanism states them."""
     value, deviation = both
     return deviation if deviation.is_null().all() else pl.Series(margin(value.to_numpy(), deviation.to_numpy()))
@@ -149,8 +151,8 @@ def usual_counts(
     sums, n = np.zeros((2, len(times), truth.shape[1]))
     np.add.at(sums, place[training], truth[training])
     np.add.at(n, place[training], active[training])
-    at_any_time = sums.sum(axis=0) / np.maximum(n.sum(axis=0), 1)
-    means = np.where(n > 0, sums / np.maximum(n, 1), at_any_time)
+    overall_mean = sums.sum(axis=0) / np.maximum(n.sum(axis=0), 1)
+    means = np.where(n > 0, sums / np.maximum(n, 1), overall_mean)
     return np.where(active, means[place], 0.0)
 
 
@@ -183,7 +185,7 @@ def interval_coverage(truth: Array, released: Array, deviation: Array) -> dict[s
 #: Cells that are the busiest by what is released of them.
 BUSIEST = 10
 #: Counts of a part that are named as the least covered, at least.
-FEWEST_COVERED = 100
+MIN_COVERED = 100
 
 
 def coverage_by_part(
@@ -288,12 +290,12 @@ def counted(manifest: Mapping[str, Any]) -> str:
     return "people" if manifest.get("distinct_people", True) else "trips"
 
 
-def beats(summary: Mapping[str, Any]) -> bool:
+def is_better(summary: Mapping[str, Any]) -> bool:
     """Return whether a release is more accurate than all free ones."""
     return bool(summary["error"] < min(summary["error_of_zeros"], summary["error_of_last"])) and not _is_usual(summary)
 
 
-def zeros_win(summary: Mapping[str, Any]) -> bool:
+def zeros_are_better(summary: Mapping[str, Any]) -> bool:
     """Return whether zeros are at least as accurate as a release."""
     return bool(summary["error"] > 0 and summary["error"] >= summary["error_of_zeros"])
 
@@ -332,7 +334,7 @@ def in_words(summary: Mapping[str, Any], counted: str = "people") -> str:
     """
     error, mean, zeros, last = (summary[name] for name in ("error", "mean_count", "error_of_zeros", "error_of_last"))
     text = f"Wrong by {short(error)} {counted} on average where {short(mean)} are counted"
-    if zeros_win(summary):
+    if zeros_are_better(summary):
         return f"{text}: worse than publishing nothing, since zeros are nearer. {remedies(error, mean)}"
     share = f" ({error / mean:.0%})".replace("%", " %") if mean else ""
     if error > 0 and error >= last:
@@ -349,15 +351,15 @@ def in_words(summary: Mapping[str, Any], counted: str = "people") -> str:
         return f"{text}{share}: no better than the prior, which is wrong by {prior}."
     prior = f", the prior by {prior}" if prior else ""
     held = f"{summary['coverage']:.0%}".replace("%", " %") if "coverage" in summary else ""
-    parts = [part for part in summary.get("coverage_by_part", ()) if part["counts"] >= FEWEST_COVERED]
+    parts = [part for part in summary.get("coverage_by_part", ()) if part["counts"] >= MIN_COVERED]
     if held and parts:
-        least = min(parts, key=lambda part: float(part["coverage"]))
-        held += f" of the counts, and {100 * least['coverage']:.0f} % of those {least['part']}"
+        minimum = min(parts, key=lambda part: float(part["coverage"]))
+        held += f" of the counts, and {100 * minimum['coverage']:.0f} % of those {minimum['part']}"
     elif held:
         held += " of the counts"
     intervals = f" The stated 95 % intervals hold {held}." if held else ""
-    beside = f"zeros by {short(zeros)}, the last release shown again by {short(last)}{prior}"
-    return f"{text}{share}; {beside}.{intervals}{_bias_in_words(summary.get('bias_by_hour', ()))}"
+    baselines = f"zeros by {short(zeros)}, the last release shown again by {short(last)}{prior}"
+    return f"{text}{share}; {baselines}.{intervals}{_bias_in_words(summary.get('bias_by_hour', ()))}"
 
 
 # Whether days look as days do.
@@ -365,7 +367,7 @@ def in_words(summary: Mapping[str, Any], counted: str = "people") -> str:
 #: Hours of the quiet stretch that people's days have, and the local hours between which its middle is by day.
 QUIET, DAYTIME = 6, (8, 22)
 #: The stretch is quiet if it has less than this share of the counts; it is mentioned where this many are counted.
-QUIET_SHARE, FEWEST = 0.125, 1000
+QUIET_SHARE, MIN_VISITS = 0.125, 1000
 
 
 def quiet_by_day(truth: Array, starts: NDArray[np.int64], time_zone: str) -> int | None:
@@ -383,7 +385,7 @@ def quiet_by_day(truth: Array, starts: NDArray[np.int64], time_zone: str) -> int
     """
     hours = _hours(starts, time_zone)
     started = np.unique(hours)
-    if truth.sum() < FEWEST or np.diff(started, append=started[:1] + 24).max() > QUIET // 2:
+    if truth.sum() < MIN_VISITS or np.diff(started, append=started[:1] + 24).max() > QUIET // 2:
         return None
     means = {hour: truth[hours == hour].sum(1).mean() for hour in started}
     of_hour = [means[started[np.searchsorted(started, hour, "right") - 1]] for hour in range(24)]
@@ -411,10 +413,10 @@ def zone_in_words(hour: int, time_zone: str) -> str:
 
 #: Windows of a rehearsal where not all are rehearsed, and how many counts these and all may hold.
 REHEARSED = 168
-MOST_COUNTS = 200_000
-MOST_IN_ALL = 500_000
+MAX_COUNTS = 200_000
+MAX_TOTAL_COUNTS = 500_000
 #: Counts of a rehearsal, about, where a run holds fewer: of a few counts the figures would be a matter of luck.
-FEWEST_COUNTS = 20_000
+MIN_COUNTS = 20_000
 
 
 class Rehearsal(NamedTuple):
@@ -450,13 +452,13 @@ def rehearse(config: RunConfig) -> Rehearsal | None:
     """Release windows of zeros through the configured steps, all of a short run; None as in `public_plan`."""
     if (plan := public_plan(config)) is None:
         return None
-    n_cells, in_all, reader = plan.grid.n_cells, plan.grid.calendar.n_windows, plan.chain.reader
-    n_windows = max(plan.chain.unit_windows, min(REHEARSED, MOST_COUNTS // n_cells))
+    n_cells, n_in_run, reader = plan.grid.n_cells, plan.grid.calendar.n_windows, plan.chain.reader
+    n_windows = max(plan.chain.unit_windows, min(REHEARSED, MAX_COUNTS // n_cells))
     is_fixed = reader.unit.kind == "period" or not reader.guarantee.adaptive
-    is_whole = is_fixed and in_all is not None and in_all * n_cells <= MOST_IN_ALL
-    if in_all is not None:
-        n_windows = in_all if is_whole else min(n_windows, in_all)
-    nobody = np.zeros((max(1, FEWEST_COUNTS // (n_windows * n_cells)), n_windows, n_cells), np.int64)
+    is_whole = is_fixed and n_in_run is not None and n_in_run * n_cells <= MAX_TOTAL_COUNTS
+    if n_in_run is not None:
+        n_windows = n_in_run if is_whole else min(n_windows, n_in_run)
+    nobody = np.zeros((max(1, MIN_COUNTS // (n_windows * n_cells)), n_windows, n_cells), np.int64)
     noisy = replace(plan.chain, after=())  # what is done to the noisy counts would show zeros as zeros
     windows = plan.grid.windows(1, n_windows)
     return Rehearsal(plan, windows, run_mechanism(noisy, nobody, plan.facts(), windows=windows), is_whole)
@@ -483,19 +485,19 @@ def zeros_in_words(config: RunConfig, noise: float) -> str | None:
     by_laplace = ""
     if choice and tuple(left_open) != config.mechanism and choice.schedule.delta is None:
         by_laplace = " Laplace noise (noise: auto) is smaller here."
-    unless = ", unless smoothing mends it" if _is_smoothed(config) else ""
+    smoothing_note = ", unless smoothing mends it" if _is_smoothed(config) else ""
     figures = f"about {short(noise)} people of noise where {short(typical)} are typical"
-    return f"Zeros would be nearer to the counts{unless}: {figures}. {remedies(noise, typical)}{by_laplace}"
+    return f"Zeros would be nearer to the counts{smoothing_note}: {figures}. {remedies(noise, typical)}{by_laplace}"
 
 
 def _is_smoothed(config: RunConfig) -> bool:
     return any(isinstance(step, Postprocess) or not shows_single_counts(step) for step in config.mechanism)
 
 
-def expected_in_words(config: RunConfig, mean: float, most: float) -> str:
+def expected_in_words(config: RunConfig, mean: float, upper: float) -> str:
     """Describe `expected_noise` in a sentence."""
     text = (
-        f"Noise will make a count wrong by about {short(mean)} people on average, and by up to {short(most)} in 95 % "
+        f"Noise will make a count wrong by about {short(mean)} people on average, and by up to {short(upper)} in 95 % "
         "of cases"
     )
     if (typical := config.typical_count) is None:

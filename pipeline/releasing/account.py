@@ -39,7 +39,7 @@ class AccountLoop:
         """Return whether an earlier batch is missing."""
         flat = FORMAT.decode(data)
         if self.targets is not None and batch.known is not None:
-            return batch.known.first > _known(flat).last + 1
+            return batch.known.first > _known_facts(flat).last + 1
         return bool(batch.releases) and batch.releases[0].window > int(flat["accounted"]) + 1
 
     def accounted(self, data: bytes) -> int:
@@ -53,7 +53,7 @@ class AccountLoop:
         accountant = self.accountant
         state = books_of(accountant, flat)
         rows: Rows = []
-        known = _known(flat)
+        known = _known_facts(flat)
         if self.targets is not None and batch.known is not None:
             known = known.joined(batch.known.after(known.last))
         if batch.releases:
@@ -95,7 +95,7 @@ def books_of(accountant: Accountant, flat: State) -> State:
     return decode_state(flat["state"].tobytes(), name, accountant.version)
 
 
-def _known(flat: State) -> PrivateFacts:
+def _known_facts(flat: State) -> PrivateFacts:
     """Operator-only facts of windows not yet released."""
     return PrivateFacts(int(flat["first"]), flat["counts"], flat["sightings"])
 

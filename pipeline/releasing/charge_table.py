@@ -170,7 +170,9 @@ class SlotArray:
     def highest(self, first: int, last: int) -> float:
         """Return the maximum over the slots ``first`` to ``last``."""
         numbers = range(first // CHUNK, last // CHUNK + 1)
-        parts = (chunk[_within(number, first, last)] for number, chunk in self._chunks.items() if number in numbers)
+        parts = (
+            chunk[_chunk_slice(number, first, last)] for number, chunk in self._chunks.items() if number in numbers
+        )
         return max((float(part.max()) for part in parts), default=0.0)
 
     def forget_before(self, slot: int) -> None:
@@ -184,10 +186,10 @@ class SlotArray:
         for number in range(first // CHUNK, last // CHUNK + 1):
             if number not in self._chunks:
                 self._chunks[number] = np.zeros(CHUNK)
-            yield self._chunks[number][_within(number, first, last)]
+            yield self._chunks[number][_chunk_slice(number, first, last)]
 
 
-def _within(number: int, first: int, last: int) -> slice:
+def _chunk_slice(number: int, first: int, last: int) -> slice:
     """Return the position of the slots ``first`` to ``last`` within an overlapping chunk."""
     return slice(max(first - number * CHUNK, 0), last - number * CHUNK + 1)
 

@@ -230,11 +230,11 @@ class Ledger:
     """
 
     def __init__(
-        self, path: Path, terms: Terms | None = None, run: str = "", begin: int = 0, own_head: Path | None = None
+        self, path: Path, terms: Terms | None = None, run: str = "", begin: int = 0, run_head: Path | None = None
     ) -> None:
         self.path, self.run, self.begin, self._first_terms = path, run, begin, terms
         beside = path.with_name(f"{path.name}.head")
-        self._heads = [Head(beside)] if own_head in (None, beside) else [Head(beside), Head(own_head)]
+        self._heads = [Head(beside)] if run_head in (None, beside) else [Head(beside), Head(run_head)]
         self._known, self._pinned = _Knowledge(), 2**62
         self._file: BinaryIO | None = None
         self._offset = 0  # slot of the run's window 0
@@ -349,7 +349,7 @@ class Ledger:
             raise RuntimeError("entries are made in a transaction only")
         values = json.loads(json.dumps(values))
         self.new.append(values)
-        self._take(values)
+        self._record(values)
 
     def nonce(self, window: int) -> str:
         """Return the nonce of a window: that of its charge, or else the newest of the run."""
@@ -410,14 +410,14 @@ class Ledger:
         for entry, known.read_to in self._lines(file, *before):
             known.head = entry.head
             entries.append(entry)
-            self._take(entry.values)
+            self._record(entry.values)
         self._check_heads(kept, before[1], entries)
         if not before[0]:
             for head in self._heads:  # from here on their absence means that they were lost
                 head.make()
         return known.read_to > before[0]
 
-    def _take(self, values: dict[str, Any]) -> None:
+    def _record(self, values: dict[str, Any]) -> None:
         """Record one entry."""
         known, kind = self._known, values.get("entry", "charge")
         if kind == "charge":
@@ -441,10 +441,10 @@ class Ledger:
     def _forget_old(self) -> None:
         """Forget charges far behind the current window."""
         known = self._known
-        at_hand = min(known.latest, self._pinned)
-        if at_hand - known.floor <= 2 * RECENT:
+        kept_from = min(known.latest, self._pinned)
+        if kept_from - known.floor <= 2 * RECENT:
             return
-        known.floor = at_hand - RECENT
+        known.floor = kept_from - RECENT
         if known.table is not None:
             known.table.forget_before(known.floor)
         known.digests = {place: data for place, data in known.digests.items() if place[1] >= known.floor}

@@ -134,7 +134,7 @@ class ReleaseLoop:
                 if self.guard:
                     rows, budget = self.guard.charge(release, is_landmark, {}, self.model, budget)
                     left = next((row.value for row in rows if row.name == "budget_left"), None)
-                shown = shown | self._shown(release, shown)
+                shown = shown | self._remember_shown(release, shown)
             releases += [self._on_time(release) for release in made]
             shown = shown | {"released": np.asarray(window.index)}
         batch = Batch(tuple(releases), tuple(charges), stopped, budget_left=left)
@@ -187,7 +187,7 @@ class ReleaseLoop:
         )
 
     @staticmethod
-    def _shown(release: Release, shown: State) -> State:
+    def _remember_shown(release: Release, shown: State) -> State:
         if release.action != "published":
             return {}
         values = release.values if release.active is None else np.where(release.active, release.values, shown["shown"])

@@ -71,11 +71,11 @@ def landmark_mask(
         mask |= stay_points(times, points, starts, wanted.distance, wanted.time)
     if landmarks.drawn is not None:
         identities = np.arange(len(starts))[:, None] if users is None else users
-        mask |= _drawn(landmarks.drawn.share, lengths, identities)
+        mask |= _draw_landmarks(landmarks.drawn.share, lengths, identities)
     return mask
 
 
-def _drawn(share: float, lengths: Integers, users: Integers) -> NDArray[np.bool_]:
+def _draw_landmarks(share: float, lengths: Integers, users: Integers) -> NDArray[np.bool_]:
     """Draw a share of the points of each trace; each user's identity is the seed of the draw."""
     masks = []
     for n_points, user in zip(lengths.tolist(), users):
@@ -178,7 +178,7 @@ def gather(pieces: Sequence[State], plan: CoreSpec) -> Traces:
         points[several] = mean_points(rows, np.cumsum(n_rows[several]) - n_rows[several], area_of(plan.space).centre)
     users, times = users[first], times[first]
     if plan.traces.gap is not None:
-        kept = _apart(times, np.flatnonzero(starts_of([users[:, 0], users[:, 1]])), plan.traces.gap)
+        kept = _thin(times, np.flatnonzero(starts_of([users[:, 0], users[:, 1]])), plan.traces.gap)
         users, times, points = users[kept], times[kept], points[kept]
     starts = np.flatnonzero(starts_of([users[:, 0], users[:, 1]]))
     return Traces(
@@ -193,10 +193,10 @@ def gather(pieces: Sequence[State], plan: CoreSpec) -> Traces:
     )
 
 
-def _apart(times: Integers, starts: Integers, gap: int) -> Integers:
+def _thin(times: Integers, starts: Integers, gap: int) -> Integers:
     """Points that remain when each trace is thinned from its start to gaps of at least ``gap``.
 
-    >>> _apart(np.array([0, 4, 5, 9, 11, 3, 7]), np.array([0, 5]), 5).tolist()
+    >>> _thin(np.array([0, 4, 5, 9, 11, 3, 7]), np.array([0, 5]), 5).tolist()
     [0, 2, 4, 5]
     """
     kept: list[int] = []

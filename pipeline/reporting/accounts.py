@@ -17,7 +17,7 @@ from penstock.evaluation.utility import METRICS
 from penstock.pipeline.reporting.markup import pack, package_text, plural
 
 #: Up to so many subjects each has its own line.
-MOST_LINES = 4
+MAX_LINES = 4
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
@@ -67,10 +67,10 @@ class Treatment:
 
     def panel(self, name: str, unit: str) -> tuple[str, str]:
         """Title and unit of the chart of a name: figures of different units never share an axis."""
-        is_own = unit.startswith(self.unit)
-        plain = self.title if is_own else f"{self.title}, {unit}"
+        matches_unit = unit.startswith(self.unit)
+        plain = self.title if matches_unit else f"{self.title}, {unit}"
         titles = (title for beginning, title in self.panels.items() if name.startswith(beginning))
-        return next(titles, plain), self.unit if is_own else unit
+        return next(titles, plain), self.unit if matches_unit else unit
 
 
 _STATED = yaml.safe_load(package_text(("treatments.yaml",)))
@@ -239,7 +239,7 @@ def _lines(known: Treatment, name: str, named: pl.DataFrame, windows: pl.Series)
     """Return a line for each subject, or bands of quantiles over many subjects."""
     base = {"name": name, "hidden": name in known.hidden, "stacked": name in known.stacked}
     subjects = named["subject"].unique(maintain_order=True).to_list()
-    if len(subjects) > MOST_LINES:
+    if len(subjects) > MAX_LINES:
         grouped = named.group_by("window").agg(
             [pl.col("value").quantile(q, "linear").alias(f"q{i}") for i, q in enumerate(QUANTILES)]
         )

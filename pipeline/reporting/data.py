@@ -33,9 +33,9 @@ PARTS = {
 }
 
 #: Limits of one page. Beyond them it shows the busiest cells and the latest windows, and says so.
-MOST_COUNTS = 1_000_000
-MOST_WINDOWS = 20_000
-MOST_CELLS = 2_000
+MAX_COUNTS = 1_000_000
+MAX_WINDOWS = 20_000
+MAX_CELLS = 2_000
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Run:
         if self.releases is None or self.releases.is_empty():
             return None
         windows = _windows(self.releases)
-        released = self.read("public/releases", lambda rows: _released(rows, windows))
+        released = self.read("public/releases", lambda rows: _released_counts(rows, windows))
         if released is None:
             return None
         shown, cells = released.windows["window"], released.cells
@@ -242,13 +242,13 @@ class ShownCounts:
         return sorted(((action, n) for action, n in counted if n), key=lambda pair: -pair[1])
 
 
-def _released(rows: pl.LazyFrame, windows: pl.DataFrame) -> ShownCounts:
+def _released_counts(rows: pl.LazyFrame, windows: pl.DataFrame) -> ShownCounts:
     """Released counts; memory is bounded by the page, not by the table."""
-    shown = windows.tail(MOST_WINDOWS)
+    shown = windows.tail(MAX_WINDOWS)
     # In the order in which cells first come up.
     totals = rows.filter(pl.col("window") >= shown["window"][0]).group_by("cell", maintain_order=True)
     cells = totals.agg(pl.col("value").sum()).collect(engine="streaming").with_row_index()
-    n_cells = min(MOST_CELLS, max(1, MOST_COUNTS // len(shown)))
+    n_cells = min(MAX_CELLS, max(1, MAX_COUNTS // len(shown)))
     busiest = cells.sort("value", descending=True, maintain_order=True).head(n_cells).sort("index")
     names = tuple(busiest["cell"].cast(pl.String))
     columns = [pl.col("value").alias("released"), half_width().alias("margin")]

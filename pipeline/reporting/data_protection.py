@@ -12,13 +12,20 @@ from penstock.mechanisms.core.guarantee import EPSILON
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline import atomic
 from penstock.pipeline.counting.bounding import over_time, unbounded
-from penstock.pipeline.output.loss import DELTA, HOPELESS, caution, even_odds
+from penstock.pipeline.output.loss import DELTA, VERY_WEAK, caution, even_odds
 from penstock.pipeline.output.maps import CELLS, OUTLINES
 from penstock.pipeline.reporting.accounts import treatment
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.experiment import is_experiment
 from penstock.pipeline.reporting.markup import Table, document, number, plural
-from penstock.pipeline.reporting.summary import because, neighbours_in_words, odds, promises, pure_epsilon, released
+from penstock.pipeline.reporting.summary import (
+    lateness_reason,
+    neighbours_in_words,
+    odds,
+    promises,
+    pure_epsilon,
+    released,
+)
 
 STATEMENT = "data_protection.html"
 STYLES = ("page.css", "statement.css")
@@ -62,9 +69,9 @@ def statement(run: Run) -> str:
             if promises(step)
         ],
         without_promise=", ".join(step["mechanism"] for step in steps if not promises(step)),
-        because=because(run),
+        lateness_reason=lateness_reason(run),
         bounds=_bounds(run),
-        lost=_lost(run, losses) if losses and is_bounded else [],
+        lost=_loss_table(run, losses) if losses and is_bounded else [],
         at_delta="" if delta is None else f", at δ = {delta:g}: with that chance a loss may be larger",
         series=_series(public.get("ledger_series")),
         books=_books(run),
@@ -100,10 +107,10 @@ def _bounds(run: Run) -> list[tuple[str, str]]:
     configuration, sensitivity = run.configuration, run.public.get("sensitivity")
     bounding, rows = configuration.get("bounding") or {}, []
     if sensitivity:
-        most = f"In {plural(int(sensitivity['max_cells']), 'cell')} of a window."
+        maximum = f"In {plural(int(sensitivity['max_cells']), 'cell')} of a window."
         if warning := unbounded(bounding, int(sensitivity["max_cells"])):
-            most += f" {warning}"
-        rows.append(("A person counts at most (contribution bound)", most))
+            maximum += f" {warning}"
+        rows.append(("A person counts at most (contribution bound)", maximum))
     period = configuration.get("budget_period")
     if sensitivity:
         rows.append(("Over a longer time (period bound)", over_time(bounding, period)))
@@ -122,14 +129,14 @@ def _landmarks(run: Run) -> str:
     if not given:
         return "None."
     n_released = 0 if run.counts is None else int(run.counts.windows["landmark"].sum())
-    so_far = f" Released so far: {n_released:,}." if n_released else ""
-    return f"Public: {'; '.join(given)}.{so_far}"
+    count_note = f" Released so far: {n_released:,}." if n_released else ""
+    return f"Public: {'; '.join(given)}.{count_note}"
 
 
 # 2. Lost.
 
 
-def _lost(run: Run, losses: dict[str, float]) -> list[tuple[str, str, str, str]]:
+def _loss_table(run: Run, losses: dict[str, float]) -> list[tuple[str, str, str, str]]:
     """Loss of one release, a day and the run, as ε and as odds."""
     item = "one release" if run.traces is None else "one point"
     return [
@@ -149,12 +156,12 @@ def _series(series: dict[str, Any] | None) -> dict[str, Any] | None:
         amounts = {label: epsilon_at(measure, amount, DELTA) for label, amount in amounts.items()}
     return {
         "at_delta": "" if measure == EPSILON else f", at δ = {DELTA:g}: with that chance a loss may be larger",
-        "rows": [(label, number(most), _factor(most), even_odds(most)) for label, most in amounts.items()],
+        "rows": [(label, number(maximum), _factor(maximum), even_odds(maximum)) for label, maximum in amounts.items()],
     }
 
 
 def _factor(epsilon: float) -> str:
-    return f"× {number(math.exp(epsilon), 3)}" if epsilon <= HOPELESS else "any factor: next to no protection"
+    return f"× {number(math.exp(epsilon), 3)}" if epsilon <= VERY_WEAK else "any factor: next to no protection"
 
 
 def _books(run: Run) -> list[tuple[str, ...]]:

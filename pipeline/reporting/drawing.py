@@ -152,10 +152,10 @@ def _draw_cells(axes: Axes, places: dict[str, list[list[list[float]]]], values: 
     from matplotlib.colors import FuncNorm, LinearSegmentedColormap
     from matplotlib.path import Path as Outline
 
-    most = max([1.0, *(abs(value) for value in values if math.isfinite(value))])
+    maximum = max([1.0, *(abs(value) for value in values if math.isfinite(value))])
     colours = LinearSegmentedColormap.from_list("counts", [_NEGATIVE, "#ffffff", _RELEASED]).with_extremes(bad=_MISSING)
     # By the root, so that small counts are told from none.
-    norm = FuncNorm((_signed_root, _signed_square), vmin=-most, vmax=most)
+    norm = FuncNorm((_signed_root, _signed_square), vmin=-maximum, vmax=maximum)
     look: dict[str, Any] = {"cmap": colours, "norm": norm, "edgecolor": "#9aa3ad", "linewidth": 0.5}
     numbers = np.ma.masked_invalid(np.array(values, np.float64))
     is_point = np.array([len(rings[0]) == 1 for rings in places.values()])
@@ -172,7 +172,7 @@ def _draw_cells(axes: Axes, places: dict[str, list[list[list[float]]]], values: 
         axes.scatter(longitudes, latitudes, c=numbers[is_point], s=36, plotnonfinite=True, **look)
     axes.autoscale_view()
     scale = axes.figure.colorbar(areas, ax=axes, shrink=0.7, label="people (grey: not shown)")
-    scale.ax.set_ylim(-most if (numbers < 0).any() else 0.0, most)
+    scale.ax.set_ylim(-maximum if (numbers < 0).any() else 0.0, maximum)
 
 
 def _axes(height: float, title: str) -> tuple[Figure, Axes]:

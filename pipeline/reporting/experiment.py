@@ -22,7 +22,7 @@ from penstock.pipeline.reporting.summary import Headline, Notice, by_level, type
 MANIFEST = "experiment.json"
 #: Content types of the figures that fit into the page.
 PICTURES = {".svg": "image/svg+xml", ".png": "image/png"}
-MOST_FAILED = 20
+MAX_FAILED = 20
 VARIANT = "variant"
 #: Names of the limits in a manifest, and in words.
 LIMITS = (("at_least", "at least"), ("at_most", "at most"))
@@ -109,9 +109,9 @@ class ExperimentFolder:
         failed = self.manifest.get("failed", [])
         if failed:
             shown = [f"{self.setting(cell['values'])}, seed {cell['seed']}: {cell['problem']}" for cell in failed]
-            more = f" and {len(failed) - MOST_FAILED:,} more" if len(failed) > MOST_FAILED else ""
+            more = f" and {len(failed) - MAX_FAILED:,} more" if len(failed) > MAX_FAILED else ""
             notices.append(
-                Notice("danger", f"{plural(len(failed), 'failed run')}", "; ".join(shown[:MOST_FAILED]) + more)
+                Notice("danger", f"{plural(len(failed), 'failed run')}", "; ".join(shown[:MAX_FAILED]) + more)
             )
         return by_level(notices)
 
@@ -150,7 +150,7 @@ class ExperimentFolder:
             """Row of the table for one claim."""
             interval = "" if claim.get("low") is None else f"{number(claim['low'])} to {number(claim['high'])}"
             cells = [claim["says"], claim["source"], claim.get("number", "")]
-            return [*cells, _allowed(claim), _cell(claim["value"]), interval, claim["verdict"]]
+            return [*cells, _limits_in_words(claim), _cell(claim["value"]), interval, claim["verdict"]]
 
         heads = ["Expected", "By whom", "Number", "Allowed", "Found", "Interval", "Verdict"]
         return Table(heads, list(map(row, self.manifest.get("expected") or [])), "Claims, and what came out")
@@ -198,7 +198,7 @@ def _text(value: Any) -> str:
     return "" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
-def _allowed(claim: dict[str, Any]) -> str:
+def _limits_in_words(claim: dict[str, Any]) -> str:
     limits = (("≥", claim.get("at_least")), ("≤", claim.get("at_most")))
     return " and ".join(f"{sign} {number(limit, 6)}" for sign, limit in limits if limit is not None)
 
@@ -230,14 +230,14 @@ def choice_section(experiment: ExperimentFolder) -> dict[str, Any] | None:
         return None
     best, path = choice.get("best"), experiment.folder / "best.yaml"
     caption, frontier = "Every setting: which limits it keeps, and its figures", experiment.frontier
-    shown = None if frontier is None else _shown(experiment, frontier)
+    shown = None if frontier is None else _display_names(experiment, frontier)
     numbers = [
         Headline(experiment.label(name), number(best["means"][name]), "", f"limit: {words} {number(limit)}")
         for name, words, limit in (experiment.limits if best else [])
         if name in best["means"]
     ]
     return {
-        "outcome": _found(experiment, choice),
+        "outcome": _choice_in_words(experiment, choice),
         "best": f"Best: {experiment.setting(best['values'])}." if best else "",
         "numbers": numbers,
         "configuration": path.read_text(encoding="utf-8") if path.is_file() else "",
@@ -246,7 +246,7 @@ def choice_section(experiment: ExperimentFolder) -> dict[str, Any] | None:
     }
 
 
-def _found(experiment: ExperimentFolder, choice: dict[str, Any]) -> str:
+def _choice_in_words(experiment: ExperimentFolder, choice: dict[str, Any]) -> str:
     limits = "; ".join(f"{experiment.label(name)} {words} {number(limit)}" for name, words, limit in experiment.limits)
     table = experiment.frontier
     has_intervals = table is not None and any(table[n].count() for n in table.columns if n.startswith("low "))
@@ -277,7 +277,7 @@ def binding_in_words(choice: Mapping[str, Any], label: Callable[[str], str], set
     return f"What binds is the limit on {label(name)}: {out} {with_figure(binding['setting'])}{keeping}."
 
 
-def _shown(experiment: ExperimentFolder, table: pl.DataFrame) -> pl.DataFrame:
+def _display_names(experiment: ExperimentFolder, table: pl.DataFrame) -> pl.DataFrame:
     """Display names; intervals are in the CSV of the chart."""
     marks = [name for name in ("best", "allowed", "frontier") if name in table.columns]
     means = [name for name in table.columns if name.startswith("mean ")]

@@ -36,7 +36,7 @@ def terms_of(*parts: Any) -> dict[str, str]:
     """
     text = " ".join(unescape(re.sub(r"<[^>]*>", " ", part)) for part in _texts(parts))
     terms = {term: meaning for section in sections().values() for term, meaning in section.items()}
-    return {term: meaning for term, meaning in terms.items() if _says(text, term)}
+    return {term: meaning for term, meaning in terms.items() if _contains(text, term)}
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -49,7 +49,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(part)
 
 
-def _says(text: str, term: str) -> bool:
+def _contains(text: str, term: str) -> bool:
     """Return whether a text contains a term, one of its spellings, or its plural."""
     names = re.split(r", | \(", term.removesuffix(")"))
     return any(re.search(rf"(?<!\w){re.escape(name)}s?(?!\w)", text, re.IGNORECASE) for name in names)

@@ -39,9 +39,9 @@ SCRIPTS = ("base.js", "time.js", "chart.js", "map.js", "tables.js", "traces.js",
 
 REPORT = "report.html"
 #: The page draws the longest traces, each thinned evenly; the files hold all.
-MOST_PEOPLE = 100
-MOST_POINTS = 1_500
-MOST_ROWS = 1_000
+MAX_PEOPLE = 100
+MAX_POINTS = 1_500
+MAX_ROWS = 1_000
 #: Whose page it is, in its first line.
 SIMULATED, PUBLISHED, PRIVATE = (
     "penstock · simulation",
@@ -166,7 +166,7 @@ def geometry(run: Run, cells: tuple[str, ...]) -> list[dict[str, Any]] | None:
     shown = [places.get(cell) for cell in cells]
     if not any(shown):
         return None
-    return [_drawn(place) if place else {} for place in shown]
+    return [_display_geometry(place) if place else {} for place in shown]
 
 
 def _outlines(run: Run) -> dict[str, Any] | None:
@@ -193,7 +193,7 @@ def _configured_places(run: Run) -> dict[str, dict[str, Any] | None]:
         return {}
 
 
-def _drawn(place: dict[str, Any]) -> dict[str, Any]:
+def _display_geometry(place: dict[str, Any]) -> dict[str, Any]:
     return {"point": place["coordinates"]} if place["type"] == "Point" else {"rings": rings_of(place)}
 
 
@@ -212,9 +212,9 @@ def _traces_json(run: Run) -> dict[str, Any] | None:
     longest = (
         released.group_by("pseudonym", maintain_order=True).len().sort("len", descending=True, maintain_order=True)
     )
-    people = longest["pseudonym"].head(MOST_PEOPLE).to_list()
+    people = longest["pseudonym"].head(MAX_PEOPLE).to_list()
     by_person = released.partition_by("pseudonym", as_dict=True)
-    thinned = pl.concat([_thinned(by_person[(person,)]) for person in people])
+    thinned = pl.concat([_thin(by_person[(person,)]) for person in people])
     sizes = thinned.group_by("pseudonym", maintain_order=True).len()["len"]
     return {
         "people": people,
@@ -227,9 +227,9 @@ def _traces_json(run: Run) -> dict[str, Any] | None:
     }
 
 
-def _thinned(person: pl.DataFrame) -> pl.DataFrame:
+def _thin(person: pl.DataFrame) -> pl.DataFrame:
     n = len(person)
-    return person[np.linspace(0, n - 1, min(n, MOST_POINTS)).round().astype(np.int64)]
+    return person[np.linspace(0, n - 1, min(n, MAX_POINTS)).round().astype(np.int64)]
 
 
 def _people_table(run: Run) -> Table | None:
@@ -244,11 +244,11 @@ def _people_table(run: Run) -> Table | None:
     )
     rows = []
     costs = _costs_by_person(run.accounts, grouped["pseudonym"])
-    for name, points, landmarks, published in grouped.head(MOST_ROWS).iter_rows():
+    for name, points, landmarks, published in grouped.head(MAX_ROWS).iter_rows():
         figures = [errors.get(f"user:{name}", float("nan")), *(cost.get(name, float("nan")) for cost in costs.values())]
         counted = [(f"{n:,}", float(n)) for n in (points, published, landmarks)]
         rows.append([name, *counted, *((number(figure), figure) for figure in figures)])
-    caption = f"{plural(len(grouped), 'trace')}" + (f" (the first {MOST_ROWS:,})" if len(grouped) > MOST_ROWS else "")
+    caption = f"{plural(len(grouped), 'trace')}" + (f" (the first {MAX_ROWS:,})" if len(grouped) > MAX_ROWS else "")
     return Table(["Pseudonym", "Points", "Published", "Landmarks", "Mean error (metres)", *costs], rows, caption)
 
 

@@ -113,7 +113,11 @@ class Result:
         from penstock.pipeline.reporting.drawing import shown_in_notebook
 
         lines = [self.manifest["exit"]["reason"]]
-        lines += [in_words(self.manifest["worth"], counted(self.manifest))] if "worth" in self.manifest else []
+        lines += (
+            [in_words(self.manifest["utility_summary"], counted(self.manifest))]
+            if "utility_summary" in self.manifest
+            else []
+        )
         one = ONE[counted(self.manifest)]
         lines += [losses_in_words(self.manifest["loss"], one)] if "loss" in self.manifest else []
         return shown_in_notebook(str(self.folder), lines, None if "points" in self.manifest else self.plot)

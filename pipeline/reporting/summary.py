@@ -16,14 +16,14 @@ from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.pipeline.counting.bounding import unbounded
 from penstock.pipeline.counting.input_check import lost
-from penstock.pipeline.output.loss import HOPELESS, caution, even_odds, losses_in_words
+from penstock.pipeline.output.loss import VERY_WEAK, caution, even_odds, losses_in_words
 from penstock.pipeline.output.manifest import users_in_words
 from penstock.pipeline.output.utility_summary import (
     ONE,
-    beats,
     in_words,
+    is_better,
     short,
-    zeros_win,
+    zeros_are_better,
 )
 from penstock.pipeline.reporting.accounts import AccountFigure, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import Run, citation, identity
@@ -42,7 +42,7 @@ ONE_ROW = 4
 NEARLY = 0.1
 #: Rejected or late rows are worth a caution from this share of all rows on.
 MANY_ROWS = 0.01
-MOST_REJECTS = 20
+MAX_REJECTS = 20
 #: Visits left out of the release are worth a caution from this share of all on.
 MANY_VISITS = 0.05
 
@@ -73,41 +73,43 @@ def verdict(run: Run) -> str | None:
     """Describe accuracy and risk in one sentence without technical terms."""
     if run.counts is None:
         return None
-    worth, noise = (run.operator or {}).get("worth"), _noise(run)
-    if worth and worth["error"]:
-        lost_in_noise = "are lost in the noise: they " if zeros_win(worth) else ""
-        where = f"where {_about(worth['mean_count'])} are there"
-        use = f"The counts {lost_in_noise}are off by about {_people(worth['error'], run)} {where}"
+    verdict_line, noise = (run.operator or {}).get("utility_summary"), _noise(run)
+    if verdict_line and verdict_line["error"]:
+        lost_in_noise = "are lost in the noise: they " if zeros_are_better(verdict_line) else ""
+        where = f"where {_two_digits(verdict_line['mean_count'])} are there"
+        use = f"The counts {lost_in_noise}are off by about {_people(verdict_line['error'], run)} {where}"
     elif noise:
-        use = f"95 of 100 counts are off by at most {_people(noise[0], run)} where {_about(noise[1])} are shown"
+        use = f"95 of 100 counts are off by at most {_people(noise[0], run)} where {_two_digits(noise[1])} are shown"
     else:
         use = "The counts are shown as they are"
     if not any(map(promises, run.public["guarantee"])):
         return f"{use}, and nothing protects the {run.counted} in them."
     if run.losses is None or math.isinf(run.losses["release"]):
         return f"{use}."
-    sure = even_odds(run.losses["day"])
-    surer = "become all but certain" if sure.startswith("over") else f"become {sure} sure, and no surer"
+    odds_of_day = even_odds(run.losses["day"])
+    certainty = (
+        "become all but certain" if odds_of_day.startswith("over") else f"become {odds_of_day} sure, and no surer"
+    )
     who = f"whoever sees them, and thought it as likely as not that a {ONE[run.counted]} was there on a day"
-    return f"{use}; {who}, can {surer}."
+    return f"{use}; {who}, can {certainty}."
 
 
-def _about(value: float) -> str:
+def _two_digits(value: float) -> str:
     """Format a figure with two digits, or as a whole number."""
     return number(value, 2)
 
 
 def _people(value: float, run: Run) -> str:
-    return f"{_about(value)} {ONE[run.counted] if _about(value) == '1' else run.counted}"
+    return f"{_two_digits(value)} {ONE[run.counted] if _two_digits(value) == '1' else run.counted}"
 
 
 def details(run: Run) -> list[Paragraph]:
     """Describe accuracy, guarantee and cost to one person, independent of accountants."""
-    summary, noise = (run.operator or {}).get("worth"), _noise(run)
-    worth = in_words(summary, run.counted) if summary else noise and _noise_in_words(*noise, run.counted)
+    summary, noise = (run.operator or {}).get("utility_summary"), _noise(run)
+    verdict_line = in_words(summary, run.counted) if summary else noise and _noise_in_words(*noise, run.counted)
     against = "Against someone who sees all releases and knows everything but this person's events."
     losses = run.losses and [(losses_in_words(run.losses, ONE[run.counted]), against)]
-    return [*([(worth, "")] if worth else []), *_guarantees(run), *(losses or [])]
+    return [*([(verdict_line, "")] if verdict_line else []), *_guarantees(run), *(losses or [])]
 
 
 def headlines(run: Run) -> list[tuple[str | None, list[Headline]]]:
@@ -171,14 +173,14 @@ def _guarantees(run: Run) -> list[Paragraph]:
         paragraphs.append(("", f"Further steps, without a promise of their own: {others}."))
     if not paragraphs:
         text = (
-            f"The mechanism {others} promises nothing{because(run)}: someone who sees the releases may learn that a "
-            "particular person was in a particular place."
+            f"The mechanism {others} promises nothing{lateness_reason(run)}: someone who sees the releases may learn "
+            "that a particular person was in a particular place."
         )
         paragraphs.append(("No guarantee.", text))
     return paragraphs
 
 
-def because(run: Run) -> str:
+def lateness_reason(run: Run) -> str:
     """Explain why the lateness of a run voids its promise; empty if it does not."""
     lateness = str(run.public.get("lateness", ""))
     return f" (lateness is {lateness})" if lateness.startswith("shared") else ""
@@ -210,17 +212,17 @@ def with_values(text: str, configuration: dict[str, Any]) -> str:
     values: dict[str, Any] = {}
     for section in configuration["mechanism"]:
         values |= section
-    return re.sub(r"`(\w+)`", lambda name: _plain(values.get(name[1], name[1])), text)
+    return re.sub(r"`(\w+)`", lambda name: _plain_number(values.get(name[1], name[1])), text)
 
 
-def _plain(value: Any) -> str:
+def _plain_number(value: Any) -> str:
     """Format a value of a configuration: 50, not 50.0."""
     return number(value, 12) if isinstance(value, float) else str(value)
 
 
 def odds(epsilon: float) -> str:
     """Meaning of an ε for an adversary who sees all releases, with its limits."""
-    if epsilon > HOPELESS:
+    if epsilon > VERY_WEAK:
         return "So large an ε promises next to nothing."
     return (
         "For someone who sees everything that was released and knows all other data, the odds that this was in the "
@@ -289,7 +291,7 @@ def _utility(run: Run) -> list[Headline]:
         if name in SHARES and math.isfinite(value):
             shown, note = percent(value, 1.0), re.sub(r"\b1(?= is best|\))", "100 %", note)
         elif unit == run.counted:
-            shown = _about(value)
+            shown = _two_digits(value)
         parts.append(Headline(title, shown, unit, note or "Released against the truth, over the whole run."))
     return parts
 
@@ -305,7 +307,7 @@ class Notice:
 
 def warnings(run: Run) -> list[Notice]:
     """Applicable warnings, the most serious first."""
-    kinds = (_guarantee, _progress, _useless, _bound, _windows, _books, _budget, _rows, _shown)
+    kinds = (_guarantee, _progress, _useless, _bound, _windows, _books, _budget, _rows, _display_notices)
     return by_level(notice for kind in kinds for notice in kind(run))
 
 
@@ -341,7 +343,7 @@ def _guarantee(run: Run) -> Iterator[Notice]:
         )
         yield Notice("caution", "the total is unknown", text)
     if words := caution(run.losses):
-        yield Notice("danger" if (run.losses or {})["day"] > HOPELESS else "caution", "little is protected", words)
+        yield Notice("danger" if (run.losses or {})["day"] > VERY_WEAK else "caution", "little is protected", words)
     n_cells = (public.get("sensitivity") or {}).get("max_cells", 1)
     warning = unbounded(run.configuration.get("bounding") or {}, n_cells)
     if warning and any(map(promises, public["guarantee"])):
@@ -358,14 +360,14 @@ def _progress(run: Run) -> Iterator[Notice]:
 
 
 def _useless(run: Run) -> Iterator[Notice]:
-    summary, noise = (run.operator or {}).get("worth"), _noise(run)
+    summary, noise = (run.operator or {}).get("utility_summary"), _noise(run)
     if not summary:
         if run.counts is not None and run.counts.truth is None and noise and noise[0] > noise[1]:
             noise_in_words = _noise_in_words(*noise, run.counted)
             text = f"{noise_in_words} Single counts are mostly noise; sums over many cells or windows may not be."
             yield Notice("caution", "the noise is larger than the counts", text)
         return
-    if not summary["error"] or beats(summary):
+    if not summary["error"] or is_better(summary):
         return
     # A smaller bound is no advice to whom the bound takes many visits already.
     cures = "larger cells or longer windows" if any(_bound(run)) else "larger cells, longer windows or a smaller bound"
@@ -472,7 +474,7 @@ def _rows(run: Run) -> Iterator[Notice]:
             yield Notice("caution" if is_grave else "note", title, f"{plural(rows[outcome], 'row')} ({share}) {text}.")
 
 
-def _shown(run: Run) -> Iterator[Notice]:
+def _display_notices(run: Run) -> Iterator[Notice]:
     counts = run.counts
     if counts is None:
         return
@@ -520,7 +522,7 @@ def row_equation(run: Run) -> dict[str, Any]:
         f"{_left_out(run)}." if _left_out(run) else "",
         f"{run.counted.capitalize()}: {users_in_words(run.operator['users'])}." if run.operator.get("users") else "",
     ]
-    rejected = [{"line": row.get("offset", "")} | row for row in run.rejects(MOST_REJECTS)]
+    rejected = [{"line": row.get("offset", "")} | row for row in run.rejects(MAX_REJECTS)]
     examples = [[str(row.get(name, "")) for name in ("file", "line", "reason", "raw")] for row in rejected]
     reasons = [[reason, (f"{n:,}", n)] for reason, n in rows["rejected_by_reason"].items()]
     rejects = [

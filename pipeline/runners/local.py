@@ -90,7 +90,7 @@ def _run_counts(plan: Plan, spans: Iterable[Span]) -> None:
     writer = output.writer
     source = plan.source.reading(plan.space.reads).from_start()
     users: dict[int, list[Contributions]] = defaultdict(list)
-    counted: Iterable[GroupCounts] = _counted(plan, _groups(plan, source, spans, writer), users)
+    counted: Iterable[GroupCounts] = _count_groups(plan, _groups(plan, source, spans, writer), users)
     if source.disorder is not None:
         # A row further on may be wrong: nothing is charged and released before the last one was read.
         counted = [counts.narrowed() for counts in counted]
@@ -263,7 +263,7 @@ class StreamLoop:
         """Yield micro-batches when they are due, with due checkpoints in between."""
         while self.goes_on and not self.stop.is_set() and not reader.ended:
             metrics.beat()
-            self._save_what_is_due()
+            self._save_if_due()
             piece = reader.take(_PAUSE)
             while piece is not None and self.goes_on and not self.stop.is_set():
                 if (wait := self._wait(piece)) <= 0:
@@ -296,11 +296,11 @@ class StreamLoop:
         self.writer.rejects(f"{piece.number:012d}", piece.block.rejects)
         self.rows.add(rows)
         metrics.read_rows(rows)
-        self._say_if_unusable(piece.block)
+        self._warn_if_unusable(piece.block)
         self.position, self.number, self.latest = piece.end, piece.number + 1, piece.after
         metrics.reached(piece.after, self._watermark)
 
-    def _say_if_unusable(self, block: EventBlock) -> None:
+    def _warn_if_unusable(self, block: EventBlock) -> None:
         """Warn the operator once if all of the first rows are unusable: a stream cannot wait."""
         if self.warned or self.rows.used or self.rows.rows < input_check.FIRST:
             return
@@ -320,7 +320,7 @@ class StreamLoop:
         while self.goes_on and self.n_counted < n_groups:
             metrics.record(metrics.DUE, (n_groups - self.n_counted) * size)
             groups = range(self.n_counted, min(self.n_counted + step, n_groups))
-            counts = _joined([self._count_group(group, self.open.pop(group, []), self.quota) for group in groups])
+            counts = _concatenate([self._count_group(group, self.open.pop(group, []), self.quota) for group in groups])
             self.n_memberships += counts.n_memberships
             self.n_counted = groups.stop
             self.writer.truth(counts.first, counts.counts, counts.bounded)
@@ -336,7 +336,7 @@ class StreamLoop:
         self.writer.row_counts("stream", self.rows)
         self.writer.memberships("stream", self.n_memberships + still_open)
 
-    def _save_what_is_due(self) -> None:
+    def _save_if_due(self) -> None:
         """Take a checkpoint after new input, once per interval."""
         is_new = self.number != (self.checkpointed.number or 0)
         if is_new and time.monotonic() - self._saved >= self.source.checkpoint / 1000:
@@ -409,7 +409,7 @@ def _read(
 _Work = tuple[int, dict[int, list[Contributions]]]
 
 
-def _counted(plan: Plan, groups: Iterable[_Work], users: dict[int, list[Contributions]]) -> Iterator[GroupCounts]:
+def _count_groups(plan: Plan, groups: Iterable[_Work], users: dict[int, list[Contributions]]) -> Iterator[GroupCounts]:
     """Count every group, in parallel unless quotas pass from one to the next.
 
     ``users`` is filled with what users visited, by shard, where a summary is asked for.
@@ -442,7 +442,7 @@ def _count_shards(
     return total, visits
 
 
-def _joined(groups: list[GroupCounts]) -> GroupCounts:
+def _concatenate(groups: list[GroupCounts]) -> GroupCounts:
     """Concatenate the counts of consecutive groups of windows."""
     return GroupCounts(
         groups[0].first,

@@ -20,7 +20,7 @@ from penstock.pipeline.sources.reading.text import (
     to_blocks,
     without_position,
 )
-from penstock.pipeline.sources.reading.times import TimeFormat, first_that_fits
+from penstock.pipeline.sources.reading.times import TimeFormat, first_matching_format
 
 ZONE = "America/New_York"
 
@@ -122,7 +122,7 @@ def trip_columns(header: Iterable[str]) -> tuple[str, ...]:
     >>> trip_columns(["Start Time", "ended_at", "gender"])
     ('start_time', 'end_time', 'gender')
     """
-    names = {old: new for new, olds in (_NAMES | _OPTIONAL).items() for old in olds}
+    names = {old: new for new, old_names in (_NAMES | _OPTIONAL).items() for old in old_names}
     given = ["".join(name.lower().split()).replace("_", "") for name in header]
     return tuple(names.get(name, name) for name in given)
 
@@ -149,4 +149,4 @@ def trip_times(raw: pl.DataFrame) -> pl.DataFrame:
 
 
 def _milliseconds(text: pl.Series, ambiguous: Literal["earliest", "latest"]) -> pl.Series:
-    return first_that_fits(text, (TimeFormat(format, ZONE, ambiguous) for format in _FORMATS))
+    return first_matching_format(text, (TimeFormat(format, ZONE, ambiguous) for format in _FORMATS))

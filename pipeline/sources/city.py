@@ -105,18 +105,18 @@ class PlaceGrid:
     @cached_property
     def homes(self) -> Weights:
         """Return the density of homes at a place: a ring, with some everywhere."""
-        return _normalised(0.1 + np.exp(-(((self._from_centre - 0.6) / 0.3) ** 2)))
+        return _normalise(0.1 + np.exp(-(((self._from_centre - 0.6) / 0.3) ** 2)))
 
     @cached_property
     def works(self) -> Weights:
         """Return the density of workplaces at a place: a centre, with some everywhere."""
-        return _normalised(0.02 + np.exp(-((self._from_centre / 0.3) ** 2)))
+        return _normalise(0.02 + np.exp(-((self._from_centre / 0.3) ** 2)))
 
     @cached_property
     def errands(self) -> Weights:
         """Return the density of errands at a place: weights in inverse proportion to a random rank (Zipf)."""
         rank = np.argsort(np.argsort(uniforms(self.seed, Purpose.LAYOUT, 0, self.n_places)))
-        return _normalised(1.0 / (1.0 + rank))
+        return _normalise(1.0 / (1.0 + rank))
 
     def distances(self) -> Weights:
         """Distances between places as shares of the box's sides, shape (n_places, n_places)."""
@@ -136,7 +136,7 @@ class PlaceGrid:
         return np.asarray(2.0 * np.hypot(x - 0.5, y - 0.5))
 
 
-def _normalised(weights: Weights) -> Weights:
+def _normalise(weights: Weights) -> Weights:
     return np.asarray(weights / weights.sum())
 
 
@@ -178,11 +178,11 @@ class People(ABC):
         Every model forgets the past now and then (`restarts`), so the walk starts only as far back as the person who
         remembers longest: O(n_users) time a step and for those few extra steps, O(n_users) memory.
         """
-        remembers = np.ones(self.n_users, dtype=bool)
+        keeps_chain = np.ones(self.n_users, dtype=bool)
         index = first
         while index > 0:
-            remembers &= ~self.restarts(index)
-            if not remembers.any():
+            keeps_chain &= ~self.restarts(index)
+            if not keeps_chain.any():
                 break
             index -= 1
         # Where a person was before the step at which everyone has restarted since does not matter.
@@ -270,7 +270,7 @@ class Commuters(People):
         targets = np.zeros((3, self.places.n_places))
         targets[HOME, home] = targets[WORK, work] = 1.0
         everywhere = np.arange(self.places.n_places)
-        np.add.at(targets[ERRAND], self._other(everywhere, home, work), self.places.errands)
+        np.add.at(targets[ERRAND], self._errand_place(everywhere, home, work), self.places.errands)
         matrix: NDArray[np.float64] = REGIMES[regime][roles] @ targets
         return matrix
 
@@ -284,7 +284,7 @@ class Commuters(People):
         limits = np.cumsum(REGIMES[self.regime(index)], axis=1)[role]
         uniform = uniforms(self.seed, Purpose.MOVE, index, self.n_users)
         errand = choose(np.cumsum(self.places.errands), uniforms(self.seed, Purpose.ERRAND, index, self.n_users))
-        errand = self._other(errand, self.homes, self.works)
+        errand = self._errand_place(errand, self.homes, self.works)
         return np.where(uniform < limits[:, HOME], self.homes, np.where(uniform < limits[:, WORK], self.works, errand))
 
     def restarts(self, index: int) -> NDArray[np.bool_]:
@@ -295,7 +295,7 @@ class Commuters(People):
         """`ACTIVITY` of the regime."""
         return ACTIVITY[self.regime(index)]
 
-    def _other(self, place: Locations, home: Locations | int, work: Locations | int) -> Locations:
+    def _errand_place(self, place: Locations, home: Locations | int, work: Locations | int) -> Locations:
         """Replace home and work by the next other place."""
         for _ in range(2):
             place = np.where((place == home) | (place == work), (place + 1) % self.places.n_places, place)
@@ -427,10 +427,10 @@ class MarkovPeople(People):
     def move(self, index: int, before: Locations) -> Locations:
         """Advance the chain by one step, with random numbers of each person."""
         uniform = uniforms(self.seed, Purpose.MOVE, index, self.n_users)
-        anywhere = choose(self._errands, uniform)
+        jumps = choose(self._errands, uniform)
         # All rows of the cumulative matrix in one increasing sequence: row i takes up (i, i + 1].
         near = np.searchsorted(self._rows, before + uniform, side="right") - before * self.places.n_places
-        return np.where(self.restarts(index), anywhere, np.clip(near, 0, self.places.n_places - 1))
+        return np.where(self.restarts(index), jumps, np.clip(near, 0, self.places.n_places - 1))
 
     def restarts(self, index: int) -> NDArray[np.bool_]:
         """Mark the people who jump anywhere at this step."""

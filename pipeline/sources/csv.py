@@ -66,9 +66,9 @@ class Csv(MappedColumns, TextSource):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (("separator", 1), ("quote", 0)):
+        for name, minimum in (("separator", 1), ("quote", 0)):
             value = getattr(self, name)
-            if not (least <= len(value) <= 1 and value.isascii() and value not in "\r\n") and value:
+            if not (minimum <= len(value) <= 1 and value.isascii() and value not in "\r\n") and value:
                 raise ParameterError(name, value, "one ASCII character")
         if not self.separator or self.separator == self.quote:
             raise ParameterError("separator", self.separator, "one ASCII character that is not the quote")

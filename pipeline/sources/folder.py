@@ -218,7 +218,7 @@ class _Opened:
         self.file, self.number = file, 0
         self._held = ExitStack()
         path = self._held.enter_context(files.local(file))
-        self._blocks = _named(replace(of, path=path), path, file.name)  # type: ignore[call-arg]
+        self._blocks = _original_names(replace(of, path=path), path, file.name)  # type: ignore[call-arg]
         self._next, self._following = next(self._blocks, None), next(self._blocks, None)
 
     @property
@@ -237,7 +237,7 @@ class _Opened:
         self._held.close()
 
 
-def _named(source: Source, path: str, name: str) -> Iterator[EventBlock]:
+def _original_names(source: Source, path: str, name: str) -> Iterator[EventBlock]:
     """Blocks of a file, with rejects and errors under the original name."""
     try:
         for block in source.all_blocks():
@@ -285,8 +285,8 @@ class _FileReader:
     def next(self, number: int) -> FolderEntry | None:
         """Return the next entry; None without new input or finished windows."""
         if self.opened is None and not self._waiting:
-            self._look()
-        if self.opened is None and self._waiting and not self._opens_next():
+            self._look_for_files()
+        if self.opened is None and self._waiting and not self._open_next():
             return None
         if self.opened is not None:
             file, is_last = self.opened.file, self.opened.at_last
@@ -301,7 +301,7 @@ class _FileReader:
         if entry.file is not None:
             if self.opened is None:  # a run that goes on
                 self._open(entry.file, entry.block)
-            block, arrival = self._take()
+            block, arrival = self._next_block()
             if entry.is_last:
                 self._close(entry.file)
         self.clock = max(self.clock, entry.clock)
@@ -315,7 +315,7 @@ class _FileReader:
             end=self._as_state(),
         )
 
-    def _look(self) -> None:
+    def _look_for_files(self) -> None:
         """Look for new files in order of modification; raises `DataError` for changed ones."""
         if time.monotonic() - self._looked < self.source.every / 1000 or not self._outage.asks:
             return
@@ -350,7 +350,7 @@ class _FileReader:
         before, after = (self.run.grid.last_final(at - self.source.disorder) for at in (self.clock, clock))
         return after > before
 
-    def _opens_next(self) -> bool:
+    def _open_next(self) -> bool:
         """Open the next file; False if it cannot be read yet."""
         if not self._outage.asks:
             return False
@@ -375,7 +375,7 @@ class _FileReader:
         self.opened.close()
         self.done[file.name], self.opened = file, None
 
-    def _take(self) -> tuple[EventBlock, Integers]:
+    def _next_block(self) -> tuple[EventBlock, Integers]:
         """Return the next block of the open file, with the arrival time of its rows."""
         assert self.opened is not None
         block = self.opened.take()

@@ -10,7 +10,7 @@ import polars as pl
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.sources.base import EventBlock, Span
 from penstock.pipeline.sources.reading.text import Dialect, ParsedRows, TextBatch, TextSource, to_blocks
-from penstock.pipeline.sources.reading.times import TimeFormat, first_that_fits
+from penstock.pipeline.sources.reading.times import TimeFormat, first_matching_format
 
 #: Columns of the publisher's files, which have no header; the later ones name theirs likewise.
 _PUBLISHED = ("user_id", "POI_id", "POI_catid", "POI_catname", "latitude", "longitude", "timezone", "UTC_time")
@@ -74,7 +74,7 @@ class Foursquare(TextSource):
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
         """Rows under their common names, times parsed."""
-        time = first_that_fits(rows.raw["UTC_time"], map(TimeFormat, ("iso", "%a %b %d %H:%M:%S %z %Y")))
+        time = first_matching_format(rows.raw["UTC_time"], map(TimeFormat, ("iso", "%a %b %d %H:%M:%S %z %Y")))
         return rows.raw.select("latitude", "longitude", user="user_id", time=time, place="POI_id")
 
     def read(self, span: Span) -> Iterator[EventBlock]:

@@ -119,7 +119,7 @@ class Parquet(MappedColumns, FileSource):
         events, sound, unsound = sifted(events)
         raw_rejected = batch.take(pa.array(list(unsound), pa.int64())) if unsound else batch.slice(0, 0)
         rejected = pa.table(
-            {name: _shown(column) for name, column in zip(raw.columns, raw_rejected.columns)}
+            {name: _as_text(column) for name, column in zip(raw.columns, raw_rejected.columns)}
         ).to_pylist()
         rejects = [
             Reject(file, first_row + row + 1, reason, str(values)[:MAX_RAW_CHARACTERS])
@@ -155,7 +155,7 @@ def _runs(groups: list[int], n_rows: int) -> Iterator[tuple[int, int]]:
     yield start, stop
 
 
-def _shown(column: pa.Array) -> pa.Array:
+def _as_text(column: pa.Array) -> pa.Array:
     """Return times as text, since Python's types may not hold them; other values unchanged."""
     if pa.types.is_timestamp(column.type):  # its zone may be one that nobody knows
         column = column.cast(pa.timestamp(column.type.unit))

@@ -142,7 +142,7 @@ class Stream(LiveSource):
         events are sorted, otherwise one block.
         """
         *begin, begin_row = (int(start.get(name, 0)) for name in _POSITION)
-        chunks = (_sorted if self.clock else _arriving)(self, run, folder, begin[0])
+        chunks = (_sort_chunks if self.clock else _arriving)(self, run, folder, begin[0])
         with closing(chunks):  # now and not some time later, when a run that goes on may have a folder of the same name
             for chunk, blocks in chunks:
                 for index, block in enumerate(blocks):
@@ -241,7 +241,9 @@ def _arriving(source: Stream, run: LiveInput, spool: Path, first: int) -> Genera
         yield span.index, (run.ingest(block) for block in of.read(span))
 
 
-def _sorted(source: Stream, run: LiveInput, spool: Path, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
+def _sort_chunks(
+    source: Stream, run: LiveInput, spool: Path, first: int
+) -> Generator[tuple[int, Iterator[EventBlock]]]:
     """Chunks in the order of the clock; ties stay in the order of the source.
 
     One pass shares the rows out to pieces of equal time on disk; these are sorted when their turn comes, as many

@@ -71,7 +71,7 @@ class H3(Space):
             raise ParameterError(missing[0], None, "given together with " + ", ".join(_BOX))
         check_one_of({"list": self.list_, "file": self.file, "south": self.south})
         if self.list_:
-            self._checked(self.list_)
+            self._check_names(self.list_)
         for low, high in (("south", "north"), ("west", "east")):
             if not missing and getattr(self, high) <= getattr(self, low):
                 cure = "; of a box across the 180th meridian list the cells" if high == "east" else ""
@@ -85,11 +85,11 @@ class H3(Space):
         if self.file is None:
             return self.list_
         try:
-            return self._checked(tuple(read_table(self.file, "cell")["cell"]))
+            return self._check_names(tuple(read_table(self.file, "cell")["cell"]))
         except ParameterError as error:
             raise DataError(f"{self.file}: {error}") from error
 
-    def _checked(self, names: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
         library = _library()
         for name in names:
             is_cell = re.fullmatch(_NAME, name) and library.is_valid_cell(name)

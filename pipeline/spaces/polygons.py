@@ -54,7 +54,7 @@ def read_zones(path: str, name: str) -> list[Zone]:
     numbers: dict[str, int] = {}
     for number, (label, geometry) in enumerate(_features(path, name), 1):
         try:
-            zone = Zone(_label(label, name), [_checked(polygon) for polygon in _polygons(geometry)])
+            zone = Zone(_label(label, name), [_check_polygon(polygon) for polygon in _polygons(geometry)])
         except _Wrong as error:
             raise DataError(f"{path}: feature {number}: {error}") from error
         if (first := numbers.setdefault(zone.name, number)) != number:
@@ -126,16 +126,18 @@ def _check_on_map(path: str, lines: list[NDArray[np.float64]], corners: NDArray[
 
 def around(corners: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """South-western and north-eastern corner of a map: the bounding box of cells and a margin."""
-    least, most = corners.min(axis=0), corners.max(axis=0)
-    squeeze = np.array([math.cos(math.radians((least[1] + most[1]) / 2)), 1.0])
-    margin = _MARGIN * max(float(((most - least) * squeeze).max()), 1e-6) / squeeze
-    return least - margin, most + margin
+    minimum, maximum = corners.min(axis=0), corners.max(axis=0)
+    squeeze = np.array([math.cos(math.radians((minimum[1] + maximum[1]) / 2)), 1.0])
+    margin = _MARGIN * max(float(((maximum - minimum) * squeeze).max()), 1e-6) / squeeze
+    return minimum - margin, maximum + margin
 
 
-def sides_near(line: NDArray[np.float64], least: NDArray[np.float64], most: NDArray[np.float64]) -> NDArray[np.bool_]:
+def sides_near(
+    line: NDArray[np.float64], minimum: NDArray[np.float64], maximum: NDArray[np.float64]
+) -> NDArray[np.bool_]:
     """Return whether the box of each side of a line intersects a box."""
     low, high = np.minimum(line[:-1], line[1:]), np.maximum(line[:-1], line[1:])
-    return np.asarray(((low <= most) & (high >= least)).all(axis=1))
+    return np.asarray(((low <= maximum) & (high >= minimum)).all(axis=1))
 
 
 def _extent(positions: NDArray[np.float64]) -> str:
@@ -284,7 +286,7 @@ def _of_geopackage(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
                 "FROM gpkg_geometry_columns JOIN gpkg_spatial_ref_sys USING (srs_id)"
             ).fetchall()
             known = {
-                layer: [row[1] for row in file.execute(f"PRAGMA table_info({_quoted(layer)})")] for layer, *_ in layers
+                layer: [row[1] for row in file.execute(f"PRAGMA table_info({_quote(layer)})")] for layer, *_ in layers
             }
             fitting = [one for one in layers if name is None or name in known[one[0]]]
             if not fitting:
@@ -294,13 +296,13 @@ def _of_geopackage(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
                 raise DataError(
                     f"{path}: layer {layer!r} is in {crs}; it must be longitude and latitude (WGS 84): {CONVERT}"
                 )
-            rows = file.execute(f"SELECT {_quoted(name or column)}, {_quoted(column)} FROM {_quoted(layer)}").fetchall()
+            rows = file.execute(f"SELECT {_quote(name or column)}, {_quote(column)} FROM {_quote(layer)}").fetchall()
     except sqlite3.Error as error:
         raise DataError(f"{path}: cannot be read as GeoPackage ({error}); {CONVERT}") from error
     yield from ((label, _without_header(geometry)) for label, geometry in rows)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     """Quote a name for SQL."""
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
@@ -334,18 +336,19 @@ def _is_wgs84(crs: Any) -> bool:
 # Checks.
 
 
-def _checked(polygon: shapely.Polygon) -> shapely.Polygon:
+def _check_polygon(polygon: shapely.Polygon) -> shapely.Polygon:
     """Return a polygon; raises `_Wrong` unless its rings bound an unambiguous area."""
     rings = [shapely.get_coordinates(ring) for ring in shapely.get_rings(polygon)]
     for ring in rings:
         _check_degrees(ring)
         if not shapely.Polygon(ring).area:
-            raise _Wrong(f"the ring that begins at {_at(ring[0])} bounds no area")
+            raise _Wrong(f"the ring that begins at {_point_in_words(ring[0])} bounds no area")
     outline = shapely.Polygon(rings[0])
     for hole in rings[1:]:
         if not shapely.intersects_xy(outline, hole).all():
             raise _Wrong(
-                f"the hole that begins at {_at(hole[0])} is not inside its outline; a polygon's first ring is that"
+                f"the hole that begins at {_point_in_words(hole[0])} is not inside its outline; a polygon's first "
+                "ring is that"
             )
     # Rings may touch themselves and each other: repairing moves no area then. Where sides cross it does.
     if (
@@ -371,10 +374,11 @@ def _check_degrees(line: NDArray[np.float64]) -> None:
     if long.any():
         at = int(long.argmax())
         raise _Wrong(
-            f"its side from {_at(line[at])} to {_at(line[at + 1])} is more than 180 degrees long: cut it at the 180th "
+            f"its side from {_point_in_words(line[at])} to {_point_in_words(line[at + 1])} is more than 180 degrees "
+            "long: cut it at the 180th "
             "meridian into a MultiPolygon, or put a position halfway along it"
         )
 
 
-def _at(position: NDArray[np.float64]) -> str:
+def _point_in_words(position: NDArray[np.float64]) -> str:
     return f"[{position[0]:.6g}, {position[1]:.6g}]"

@@ -16,8 +16,8 @@ Locate = Callable[[Floats, Floats], NDArray[np.int64]]
 #: Answer of a square that an edge crosses or touches.
 _MIXED = -2
 #: Squares along a cell that is as wide as high, and the most in all (4 bytes each).
-_ALONG_A_CELL = 24
-_MOST = 1 << 22
+_SQUARES_PER_CELL = 24
+_MAX_SQUARES = 1 << 22
 #: Points that are not worth a raster.
 FEW_POINTS = 1 << 14
 
@@ -61,13 +61,13 @@ class Raster:
         from scipy.ndimage import label  # loaded with the first space that has a raster
 
         (west, south), (east, north) = edges.reshape(-1, 2).min(axis=0), edges.reshape(-1, 2).max(axis=0)
-        along = math.sqrt(min(_ALONG_A_CELL**2 * n_cells, _MOST))
+        along = math.sqrt(min(_SQUARES_PER_CELL**2 * n_cells, _MAX_SQUARES))
         width, height = max((east - west) / along, 1e-9), max((north - south) / along, 1e-9)
         west, south = west - 2 * width, south - 2 * height  # no edge comes near the outermost squares
         shape = tuple(
             math.ceil((high - low) / size) + 2 for low, high, size in ((south, north, height), (west, east, width))
         )
-        parts, n_parts = label(~_touched((edges - [west, south] * 2) / ([width, height] * 2), shape, slack))
+        parts, n_parts = label(~_touched_squares((edges - [west, south] * 2) / ([width, height] * 2), shape, slack))
         # Neighbours without an edge between them have one answer, so one square stands for all of its part.
         first = np.zeros(n_parts + 1, np.int64)
         first[parts.ravel()[::-1]] = np.arange(parts.size)[::-1]
@@ -128,7 +128,7 @@ class Bins:
         return point[within], box[within]
 
 
-def _touched(edges: Floats, shape: tuple[int, ...], slack: float) -> NDArray[np.bool_]:
+def _touched_squares(edges: Floats, shape: tuple[int, ...], slack: float) -> NDArray[np.bool_]:
     """Squares within ``slack`` of an edge; edges in units of squares, (n, 4)."""
     # Pieces no longer than a square in either direction: each touches at most three squares each way.
     n_pieces = np.maximum(np.ceil(np.maximum(*np.abs(edges[:, 2:] - edges[:, :2]).T)), 1).astype(np.int64)

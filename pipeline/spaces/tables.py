@@ -23,7 +23,7 @@ _GTFS = {"stop_lat": "latitude", "stop_lon": "longitude"}
 #: Values of location_type of what people wait at: a stop or platform, which may be left empty.
 _STOP = ("", "0")
 #: Share of the lines of a table that have as many fields as the first.
-_ALIKE = 0.9
+_TABLE_SHARE = 0.9
 
 
 def unit_vectors(latitude: NDArray[np.float64], longitude: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -189,10 +189,10 @@ def _check_list(path: str, name: str, lines: list[str]) -> None:
         fields = [line.split(separator) for line in rows]
         n_fields = len(fields[0]) if rows else 1
         equal_rows = [row for row in fields if len(row) == n_fields]
-        if n_fields == 1 or len(equal_rows) < max(2, _ALIKE * len(rows)):
+        if n_fields == 1 or len(equal_rows) < max(2, _TABLE_SHARE * len(rows)):
             continue
         n_numbers = max(sum(is_number(row[i]) for row in equal_rows) for i in range(n_fields))
-        if separator != "," or n_numbers >= max(1, _ALIKE * (len(equal_rows) - 1)):
+        if separator != "," or n_numbers >= max(1, _TABLE_SHARE * (len(equal_rows) - 1)):
             raise DataError(
                 f"{path}:1: looks like a table of {n_fields} columns ({rows[0][:100]}), not one {name} a line: put "
                 f"commas between columns, and head the one with the names {name}"

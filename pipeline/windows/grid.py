@@ -148,8 +148,8 @@ class WindowGrid:
             begin = self.calendar.start(1)
             return np.asarray((starts - begin) / (self.calendar.end(self.n_windows) - begin), np.float64)
         number = self._periods.index(starts)
-        least, last = int(number.min()), int(number.max())
-        begins, ends = (of(least, last)[number - least] for of in (self._periods.starts, self._periods.ends))
+        minimum, last = int(number.min()), int(number.max())
+        begins, ends = (of(minimum, last)[number - minimum] for of in (self._periods.starts, self._periods.ends))
         return np.asarray((starts - begins) / (ends - begins), np.float64)
 
     def deadline(self, window: int) -> int:

@@ -112,7 +112,7 @@ class Sensors(Checked):
         if self.fixed:
             for cell in self.fixed:
                 if cell not in position:
-                    raise ParameterError("fixed", cell, "a cell of the space" + _near(cell, cells))
+                    raise ParameterError("fixed", cell, "a cell of the space" + _suggestion(cell, cells))
             return SensorSchedule("fixed", len(cells), cells=tuple(sorted({position[cell] for cell in self.fixed})))
         if self.schedule is not None:
             pairs = sorted(set(_read_schedule(Path(self.schedule), position)))
@@ -132,14 +132,14 @@ def _read_schedule(path: Path, position: dict[str, int]) -> Iterator[tuple[int, 
                 if not window.isdecimal() or int(window) < 1:
                     raise DataError(f"{path}:{reader.line_num}: window {window!r} must be a whole number of at least 1")
                 if cell not in position:
-                    near = _near(cell, tuple(position))
+                    near = _suggestion(cell, tuple(position))
                     raise DataError(f"{path}:{reader.line_num}: {cell!r} is not a cell of the space{near}")
                 yield int(window), position[cell]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path}: {error}") from error
 
 
-def _near(name: str, names: tuple[str, ...]) -> str:
+def _suggestion(name: str, names: tuple[str, ...]) -> str:
     near = nearest(name, names)
     return f" (did you mean {near!r}?)" if near else ""
 

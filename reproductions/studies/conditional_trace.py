@@ -35,7 +35,7 @@ class ConditionalTrace(Study):
     Losses are Rényi divergences of order 2, in nats, of hypotheses at most radius 1 apart; the prior has variance 1.
     """
 
-    aside: ClassVar[tuple[str, ...]] = ()
+    not_decisive: ClassVar[tuple[str, ...]] = ()
 
     points: int = parameter(10, doc="points of the trace", at_least=2)
     length_scales: tuple[float, ...] = parameter((0.5, 1.0, 2.0, 4.0), doc="length scales of the prior")

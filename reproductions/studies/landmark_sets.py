@@ -23,7 +23,7 @@ class TablePart(NamedTuple):
 class LandmarkSets(Study):
     """Distance from landmarks, and temporal loss, of landmark sets drawn in five shapes; 100 windows, two states."""
 
-    aside: ClassVar[tuple[str, ...]] = ()
+    not_decisive: ClassVar[tuple[str, ...]] = ()
 
     sets: int = parameter(100, doc="landmark sets of each share and shape", at_least=1)
     percentages: tuple[int, ...] = parameter(PERCENTAGES, doc="shares of landmarks, in percent")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from penstock.accountants.online_attack import area_under_curve
 from penstock.evaluation.attacks.challenge import distinguish, privacy_gain, standardize_in_place
-from penstock.evaluation.attacks.defenses import SAMPLES_AT_ONCE, flat, mechanism_defense
+from penstock.evaluation.attacks.defenses import SAMPLES_PER_BATCH, flat, mechanism_defense
 from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, mobility_groups
 from penstock.mechanisms.core.blocks import CountsOfBlock
 from penstock.mechanisms.core.chain import Chain
@@ -96,8 +96,8 @@ class PrivacyGain(CabStudy):
                 if rate not in thinned:  # binomial counts are what sampling single memberships leaves
                     thinned[rate] = np.random.default_rng(seed).binomial(counts, rate)
                 seen = thinned[rate]
-            for begin in range(0, len(seen), SAMPLES_AT_ONCE):
-                part = slice(begin, begin + SAMPLES_AT_ONCE)
+            for begin in range(0, len(seen), SAMPLES_PER_BATCH):
+                part = slice(begin, begin + SAMPLES_PER_BATCH)
                 features[part] = flat(released(chain, seen[part], [*seed, begin]))
             standardize_in_place(features, samples.n_train)
             scores, _ = distinguish(features, samples.labels, samples.n_train, n_components=self.components)

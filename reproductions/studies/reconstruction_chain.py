@@ -17,7 +17,7 @@ from reproductions.study import Figures, Study, Tables
 class ReconstructionChain(Study):
     """Sweep the size of the chain, the number of windows, the tolerance, and the noise."""
 
-    aside: ClassVar[tuple[str, ...]] = ("locations", "windows", "tolerance", "sizes", "lengths", "sigmas")
+    not_decisive: ClassVar[tuple[str, ...]] = ("locations", "windows", "tolerance", "sizes", "lengths", "sigmas")
 
     locations: int = parameter(100, doc="places of the chain, where they are not swept", at_least=2)
     windows: int = parameter(10, doc="windows guessed, where they are not swept", at_least=1)

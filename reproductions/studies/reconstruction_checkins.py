@@ -43,7 +43,7 @@ class SmoothingPiece(NamedTuple):
 class ReconstructionCheckins(Study):
     """Learn everybody's moves from all but the last five windows of 20 days, and retrace them in these."""
 
-    aside: ClassVar[tuple[str, ...]] = ("path", "uniform", "own", "sigmas")
+    not_decisive: ClassVar[tuple[str, ...]] = ("path", "uniform", "own", "sigmas")
 
     path: str | None = parameter(None, kind="path", doc="folder of the data set; unset: made-up people")
     data_set: Literal["gowalla", "foursquare"] = parameter("gowalla", doc="whose check-ins they are")

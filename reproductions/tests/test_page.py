@@ -16,16 +16,16 @@ from penstock.pipeline.experiments.runner import run_experiment
 from reproductions.__main__ import FOLDERS
 from reproductions.page import (
     claims_section,
+    distant_figures,
     experiments_page,
-    far_figures,
     measured,
     papers_section,
     published_figures,
 )
-from reproductions.saved import HERE, RESULTS, save, shown_measures, written
+from reproductions.saved import RESULTS, ROOT, save, shown_measures, written
 from tests.tools.experiment_cases import GRID, experiment_in
 
-FILES = (HERE / "experiments").glob("sfc_*.yaml")
+FILES = (ROOT / "experiments").glob("sfc_*.yaml")
 #: Sweeps; studies have no such tables.
 EXPERIMENTS = sorted(path.stem for path in FILES if (RESULTS / path.with_suffix(".csv").name).exists())
 
@@ -135,7 +135,7 @@ CLAIMED = sorted(path.name.removesuffix("-expected.csv") for path in RESULTS.glo
 def test_saved_claims_are_those_of_the_experiment_files_with_the_verdict_that_follows(name):
     experiment = written(experiment_file(name))
     saved = pl.read_csv(RESULTS / f"{name}-expected.csv").to_dicts()
-    page = (HERE / "experiments.md").read_text(encoding="utf-8")
+    page = (ROOT / "experiments.md").read_text(encoding="utf-8")
     section = " ".join(page.partition(f"\n## {name}\n")[2].partition("\n## ")[0].split())
     labels, published = experiment.get("labels") or {}, experiment.get("published")
     figures = {pair[:2] for pair in published_figures(published)} if published else set()
@@ -156,7 +156,7 @@ def test_saved_claims_are_those_of_the_experiment_files_with_the_verdict_that_fo
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_experiments_say_why_figures_are_not_the_paper_s(name):
     experiment, results = written(experiment_file(name)), RESULTS
-    far = far_figures(measured(pl.read_csv(results / f"{name}.csv")), experiment.get("published") or {"rows": {}})
+    far = distant_figures(measured(pl.read_csv(results / f"{name}.csv")), experiment.get("published") or {"rows": {}})
     if (results / f"{name}-expected.csv").exists():
         verdicts = pl.read_csv(results / f"{name}-expected.csv")["verdict"].to_list()
         claims = zip(experiment["expected"], verdicts, strict=True)
@@ -167,7 +167,7 @@ def test_experiments_say_why_figures_are_not_the_paper_s(name):
 
 
 def test_every_experiment_of_the_index_is_there():
-    papers = plain(parse((HERE / "papers.yaml").read_text(encoding="utf-8"), "papers.yaml")[0])
+    papers = plain(parse((ROOT / "papers.yaml").read_text(encoding="utf-8"), "papers.yaml")[0])
     entries = [entry for paper in papers for entry in paper["figures"]]
     for entry in entries:
         assert {"figure", "shows"} < set(entry)
@@ -177,7 +177,7 @@ def test_every_experiment_of_the_index_is_there():
         elif (RESULTS / f"{entry['experiment']}.csv").exists():
             assert experiment_file(entry["experiment"]).exists()
         if "page" in entry:
-            assert (HERE / entry["page"].partition("#")[0]).exists()
+            assert (ROOT / entry["page"].partition("#")[0]).exists()
 
 
 EXPECTED = """

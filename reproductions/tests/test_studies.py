@@ -21,7 +21,7 @@ from reproductions.__main__ import main
 from reproductions.page import experiments_page
 from reproductions.pyrgelis import WEEK, CabStudy, TargetPiece
 from reproductions.run import StudyRun
-from reproductions.saved import HERE, save
+from reproductions.saved import ROOT, save
 from reproductions.study import STUDIES
 
 HEAD = "name: e\nquestion: which\n"
@@ -92,7 +92,7 @@ def test_overrides_and_the_reduced_size(write):
     assert len(StudyRun.load(write(), ["study.targets=6"]).pieces()) == 6
 
 
-EXPERIMENTS = sorted((HERE / "experiments").glob("*.yaml"))
+EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
@@ -248,7 +248,7 @@ REDUCED = (
 
 @pytest.mark.parametrize("name", REDUCED)
 def test_pieces_of_other_studies_are_told_apart_by_what_decides_them(name):
-    path = HERE / "experiments" / f"{name}.yaml"
+    path = ROOT / "experiments" / f"{name}.yaml"
     study = StudyRun.load(path, reduced=True).config.study
     pieces = study.pieces(study.data())
     assert len({json.dumps(piece) for piece in pieces}) == len(pieces) >= 2

@@ -58,7 +58,7 @@ def test_a_renewed_job_releases_the_same(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(read, "REST", 1e-6)
     monkeypatch.setattr(read.Reader, "wait", property(lambda self: min(0.1, wait(self))))
     monkeypatch.setattr(renewal, "TURNS", n_turns // 3)
-    monkeypatch.setattr(renewal, "LEAST", n_turns // 3)
+    monkeypatch.setattr(renewal, "MIN_TURNS", n_turns // 3)
     caplog.set_level(logging.INFO, logger="penstock")
     options = ["--checkpointing_interval=2000", "--parallelism=1"]
     renewed = run(configured(tmp_path / "renewed", speed), runner="flink", beam_options=options)

@@ -28,9 +28,9 @@ EPSILON = 2.0  # of the grouping
 class Recorded(Pegasus):
     """Notes how many windows each one is grouped with, itself among them."""
 
-    def _smoothed(self, window, noisy, n_alike, state):
+    def _smooth(self, window, noisy, n_alike, state):
         GROUPED.append(n_alike)
-        return super()._smoothed(window, noisy, n_alike, state)
+        return super()._smooth(window, noisy, n_alike, state)
 
 
 GROUPED: list[np.ndarray] = []

@@ -94,7 +94,7 @@ def test_an_event_that_is_over_is_given_up_at_once(monkeypatch):
 
     assert left() < 0.05
     # Where an event cannot end, and its size hardly wanders, the value stays high.
-    monkeypatch.setattr(surprise, "GOES_ON", 1.0)
+    monkeypatch.setattr(surprise, "PERSISTENCE", 1.0)
     monkeypatch.setattr(surprise, "EVENT_FADING", 0.999)
     assert left() > 0.1
 

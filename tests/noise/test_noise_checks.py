@@ -8,7 +8,7 @@ from scipy import stats
 
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.testing import noise_matches
-from penstock.testing.noise import _pooled
+from penstock.testing.noise import _pool_bins
 
 N = 100_000
 
@@ -67,5 +67,5 @@ def test_wrong_use_is_named() -> None:
 
 
 def test_what_is_left_of_the_bins_joins_the_last():
-    expected, seen = _pooled(np.array([2.0, 8.0, 10.0, 3.0]), np.array([1, 9, 11, 2]), 5.0)
+    expected, seen = _pool_bins(np.array([2.0, 8.0, 10.0, 3.0]), np.array([1, 9, 11, 2]), 5.0)
     assert (expected.tolist(), seen.tolist()) == ([10.0, 13.0], [10, 13])

@@ -16,7 +16,7 @@ from penstock.mechanisms.core.samplers.bits import Bits, Words
 from penstock.mechanisms.core.samplers.integers import GaussianTable, exponential_interval, gaussian_tails
 from penstock.testing import noise_matches
 
-LEAST_P = 1e-4
+MIN_P = 1e-4
 BITS = Bits((b"seed of these tests".ljust(32),))
 
 
@@ -76,7 +76,7 @@ def test_lazy_bits_complete_a_coarse_table(bits: int) -> None:
     words = BITS.words(0, 3_000, "<u4")
     signs = 1 - 2 * (words.values & 1).astype(np.int64)
     drawn = signs * GaussianTable(Fraction(4), bits).invert(words, slice(None))
-    assert noise_matches(drawn, "discrete_gaussian", 2.0) > LEAST_P
+    assert noise_matches(drawn, "discrete_gaussian", 2.0) > MIN_P
 
 
 def test_undecided_values_take_their_own_bits() -> None:
@@ -92,7 +92,7 @@ def test_no_draw_depends_on_double_precision(scale: float, monkeypatch: pytest.M
     """Deciding every draw in decimal and rational arithmetic changes nothing."""
     words, scales, sigmas = BITS.words(0, 200), np.array([scale]), np.array([1500.0])
     quick, gaussian = integers.laplace_magnitude(words, scales), integers.discrete_gaussian(BITS, 40, sigmas)
-    monkeypatch.setattr(integers, "TRUST", 2.0)
+    monkeypatch.setattr(integers, "RELATIVE_ERROR", 2.0)
     assert (integers.laplace_magnitude(words, scales) == quick).all()
     assert (integers.discrete_gaussian(BITS, 40, sigmas) == gaussian).all()
 
@@ -152,7 +152,7 @@ def test_words_next_to_a_decision_are_decided_exactly(
 
 
 def test_a_sampler_that_trusts_its_proposals_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(integers, "TRUST", 0.0)
+    monkeypatch.setattr(integers, "RELATIVE_ERROR", 0.0)
     with pytest.raises(AssertionError):
         next_to_acceptance()
 

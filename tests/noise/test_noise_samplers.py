@@ -16,7 +16,7 @@ from penstock.testing import noise_matches
 
 N = 100_000
 #: A right sampler fails one of these tests once in 10,000 seeds; the seeds are fixed.
-LEAST_P = 1e-4
+MIN_P = 1e-4
 BITS = Bits((b"seed of these tests".ljust(32),))
 DISCRETE = ("discrete_laplace", "discrete_gaussian")
 REAL = ("laplace", "gaussian", "planar_laplace")
@@ -31,7 +31,7 @@ def noise() -> Noise:
 )
 def test_noise_is_told_from_noise_of_another_scale(family: str, scale: float) -> None:
     samples = getattr(noise(), family)(scale, N)
-    assert noise_matches(samples, family, scale) > LEAST_P
+    assert noise_matches(samples, family, scale) > MIN_P
     assert noise_matches(samples, family, 0.7 * scale) < 1e-9
     assert noise_matches(samples, family, 1.3 * scale) < 1e-9
 
@@ -41,14 +41,14 @@ def test_scales_per_cell() -> None:
     for family in DISCRETE:
         samples = getattr(noise(), family)(scales, (20_000, 3))
         for column, scale in zip(samples.T, scales.tolist()):
-            assert noise_matches(column, family, scale) > LEAST_P
+            assert noise_matches(column, family, scale) > MIN_P
             assert noise_matches(column, family, 0.7 * scale) < 1e-9
 
 
 @pytest.mark.parametrize("family", DISCRETE)
 def test_wide_scales(family: str) -> None:
     samples = getattr(noise(), family)(2e4, N)
-    assert noise_matches(samples, family, 2e4) > LEAST_P
+    assert noise_matches(samples, family, 2e4) > MIN_P
     assert noise_matches(samples, family, 0.7 * 2e4) < 1e-9
 
 
@@ -58,10 +58,10 @@ def test_opendp_draws_the_same_distribution(family: str) -> None:
     from tests.tools.opendp_noise import opendp_noise
 
     theirs = opendp_noise(family.removeprefix("discrete_"), 3.0, N)
-    assert noise_matches(theirs, family, 3.0) > LEAST_P
+    assert noise_matches(theirs, family, 3.0) > MIN_P
     ours = getattr(noise(), family)(3.0, N)
     table = np.array([np.bincount(np.clip(some, -9, 9) + 9, minlength=19) for some in (ours, theirs)])
-    assert stats.chi2_contingency(table).pvalue > LEAST_P
+    assert stats.chi2_contingency(table).pvalue > MIN_P
 
 
 @pytest.mark.parametrize("family", DISCRETE)

@@ -360,7 +360,7 @@ class Topic(Partitions):
     def at_end(self, partition):
         return self.at[partition] == len(self._there(partition))
 
-    def trouble(self):
+    def unreadable_reason(self):
         return None
 
     def poll(self, _):
@@ -380,7 +380,7 @@ def test_a_message_that_ends_a_window_waits_for_no_other_turn(tmp_path, monkeypa
     plan = make_plan(loads(TOPIC.replace("PATH", str(tmp_path)).replace("MORE", "disorder: 0s, idle_after: 1m")))
     monkeypatch.setattr(kafka, "Consumer", topic)
     monkeypatch.setattr(kafka, "clock_time", lambda: BEGIN / 1000 + 60 * topic.minute)
-    monkeypatch.setattr(kafka, "_AGAIN", -1.0)
+    monkeypatch.setattr(kafka, "_RETRY_INTERVAL", -1.0)
     pieces = plan.config.source.micro_batches(live_input(plan), tmp_path, {}, 0, MIN_EVENT_TIME, Checkpointed())
     for topic.minute in (30.0, 76.0):
         piece = next(pieces)
@@ -397,7 +397,7 @@ def test_a_window_waits_for_a_list_of_the_partitions_that_is_younger_than_its_de
     plan = make_plan(loads(TOPIC.replace("PATH", str(tmp_path)).replace("MORE", "disorder: 0s, idle_after: 1m")))
     monkeypatch.setattr(kafka, "Consumer", topic)
     monkeypatch.setattr(kafka, "clock_time", lambda: BEGIN / 1000 + 60 * topic.minute)
-    monkeypatch.setattr(kafka, "_AGAIN", -1.0)
+    monkeypatch.setattr(kafka, "_RETRY_INTERVAL", -1.0)
     pieces = plan.config.source.micro_batches(live_input(plan), tmp_path, {}, 0, MIN_EVENT_TIME, Checkpointed())
     fates: dict[str, set[bool]] = {}
     reached = []

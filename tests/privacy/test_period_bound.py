@@ -295,7 +295,7 @@ def test_a_pace_leaves_evenings_more_of_a_run_and_needs_a_quota(tmp_path):
         sections = bounded(tmp_path / name, bounding=bounding, mechanism=MECHANISM | {"epsilon": 1e4})
         run(loads(json.dumps(sections)), runner="local")
         operator = json.loads((tmp_path / name / "out" / "operator" / "manifest.json").read_text())
-        totals[name] = {row["hour"]: row["bias"] for row in operator["worth"]["bias_by_hour"]}
+        totals[name] = {row["hour"]: row["bias"] for row in operator["utility_summary"]["bias_by_hour"]}
     assert totals["paced"][3] > totals["first"][3]
     assert totals["paced"][0] < totals["first"][0]
     for wrong in ([], [0, 0], [1, -1]):

@@ -81,8 +81,8 @@ class Undercharging(DiscreteLaplace):
 
     __doc__ = DiscreteLaplace.__doc__
 
-    def _charged(self, window, offer, after):
-        (event,), after = super()._charged(window, offer, after)
+    def _charge_step(self, window, offer, after):
+        (event,), after = super()._charge_step(window, offer, after)
         return (replace(event, scale=2 * event.scale),), after
 
 
@@ -187,8 +187,8 @@ class RepeatsForNothing(WEventBd):
 
     __doc__ = WEventBd.__doc__
 
-    def _charged(self, window, offer, after):
-        charge, after = super()._charged(window, offer, after)
+    def _charge_step(self, window, offer, after):
+        charge, after = super()._charge_step(window, offer, after)
         return charge if offer.publish.all() else charge[1:], after
 
 

@@ -26,7 +26,7 @@ from penstock.mechanisms.core.samplers.reals import leading_bits, uniform
 
 #: Decisions nearer than this are made in rational arithmetic. `portable.log` and `portable.exp` are right to 2**-48 of
 #: their value (a handful of roundings of 2**-53 each); what is derived from them below is right to a quarter of this.
-TRUST = 2.0**-44
+RELATIVE_ERROR = 2.0**-44
 
 #: A first look at a table takes 31 bits of a 32-bit word; the last bit is the sign.
 FIRST_BITS = 31
@@ -60,7 +60,7 @@ def laplace_magnitude(words: Words, scales: NDArray[np.float64]) -> NDArray[np.i
     shift = _shift_of_one(float(scales[0])) if len(scales) == 1 else _shift(scales)
     draws = -scales * (shift + portable.log(midpoints * 2.0**-53))
     change = np.maximum(np.rint(draws), 1.0)  # the nearest place where the floor changes
-    doubt = scales * (2 / midpoints + TRUST) + draws * TRUST
+    doubt = scales * (2 / midpoints + RELATIVE_ERROR) + draws * RELATIVE_ERROR
     values: NDArray[np.int64] = draws.astype(np.int64)
     undecided = np.flatnonzero((np.abs(draws - change) <= doubt) | (midpoints < 1.0))
     for index in undecided.tolist():
@@ -132,7 +132,7 @@ def accept(
     exponents = (np.abs(candidates) / sigmas - sigmas / proposals) ** 2 / 2
     probabilities, draws = portable.exp(-exponents), uniform(words)
     accepted: NDArray[np.bool_] = draws < probabilities
-    for index in np.flatnonzero(np.abs(draws - probabilities) <= TRUST).tolist():
+    for index in np.flatnonzero(np.abs(draws - probabilities) <= RELATIVE_ERROR).tolist():
         exponent = gaussian_exponent(int(candidates[index]), float(sigmas[index]), float(proposals[index]))
         accepted[index] = is_below_exponential(int(words.values[index]), exponent, words, index)
     return accepted

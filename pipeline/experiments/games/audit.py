@@ -34,7 +34,7 @@ ENDLESS = 336
 
 
 #: Most runs that are simulated to say from how many on half of the noise is convicted.
-MOST_RUNS = 1 << 14
+MAX_RUNS = 1 << 14
 #: Noise is taken for less than any that is drawn where a publication states none.
 NO_NOISE = 1e-6
 
@@ -53,7 +53,7 @@ class Audit:
     n_runs: int  # releases made, each with people and noise of its own
     on_data: bool  # whether the people were planted among those of the source; otherwise in empty counts
     # Bounds that noise as stated, and half of it, would give in as many runs, and the runs from which on half of the
-    # noise is convicted; None: more than `MOST_RUNS`
+    # noise is convicted; None: more than `MAX_RUNS`
     expected: float
     expected_of_half: float
     runs_for_half: int | None
@@ -98,7 +98,7 @@ class Audit:
         planted = "people of the source" if self.on_data else "nobody else"
         runs = "one run" if self.n_runs == 1 else f"{self.n_runs:,} runs"
         at_delta = f" (ε = {epsilon_of(bound.claim, DELTA):.4g} at δ = {DELTA:g})" if self.concentrated else ""
-        from_runs = f"more than {MOST_RUNS:,}" if self.runs_for_half is None else f"about {self.runs_for_half:,}"
+        from_runs = f"more than {MAX_RUNS:,}" if self.runs_for_half is None else f"about {self.runs_for_half:,}"
         verdict = (
             "It loses more than is claimed: the accounts are wrong, or the noise is."
             if self.convicted
@@ -174,9 +174,9 @@ def audit(
     ParameterError
         Traces, steps that change memberships before they are counted, no guarantee, a number that makes no sense.
     """
-    for name, value, least in (("windows", windows, 1), ("runs", n_runs, 1)):
-        if value is not None and value < least:
-            raise ParameterError(name, value, f"a whole number of at least {least}")
+    for name, value, minimum in (("windows", windows, 1), ("runs", n_runs, 1)):
+        if value is not None and value < minimum:
+            raise ParameterError(name, value, f"a whole number of at least {minimum}")
     if not 0 < confidence < 1:
         raise ParameterError("confidence", confidence, "above 0 and below 1")
     if not minutes > 0:
@@ -201,7 +201,7 @@ def audit(
     bound_of = partial(lower_bound, concentrated=first.concentrated, confidence=confidence)
     random = np.random.default_rng([seed, 1])
     half = [runs[0].simulated(0.5, random)]
-    while (bound := bound_of(Guesses.of(half))).factor <= 1 and len(half) < MOST_RUNS and time.monotonic() < until:
+    while (bound := bound_of(Guesses.of(half))).factor <= 1 and len(half) < MAX_RUNS and time.monotonic() < until:
         play(n_runs or 2 * len(half))
         half += [runs[number % len(runs)].simulated(0.5, random) for number in range(len(half), 2 * len(half))]
     runs_for_half = len(half) if bound.factor > 1 else None
@@ -267,7 +267,7 @@ class _Run:
     def simulated(self, share: float, random: np.random.Generator) -> Guesses:
         """Simulate guesses under a share of the stated noise, with fresh coins."""
         coins = [random.random(len(stretch.cells)) < 0.5 for stretch in self.stretches]
-        drawn = _drawn(self.family, share * self.scale, random)
+        drawn = _sample_noise(self.family, share * self.scale, random)
         return self._guesses(np.where(np.isnan(self.noise), np.nan, drawn), coins)
 
     def _guesses(self, noise: Array, coins: list[NDArray[np.bool_]]) -> Guesses:
@@ -295,7 +295,7 @@ class _Run:
         return np.asarray(np.nan_to_num(gains).sum((0, 2)))
 
 
-def _drawn(family: str, scale: Array, random: np.random.Generator) -> Array:
+def _sample_noise(family: str, scale: Array, random: np.random.Generator) -> Array:
     """Sample noise of a family; the discrete Gaussian as the continuous one."""
     if "gaussian" in family:
         return np.asarray(random.standard_normal(scale.shape) * scale)
@@ -351,14 +351,16 @@ def _play(config: RunConfig, counts: NDArray[np.int64], length: int | None, seed
         length = 1
     if length not in (None, 1) and promised.adaptive and promised.concentrated:
         raise ParameterError("windows", length, "left out, or 1, where amounts of ρ follow earlier releases")
-    planted, n_people, most = counts.copy(), n_cells // n_own, plan.facts().max_windows or n_windows
+    planted, n_people, maximum = counts.copy(), n_cells // n_own, plan.facts().max_windows or n_windows
     stretches = []
-    for rows, numbers, moved in _apart(_stretches(plan, n_windows, length, n_own), mixed, most, promised.concentrated):
+    for rows, numbers, moved in _separate_windows(
+        _stretches(plan, n_windows, length, n_own), mixed, maximum, promised.concentrated
+    ):
         cells = random.permutation(n_cells)[: n_people * n_own].reshape(n_people, n_own)
         present = random.random(n_people) < 0.5
         planted[np.ix_(rows, cells[present].ravel())] += 1
         stretches.append(_Stretch(rows, cells, present, promised.amount or 0.0, numbers, moved))
-    values, scale, worst, charges, family = _released(plan, planted, promised.concentrated)
+    values, scale, worst, charges, family = _release(plan, planted, promised.concentrated)
     if length is not None or promised.amount is None:
         stretches = [replace(stretch, claim=float(worst[stretch.rows].sum())) for stretch in stretches]
     noise = values - planted
@@ -393,10 +395,10 @@ def _stretches(plan: Plan, n_windows: int, length: int | None, n_own: int) -> It
     if length is None and unit == PERIOD:
         # As many windows as the bound on a period leaves one person; others are in the windows that are left.
         period = np.array([window.period for window in plan.grid.windows(1, n_windows)])
-        most = plan.bounds.max_per_period
+        maximum = plan.bounds.max_per_period
         for number in np.unique(period):
             inside = np.flatnonzero(period == number)
-            n_each = len(inside) if most is None else max(1, min(len(inside), most // n_own))
+            n_each = len(inside) if maximum is None else max(1, min(len(inside), maximum // n_own))
             yield from (inside[first : first + n_each] for first in range(0, len(inside) - n_each + 1, n_each))
         return
     length = length or (n_windows if unit == RUN else unit.length)
@@ -406,19 +408,19 @@ def _stretches(plan: Plan, n_windows: int, length: int | None, n_own: int) -> It
         yield np.arange(first, first + length)
 
 
-def _apart(
-    stretches: Iterator[NDArray[np.int64]], mixed: Measured, most: int, concentrated: bool
+def _separate_windows(
+    stretches: Iterator[NDArray[np.int64]], mixed: Measured, maximum: int, concentrated: bool
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], Array]]:
-    """At most ``most`` windows of each stretch, the rows of the affected numbers, and their change in a cell.
+    """At most ``maximum`` windows of each stretch, the rows of the affected numbers, and their change in a cell.
 
     Stretches that would move the same numbers as one before are left out.
     """
     last = -1
     for stretch in stretches:
-        rows = stretch[:most]
+        rows = stretch[:maximum]
         numbers, moved = rows, np.ones(len(rows))
         if mixed.windows is not None:
-            rows = _farthest(stretch, mixed.windows, most, 2 if concentrated else 1)
+            rows = _largest_change(stretch, mixed.windows, maximum, 2 if concentrated else 1)
             moved = mixed.windows[:, rows].sum(1)
             numbers = np.flatnonzero(moved)
             moved = moved[numbers]
@@ -427,17 +429,17 @@ def _apart(
             yield rows, numbers, moved
 
 
-def _farthest(stretch: NDArray[np.int64], mixing: Array, most: int, order: int) -> NDArray[np.int64]:
+def _largest_change(stretch: NDArray[np.int64], mixing: Array, maximum: int, order: int) -> NDArray[np.int64]:
     """Windows of a stretch that move the noisy numbers far, in L1 or L2: the first, or those aligned with one."""
     columns = mixing[:, stretch]
     agreeing = np.sign(columns).T @ columns
-    chosen = np.argsort(np.argsort(-agreeing, axis=1, kind="stable"), axis=1) < most
-    chosen = np.vstack([np.arange(len(stretch)) < most, chosen & (agreeing > 0)])
+    chosen = np.argsort(np.argsort(-agreeing, axis=1, kind="stable"), axis=1) < maximum
+    chosen = np.vstack([np.arange(len(stretch)) < maximum, chosen & (agreeing > 0)])
     best = np.argmax(np.linalg.norm(columns @ chosen.T, ord=order, axis=0))
     return np.asarray(stretch[chosen[best]])
 
 
-def _released(plan: Plan, planted: NDArray[np.int64], concentrated: bool) -> tuple[Array, Array, Array, Array, str]:
+def _release(plan: Plan, planted: NDArray[np.int64], concentrated: bool) -> tuple[Array, Array, Array, Array, str]:
     """Release every window.
 
     Returns

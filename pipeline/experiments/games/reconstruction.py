@@ -110,8 +110,8 @@ def settle(game: ReconstructionGame, config: RunConfig, n_windows: int, n_cells:
     asked = max((each.training_windows or 0 for each in config.accountants), default=0)
     training = game.training or (asked if 2 <= asked <= n_windows - horizon else min(168, n_windows // 2))
     if training < 2 or training + horizon > n_windows:
-        right_size = f"2 to {n_windows - horizon}, so that {horizon} of the {n_windows} windows are left to attack"
-        raise ParameterError("training", training, right_size)
+        expected_size = f"2 to {n_windows - horizon}, so that {horizon} of the {n_windows} windows are left to attack"
+        raise ParameterError("training", training, expected_size)
     given = (
         game.tolerance if game.tolerance is not None else (accountant.tolerance if accountant else min(2, horizon - 1))
     )
@@ -193,8 +193,8 @@ def prepare_reconstruction(config: RunConfig, game: ReconstructionGame) -> tuple
             raise ParameterError("learned", settings.known.learned, expected) from error
     n_values = game.releases * settings.n_windows * plan.grid.n_cells
     if n_values > MAX_VALUES:
-        most = max(1, game.releases * MAX_VALUES // n_values)
-        raise ParameterError("releases", game.releases, f"at most {most} with this number of windows and cells")
+        maximum = max(1, game.releases * MAX_VALUES // n_values)
+        raise ParameterError("releases", game.releases, f"at most {maximum} with this number of windows and cells")
     return plan, settings
 
 
@@ -247,8 +247,8 @@ def reconstruct(
     trajectories = _trajectories(presence)
     targets, mobility = _targets(presence, trajectories, settings, game, config.seed or 0)
     listener.begun(len(targets), len(presence.users))
-    known = _known(trajectories, targets, presence, settings, config.seed or 0)
-    observed = _observed(plan, trajectories, settings, game.releases)
+    known = _known_priors(trajectories, targets, presence, settings, config.seed or 0)
+    observed = _observations(plan, trajectories, settings, game.releases)
     bounds = SuccessBounds(
         known.places,
         observed,
@@ -263,7 +263,7 @@ def reconstruct(
     )
     folder = Path(folder or config.output.path)
     name, kept = _name(config, game, settings, presence), RecordFolder(folder / "operator" / "attack")
-    crowds = partial(_not_known, known, presence, trajectories)
+    crowds = partial(_unknown_people, known, presence, trajectories)
     attack = partial(_attack, known, observed, trajectories[targets], settings, bounds, crowds)
 
     numbers = {int(target): number for number, target in enumerate(targets)}
@@ -292,8 +292,8 @@ def reconstruct(
 def planned_segments(plan: Plan, places: PriorPlaces, settings: Settings) -> tuple[PlannedWindows, ...]:
     """Sensors and noise of each segment, as known before its first window."""
     releasing = Releasing(plan.chain.reader, plan.config.mechanism)
-    outlook = ReleaseForecast(places, settings.horizon, releasing, plan.facts(), plan.grid.windows)
-    horizons = outlook.horizons(settings.n_windows)
+    forecast = ReleaseForecast(places, settings.horizon, releasing, plan.facts(), plan.grid.windows)
+    horizons = forecast.horizons(settings.n_windows)
     return tuple(islice(horizons, settings.training, None, settings.horizon))
 
 
@@ -325,7 +325,7 @@ def _targets(
     return people[chosen], mobility_groups(raw)[chosen]
 
 
-def _known(
+def _known_priors(
     trajectories: NDArray[np.intp], targets: NDArray[np.intp], presence: Presence, settings: Settings, seed: int
 ) -> KnownTargets:
     """Priors of the targets."""
@@ -343,7 +343,9 @@ def _known(
     return knowing_a_share(known, prior, settings.share, seed, training)
 
 
-def _not_known(known: KnownTargets, presence: Presence, trajectories: NDArray[np.intp], number: int) -> NotKnown | None:
+def _unknown_people(
+    known: KnownTargets, presence: Presence, trajectories: NDArray[np.intp], number: int
+) -> NotKnown | None:
     """People unknown to a target's adversary in each window; None if she knows everybody."""
     if known.crowd is None:
         return None
@@ -355,7 +357,7 @@ def _not_known(known: KnownTargets, presence: Presence, trajectories: NDArray[np
     return NotKnown(np.stack(people), crowd.log_mass[0])
 
 
-def _observed(plan: Plan, trajectories: NDArray[np.intp], settings: Settings, n_releases: int) -> Observed:
+def _observations(plan: Plan, trajectories: NDArray[np.intp], settings: Settings, n_releases: int) -> Observed:
     """Releases of all windows up to the last segment; the first replica is the release of the run itself."""
     counts = np.stack([np.bincount(column, minlength=plan.grid.n_cells + 1)[:-1] for column in trajectories.T])
     replicas = np.ascontiguousarray(np.broadcast_to(counts, (n_releases, *counts.shape)))

@@ -57,7 +57,7 @@ def recovery(
     rng = np.random.default_rng(config.seed or 0)
     chosen = np.sort(rng.choice(n_people, min(game.people, n_people), replace=False))
     raw = presence.raw[chosen]
-    counts = {RAW: raw.sum(axis=0), RELEASED: _released(plan, presence.released[chosen].sum(axis=0))}
+    counts = {RAW: raw.sum(axis=0), RELEASED: _release(plan, presence.released[chosen].sum(axis=0))}
     positions, known = knowledge(plan, range(1, n_windows + 1))
     listener.begun(chosen.size, n_people)
     listener.made(0, len(counts))
@@ -89,7 +89,7 @@ def recovery(
     return finish_attack(config, Path(folder or config.output.path), pl.DataFrame(rows), summary, 0, (SUMMARY,))
 
 
-def _released(plan: Plan, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def _release(plan: Plan, counts: NDArray[np.int64]) -> NDArray[np.float64]:
     """Release some counts through the run's steps, with the run's noise."""
     windows = plan.grid.windows(1, len(counts))
     made = run_mechanism(plan.mechanism, counts, plan.facts(), windows=windows, source=plan.keys.noise())

@@ -98,7 +98,7 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
             raise DataError(f"EventsToBlocks: an event is a mapping with user, time and place; not a {kinds[0]}")
         columns = self.columns or [name for name in ("latitude", "longitude", "place") if name in rows[0]]
         name = f"events/{hashlib.sha256(repr(rows).encode()).hexdigest()[:24]}"
-        plain = {part: [_plain(row.get(part)) for row in rows] for part in ("user", *columns)}
+        plain = {part: [_plain_value(row.get(part)) for row in rows] for part in ("user", *columns)}
         parts = [column_of(part, _TYPES.get(part, self.users), values) for part, values in plain.items()]
         frame = pl.DataFrame([parts[0], self._milliseconds([row.get("time") for row in rows]), *parts[1:]])
         sound, _, unsound = sifted(frame)
@@ -120,7 +120,7 @@ def _instant(time: Any) -> int | None:
     return int(time) if is_integer and EARLIEST <= time <= LATEST else None
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """Convert NumPy scalars and subclasses of texts and numbers to plain Python values."""
     if isinstance(value, np.generic):
         value = value.item()

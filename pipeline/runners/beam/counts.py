@@ -118,7 +118,7 @@ class FindContributions(WritingStep):
     @redacted
     def process(self, named: NamedBlock, instant: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
         """Emit ((lane, shard), contributions), and the row counts; keep rejects once, under the block's name."""
-        self.running.append((named, instant, self.pool.submit(self._reduced, named)))
+        self.running.append((named, instant, self.pool.submit(self._reduce, named)))
         if len(self.running) > N_THREADS:
             yield from self._next()
 
@@ -138,7 +138,7 @@ class FindContributions(WritingStep):
         metrics.read_rows(total)
         yield beam.pvalue.TaggedOutput(ROWS, WindowedValue(coders.row_counts(total), instant, (GlobalWindow(),)))
 
-    def _reduced(self, named: NamedBlock) -> _Reduced:
+    def _reduce(self, named: NamedBlock) -> _Reduced:
         total, row, entries = RowCounts(), 0, list[tuple[tuple[int, int], bytes]]()
         for piece in named.block.pieces(PIECE_ROWS):
             n_rows = piece.frame.height
@@ -195,7 +195,7 @@ class CountWhenFinal(Step):
         progress["pieces"] += 1
         if progress["pieces"] > progress["merged"] + MAX_PIECES:
             # A contribution that is met again takes no room.
-            progress["pieces"] = progress["merged"] = self._leave(pending, by_group(pending.read()))
+            progress["pieces"] = progress["merged"] = self._merge_pieces(pending, by_group(pending.read()))
         lane.write(coders.encode(progress))
         last = last_due(self.plan, group)
         # Before the release: a step that is called at an instant holds the watermark at it.
@@ -231,7 +231,7 @@ class CountWhenFinal(Step):
             yield STREAM, coders.encode_counts(counts, n_rows, self.plan)
         if used is not None:
             quota.write(coders.encode(used.state()))
-        n_left = self._leave(pending, waiting)
+        n_left = self._merge_pieces(pending, waiting)
         lane.write(coders.encode({"counted": last, "pieces": n_left, "merged": n_left}))
 
     def _in_turn(
@@ -244,9 +244,9 @@ class CountWhenFinal(Step):
             if group in works:
                 yield self._count(works[group], used)
             if self.plan.streaming:
-                self._agree(shard, group, used)
+                self._check_recount(shard, group, used)
 
-    def _agree(self, shard: int, group: int, used: PeriodQuota) -> None:
+    def _check_recount(self, shard: int, group: int, used: PeriodQuota) -> None:
         """Exhaust the period's quota of all users if the group was counted before from other rows."""
         path, digest = self._marks(shard) / f"{group:012d}", used.digest(self.plan.keys.bounding)
         if not atomic.write_first(path, digest) and path.read_bytes() != digest:
@@ -271,7 +271,7 @@ class CountWhenFinal(Step):
         group, n_rows, pieces = work
         return n_rows, count_group(group, [decoded(piece) for piece in pieces], self.plan, quota)
 
-    def _leave(self, pending: Any, waiting: dict[int, tuple[int, list[memoryview]]]) -> int:
+    def _merge_pieces(self, pending: Any, waiting: dict[int, tuple[int, list[memoryview]]]) -> int:
         """Merge the pieces of every open group into one; returns their number."""
         joined = (
             (group, n, union(list(map(decoded, pieces)), self.plan.batching.layout, self.plan.bounds.keep))

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 #: Version of the steps, their names and their state. A checkpoint of an engine fits one version; 1 had no mark.
 GRAPH = 9
 #: Groups that timers are set for ahead of time.
-_AHEAD = 64
+_TIMERS_AHEAD = 64
 #: Milliseconds before the end of the input, after the last deadline, at which the row counts are complete.
 _BEFORE = 2000
 #: Name of the row counts on disk.
@@ -248,12 +248,12 @@ class ReleaseWhenDue(WritingStep):
     write counts: if the engine goes back behind a release, and another set of rows is in time then, neither the release
     nor its charge becomes another one. On finite input all rows are in time whenever it is counted.
 
-    State: counts of the groups that are not released yet. Those of the stretch of `_AHEAD` groups at hand are read and
-    written with every release, those further on once in a stretch: there may be thousands while much is caught up with.
+    State: counts of the unreleased groups. The current stretch of `_TIMERS_AHEAD` groups is read and written with every
+    release, later groups once per stretch: there may be thousands in a backlog.
     """
 
     PENDING = BagStateSpec("pending", BytesCoder())
-    FURTHER = BagStateSpec("further", BytesCoder())
+    REMAINING = BagStateSpec("further", BytesCoder())
     LOOP = ReadModifyWriteStateSpec("loop", BytesCoder())
     DUE = TimerSpec("due", TimeDomain.WATERMARK)
 
@@ -269,14 +269,14 @@ class ReleaseWhenDue(WritingStep):
         self,
         element: tuple[str, bytes],
         pending: Any = beam.DoFn.StateParam(PENDING),
-        further: Any = beam.DoFn.StateParam(FURTHER),
+        further: Any = beam.DoFn.StateParam(REMAINING),
         loop: Any = beam.DoFn.StateParam(LOOP),
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
         """Keep counts until their windows are final; later rows are late."""
         if element[1] == BEGIN:
-            for group in range(_AHEAD if self.plan.streaming else 1):
-                self._wake(due, group)
+            for group in range(_TIMERS_AHEAD if self.plan.streaming else 1):
+                self._set_timers(due, group)
             return
         counts, n_rows = coders.decode(element[1])
         released = self.loop.released(loop.read() or self.loop.start())
@@ -284,7 +284,7 @@ class ReleaseWhenDue(WritingStep):
             yield beam.pvalue.TaggedOutput(ROWS, coders.late(n_rows, counts.n_memberships))
         else:
             group = (counts.first - 1) // self.plan.batching.group
-            is_near = group // _AHEAD <= released // self.plan.batching.group // _AHEAD
+            is_near = group // _TIMERS_AHEAD <= released // self.plan.batching.group // _TIMERS_AHEAD
             (pending if is_near else further).add(coders.pack(group, n_rows, element[1]))
 
     @on_timer(DUE)
@@ -293,7 +293,7 @@ class ReleaseWhenDue(WritingStep):
         self,
         tag: Any = beam.DoFn.DynamicTimerTagParam,
         pending: Any = beam.DoFn.StateParam(PENDING),
-        further: Any = beam.DoFn.StateParam(FURTHER),
+        further: Any = beam.DoFn.StateParam(REMAINING),
         loop: Any = beam.DoFn.StateParam(LOOP),
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
@@ -304,9 +304,9 @@ class ReleaseWhenDue(WritingStep):
             return
         waiting = by_group(pending.read())
         for group in range(first, last + 1):
-            if group % _AHEAD == 0:
+            if group % _TIMERS_AHEAD == 0:
                 waiting |= _next_stretch(group, further)
-            counts = self._settled(group, waiting.pop(group, (0, []))[1])
+            counts = self._group_counts(group, waiting.pop(group, (0, []))[1])
             self.writer.truth(counts.first, counts.counts, counts.bounded)
             stopped = False
             for batch, after in released_batches(self.plan, self.loop, self.ledger, state, counts):
@@ -314,11 +314,11 @@ class ReleaseWhenDue(WritingStep):
                 yield batch
             if stopped:
                 break
-            self._wake(due, group + _AHEAD)
+            self._set_timers(due, group + _TIMERS_AHEAD)
         replace_bag(pending, [coders.pack(group, n, data) for group, (n, pieces) in waiting.items() for data in pieces])
         loop.write(state)
 
-    def _wake(self, due: Any, group: int) -> None:
+    def _set_timers(self, due: Any, group: int) -> None:
         n_windows = self.plan.grid.calendar.n_windows
         if n_windows is None or group * self.plan.batching.group < n_windows:
             last = last_due(self.plan, group)
@@ -326,7 +326,7 @@ class ReleaseWhenDue(WritingStep):
             # partitions are silent stays at the deadline until the next one. Watermarks are whole seconds.
             due.set(timestamp(final_at(self.plan, last) - 1), dynamic_timer_tag=str(last))
 
-    def _settled(self, group: int, pieces: list[memoryview]) -> GroupCounts:
+    def _group_counts(self, group: int, pieces: list[memoryview]) -> GroupCounts:
         """Counts of a group as released."""
         counts = nothing(group, self.plan)
         for data in pieces:
@@ -470,6 +470,6 @@ def _next_stretch(group: int, further: Any) -> dict[int, tuple[int, list[memoryv
     taken: list[bytes] = []
     later: list[bytes] = []
     for data in further.read():
-        (taken if coders.unpack(data)[0] < group + _AHEAD else later).append(data)
+        (taken if coders.unpack(data)[0] < group + _TIMERS_AHEAD else later).append(data)
     replace_bag(further, later)
     return by_group(taken)

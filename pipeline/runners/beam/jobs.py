@@ -40,7 +40,7 @@ RENEWED: Final = "renewed"
 #: Seconds between two looks at the job, and at the figures that its workers leave.
 _PATIENCE, _INTERVAL = 0.2, 5.0
 #: Seconds that a job has to end in once it has been cancelled, and a server to start.
-_GOODBYE, _SECONDS = 20.0, 120.0
+_SHUTDOWN_SECONDS, _SECONDS = 20.0, 120.0
 #: Ports that are tried: a free one may be taken by the time that a server has started.
 _PORTS, _TAKEN = 3, "ddress already in use"
 #: A command that ends with the driver, even a killed one, since a server would go on for ever: ``cat`` reads a pipe
@@ -229,6 +229,6 @@ def _cancelling(job: Any) -> Iterator[None]:
     finally:
         with contextlib.suppress(Exception):  # a job server that is gone has nothing to cancel
             job.cancel()
-            deadline = time.monotonic() + _GOODBYE
+            deadline = time.monotonic() + _SHUTDOWN_SECONDS
             while not PipelineState.is_terminal(_state(job)) and time.monotonic() < deadline:
                 time.sleep(_PATIENCE)

@@ -89,15 +89,15 @@ class DecodeMessages(Step):
         """Keep a message, and emit blocks once there are many."""
         self.waiting.append((message, instant))
         if len(self.waiting) >= _MANY:
-            yield from self._decoded()
+            yield from self._decode()
 
     @redacted
     def finish_bundle(self) -> Iterator[Any]:
         """Emit blocks of the remaining rows."""
         if self.waiting:
-            yield from self._decoded()
+            yield from self._decode()
 
-    def _decoded(self) -> Iterator[Any]:
+    def _decode(self) -> Iterator[Any]:
         messages, instants = zip(*self.waiting)
         self.waiting = []
         arrivals = np.asarray([instant.micros // 1000 for instant in instants], np.int64)

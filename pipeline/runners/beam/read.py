@@ -300,7 +300,7 @@ class Replay(Step):
             time.sleep(EARLY)
         reader.checkpointed.move(cursor.position)
         yield from self._turn(reader, tracker, watermark)
-        self._note(reader)
+        self._record_turn(reader)
         # Not where the turn failed or was given up: the rest of its reader would look like the end of the input.
         self.readers[cursor.reader] = reader
 
@@ -316,7 +316,7 @@ class Replay(Step):
             piece, wait = reader.piece, reader.wait
             if piece is None or wait > 0 or turn_is_over:
                 self._reach(watermark, reader.time)
-                self._put_off(reader, tracker, max(0.0, wait))
+                self._defer(reader, tracker, max(0.0, wait))
                 return
             if not tracker.try_claim(reader.cursor.after(piece)):
                 return
@@ -326,10 +326,10 @@ class Replay(Step):
             turn_is_over = time.monotonic() > turn_ends or reader.cursor.latest > furthest
         if (end := end_of_input(self.plan)) is not None:
             self._reach(watermark, end + live_source(self.plan).disorder)
-        self._put_off(reader, tracker, REST)
+        self._defer(reader, tracker, REST)
 
     @staticmethod
-    def _put_off(reader: Reader, tracker: Any, seconds: float) -> None:
+    def _defer(reader: Reader, tracker: Any, seconds: float) -> None:
         reader.due = time.monotonic() + seconds
         tracker.defer_remainder(Duration(seconds))
 
@@ -347,7 +347,7 @@ class Replay(Step):
         if (instant := timestamp(time)) > (watermark.current_watermark() or MIN_TIMESTAMP):
             watermark.set_watermark(instant)
 
-    def _note(self, reader: Reader) -> None:
+    def _record_turn(self, reader: Reader) -> None:
         """Record the position of a reader, and one more turn since the driver began to count."""
         path = parts_folder(self.plan, READERS) / f"{reader.cursor.reader:03d}.json"
         n_turns = json.loads(path.read_bytes())["turns"] if path.exists() else 0

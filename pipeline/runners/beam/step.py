@@ -105,18 +105,18 @@ def redacted(method: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(method)
-    def yielding(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+    def generator(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
         """Call a generator with its errors reported."""
         with _reporting(self.plan):
             yield from method(self, *args, **kwargs)
 
     @wraps(method)
-    def returning(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def method_(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a method with its errors reported."""
         with _reporting(self.plan):
             return method(self, *args, **kwargs)
 
-    return yielding if inspect.isgeneratorfunction(method) else returning
+    return generator if inspect.isgeneratorfunction(method) else method_
 
 
 @contextmanager

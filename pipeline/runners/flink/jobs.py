@@ -245,15 +245,15 @@ class FlinkMeasures:
             return
         with suppress(OSError, LookupError, TypeError, ValueError):
             totals: dict[str, float] = {}
-            for name, total, most in self._reported(self._service):
+            for name, total, maximum in self._reported_measures(self._service):
                 before = totals.get(name, 0.0)
-                totals[name] = before + total if _MEASURES[name][0].kind == "counter" else max(before, most)
+                totals[name] = before + total if _MEASURES[name][0].kind == "counter" else max(before, maximum)
             for name, amount in totals.items():
                 measure, value = _MEASURES[name]
                 metrics.take_over(measure, amount / measure.per_unit, value)
         self._next = time.monotonic() + _INTERVAL
 
-    def _reported(self, service: str) -> Iterator[tuple[str, float, float]]:
+    def _reported_measures(self, service: str) -> Iterator[tuple[str, float, float]]:
         """Name of each measure in Beam, with its sum and its largest value over parallel steps."""
         for job in own_jobs(self._plan):
             answer = ask(f"{service}/jobs/{job}", seconds=_METRICS_ANSWER)

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 #: a job that goes on from a savepoint begins with bundle 0 again. So the names of one reader are taken again, and those
 #: of several in one slot come to their number times the bundles of a job at most, whose limit is 32,767. Which readers
 #: share a slot nobody tells. Up to four of them stay below the limit whatever the bundles are.
-TURNS, LEAST = 10_000, 5_000
+TURNS, MIN_TURNS = 10_000, 5_000
 #: Part of these turns more after which it is not waited for the end of a window any longer.
 _PATIENT = 0.4
 #: Seconds between two looks, between two questions whether a savepoint is there, until it has to be, and after which
 #: a renewal that has failed is tried again.
-_INTERVAL, _PAUSE, _PATIENCE, _AGAIN = 1.0, 0.2, 300.0, 60.0
+_INTERVAL, _PAUSE, _PATIENCE, _RETRY_INTERVAL = 1.0, 0.2, 300.0, 60.0
 
 
 class Renewal:
@@ -46,11 +46,11 @@ class Renewal:
         self._next = time.monotonic() + _INTERVAL
         readers = parts_folder(self._plan, READERS).glob("*.json")
         n_turns = [json.loads(path.read_bytes())["turns"] for path in readers]
-        most = max(TURNS / max(1, len(n_turns)), LEAST)
-        if sum(n_turns) < most:
+        maximum = max(TURNS / max(1, len(n_turns)), MIN_TURNS)
+        if sum(n_turns) < maximum:
             return False
         before, self._released = self._released, self._last_released()
-        return sum(n_turns) >= (1 + _PATIENT) * most or before not in ("", self._released)
+        return sum(n_turns) >= (1 + _PATIENT) * maximum or before not in ("", self._released)
 
     def _last_released(self) -> str:
         names = (path.name for path in parts_folder(self._plan, "releases").glob("*.parquet"))
@@ -63,7 +63,7 @@ class Renewal:
             savepoint = self._savepoint(begun + _PATIENCE)
         except (OSError, LookupError, StopIteration) as error:
             logs.problem("the job of Flink could not be renewed; it is tried again", error=str(error))
-            self._next = time.monotonic() + _AGAIN
+            self._next = time.monotonic() + _RETRY_INTERVAL
             return False
         seconds = round(time.monotonic() - begun, 1)
         logs.event("job of Flink stopped with a savepoint, to be renewed", savepoint=savepoint, seconds=seconds)

@@ -65,7 +65,7 @@ def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     `PenstockError` if the configuration cannot be run, a step failed for good, or the job was lost (`--resume` goes
     on).
     """
-    given = _given(beam_options)
+    given = _options_by_name(beam_options)
     server = None if "job_endpoint" in given else jars.server(given.get("flink_job_server_jar"), begun_with(plan))
     version, words = server or (None, None)
     logs.event("runner of Flink", version=version or UNKNOWN, beam=beam_version)
@@ -76,7 +76,7 @@ def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     if plan.streaming:
         mark_job(plan, version or UNKNOWN)
         if is_old and not can_renew:
-            logs.caution(_end_in_sight(version))
+            logs.caution(_turn_limit_caution(version))
     made: Path | None = None
     while True:
         renewal = Renewal(plan, service) if service and plan.streaming and is_old and can_renew else None
@@ -122,10 +122,10 @@ def _run_job(
     renewal: Renewal | None,
 ) -> Outcome:
     """Run one job of a plan, with a job server started by the given command; None: an existing endpoint."""
-    given = _given(beam_options)
+    given = _options_by_name(beam_options)
     if words is None:
         return _submit(plan, given["job_endpoint"], beam_options, renewal)
-    folder, restored = checkpoints_folder(plan) / "job_server", _restored(plan, given)
+    folder, restored = checkpoints_folder(plan) / "job_server", _checkpoint_uri(plan, given)
     master = given.get("flink_master", DEFAULTS["flink_master"])
     log = folder / "job_server.log"
     begun = log.stat().st_size if log.exists() else 0
@@ -145,7 +145,7 @@ def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
 
     Raises `DataError` where a run would begin to read anew and the beginning of its input is gone.
     """
-    given = _given(beam_options)
+    given = _options_by_name(beam_options)
     jar = given.get("flink_job_server_jar")
     if "job_endpoint" not in given:
         jars.java()
@@ -157,12 +157,12 @@ def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
         check_savepoint(plan, given["savepoint_path"])
     if not (plan.resumed and plan.streaming):
         return
-    _restored(plan, given)
+    _checkpoint_uri(plan, given)
     if latest_checkpoint(plan) is None and "savepoint_path" not in given:
         live_source(plan).check_beginning(live_input(plan), counted_rows(plan).offsets)
 
 
-def _restored(plan: Plan, given: Mapping[str, str]) -> str | None:
+def _checkpoint_uri(plan: Plan, given: Mapping[str, str]) -> str | None:
     """URI of the checkpoint that an embedded Flink resumes from; None at the beginning, and on a cluster.
 
     Flink reads it from its configuration, and Beam's option for it is for clusters alone: with a configuration that is
@@ -184,7 +184,7 @@ def _restored(plan: Plan, given: Mapping[str, str]) -> str | None:
     return path
 
 
-def _end_in_sight(version: str | None) -> str:
+def _turn_limit_caution(version: str | None) -> str:
     """Caution for a runner that accumulates one state per turn of a reader."""
     from penstock.pipeline.runners.beam.read import TURNS_PER_HOUR
 
@@ -200,7 +200,7 @@ def _end_in_sight(version: str | None) -> str:
 
 def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[str]:
     """Complete the options of the job by defaults."""
-    given = _given(beam_options)
+    given = _options_by_name(beam_options)
     defaults = {"job_endpoint": endpoint, "job_name": plan.config.name, **DEFAULTS}
     if plan.streaming:
         defaults |= STREAMING | {"state_backend_storage_path": checkpoints_folder(plan).as_uri()}
@@ -219,7 +219,7 @@ def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[s
     return [*flags, *beam_options]
 
 
-def _given(beam_options: Sequence[str]) -> dict[str, str]:
+def _options_by_name(beam_options: Sequence[str]) -> dict[str, str]:
     """Options by name; flags have an empty value."""
     options: dict[str, str] = {}
     name = ""
@@ -234,7 +234,7 @@ def _given(beam_options: Sequence[str]) -> dict[str, str]:
 
 def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str], renewal: Renewal | None = None) -> Outcome:
     make_folder(checkpoints_folder(plan))
-    given = DEFAULTS | _given(beam_options)
+    given = DEFAULTS | _options_by_name(beam_options)
     master = given["flink_master"]
     if plan.resumed:
         cancel_jobs(plan, master)  # it outlives its driver, and its latest checkpoint is needed

@@ -116,7 +116,7 @@ class LocalFiles:
     def listing(self) -> dict[str, File]:
         """Return the existing files, by name; raises `Unanswered` if they cannot be listed."""
         found = {}
-        with _answered(str(self._folder), "listed"):
+        with _translate_errors(str(self._folder), "listed"):
             os.scandir(self._folder).close()  # what may not be read would look empty
             for name in self._names():
                 try:
@@ -133,12 +133,12 @@ class LocalFiles:
         Raises `Unanswered` if it cannot be read. Raises `DataError` if the file is gone, or is not what it was when it
         was found.
         """
-        with _answered(file.name, "read"):
+        with _translate_errors(file.name, "read"):
             try:
                 _check_same(self._status(file.name), file)
             except FileNotFoundError:
                 self._check_mounted()
-                raise _gone(file) from None
+                raise _missing_file(file) from None
         yield file.name
 
     def _names(self) -> list[str]:
@@ -180,7 +180,7 @@ class RemoteFiles:
     def listing(self) -> dict[str, File]:
         """Return the existing files, as in `LocalFiles`."""
         pattern = self._path if glob.has_magic(self._path) else f"{self._path.rstrip('/')}/**"
-        with _answered(self._path, "listed"):
+        with _translate_errors(self._path, "listed"):
             (result,) = self._system.match([pattern])
         files = (self._status(metadata) for metadata in result.metadata_list)
         return {file.name: file for file in files if matches(file.name, self._patterns)}
@@ -190,9 +190,9 @@ class RemoteFiles:
         """Yield the local path of a copy of a file."""
         with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
             path = os.path.join(folder, os.path.basename(file.name))
-            with _answered(file.name, "read"):
+            with _translate_errors(file.name, "read"):
                 if not self._system.exists(file.name):
-                    raise _gone(file)
+                    raise _missing_file(file)
                 with opened(self._system.open, file.name) as source, open(path, "wb") as target:
                     shutil.copyfileobj(source, target)
                 # Afterwards: what is replaced while it is copied shows then.
@@ -206,7 +206,7 @@ class RemoteFiles:
 
 
 @contextmanager
-def _answered(path: str, action: str) -> Iterator[None]:
+def _translate_errors(path: str, action: str) -> Iterator[None]:
     """Convert any error of a file system or its client to `Unanswered`."""
     try:
         yield
@@ -226,7 +226,7 @@ def _patterns(source: Any) -> tuple[str, ...]:
     return patterns + ARCHIVES if isinstance(source, TextSource) else patterns
 
 
-def _gone(file: File) -> DataError:
+def _missing_file(file: File) -> DataError:
     return DataError(f"{file.name}: is gone, and was not read to its end; put it back")
 
 

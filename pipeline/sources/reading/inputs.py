@@ -144,7 +144,7 @@ def open_inputs(files: Iterable[str], patterns: tuple[str, ...]) -> Iterator[tup
         try:
             with open(file, "rb") as raw:
                 allowance = _Allowance(file)
-                stream = _decompressed(file, raw, allowance)
+                stream = _decompress(file, raw, allowance)
                 if stream.peek(4).startswith(_ZIP):
                     members = _zip_members(stream)
                 elif stream.peek(512)[257:262] == b"ustar":
@@ -157,7 +157,7 @@ def open_inputs(files: Iterable[str], patterns: tuple[str, ...]) -> Iterator[tup
                     if open_member is not None and matches(name, patterns):
                         name = f"{file}!{name}"
                         guarded = _Guarded(name, open_member(), allowance)
-                        yield name, _decompressed(name, io.BufferedReader(guarded), allowance)
+                        yield name, _decompress(name, io.BufferedReader(guarded), allowance)
         except _DAMAGE as error:
             raise DataError(f"{file}: cannot be read: {in_one_line(error)}") from error
 
@@ -209,7 +209,7 @@ class _Guarded(io.RawIOBase):
         return len(data)
 
 
-def _decompressed(name: str, raw: io.BufferedReader, allowance: _Allowance) -> io.BufferedReader:
+def _decompress(name: str, raw: io.BufferedReader, allowance: _Allowance) -> io.BufferedReader:
     """Content of a stream, guarded if it was compressed."""
     head = raw.peek(6)
     if head.startswith(_GZIP):

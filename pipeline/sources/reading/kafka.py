@@ -39,7 +39,7 @@ _REFRESH = 60.0
 #: Seconds that a broker may take to say which partitions there are, or where they end.
 _ANSWER = 2.0
 #: Seconds after which it is asked again, and said again that windows wait for an answer.
-_AGAIN, _SAY_AGAIN = 1.0, 60.0
+_RETRY_INTERVAL, _REPEAT_INTERVAL = 1.0, 60.0
 
 _LOG = logging.getLogger("penstock")
 
@@ -70,7 +70,7 @@ class Consumer:
         #: Whether there may be more messages than were read last.
         self.more = True
         defaults = {"queued.max.messages.kbytes": 32 << 10, "fetch.message.max.bytes": 1 << 20}
-        ours = {
+        fixed = {
             "group.id": source.group or "penstock",  # the client wants one
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -82,13 +82,13 @@ class Consumer:
         }
         #: What the client raises.
         self.refused: type[Exception] = self._kafka.KafkaException
-        self._client = self._kafka.Consumer(defaults | self._options | ours)
+        self._client = self._kafka.Consumer(defaults | self._options | fixed)
 
     def close(self) -> None:
         """Disconnect from the broker."""
         self._client.close()
 
-    def trouble(self) -> str | None:
+    def unreadable_reason(self) -> str | None:
         """Reason why the topic cannot currently be read; None if a broker confirms that everything was read."""
         try:
             topic = self._client.list_topics(self.topic, timeout=_ANSWER).topics[self.topic]
@@ -309,7 +309,7 @@ class Commits:
         self._last: dict[int, int] = {}
         self._since = float("-inf")
 
-    def go_on(self) -> None:
+    def update(self) -> None:
         """Commit new offsets once a second, ignoring errors."""
         position = self.checkpointed.position  # maybe none yet, or one without a partition
         if self.source.group is None or "partition" not in position or time.monotonic() - self._since < EVERY:
@@ -336,7 +336,7 @@ def outage_of(source: KafkaSettings, clock: Callable[[], float] | None = None) -
 def check_reach(consumer: Consumer, outage: Outage) -> None:
     """Ask the brokers periodically; raises `DataError` after too long without the topic."""
     if outage.asks:
-        reason = consumer.trouble()
+        reason = consumer.unreadable_reason()
         if reason is None:
             outage.over()
         else:
@@ -406,9 +406,15 @@ def micro_batches(
         new = reader.begin()
         while not reader.finished:
             messages = consumer.poll(run.waits)
-            new |= reader.look_around(messages)
+            new |= reader.assign_and_pause(messages)
             idle, clock = reader.quiet(messages)
-            if messages or new or idle != reader.progress.idle or reader.passes(clock) or reader.passes(reader.heard):
+            if (
+                messages
+                or new
+                or idle != reader.progress.idle
+                or reader.passes(clock)
+                or reader.passes(reader.common_time)
+            ):
                 ranges = {partition: (first, first) for partition, first in new.items()}
                 ranges |= {partition: (own[0].offset(), own[-1].offset() + 1) for partition, own in messages.items()}
                 entry = TopicEntry(number, ranges, idle, clock, reader.listed)
@@ -417,7 +423,7 @@ def micro_batches(
                 number, new = number + 1, {}
             else:
                 yield None
-            commits.go_on()
+            commits.update()
             check_reach(consumer, outage)
 
 
@@ -465,18 +471,18 @@ class _TopicReader:
         if not self.source.by_broker:
             return self.consumer.idle(self.source.idle_after) - messages.keys(), None
         ended = frozenset(p for p in self.progress.offsets if self.consumer.at_end(p) and p not in messages)
-        if self.passes(self._known(self._by_clock(ended, clock))):
+        if self.passes(self._complete_time(self._by_clock(ended, clock))):
             ended = self.consumer.confirmed(ended)
-            if self.passes(self._known(self._by_clock(ended, clock))):
+            if self.passes(self._complete_time(self._by_clock(ended, clock))):
                 return ended, clock
         return frozenset(), None
 
     @property
-    def heard(self) -> int | None:
+    def common_time(self) -> int | None:
         """Time reached by all partitions, if all of them are known; None if no list is needed."""
-        return None if self.listed is None else self._known(self._by_clock(frozenset(), MIN_EVENT_TIME))
+        return None if self.listed is None else self._complete_time(self._by_clock(frozenset(), MIN_EVENT_TIME))
 
-    def _known(self, time: int | None) -> int | None:
+    def _complete_time(self, time: int | None) -> int | None:
         return time if time is None or self.listed is None else min(time, self.listed)
 
     def _by_clock(self, ended: frozenset[int], clock: int, messages: Messages | None = None) -> int | None:
@@ -492,7 +498,7 @@ class _TopicReader:
         before, after = (self.run.grid.last_final(at - self.source.disorder) for at in (self.progress.watermark, time))
         return after > before
 
-    def look_around(self, messages: Messages) -> dict[int, int]:
+    def assign_and_pause(self, messages: Messages) -> dict[int, int]:
         """Pause partitions far ahead of a backlogged one; assign new ones, and return their offsets.
 
         ``messages`` were polled last, and are not read yet: a window that they end waits for no other turn.
@@ -506,9 +512,9 @@ class _TopicReader:
         ]
         longest = _WINDOWS_AHEAD * self.run.grid.calendar.step
         self.consumer.pause({p for p, time in self.typical.items() if behind and time > min(behind) + longest})
-        return self._look_for_more(messages)
+        return self._assign_new(messages)
 
-    def _look_for_more(self, messages: Messages) -> dict[int, int]:
+    def _assign_new(self, messages: Messages) -> dict[int, int]:
         """Assign new partitions of the topic, and return their offsets.
 
         A window ends only with a list of the partitions that is younger than its deadline: a message of a partition
@@ -520,9 +526,11 @@ class _TopicReader:
         is_due = False
         if self.listed is not None:
             ended = frozenset(filter(self.consumer.at_end, self.progress.offsets))
-            time_there = self._by_clock(ended - messages.keys(), clock, messages)
-            is_due = not self.passes(self._known(time_there)) and self.passes(min(clock, time_there or MIN_EVENT_TIME))
-        if time.monotonic() - self._asked < (_AGAIN if is_due else _REFRESH):
+            clock_after = self._by_clock(ended - messages.keys(), clock, messages)
+            is_due = not self.passes(self._complete_time(clock_after)) and self.passes(
+                min(clock, clock_after or MIN_EVENT_TIME)
+            )
+        if time.monotonic() - self._asked < (_RETRY_INTERVAL if is_due else _REFRESH):
             return {}
         partitions, offsets = self.consumer.listed(), None
         if partitions is not None:
@@ -531,7 +539,7 @@ class _TopicReader:
                 offsets = self._find(new, from_start=True)
         self._asked = time.monotonic()
         if offsets is None:
-            if is_due and self._asked - self._said > _SAY_AGAIN:
+            if is_due and self._asked - self._said > _REPEAT_INTERVAL:
                 self._said = self._asked
                 _LOG.warning(f"topic {self.source.topic}: no broker lists all partitions; windows wait until one does")
             return {}

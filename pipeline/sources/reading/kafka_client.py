@@ -102,19 +102,19 @@ class Producer:
     def __init__(self, brokers: str, options: Mapping[str, str]) -> None:
         # One request at a time: where a partition is new or changes its leader, a broker may refuse the first request
         # and accept the second one; the messages of the first are lost although idempotence is on (KAFKA-15591).
-        ours = {"enable.idempotence": True, "max.in.flight": 1, "error_cb": self._note, "logger": silent()}
+        fixed = {"enable.idempotence": True, "max.in.flight": 1, "error_cb": self._note, "logger": silent()}
         defaults = {"linger.ms": 5, "queue.buffering.max.messages": _WAITING, "compression.type": "lz4"}
         self._kafka = library()
         self._trouble = ""
         self._failed: list[str] = []
-        self._client = self._kafka.Producer(defaults | resolved_options(brokers, options) | ours)
+        self._client = self._kafka.Producer(defaults | resolved_options(brokers, options) | fixed)
 
     def send(self, topic: str, key: str, value: str | bytes, partition: int | None = None) -> None:
         """Queue one message; raises `DataError` if earlier ones could not be delivered."""
         place = {} if partition is None else {"partition": partition}
         while True:
             try:
-                self._client.produce(topic, key=key, value=value, on_delivery=self._delivered, **place)
+                self._client.produce(topic, key=key, value=value, on_delivery=self._on_delivery, **place)
                 break
             except BufferError:
                 self._client.poll(0.1)
@@ -132,7 +132,7 @@ class Producer:
         """Deliver the remainder as far as possible without waiting."""
         self._client.flush(1.0)
 
-    def _delivered(self, error: Any, message: Any) -> None:
+    def _on_delivery(self, error: Any, message: Any) -> None:
         if error is not None:
             self._failed.append(f"topic {message.topic()}: {error.str()}")
 

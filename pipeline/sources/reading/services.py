@@ -15,7 +15,7 @@ from penstock.mechanisms.core.plugin import DataError, ParameterError
 #: Options whose values are secrets.
 _SECRET = re.compile(r"password|secret|token|connection_string|key\.pem|assertion|oauthbearer\.config")
 #: Options that would undo what is promised here, or load code.
-_OURS = re.compile(
+_FIXED_OPTIONS = re.compile(
     r"bootstrap\.servers|metadata\.broker\.list|group\.|enable\.auto|auto\.offset|isolation\.level|enable\.partition"
     r"|enable\.idempotence|max\.in\.flight|transactional\.|acks|request\.required\.acks|plugin\.|.*_cb$|debug$|log"
     r"|ssl\.engine|ssl\.providers|sasl\.kerberos\.kinit"
@@ -34,7 +34,7 @@ def check_options(options: Mapping[str, str], field: str = "options") -> None:
     penstock.mechanisms.core.plugin.ParameterError: options: ...
     """
     for name, value in options.items():
-        if _OURS.match(name):
+        if _FIXED_OPTIONS.match(name):
             expected = "a section without it: it is set by penstock, or would undo what is promised"
             raise ParameterError(f"{field}.{name}", value, expected)
         if _SECRET.search(name) and not value.startswith(("env:", "file:")):
@@ -125,12 +125,12 @@ class Outage:
         """Record that the service is reachable."""
         #: When the first attempt failed: before it may lie hours without one.
         self.since: float | None = None
-        self._pause, self._again = 0.0, self._clock() + self._every
+        self._pause, self._next_attempt = 0.0, self._clock() + self._every
 
     @property
     def asks(self) -> bool:
         """Return whether the next attempt is due."""
-        return self._clock() >= self._again
+        return self._clock() >= self._next_attempt
 
     def goes_on(self, reason: str) -> None:
         """Record a failed attempt; raises `DataError` after too long without the service."""
@@ -146,4 +146,4 @@ class Outage:
                 "counted is in the run's checkpoint, and --resume goes on from it once the service is back"
             )
         self._pause = min(2 * self._pause, self._longest) or min(1.0, self._longest)
-        self._again = now + self._pause
+        self._next_attempt = now + self._pause

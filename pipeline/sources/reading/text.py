@@ -26,7 +26,7 @@ from penstock.pipeline.sources.reading.times import TimeFormat
 #: A line longer than this is read no further: it is a row that is rejected.
 MAX_LINE_BYTES = 16 << 20
 #: What is read of it.
-_TOO_LONG = f"(a line of more than {MAX_LINE_BYTES:,} bytes)".encode()
+_LONG_LINE = f"(a line of more than {MAX_LINE_BYTES:,} bytes)".encode()
 
 _HEAD_BYTES = 64 << 10
 _NEWLINE = 10
@@ -94,15 +94,15 @@ def cut(
             fits = waiting and waiting[0].format == part.format and n_waiting + n_lines <= n_rows
             # Parts with quotes have outlines of their own.
             if waiting and not (fits and part.records is None and waiting[0].records is None):
-                yield _joined(waiting)
+                yield _join(waiting)
                 waiting, n_waiting = [], 0
             waiting.append(part)
             n_waiting += n_lines
     if waiting:
-        yield _joined(waiting)
+        yield _join(waiting)
 
 
-def _joined(parts: list[TextBatch]) -> TextBatch:
+def _join(parts: list[TextBatch]) -> TextBatch:
     if len(parts) == 1:
         return parts[0]
     segments = tuple(segment for part in parts for segment in part.segments)
@@ -143,9 +143,9 @@ def _parts(
         elif not is_final and len(data) <= MAX_LINE_BYTES:
             n_bytes = 2 * len(data)
         elif not is_final:
-            data, is_final = _behind_line(text)
+            data, is_final = _after_line(text)
             # One row, and one that is rejected, whatever its sender: it stops no run, and the next is read as usual.
-            data = _TOO_LONG + start.separator.encode() * len(start.columns) + b"\n" + data
+            data = _LONG_LINE + start.separator.encode() * len(start.columns) + b"\n" + data
 
 
 class Recoded:
@@ -173,7 +173,7 @@ class Recoded:
         return data
 
 
-def _behind_line(stream: IO[bytes] | Recoded) -> tuple[bytes, bool]:
+def _after_line(stream: IO[bytes] | Recoded) -> tuple[bytes, bool]:
     """Return the bytes of a stream behind the end of the current line, and whether they end the stream."""
     while True:
         data = stream.read(_MAX_BATCH_BYTES)
@@ -241,8 +241,8 @@ def sifted(events: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64], dict[
 
 def without_position() -> pl.Expr:
     """Describe rows at zero latitude or longitude, which devices report without a position."""
-    at_zero = (pl.col("latitude") == 0) | (pl.col("longitude") == 0)
-    return pl.when(at_zero).then(pl.lit("a coordinate is zero: no position"))
+    is_zero = (pl.col("latitude") == 0) | (pl.col("longitude") == 0)
+    return pl.when(is_zero).then(pl.lit("a coordinate is zero: no position"))
 
 
 def reasons(events: pl.DataFrame) -> list[str]:

@@ -137,22 +137,22 @@ class TimeFormat:
     def _iso_as_written(self, column: pl.Series, next_day: pl.Series | None) -> pl.Series:
         """Parse times in the common spellings; ``next_day``: those that mean the following day."""
         out = pl.Series(column.name, [], dtype=pl.Int64).extend_constant(None, len(column))
-        todo = column.is_not_null()
+        remaining = column.is_not_null()
         for format, is_local in _ISO:
-            if not todo.any():
+            if not remaining.any():
                 break
-            everything = bool(todo.all())
-            parsed = _parse(column if everything else column.filter(todo), format)
+            everything = bool(remaining.all())
+            parsed = _parse(column if everything else column.filter(remaining), format)
             if next_day is not None:
-                days = next_day if everything else next_day.filter(todo)
+                days = next_day if everything else next_day.filter(remaining)
                 parsed = parsed + days.fill_null(False).cast(pl.Int64) * timedelta(days=1)
             times = self._utc(parsed) if is_local else parsed.dt.epoch("ms")
             if everything:
-                out, todo = times, parsed.is_null()
+                out, remaining = times, parsed.is_null()
                 continue
-            rows = todo.arg_true()
+            rows = remaining.arg_true()
             out = out.scatter(rows, times)
-            todo = todo.scatter(rows, parsed.is_null())
+            remaining = remaining.scatter(rows, parsed.is_null())
         return out
 
     def _utc(self, times: pl.Series) -> pl.Series:
@@ -162,10 +162,10 @@ class TimeFormat:
         return times.dt.epoch("ms")
 
 
-def first_that_fits(column: pl.Series, formats: Iterable[TimeFormat]) -> pl.Series:
+def first_matching_format(column: pl.Series, formats: Iterable[TimeFormat]) -> pl.Series:
     """Milliseconds since 1970 UTC by the first matching format; null if none matches.
 
-    >>> first_that_fits(pl.Series(["1970-01-01", "2/1/1970"]), map(TimeFormat, ("iso", "%d/%m/%Y"))).to_list()
+    >>> first_matching_format(pl.Series(["1970-01-01", "2/1/1970"]), map(TimeFormat, ("iso", "%d/%m/%Y"))).to_list()
     [0, 86400000]
     """
     times = pl.Series(column.name, [None], pl.Int64).new_from_index(0, len(column))

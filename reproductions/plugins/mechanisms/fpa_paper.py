@@ -97,39 +97,39 @@ class FpaPaper(FourierMechanism):
 
     def matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
         """Transform and inverse of a block of ``n_windows``."""
-        return complex_basis(n_windows, self._kept(n_windows), self.inverse == "one_sided")
+        return complex_basis(n_windows, self._n_kept(n_windows), self.inverse == "one_sided")
 
     def scale(self, n_windows: int, bounds: Bounds) -> float:
         """Scale √k·Δ₂/ε of the noise on each part of k complex coefficients; unnormalised √n less."""
         cells, windows, _ = bounds
         delta_2 = self.measured_sensitivity or np.sqrt(float(cells) * min(windows, n_windows))
-        scale = np.sqrt(self._kept(n_windows)) * delta_2 / self.epsilon
+        scale = np.sqrt(self._n_kept(n_windows)) * delta_2 / self.epsilon
         return float(scale / (np.sqrt(n_windows) if self.transform == "unnormalised" else 1.0))
 
     def noise_event(self, n_windows: int, bounds: Bounds) -> events.Event:
         """Privacy event of the noise on all coefficients, at its true price."""
         return events.Exact() if self.measured_sensitivity is not None else super().noise_event(n_windows, bounds)
 
-    def _kept(self, n_windows: int) -> int:
+    def _n_kept(self, n_windows: int) -> int:
         return min(self.coefficients, n_windows // 2 + 1)
 
     def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
         """Add noise to the coefficients and transform them back."""
         values, further = super().publish(n_windows, state, noise)
-        return self._held(values), further
+        return self._hold(values), further
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
         """Release the counts of the kept coefficients, block by block."""
-        return self._held(super().without_noise(counts))
+        return self._hold(super().without_noise(counts))
 
     def defended(self, counts: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
         """Release blocks of many aggregates, shape (replicas, block, n_cells): one cell a user and window."""
         basis, inverse = self.matrices(self.block)
         scale = self.scale(self.block, (1, self.block, 1))
         coefficients = basis @ counts
-        return self._held(inverse @ (coefficients + rng.laplace(0.0, scale, coefficients.shape)))
+        return self._hold(inverse @ (coefficients + rng.laplace(0.0, scale, coefficients.shape)))
 
-    def _held(self, values: NDArray[Any]) -> NDArray[Any]:
+    def _hold(self, values: NDArray[Any]) -> NDArray[Any]:
         return values if self.most is None else np.clip(np.rint(values), 0, self.most)
 
 

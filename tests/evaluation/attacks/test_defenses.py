@@ -59,7 +59,7 @@ def test_equal_samples_get_different_noise_also_in_different_batches(monkeypatch
         released.append(mechanism_defense(get("laplace")(epsilon=1.0))(0 * counts, seed))
         return released[-1]
 
-    monkeypatch.setattr("penstock.evaluation.attacks.defenses.COUNTS_AT_ONCE", 4 * 24 * 5)
+    monkeypatch.setattr("penstock.evaluation.attacks.defenses.COUNTS_PER_BATCH", 4 * 24 * 5)
     binary = np.random.default_rng(0).random((30, 24, 5)) < 0.2
     MembershipGame(binary, group_size=10, observation=24, inference=24, n_samples=40).attack(3, defense=defense)
     assert [len(batch) for batch in released] == [4] * 10

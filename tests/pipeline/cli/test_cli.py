@@ -221,7 +221,7 @@ def test_a_new_key_is_for_its_owner_only(tmp_path, capsys):
 def test_the_summary_says_what_the_release_is_worth(config, capsys):
     assert main(["run", config, "--set", "utility=[mre]"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    (worth,) = (line for line in lines if line.startswith("worth "))
+    (worth,) = (line for line in lines if line.startswith("utility   Wrong"))
     assert "people on average where" in worth
     assert any(line.startswith("utility   mre ") and line.endswith("(as in Pyrgelis et al. 2020)") for line in lines)
 

@@ -15,7 +15,7 @@ from scipy.stats import beta, norm
 
 from penstock.accountants.core.training import Training
 from penstock.accountants.inference.estimators import estimate
-from penstock.accountants.inference.history import from_each_place, told_before
+from penstock.accountants.inference.history import from_each_place, prepend_place
 from penstock.accountants.inference.places import PlannedWindows, PriorPlaces
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.targets import KnownPrior
@@ -154,7 +154,7 @@ def test_what_earlier_releases_told_beats_a_stretch_by_itself_and_stays_below_th
         rates[begin] = (count_correct(guesses, ways[:, 20:], PriorPlaces.of_cells(19)) >= 8).mean()
     coming = PlannedWindows(tuple(frozenset({int(sensor)}) for sensor in sensors[20:]))
     alone = success_upper_bound(prior, coming.sensors, 2, n_samples=200)
-    told = success_upper_bound(prior, told_before(coming, 20).sensors, 2, n_samples=200)
+    told = success_upper_bound(prior, prepend_place(coming, 20).sensors, 2, n_samples=200)
     reach = 4.5 * np.sqrt(0.25 / n)
     assert rates[20] < alone + reach
     assert alone + reach < rates[0] < told  # an adversary who begins from the prior would be too weak, and that bound
@@ -201,12 +201,12 @@ def test_the_bound_covers_the_best_attack_from_all_releases(start):
 @pytest.mark.parametrize("n_locations", [1, 2, 3, 10, 1000])
 def test_a_guarantee_in_front_is_worth_the_place(n_locations):
     sensors = (frozenset({0}),)
-    epsilon = told_before(PlannedWindows(sensors, "pure_dp", np.array([0.5])), n_locations).scale
+    epsilon = prepend_place(PlannedWindows(sensors, "pure_dp", np.array([0.5])), n_locations).scale
     assert epsilon[0] * np.tanh(epsilon[0] / 2) >= np.log(n_locations)
     assert np.exp(epsilon[0]) >= n_locations
-    rho = told_before(PlannedWindows(sensors, "zcdp", np.array([0.5])), n_locations).scale
+    rho = prepend_place(PlannedWindows(sensors, "zcdp", np.array([0.5])), n_locations).scale
     assert rho.tolist() == [np.log(n_locations), 0.5]
-    assert told_before(PlannedWindows(sensors), n_locations).sensors == (frozenset(range(n_locations)), *sensors)
+    assert prepend_place(PlannedWindows(sensors), n_locations).sensors == (frozenset(range(n_locations)), *sensors)
 
 
 def test_what_suppression_hides_is_not_seen():

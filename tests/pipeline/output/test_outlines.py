@@ -15,7 +15,7 @@ import pytest
 import penstock
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.monitoring.verify import verify
-from penstock.pipeline.output.maps import MOST_POSITIONS, OUTLINES, read_outlines, simplified, write_outlines
+from penstock.pipeline.output.maps import MAX_POSITIONS, OUTLINES, read_outlines, simplified, write_outlines
 from penstock.pipeline.spaces.polygons import read_lines
 
 SQUARE = [[0.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 0.0], [0.0, 0.0]]
@@ -156,7 +156,7 @@ def test_simplified_lines_keep_within_their_tolerance_and_number():
     apart = np.linalg.norm(ring[:, None] - ends[:, 0] - share[..., None] * along, axis=2).min(axis=1)
     assert apart.max() <= 1 / 2000
     many = simplified([rng.random((60_000, 2))], np.zeros(2), np.ones(2))
-    assert 0 < sum(map(len, many)) <= MOST_POSITIONS
+    assert 0 < sum(map(len, many)) <= MAX_POSITIONS
     assert simplified([ring + 7], np.zeros(2), np.ones(2)) == []
 
 

@@ -380,7 +380,7 @@ def test_a_line_that_was_changed_removed_or_added_stops_every_reader(tmp_path: P
 def test_a_missing_end_is_found_by_either_head(tmp_path: Path, lost: slice) -> None:
     own = tmp_path / "run" / "ledger.head"
     own.parent.mkdir()
-    ledger = ledger_in(tmp_path, own_head=own)
+    ledger = ledger_in(tmp_path, run_head=own)
     pay(ledger, charge(1), charge(2))
     lines = (tmp_path / "ledger").read_bytes().splitlines(keepends=True)
     (tmp_path / "ledger").write_bytes(b"".join(lines[lost]))
@@ -391,13 +391,13 @@ def test_a_missing_end_is_found_by_either_head(tmp_path: Path, lost: slice) -> N
     heads = Ledger(tmp_path / "ledger").heads()
     (tmp_path / "ledger.head").write_text((heads[-1] if heads else "").zfill(64) + "\n")
     with pytest.raises(DataError, match=r"run/ledger.head"):
-        pay(ledger_in(tmp_path, own_head=own), charge(3))
+        pay(ledger_in(tmp_path, run_head=own), charge(3))
 
 
 def test_a_lost_head_stops_runs_until_it_is_written_again(tmp_path: Path) -> None:
     own = tmp_path / "run" / "ledger.head"
     own.parent.mkdir()
-    pay(ledger_in(tmp_path, own_head=own), charge(1))
+    pay(ledger_in(tmp_path, run_head=own), charge(1))
     head = (tmp_path / "ledger.head").read_text()
     (tmp_path / "ledger.head").unlink()
     with pytest.raises(DataError, match=r"ledger.head: is missing"):
@@ -406,22 +406,22 @@ def test_a_lost_head_stops_runs_until_it_is_written_again(tmp_path: Path) -> Non
     pay(ledger_in(tmp_path, "b"), charge(1))
     own.unlink()
     with pytest.raises(DataError, match=r"run/ledger.head: is missing"):
-        pay(ledger_in(tmp_path, own_head=own), charge(2))
+        pay(ledger_in(tmp_path, run_head=own), charge(2))
 
 
 def test_heads_that_a_killed_writer_left_behind_are_kept_again(tmp_path: Path) -> None:
     own = tmp_path / "own.head"
-    pay(ledger_in(tmp_path, own_head=own), charge(1))
+    pay(ledger_in(tmp_path, run_head=own), charge(1))
     heads = [tmp_path / "ledger.head", own]
     behind = [head.read_bytes() for head in heads]
-    pay(ledger_in(tmp_path, own_head=own), charge(2))
+    pay(ledger_in(tmp_path, run_head=own), charge(2))
     ahead = [head.read_bytes() for head in heads]
     for head, data in zip(heads, behind):
         head.write_bytes(data)  # killed between entry and head
-    pay(ledger_in(tmp_path, own_head=own), charge(2))
+    pay(ledger_in(tmp_path, run_head=own), charge(2))
     assert [head.read_bytes() for head in heads] == ahead
     # A transaction without a charge keeps the head of what others have charged.
-    ledger = ledger_in(tmp_path, own_head=own)
+    ledger = ledger_in(tmp_path, run_head=own)
     pay(ledger_in(tmp_path, "b"), charge(3))
     with ledger.transaction():
         pass
@@ -583,7 +583,7 @@ def _charge_until_killed(folder: Path, fatal: int) -> None:
 
     os.fsync = counted(os.fsync)  # type: ignore[assignment]
     Head.keep = counted(Head.keep)  # type: ignore[method-assign]
-    ledger = ledger_in(folder, own_head=folder / "own.head")
+    ledger = ledger_in(folder, run_head=folder / "own.head")
     for window in range(1, 7):
         pay(ledger, charge(window, 1.5))
         with (folder / "left").open("a") as file:  # what a release stands for
@@ -597,6 +597,6 @@ def test_a_writer_that_is_killed_anywhere_is_continued(tmp_path: Path, fatal: in
     process.join()
     released = [int(line) for line in (tmp_path / "left").read_text().split()] if (tmp_path / "left").exists() else []
     assert set(released) <= set(windows_in(tmp_path))
-    pay(ledger_in(tmp_path, own_head=tmp_path / "own.head"), *(charge(window, 1.5) for window in range(1, 7)))
+    pay(ledger_in(tmp_path, run_head=tmp_path / "own.head"), *(charge(window, 1.5) for window in range(1, 7)))
     assert windows_in(tmp_path) == list(range(1, 7))
-    assert len(ledger_in(tmp_path, own_head=tmp_path / "own.head").checked_entries()) == 7
+    assert len(ledger_in(tmp_path, run_head=tmp_path / "own.head").checked_entries()) == 7

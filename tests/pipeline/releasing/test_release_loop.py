@@ -201,6 +201,6 @@ def test_what_is_shown_of_an_idle_sensor_is_its_last_release():
     """A refused window repeats it, and no value that nobody released."""
     active = np.array([True, False, True])
     made = Release(window=4, values=np.array([5.0, np.nan, 7.0]), charge=(), active=active, action="published")
-    shown = ReleaseLoop._shown(made, {"shown": np.array([1.0, 2.0, 3.0])})
+    shown = ReleaseLoop._remember_shown(made, {"shown": np.array([1.0, 2.0, 3.0])})
     assert (shown["shown"].tolist(), int(shown["shown_window"])) == ([5.0, 2.0, 7.0], 4)
-    assert ReleaseLoop._shown(replace(made, action="repeated"), shown) == {}
+    assert ReleaseLoop._remember_shown(replace(made, action="repeated"), shown) == {}

@@ -439,7 +439,7 @@ def test_a_deployment_shows_no_truth_and_asks_for_the_key(tmp_path):
 
 
 def test_a_large_run_shows_its_busiest_cells_in_their_order(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.pipeline.reporting.data.MOST_COUNTS", 240)
+    monkeypatch.setattr("penstock.pipeline.reporting.data.MAX_COUNTS", 240)
     text = page(run_folder(tmp_path, cells=tuple(f"cell {i}" for i in range(40))))
     # Later cells are busier here.
     assert data(text)["counts"]["cells"] == [f"cell {i}" for i in range(30, 40)]
@@ -449,7 +449,7 @@ def test_a_large_run_shows_its_busiest_cells_in_their_order(tmp_path, monkeypatc
 
 
 def test_a_long_run_shows_its_latest_windows(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.pipeline.reporting.data.MOST_WINDOWS", 10)
+    monkeypatch.setattr("penstock.pipeline.reporting.data.MAX_WINDOWS", 10)
     text = page(run_folder(tmp_path, accounts=tuple(account("my_own", "loss", w, w) for w in range(1, 25))))
     assert unpack(data(text)["counts"]["window"]).tolist() == list(range(15, 25))
     assert unpack(data(text)["accounts"][0]["lines"][0]["value"]).tolist() == list(range(15, 25))
@@ -500,7 +500,7 @@ def test_a_run_that_releases_traces_shows_them(tmp_path, monkeypatch):
     assert unpack(shown["size"]).tolist() == [3, 3]
     assert unpack(shown["truth"]).reshape(6, 2)[:, 1].tolist() == [1, 2, 3, 4, 5, 6]
     assert unpack(shown["landmark"]).tolist() == [0, 1, 0] * 2
-    monkeypatch.setattr("penstock.pipeline.reporting.page.MOST_POINTS", 2)
+    monkeypatch.setattr("penstock.pipeline.reporting.page.MAX_POINTS", 2)
     thinned = data(page(tmp_path))["traces"]
     assert unpack(thinned["truth"]).reshape(4, 2)[:, 1].tolist() == [1, 3, 4, 6]
 
@@ -557,12 +557,12 @@ WORTH = {"mean_count": 0.04, "error": 24.0, "error_of_zeros": 0.04, "error_of_la
 
 
 def test_a_useless_release_is_called_so(tmp_path):
-    text = page(run_folder(tmp_path / "useless", operator={"worth": WORTH}))
+    text = page(run_folder(tmp_path / "useless", operator={"utility_summary": WORTH}))
     verdict = "Wrong by 24 people on average where 0.04 are counted: worse than publishing nothing"
     assert verdict in Text(text).text
     assert f"Danger: worse than publishing nothing. {verdict}" in warnings_of(text)
     stale = WORTH | {"error": 3.0, "error_of_zeros": 9.0, "error_of_last": 2.0, "mean_count": 9.0}
-    found = warnings_of(page(run_folder(tmp_path / "stale", operator={"worth": stale})))
+    found = warnings_of(page(run_folder(tmp_path / "stale", operator={"utility_summary": stale})))
     assert "Caution: no better than the last release. Wrong by 3 people on average where 9 are counted (33 %)" in found
 
 
@@ -573,17 +573,21 @@ NONE = {"mechanism": "raw", "guarantee": "none: x", "unit": "u", "neighbours": "
     ("operator", "public", "sentence"),
     [
         (
-            {"worth": WORTH | {"error": 4.46, "mean_count": 34.3, "error_of_zeros": 34.3}},
+            {"utility_summary": WORTH | {"error": 4.46, "mean_count": 34.3, "error_of_zeros": 34.3}},
             {},
             "The counts are off by about 4.5 people where 34 are there; whoever sees them, and thought it as likely as "
             "not that a person was there on a day, can become 95 % sure, and no surer.",
         ),
         (
-            {"worth": WORTH},
+            {"utility_summary": WORTH},
             {},
             "The counts are lost in the noise: they are off by about 24 people where 0.04 are there; ",
         ),
-        ({"worth": WORTH | {"error": 0.0}}, {"guarantee": [NONE]}, ", and nothing protects the people in them."),
+        (
+            {"utility_summary": WORTH | {"error": 0.0}},
+            {"guarantee": [NONE]},
+            ", and nothing protects the people in them.",
+        ),
         ({}, {}, "95 of 100 counts are off by at most "),
     ],
 )
@@ -606,7 +610,7 @@ def test_shares_are_shown_in_percent_and_people_with_two_digits(tmp_path):
 
 def test_a_useful_release_is_told_beside_what_costs_nothing(tmp_path):
     useful = {"mean_count": 34.0, "error": 3.8, "error_of_zeros": 34.0, "error_of_last": 8.1}
-    text = page(run_folder(tmp_path, operator={"worth": useful}))
+    text = page(run_folder(tmp_path, operator={"utility_summary": useful}))
     assert "Wrong by 3.8 people on average where 34 are counted (11 %); zeros by 34" in Text(text).text
     assert "Danger" not in warnings_of(text)
 
@@ -667,7 +671,7 @@ def test_realised_risk_is_compared_over_whole_horizons_only():
 
 def test_counts_of_trips_are_never_called_people(tmp_path):
     useful = {"mean_count": 34.0, "error": 3.8, "error_of_zeros": 34.0, "error_of_last": 8.1}
-    operator = {"worth": useful, "utility": {"mae": 3.8}, "distinct_people": False}
+    operator = {"utility_summary": useful, "utility": {"mae": 3.8}, "distinct_people": False}
     operator |= {"users": {"users": 7, "cells_per_user": {"median": 2}}}
     shown = page(run_folder(tmp_path, public={"distinct_people": False}, operator=operator))
     text = Text(shown).text
@@ -694,7 +698,7 @@ def test_visits_that_the_bound_leaves_out_are_told(tmp_path):
     assert f"Caution: many visits are not counted. {told}" in warnings_of(shown)
     assert f"{told}, by the bound on contributions or by a step of the mechanism." in Text(shown).text
     manifest = folder / "operator" / "manifest.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"worth": WORTH}))
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"utility_summary": WORTH}))
     assert "More budget, larger cells or longer windows make it nearer." in warnings_of(page(folder))
 
 

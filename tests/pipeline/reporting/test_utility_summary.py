@@ -147,7 +147,7 @@ def test_the_verdict_against_what_was_learned_is_in_every_place(tmp_path, capsys
     assert main(["run", str(tmp_path / "run.json"), "--runner", "local"]) == 0
     said = capsys.readouterr().out
     result = penstock_result(tmp_path)
-    truth, released, worth = result["truth"], result["released"], result["worth"]
+    truth, released, worth = result["truth"], result["released"], result["utility_summary"]
     # Six hours, of which three are learned from: less than a day, so the mean of each cell.
     expected = np.abs(truth[:3].mean(axis=0) - truth[3:]).mean()
     assert worth["training_windows"] == 3
@@ -173,7 +173,7 @@ def penstock_result(folder: Path) -> dict[str, Any]:
     for name, (path, column) in tables.items():
         rows = pl.read_parquet(folder / "out" / f"{path}.parquet").with_columns(pl.col("cell").cast(pl.String))
         found[name] = rows.pivot("cell", index="window", values=column).sort("window").drop("window").to_numpy()
-    return found | {"worth": manifest["worth"], "utility": manifest["utility"]}
+    return found | {"utility_summary": manifest["utility_summary"], "utility": manifest["utility"]}
 
 
 def test_the_verdict_against_a_learned_file(tmp_path, capsys):
@@ -182,10 +182,10 @@ def test_the_verdict_against_a_learned_file(tmp_path, capsys):
     run(configured(learning(tmp_path, learned=str(tmp_path / "l.npz"))), runner="local")
     result = penstock_result(tmp_path)
     visits = np.load(tmp_path / "l.npz")["visits"]
-    assert result["worth"]["error_of_prior"] == pytest.approx(np.abs(visits / 4 - result["truth"]).mean())
-    assert "training_windows" not in result["worth"]
-    assert result["worth"]["prior_overlap"] == 4
-    verdict = in_words(result["worth"])
+    assert result["utility_summary"]["error_of_prior"] == pytest.approx(np.abs(visits / 4 - result["truth"]).mean())
+    assert "training_windows" not in result["utility_summary"]
+    assert result["utility_summary"]["prior_overlap"] == 4
+    verdict = in_words(result["utility_summary"])
     assert "(learned from the times of 4 of these windows, which it may know)" in verdict
     assert verdict in Text((tmp_path / "out" / "report.html").read_text()).text
 
@@ -201,7 +201,7 @@ def test_what_was_learned_before_the_run_or_nobody_knows_when_is_said_so(tmp_pat
     value["source"]["from"] = "2024-01-01T03:00:00Z"
     value["mechanism"]["epsilon"] = 90.0
     run(configured(value), runner="local")
-    later = penstock_result(tmp_path)["worth"]
+    later = penstock_result(tmp_path)["utility_summary"]
     assert later["prior_overlap"] == 0
     assert "the prior by" in in_words(later)
     assert "learned" not in in_words(later)
@@ -212,7 +212,7 @@ def test_what_was_learned_before_the_run_or_nobody_knows_when_is_said_so(tmp_pat
     (tmp_path / "l.json").write_text(json.dumps(document))
     value["output"]["path"] = str(tmp_path / "again" / "out")
     run(configured(value), runner="local")
-    unknown = penstock_result(tmp_path / "again")["worth"]
+    unknown = penstock_result(tmp_path / "again")["utility_summary"]
     assert unknown == later | {"prior_overlap": None}
     assert "does not say when it was learned" in in_words(unknown)
 
@@ -257,7 +257,7 @@ WORTH = {"mean_count": 40.0, "error": 4.0, "error_of_zeros": 40.0, "error_of_las
 def test_a_release_that_the_prior_beats_is_no_use(tmp_path, prior, said, level):
     worth = WORTH | prior
     assert in_words(worth) == f"Wrong by 4 people on average where 40 are counted (10 %){said}"
-    found = warnings_of(page(run_folder(tmp_path, operator={"worth": worth})))
+    found = warnings_of(page(run_folder(tmp_path, operator={"utility_summary": worth})))
     assert ("no better" in found) == (level is not None)
     assert (level or "") in found
 
@@ -365,7 +365,7 @@ def test_what_a_run_loses_is_known_before_it(tmp_path, monkeypatch, mechanism, c
     measured = run(config, tmp_path / "losses", runner="local").manifest["loss"]
     expected = expected_losses(rehearse(config))
     assert expected == measured or not is_exact
-    monkeypatch.setattr("penstock.pipeline.output.utility_summary.MOST_IN_ALL", 0)
+    monkeypatch.setattr("penstock.pipeline.output.utility_summary.MAX_TOTAL_COUNTS", 0)
     for forecast in (expected, expected_losses(rehearse(config))):  # the second as of a long run
         assert forecast is not None
         assert all(forecast[name] >= amount * (1 - 1e-12) for name, amount in measured.items())

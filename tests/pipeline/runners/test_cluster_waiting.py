@@ -20,7 +20,7 @@ from tests.tools.ledgers import windows_in
 def test_each_group_is_released_with_its_counts_however_far_ahead_they_came(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.pipeline.runners.beam.graph._AHEAD", 4)
+    monkeypatch.setattr("penstock.pipeline.runners.beam.graph._TIMERS_AHEAD", 4)
     plan = plan_in(tmp_path)
     step = ReleaseWhenDue(plan)
     step.setup()

@@ -15,7 +15,7 @@ from penstock.pipeline.output import files
 from penstock.pipeline.output.checkpoint import MARK
 from penstock.pipeline.runners.beam import jobs
 from penstock.pipeline.runners.flink import renewal, runner
-from penstock.pipeline.runners.flink.renewal import LEAST, TURNS, Renewal
+from penstock.pipeline.runners.flink.renewal import MIN_TURNS, TURNS, Renewal
 
 JOB = "a" * 32
 NOW = TURNS * 7 // 5
@@ -63,7 +63,7 @@ def test_near_the_limit_it_waits_for_no_window(plan, own):
     assert own.is_due()
 
 
-@pytest.mark.parametrize(("n_readers", "most"), [(2, TURNS // 2), (4, LEAST), (16, LEAST)])
+@pytest.mark.parametrize(("n_readers", "most"), [(2, TURNS // 2), (4, MIN_TURNS), (16, MIN_TURNS)])
 def test_readers_that_may_share_a_slot_share_its_turns(plan, own, n_readers, most):
     for reader in range(n_readers):
         turns(plan, reader, 1)

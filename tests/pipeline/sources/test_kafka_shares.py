@@ -129,12 +129,12 @@ def test_a_partition_that_is_far_ahead_of_another_is_held(tmp_path, monkeypatch)
         ({0: 2_000_000, 2: 1_900_000}, set()),
     ):
         reader.typical = typical
-        assert reader.look_around({}) == {}
+        assert reader.assign_and_pause({}) == {}
         assert consumer.held == held
     consumer.new = [6, 7]
-    assert reader.look_around({}) == {}  # a list a minute will do while no window waits for one
+    assert reader.assign_and_pause({}) == {}  # a list a minute will do while no window waits for one
     monkeypatch.setattr(kafka, "_REFRESH", -1.0)
-    assert reader.look_around({}) == {6: 0}
+    assert reader.assign_and_pause({}) == {6: 0}
 
 
 class Client:
@@ -238,14 +238,14 @@ def committed_at_once(monkeypatch):
 def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path):
     plan, consumer, checkpointed = plan_in(tmp_path, "group: watched"), Broker(), Checkpointed()
     own = kafka.Commits(plan.config.source, consumer, checkpointed)
-    own.go_on()
+    own.update()
     assert consumer.committed == []
     checkpointed.move(PartitionAssignment(1, 2).as_state())
-    own.go_on()
+    own.update()
     assert consumer.committed == []  # a reader that has no partition yet
     for number in (4, 4, 9):
         checkpointed.move(Progress({1: number}, {1: MIN_EVENT_TIME}).as_state() | PartitionAssignment(1, 2).as_state())
-        own.go_on()
+        own.update()
     assert consumer.committed == [{1: 4}, {1: 9}]
 
 
@@ -253,11 +253,11 @@ def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path):
 def test_a_run_on_one_machine_commits_what_its_checkpoint_holds(tmp_path):
     plan, consumer, checkpointed = plan_in(tmp_path, "group: watched"), Broker(), Checkpointed()
     own = kafka.Commits(plan.config.source, consumer, checkpointed)
-    own.go_on()
+    own.update()
     assert consumer.committed == []
     checkpointed.move(Progress({0: 4, 1: 7}, {0: MIN_EVENT_TIME, 1: 5}).as_state(), 1)
-    own.go_on()
-    own.go_on()
+    own.update()
+    own.update()
     assert consumer.committed == [{0: 4, 1: 7}]
 
 
@@ -265,7 +265,7 @@ def test_a_run_on_one_machine_commits_what_its_checkpoint_holds(tmp_path):
 def test_without_a_group_nothing_is_committed(tmp_path):
     plan, consumer = plan_in(tmp_path), Broker()
     checkpointed = Checkpointed(Progress({0: 4}, {0: MIN_EVENT_TIME}).as_state())
-    kafka.Commits(plan.config.source, consumer, checkpointed).go_on()
+    kafka.Commits(plan.config.source, consumer, checkpointed).update()
     assert consumer.committed == []
 
 

@@ -105,20 +105,20 @@ def consumer_of(client: Client) -> Consumer:
 
 def test_what_keeps_a_topic_from_being_read_is_named(client):
     consumer = consumer_of(client)
-    assert consumer.trouble() is None
+    assert consumer.unreadable_reason() is None
     client.leaders[1] = -1
-    assert consumer.trouble() == "no broker has partition 1"
+    assert consumer.unreadable_reason() == "no broker has partition 1"
     del client.leaders[1]
-    assert consumer.trouble() == "no broker has partition 1"
+    assert consumer.unreadable_reason() == "no broker has partition 1"
     client.error = Said(6, "Broker: Unknown topic or partition")
-    assert consumer.trouble() == "Broker: Unknown topic or partition"
+    assert consumer.unreadable_reason() == "Broker: Unknown topic or partition"
     client.answers = False
-    assert consumer.trouble() == "no broker answers (timed out)"
+    assert consumer.unreadable_reason() == "no broker answers (timed out)"
 
 
 def test_a_run_waits_as_long_as_it_is_told_and_begins_anew_when_the_topic_is_back(caplog):
     now, reasons = [0.0], ["gone"]
-    consumer = SimpleNamespace(trouble=lambda: reasons[-1])
+    consumer = SimpleNamespace(unreadable_reason=lambda: reasons[-1])
     outage = outage_of(Kafka(brokers="localhost:1", topic="events"), lambda: now[0])
     for now[0] in (9.9, 10.0, 150.0, 309.0):
         check_reach(consumer, outage)
@@ -137,7 +137,7 @@ def test_a_run_waits_as_long_as_it_is_told_and_begins_anew_when_the_topic_is_bac
 def test_a_slow_loop_is_no_reason_to_give_up():
     """Nobody has asked for an hour, because the loop was busy: the outage begins with the first answer."""
     now = [0.0]
-    consumer = SimpleNamespace(trouble=lambda: "gone")
+    consumer = SimpleNamespace(unreadable_reason=lambda: "gone")
     outage = outage_of(Kafka(brokers="localhost:1", topic="events"), lambda: now[0])
     now[0] = 3600.0
     check_reach(consumer, outage)

@@ -11,7 +11,7 @@ import pytest
 import shapely
 
 from penstock.pipeline.spaces.h3 import H3
-from penstock.pipeline.spaces.raster import FEW_POINTS, Bins, Raster, _touched
+from penstock.pipeline.spaces.raster import FEW_POINTS, Bins, Raster, _touched_squares
 from penstock.pipeline.spaces.zones import Zones
 
 MIXED = -2
@@ -90,7 +90,7 @@ def test_an_edge_left_out_would_be_seen(tmp_path):
 def test_every_square_that_a_side_passes_is_touched():
     rng = np.random.default_rng(1)
     edges = np.concatenate([rng.uniform(3, 27, (200, 4)), np.full((1, 4), 5.0), [[4.0, 4.0, 9.0, 4.0]]])
-    touched = _touched(edges, (30, 30), 1e-6)
+    touched = _touched_squares(edges, (30, 30), 1e-6)
     boxes = shapely.box(
         *(axis.ravel() for axis in np.meshgrid(np.arange(30), np.arange(30))),
         *(axis.ravel() + 1 for axis in np.meshgrid(np.arange(30), np.arange(30))),
