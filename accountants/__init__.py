@@ -1,4 +1,4 @@
-"""Accountants: what releases cost. One file an accountant; pure NumPy, no Beam."""
+"""Accountants: cost of releases. One file an accountant; pure NumPy, no Beam."""
 
 from __future__ import annotations
 

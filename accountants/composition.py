@@ -197,7 +197,7 @@ class Composition(Accountant):
 
 
 def _figures(charge: tuple[Event, ...]) -> NDArray[np.float64]:
-    """ε, ρ, half of μ² and the Rényi curve of a charge, which add up."""
+    """ε, ρ, half of μ² and the Rényi curve of a charge, all additive."""
     return np.concatenate([[price(charge) for price in PRICES.values()], renyi(charge)])
 
 

@@ -222,7 +222,7 @@ class ConditionalInferential(TracePrior, Accountant):
 
 
 def _sigma(release: Release, radius: float) -> float:
-    """Noise of a release on a point: infinite where nothing new is shown, 0 where no bound is known."""
+    """Noise of a release on a point: infinite for a repeated release, 0 without a known bound."""
     sigma = np.inf
     for event in release.charge:
         if type(event) not in events.EVENTS:

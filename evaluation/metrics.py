@@ -133,7 +133,7 @@ class Metric:
         return where, values[where]
 
     def mean(self, truth: ArrayLike, released: ArrayLike, *options: Any, **named: Any) -> float:
-        """Mean of `scores`; NaN where nothing counts."""
+        """Mean of `scores`; NaN without any."""
         values = self.scores(truth, released, *options, **named)[1]
         return float(values.mean()) if len(values) else math.nan
 
@@ -196,7 +196,7 @@ def metric(
 
 
 def turned(axes: Axes, *arrays: ArrayLike) -> tuple[NDArray[Any], ...]:
-    """Arrays as (…, n_windows, n_cells): swap the last two axes where they are ``cells_windows``.
+    """Arrays as (…, n_windows, n_cells): swap the last two axes for ``cells_windows``.
 
     >>> [turned(axes, np.zeros((3, 2)))[0].shape for axes in ("windows_cells", "cells_windows")]
     [(3, 2), (2, 3)]
@@ -228,7 +228,7 @@ def busiest(counts: Array, fraction: float) -> Indices:
 
 
 def entropies(counts: NDArray[Any]) -> Array:
-    """Entropy of shares along the last axis in nats; 0 where nothing is counted.
+    """Entropy of shares along the last axis in nats; 0 for empty rows.
 
     >>> entropies(np.array([[1, 1], [3, 0], [0, 0]])).round(3)
     array([0.693, 0.   , 0.   ])

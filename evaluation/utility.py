@@ -261,7 +261,7 @@ def _shares_of_window(counts: Array) -> Array:
 
 @metric("pearson", "cell", higher_is_better=True, bounds=(-1.0, 1.0))
 def pearson(truth: Array, released: Array) -> Array:
-    """Pearson's r of each cell's two series, 0 where a side is constant, mean over cells (1 is best).
+    """Pearson's r of each cell's two series, 0 if a side is constant, mean over cells (1 is best).
 
     >>> pearson([[1, 2, 3], [4, 4, 4]], [[2, 4, 6], [1, 2, 3]])
     0.5
@@ -289,7 +289,7 @@ PERSISTENCE = 0.5
 
 
 def seasonal_forecasts(series: Array, period: int = PERIOD) -> Array:
-    """Forecast of every value from the values before it, shape (n_windows, n_series); 0 where nothing is known.
+    """Forecast of every value from the values before it, shape (n_windows, n_series); 0 before the first.
 
     One level for each place in the season, exponentially smoothed, plus a share of the last deviation. A series
     shorter than two seasons has none: its only level is that of the last values. O(n_series) a window.

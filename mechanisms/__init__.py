@@ -1,4 +1,4 @@
-"""Mechanisms: what is released. One file a mechanism; pure NumPy, no Beam."""
+"""Mechanisms: kinds of release. One file a mechanism; pure NumPy, no Beam."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from penstock.mechanisms.core.plugin import ParameterError, parameter
 
 @dataclass(frozen=True, kw_only=True)
 class Clip(Postprocess):
-    """Clip values to bounds, and round them if asked to.
+    """Clip values to bounds, and optionally round them.
 
     Parameters
     ----------

@@ -177,7 +177,7 @@ class Filter(Postprocess):
 
         alone = event.spread - doubt + _time_of_day_variance(first + slot, size, seen, state)
         best = posterior(shifted, alone, doubt + caution, noisy, release.noise, release.scale, event)
-        hidden = hidden_in_groups(release, seen, state["hidden"])
+        hidden = group_variance(release, seen, state["hidden"])
         gain = np.where(seen, alone / (alone + noisy.variance), 0.0)
         linear = np.maximum(shifted + gain * (noisy.values - shifted), 0.0)
         usual = np.where(event.alarm, shifted, linear)
@@ -223,7 +223,7 @@ def noise_variance(family: str, scale: Any) -> Any:
     return NOISE_FAMILIES[family].variance(scale)
 
 
-def hidden_in_groups(release: Release, seen: NDArray[np.bool_], before: Array) -> Array:
+def group_variance(release: Release, seen: NDArray[np.bool_], before: Array) -> Array:
     """Variance of single counts around the released means of groups of cells.
 
     A mean says nothing of how its cells differ, however often it is released: counts of a group are taken to be as far
@@ -241,7 +241,7 @@ def hidden_in_groups(release: Release, seen: NDArray[np.bool_], before: Array) -
     Examples
     --------
     >>> release = Release(window=1, values=np.array([40.0, 3.0, 3.0]), noise="laplace", scale=np.array([2.0, 1.0, 1.0]))
-    >>> hidden_in_groups(release, np.ones(3, bool), np.zeros(3)).tolist()
+    >>> group_variance(release, np.ones(3, bool), np.zeros(3)).tolist()
     [0.0, 9.0, 9.0]
     """
     scale = np.asarray(release.scale, np.float64)

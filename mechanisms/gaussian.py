@@ -56,7 +56,7 @@ class Gaussian(Scheduled):
 
     @property
     def budget(self) -> float:
-        """ρ of each window; infinite where σ is given."""
+        """ρ of each window; infinite if σ is given."""
         return float("inf") if self.rho is None else self.rho
 
     @property

@@ -12,7 +12,7 @@ from penstock.mechanisms.core import surprise
 from penstock.mechanisms.core.contract import Facts, Postprocess, Release
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.filter import hidden_in_groups, noise_variance
+from penstock.mechanisms.filter import group_variance, noise_variance
 
 Array = NDArray[np.float64]
 
@@ -90,7 +90,7 @@ class Kalman(Postprocess):
         estimate, variance = correct(predicted, spread, noisy, noise)
         # What the walk is off by is what the cell's surprises show, and the estimate's error is no smaller.
         beyond = np.where(known, (added / (expected + added)) ** 2, np.isfinite(spread)) * (event.spread - expected)
-        hidden = hidden_in_groups(release, seen, state["hidden"])
+        hidden = group_variance(release, seen, state["hidden"])
         best, doubt = event.mixed(estimate, variance + beyond)
         doubt = doubt + hidden
         unknown = inactive | np.isinf(variance)

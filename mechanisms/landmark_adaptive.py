@@ -111,7 +111,7 @@ class LandmarkAdaptive(LandmarkSchedule):
         return np.asarray(state["rate"])
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """Save the budget a landmark left unspent; adapt the sampling rates."""
+        """Save the unspent budget of a landmark; adapt the sampling rates."""
         before, publish = offer.state, offer.publish
         recorded = super().record(window, offer, after)
         if np.any(window.landmark & ~publish & ~offer.refused):

@@ -141,15 +141,15 @@ class Pegasus(Mechanism):
         return [release], state | grouped | smoothed
 
     def _smooth(
-        self, window: Window, noisy: NDArray[Any], n_alike: NDArray[np.int64], state: State
+        self, window: Window, noisy: NDArray[Any], n_similar: NDArray[np.int64], state: State
     ) -> tuple[NDArray[Any], State]:
-        """Smoothed values from the last ``n_alike`` noisy counts of each cell, and the latest counts, newest first."""
+        """Smooth the last ``n_similar`` noisy counts of each cell; also return the latest counts, newest first."""
         if self.smoothing == "none":
             return noisy, {}
         latest = np.concatenate([noisy[..., None, :], state["recent"][..., :-1, :]], axis=-2)
         if window.active is not None:
             latest = np.where(window.active, latest, state["recent"])
-        return middle(latest, n_alike, self.smoothing), {"recent": latest}
+        return middle(latest, n_similar, self.smoothing), {"recent": latest}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """Charge of a window: its noise, a threshold and one sparse-vector query."""
@@ -191,13 +191,13 @@ def _deviation(group: NDArray[np.int64], inside: NDArray[np.bool_]) -> NDArray[n
     return np.asarray(GRID * deviations.sum(-2) // n)
 
 
-def middle(recent: NDArray[np.float64], n_alike: NDArray[np.int64], by: str) -> NDArray[np.float64]:
-    """Median or mean of the first ``n_alike`` rows of each cell.
+def middle(recent: NDArray[np.float64], n_similar: NDArray[np.int64], by: str) -> NDArray[np.float64]:
+    """Median or mean of the first ``n_similar`` rows of each cell.
 
     >>> middle(np.array([[11.0], [16.0], [10.0], [90.0]]), np.array([3]), "median").tolist()
     [11.0]
     """
-    n = np.minimum(n_alike, recent.shape[-2])[..., None, :]
+    n = np.minimum(n_similar, recent.shape[-2])[..., None, :]
     inside = np.arange(recent.shape[-2])[:, None] < n
     if by == "mean":
         return np.asarray(np.where(inside, recent, 0.0).sum(-2) / n[..., 0, :])

@@ -31,7 +31,7 @@ SHARE, MAX_REMAINING_SHARE, MAX_BUDGET_SHARE = 0.2, 0.6, 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class RescueDp(WEventSchedule):
-    """Publish sooner where releases change, with a share of the remaining budget; release small counts as group means.
+    """Publish sooner if releases change, with a share of the remaining budget; release small counts as group means.
 
     Parameters
     ----------

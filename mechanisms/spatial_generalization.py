@@ -56,7 +56,7 @@ class SpatialGeneralization(Generalization):
         if (self.rows is None) != (self.columns is None):
             raise ParameterError("columns", self.columns, "given together with rows")
         if self.rows is not None and self.group_size is not None:
-            raise ParameterError("group_size", self.group_size, "left out where rows and columns are given")
+            raise ParameterError("group_size", self.group_size, "left out if rows and columns are given")
 
     def groups(self, geometry: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
         """Group of every cell, numbered from 0 without gaps.

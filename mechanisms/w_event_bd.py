@@ -14,7 +14,7 @@ from penstock.mechanisms.core.state import State
 
 @dataclass(frozen=True, kw_only=True)
 class WEventBd(DissimilaritySchedule):
-    """Publish with half of the publication budget that the last w − 1 windows have left.
+    """Publish with half of the publication budget left by the last w − 1 windows.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class WEventBd(DissimilaritySchedule):
         return super().start(facts) | {"spent": self.unspent(facts)}
 
     def amount(self, window: Window, state: State) -> Any:
-        """Half of the remaining budget; entry 0 of ``spent`` has left the last w windows."""
+        """Half of the remaining budget; entry 0 of ``spent`` is outside of the last w windows."""
         if np.isinf(self.budget):
             return np.full(state["spent"].shape[:-1], np.inf)
         left = self.budget / 2 - state["spent"][..., 1:].sum(-1)

@@ -32,12 +32,12 @@ class Released:
     margin
         Half-width of the interval that holds a count with 95 %, of the same shape; NaN where none can be stated.
     epsilon, rho
-        Charge of each window in nats, shape (n_windows,); infinite where a window has none in that measure.
+        Charge of each window in nats, shape (n_windows,); infinite if a window has none in that measure.
     action
         What was done in each window: published, repeated, refused
     steps
         Names of the mechanism and of what came after it.
-    worth
+    summary
         Mean count, and mean absolute errors in people of the values, of zeros, and of the last values shown again; with
         a filter also the share of counts that its intervals hold. Of the true counts: the operator's.
     loss

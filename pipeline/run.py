@@ -249,8 +249,8 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
     )
     if offsets:
         manifest["offsets"] = offsets
-    manifest |= _remarks(plan, equation, is_made_up=not manifest["inputs"])
-    if files.keeps_truth(plan):
+    manifest |= _remarks(plan, equation, is_synthetic=not manifest["inputs"])
+    if files.has_truth(plan):
         from penstock.pipeline.output.utility import write_utility
 
         figures, doubts = write_utility(plan)
@@ -267,10 +267,10 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
     return _done(plan, manifest)
 
 
-def _remarks(plan: Plan, equation: dict[str, Any], is_made_up: bool) -> dict[str, Any]:
+def _remarks(plan: Plan, equation: dict[str, Any], is_synthetic: bool) -> dict[str, Any]:
     """Remarks for the operator: unused rows and doubtful data."""
     lost = input_check.lost(equation)
-    if is_made_up and not lost:
+    if is_synthetic and not lost:
         return {}
     try:
         sample = input_check.sample_of(_recorded_blocks(plan))

@@ -80,7 +80,7 @@ class Input(NamedTuple):
 
 
 def input_of(path: Path, reduced: bool = False) -> Input | None:
-    """Input of an experiment or study; None if it reads nothing. Errors are left to the loader."""
+    """Input of an experiment or study; None without one. Errors are left to the loader."""
     root, problems = parse(read_text(path), str(path))
     if not isinstance(root, Mapping):
         return None

@@ -40,7 +40,7 @@ def landmark_distribution(
 
     Landmarks lie towards the end (``left_skewed``), in the middle (``symmetric``), at the beginning (``right_skewed``),
     in the middle of each half (``bimodal``) or anywhere (``uniform``); the normals' standard deviation is ``n_windows /
-    scale_divisor``. A `ParameterError` where a parameter is out of range.
+    scale_divisor``. A `ParameterError` if a parameter is out of range.
 
     Returns mask of the landmarks, shape (n_windows,).
 

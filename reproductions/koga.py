@@ -200,10 +200,10 @@ def learned(paths: IntArray, smoothing: float, towards: str) -> LearnedPeople:
     return LearnedPeople(paths, tuple(priors))
 
 
-def made_up_checkins(n_people: int, seed: int) -> pl.DataFrame:
+def synthetic_checkins(n_people: int, seed: int) -> pl.DataFrame:
     """Synthetic check-ins of people who are mostly at one place, every fourth day of 280.
 
-    >>> made_up_checkins(3, seed=1).columns
+    >>> synthetic_checkins(3, seed=1).columns
     ['user', 'time', 'place']
     """
     rng = np.random.default_rng(seed)

@@ -62,10 +62,10 @@ def cab_presence(folder: str) -> Binary:
     return presence
 
 
-def made_up_presence(n_people: int, seed: int) -> Binary:
+def synthetic_presence(n_people: int, seed: int) -> Binary:
     """Presence of synthetic people in the shape of the cabs, with uneven activity of people and cells.
 
-    >>> made_up_presence(3, seed=1).shape
+    >>> synthetic_presence(3, seed=1).shape
     (3, 504, 100)
     """
     rng = np.random.default_rng(seed)
@@ -103,7 +103,7 @@ class CabStudy(Study):
 
     def data(self) -> Binary:
         """Presence, shape (n_people, 504, 100): three weeks of hours on a grid of 10 × 10."""
-        return made_up_presence(self.people, self.seed) if self.path is None else cab_presence(self.path)
+        return synthetic_presence(self.people, self.seed) if self.path is None else cab_presence(self.path)
 
     def chosen(self, presence: Binary) -> Targets:
         """People to attack, as many as requested, split by `draw_targets`, the barely mobile ones first."""

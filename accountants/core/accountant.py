@@ -139,12 +139,12 @@ class Accountant(Checked, ABC):
         return ()
 
     def prepare(self, training: Training | None) -> Mapping[str, Any] | None:
-        """Read files and learn priors once, where the run is planned.
+        """Read files and learn priors once, during planning.
 
         Parameters
         ----------
         training
-            At least `training_windows` windows of the stream; None where that is None.
+            At least `training_windows` windows of the stream; None if that is None.
 
         Returns
         -------
@@ -180,7 +180,7 @@ class Accountant(Checked, ABC):
         return []
 
     def summary(self, model: Any, state: State) -> dict[str, Any]:
-        """Figures so far for the manifest: numbers and texts by name, public where `public` is."""
+        """Figures so far for the manifest: numbers and texts by name, public if `public` is."""
         return {}
 
 

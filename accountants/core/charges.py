@@ -91,7 +91,7 @@ def pure_epsilon(charge: Iterable[events.Event], adjacency: Adjacency = "add_rem
 
 
 def replaced(event: events.Event) -> events.Event:
-    """Price an event for *replacing* a unit's contributions, where bounding selects again among those that remain.
+    """Price an event for *replacing* a unit's contributions, if bounding may select others in their place.
 
     The L1 sensitivity doubles. The L2 sensitivity grows by √2 only, since contributions are never negative: the squared
     distance of two of them is at most the sum of their squared lengths.

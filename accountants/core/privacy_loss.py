@@ -45,7 +45,7 @@ def remember(charge: tuple[events.Event, ...], table: NDArray[np.float64], n_kin
 
 
 def from_loss_distributions(table: NDArray[np.float64], n_kinds: int, delta: float) -> float | None:
-    """ε at δ of everything in a table of `remember`, rounded up; None where the book is closed or empty.
+    """ε at δ of everything in a table of `remember`, rounded up; None if the table is closed or empty.
 
     Losses lie on dots, multiples of a step; between two dots mass is split so that its probability stays, with and
     without the person: the smallest curve of δ that is exact at every dot and nowhere too low (Doroshenko, Ghazi,

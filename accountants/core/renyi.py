@@ -80,7 +80,7 @@ def _sampled(event: events.Sampled) -> NDArray[np.float64]:
 
 @cache
 def _sampled_gaussian(rate: float, multiplier: float) -> NDArray[np.float64]:
-    """Curve of one sampled Gaussian; infinite below order 2, where the library's series does not always converge."""
+    """Curve of one sampled Gaussian; infinite below order 2, for which the library's series may diverge."""
     from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent  # loads half of SciPy
     from dp_accounting.rdp import RdpAccountant
 

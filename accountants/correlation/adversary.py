@@ -151,7 +151,7 @@ class CorrelationAdversary:
 def adversary(
     correlation: KnownCorrelation, training: Training | None, bridged_states: int = 20, subject: str = "everybody"
 ) -> CorrelationAdversary:
-    """Build the adversary of a declared correlation, from its files or its estimate."""
+    """Adversary of a declared correlation, from its files or its estimate."""
     # Matrices of more than `bridged_states` states are not kept for bridging.
     pairs, assumption = _pairs(correlation, training)
     directions: Iterable[Sequence[Array | None]] = zip(*pairs)

@@ -64,7 +64,7 @@ def landmark_temporal_privacy_loss(
     landmarks
         Which releases are landmarks, booleans of the same shape.
     backward, forward
-        Transition matrices; None where the adversary knows none. ``paper`` also takes leakage functions.
+        Transition matrices; None if the adversary knows none. ``paper`` also takes leakage functions.
     method
         ``sound``: a gap's term bounds everything its releases tell about both ends (never less than the truth).
         ``paper``: the published figure, which adds a backward and a forward run through the gap as if the two ends
@@ -157,11 +157,11 @@ class LandmarkModel:
         return leaked(np.append(charges[::-1], 0.0), self.tail)[::-1]
 
     def gaps(self, charges: Array) -> Array:
-        """Loss of charges[:p] about the moments on both sides of them, for every p; shape (n + 1,)."""
+        """Loss of charges[:p] about the moments before and after them, for every p; shape (n + 1,)."""
         return self._gaps(charges, self.adversaries)
 
     def gaps_back(self, charges: Array) -> Array:
-        """Loss of charges[p:] about the moments on both sides of them, for every p; shape (n + 1,)."""
+        """Loss of charges[p:] about the moments before and after them, for every p; shape (n + 1,)."""
         return self._gaps(charges[::-1], [(back, ahead) for ahead, back in self.adversaries])[::-1]
 
     def _gaps(self, charges: Array, adversaries: Sequence[tuple[Steps, Steps]]) -> Array:
@@ -216,7 +216,7 @@ class Steps:
     n_ends = 1
 
     def step(self, remaining: int, loss: Array) -> Array:
-        """Leakage of losses (..., n_ends) one step further away, `remaining` steps lying between it and the anchor."""
+        """Leakage of losses (..., n_ends) one step further away, with `remaining` steps between it and the anchor."""
         return np.zeros_like(loss)
 
     def exchangeable(self, n_steps: int) -> bool:

@@ -70,7 +70,7 @@ class LeakageFunction:
 
     @classmethod
     def of_vertices(cls, vertices: ArrayLike) -> LeakageFunction:
-        """Leakage from hull vertices (d, q), for instance those of a function built before."""
+        """Leakage from hull vertices (d, q), for example of an earlier function."""
         points = np.asarray(vertices, dtype=float).reshape(-1, 2)
         if not ((points >= 0) & (points <= 1)).all():
             raise ParameterError("vertices", vertices, "pairs (d, q) of probabilities")
@@ -200,9 +200,9 @@ def temporal_privacy_loss(
     ----------
     epsilons
         Pure epsilon of each release *for replacing one person's value* (twice that of add/remove), in nats, time
-        last: shape (..., n_releases). 0 where nothing new was released, infinite where there is no guarantee.
+        last: shape (..., n_releases). 0 where nothing new was released, infinite if there is no guarantee.
     backward, forward
-        Previous given now and next given now: matrices or `LeakageFunction`; None where the adversary knows none.
+        Previous given now and next given now: matrices or `LeakageFunction`; None if the adversary knows none.
 
     Returns
     -------

@@ -24,7 +24,7 @@ def largest_epsilon(
     goal
         Bound on the total temporal loss of every release, in nats, above 0.
     backward, forward
-        Matrices or leakage functions; None where the adversary knows none.
+        Matrices or leakage functions; None if the adversary knows none.
     horizon
         Number of releases; None for an endless stream.
 
@@ -59,7 +59,7 @@ def epsilon_schedule(goal: float, horizon: int, backward: Correlation = None, fo
     backward loss converges to, so that it is there at once, and the last what the forward loss converges to.
 
     `goal`: bound on the total temporal loss of every release, in nats, above 0. `backward`, `forward`: matrices or
-    leakage functions; None where the adversary knows none.
+    leakage functions; None if the adversary knows none.
 
     Returns (horizon,). Where no positive epsilon lasts for ever, the constant `largest_epsilon` of the
     horizon.

@@ -1,4 +1,4 @@
-"""Temporal and landmark loss kept up to date release by release, in bounded state.
+"""Temporal and landmark loss, updated with every release in bounded state.
 
 The backward loss is one number. The forward loss of a release grows with every later one, so each open release keeps
 two figures: `low`, the leakage from later releases so far, and `high`, their leakage as long as none costs more than
@@ -54,7 +54,7 @@ class RunningTemporalLoss:
 
     The object holds only public, unchanging facts; the state is a flat dict of arrays that `step` never modifies.
 
-    `backward`, `forward`: matrices or leakage functions; None where the adversary knows none.
+    `backward`, `forward`: matrices or leakage functions; None if the adversary knows none.
 
     A step costs O(open rows · log n_vertices). A row is final once no later release can change it by more than
     `TOLERANCE`; rows stay open for about ln(1/tolerance) / ln(1/contraction) releases.
@@ -251,7 +251,7 @@ class RunningLandmarkLoss:
         return new_state, LandmarkFigures(loss, loss + float(largest_closed[0]))
 
     def _next_gap(self, charges: Array, from_left: Array) -> tuple[float, Array]:
-        """Term of the gap that holds these charges, and the runs from its left end, for each adversary and end."""
+        """Term of the gap with these charges, and the runs from its left end, for each adversary and end."""
         n = len(charges)
         terms, runs = [0.0], np.empty_like(from_left)
         for at, (ahead, back) in enumerate(self.model.adversaries):
@@ -308,7 +308,7 @@ class TemporalLossTracker:
         return state | arrays
 
     def step(self, window: int, epsilon: float, landmark: bool, state: State) -> tuple[Rows, State]:
-        """Record one release with its pure epsilon for replacement; a block that may hold a landmark counts as one."""
+        """Record one release with its pure epsilon for replacement; a block with a possible landmark counts as one."""
         inner, losses = self.running.step(part(STREAM, state), epsilon)
         windows = np.append(state["windows"], window)
         rows = [self._row(window, "backward_loss", float(losses.backward[-1]))]

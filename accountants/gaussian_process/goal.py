@@ -47,7 +47,7 @@ def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> 
 
     `radius`: how far apart the two hypotheses about a secret point may be, in metres.
 
-    Returns (n_users,); infinite where no noise is enough, because the prior determines a secret point from the
+    Returns (n_users,); infinite if no noise is enough, because the prior determines a secret point from the
     others of its set to machine precision (a nugget ends that).
 
     Traces with the same gaps are worked out once. O(n_points³) for each secret, and ten times as much for the worst;
@@ -124,7 +124,7 @@ def planned_covariance(goal: ConditionalGoal, radius: float, times: ArrayLike) -
 
     Releases of a beginning of the trace are a marginal of all of them, so their losses are no larger.
 
-    Returns (n, n), in square metres; diagonal and infinite where no noise is enough. O(n³) for each secret and
+    Returns (n, n), in square metres; diagonal and infinite if no noise is enough. O(n³) for each secret and
     iteration of each of at most six designs (some hundred iterations), and what `planned_sigma` takes for each.
 
     Examples
@@ -194,7 +194,7 @@ def _sigma_and_scales(
 
 
 def promised_secrets(goal: ConditionalGoal, n_points: int) -> list[Indices]:
-    """Secrets of a goal: those of the family in the whole trace, and in each of its prefixes.
+    """Secrets of a goal: the family's in the whole trace, and in each of its prefixes.
 
     >>> goal = ConditionalGoal(goal=1.0, length_scale=1.0, variance=1.0, secrets="every_other")
     >>> [secret.tolist() for secret in promised_secrets(goal, 4)]

@@ -42,7 +42,7 @@ def poisson_binomial(presence: FloatArray, maximum: int | None = None) -> FloatA
 
 
 def log_evidence(log_mass: FloatArray, log_density: Callable[[int], FloatArray]) -> FloatArray:
-    """ln Pr(a cell's reading given the target there), less that given the target elsewhere; 0 where neither can be.
+    """ln Pr(reading of a cell given the target there), minus that given the target elsewhere; 0 if both are impossible.
 
     `log_mass`: (..., n_cells, n) ln of the distribution of unknown people. `log_density`: ln Pr(reading given n people
     who are not known, the target among them), up to a constant, (..., n_cells).
@@ -93,7 +93,7 @@ class UnknownCrowd:
 
     @classmethod
     def of(cls, priors: Sequence[MarkovPrior], itself: IntArray, places: PriorPlaces) -> UnknownCrowd:
-        """People with priors of their own, in the windows' long-run distribution."""
+        """People with individual priors, in the long-run distribution of the windows."""
         initial = np.stack([prior.initial for prior in priors])
         return cls(initial[:, places.location[:-1]] * places.share[:-1], itself)
 

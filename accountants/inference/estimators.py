@@ -194,7 +194,7 @@ def _informed_guesses(
 
 
 def blind_guess(kind: Estimator, prior: MarkovPrior, n_steps: int) -> IntArray:
-    """The guess of an estimator that looks at no release, (n_steps,)."""
+    """Guess of an estimator without a release, (n_steps,)."""
     if kind == "constant":
         return np.full(n_steps, prior.marginals(n_steps).sum(axis=0).argmax())
     nothing = np.zeros((1, n_steps, prior.n_locations))

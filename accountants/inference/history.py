@@ -18,7 +18,7 @@ from penstock.accountants.inference.targets import TargetPriors
 from penstock.accountants.markov import MarkovPrior
 
 #: Scale of noise so small that it hides nothing.
-_NEXT_TO_NONE = 1e-3
+_NEGLIGIBLE = 1e-3
 _ROUNDED_UP = 1e-12
 #: Largest difference by rounding between an initial and the stationary distribution.
 _ROUNDING = 1e-9
@@ -78,7 +78,7 @@ def prepend_place(coming: PlannedWindows, n_locations: int) -> PlannedWindows:
         return PlannedWindows(sensors, coming.noise)
     # (ln n + 1) tanh((ln n + 1) / 2) is above ln n for every n
     guarantees = {"pure_dp": math.log(n_locations) + 1, "zcdp": math.log(n_locations)}
-    first_noise = guarantees.get(str(coming.noise), _NEXT_TO_NONE)
+    first_noise = guarantees.get(str(coming.noise), _NEGLIGIBLE)
     return PlannedWindows(sensors, coming.noise, np.append(first_noise, coming.scale))
 
 

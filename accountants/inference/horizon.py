@@ -151,7 +151,7 @@ def _visible_mass(marginal: FloatArray, place: tuple[IntArray, NDArray[np.bool_]
 
 
 def _raw_information(targets: TargetPriors, coming: _Coming) -> FloatArray:
-    """Σ_t H(Y_t given Y_{t−1}), or Σ_t H(Y_t) where many sensors would make that slow."""
+    """Σ_t H(Y_t given Y_{t−1}), or Σ_t H(Y_t) if many sensors would make that slow."""
     total = np.zeros(targets.n_targets)
     owner = np.arange(targets.n_targets) if len(targets.transition) > 1 else np.zeros(targets.n_targets, dtype=np.intp)
     marginals, places = coming.marginals, coming.places

@@ -113,7 +113,7 @@ def information_bound(
 
 
 def sharpest_information(plan: Schedule) -> float:
-    """The sharpest information bound that costs under about a second: exact for raw counts where that is feasible."""
+    """The sharpest information bound for under about a second: exact for raw counts if feasible."""
     order = None if raw_operations(plan, None) <= _EXACT_OPERATIONS else 1
     return min(raw_information(plan, order), noisy_information(plan))
 

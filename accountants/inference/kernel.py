@@ -37,7 +37,7 @@ class Kernel:
         return np.asarray(result).reshape(*rows.shape[:-1], self.n_from)
 
     def best_next(self, rows: FloatArray) -> FloatArray:
-        """Largest matrix[x, x'] rows[x'] over x', for nonnegative rows (..., n_to); O(nnz) for each that is not 0."""
+        """Largest matrix[x, x'] rows[x'] over x', for nonnegative rows (..., n_to); O(nnz) for each nonzero row."""
         flat = self._flat(rows)
         result = np.zeros((len(flat), self.n_from))
         useful = np.flatnonzero(flat.any(axis=1))
@@ -74,7 +74,7 @@ class Kernel:
         return [slice(first, first + size) for first in range(0, n_rows, size)]
 
     def log_column(self, to: NDArray[np.intp]) -> FloatArray:
-        """ln matrix[:, x'] for each x' in ``to``: (n_rows, n_from), minus infinity where a move is impossible."""
+        """ln matrix[:, x'] for each x' in ``to``: (n_rows, n_from), minus infinity for impossible moves."""
         log = self._log_matrix()
         if not self.is_sparse:
             return np.asarray(log[:, to].T)
@@ -85,7 +85,7 @@ class Kernel:
         return result
 
     def _log_matrix(self) -> Any:
-        """Logarithms, made once: dense as stored, sparse by columns with impossible moves left out."""
+        """Cached logarithms: dense as stored, sparse by columns without impossible moves."""
         if self._log is None:
             with np.errstate(divide="ignore"):
                 if self.is_sparse:

@@ -80,10 +80,10 @@ class Schedule:
     @cached_property
     def raw(self) -> Schedule:
         """Raw counts of the same sensors; the only hidden location of a window counts as seen."""
-        lone = [hidden.size == 1 for hidden in self.hidden]
+        is_single = [hidden.size == 1 for hidden in self.hidden]
         everywhere = np.arange(self.prior.n_locations)
-        active = tuple(everywhere if known else window for known, window in zip(lone, self.active))
-        hidden = tuple(window[:0] if known else window for known, window in zip(lone, self.hidden))
+        active = tuple(everywhere if known else window for known, window in zip(is_single, self.active))
+        hidden = tuple(window[:0] if known else window for known, window in zip(is_single, self.hidden))
         return Schedule(self.prior, active, hidden, None, np.zeros_like(self.scales), self.marginals)
 
     def n_outcomes(self) -> IntArray:
@@ -122,7 +122,7 @@ def cell_divergence(noise: str, scale: FloatArray) -> FloatArray:
 
 
 def log_ratio(noise: str, values: FloatArray, scale: FloatArray) -> FloatArray:
-    """Log-likelihood ratio of a noisy reading, target present against absent; NaN where the reading is NaN."""
+    """Log-likelihood ratio of a noisy reading, target present against absent; NaN for NaN."""
     if noise in ("gaussian", "discrete_gaussian"):
         return (2 * values - 1) / (2 * scale**2)
     return (np.abs(values) - np.abs(values - 1)) / scale
@@ -227,7 +227,7 @@ def _log_exceed(noise: str, scale: float, level: FloatArray) -> FloatArray:
 
 
 def check_likelihood(noise: str | None) -> None:
-    """Refuse a bare guarantee where a likelihood is needed."""
+    """Refuse a bare guarantee if a likelihood is needed."""
     if noise in GUARANTEE:
         raise ParameterError("noise", noise, "None or a noise family: a bare guarantee has no likelihood")
 
@@ -241,7 +241,7 @@ def log_likelihoods(
     for step, sensors in enumerate(active):
         values = observations[..., step, sensors]
         if np.isnan(values).any():
-            raise ParameterError("observations", "NaN at an active sensor", "NaN only where no sensor is active")
+            raise ParameterError("observations", "NaN at an active sensor", "NaN only if no sensor is active")
         if noise is not None:
             result[..., step, sensors] = log_ratio(noise, values, scales[step, sensors])
             continue

@@ -52,7 +52,7 @@ _FAMILY, _SCALE, _EPSILON, _RHO, _BLOCK = range(5)
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """Observation of a target in one window, everybody else subtracted: which cells publish, noise and residual."""
+    """Observation of a target in one window without everybody else: publishing cells, noise and residual."""
 
     # `noise` is None for raw counts and for mechanisms without a known likelihood; else a family, with a number or
     # (n_cells,) as its scale. `residual` (n_cells,) is release minus true counts; it is read where there is noise.

@@ -277,7 +277,7 @@ class TargetFilters:
     ) -> tuple[Rows, State]:
         """Bound the leakage of the coming windows, then update by this release.
 
-        `observed`: its reading, None where it says nothing, and the cells that it shows. `cells`: true cells of the
+        `observed`: its reading, None if it says nothing, and the cells that it shows. `cells`: true cells of the
         targets and of the crowd, ``n_cells`` where not seen.
         """
         (reading, active), writer = observed, self.writer

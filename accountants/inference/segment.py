@@ -96,7 +96,7 @@ class Segments:
 
 
 def _choices(lengths: IntArray, tolerance: int, j: int) -> FloatArray:
-    """C(length − a, j) for a = 0 … tolerance, (n_ends, tolerance + 1); 0 where fewer than j guesses must be right."""
+    """C(length − a, j) for a = 0 … tolerance, (n_ends, tolerance + 1); 0 if fewer than j guesses must be right."""
     return np.asarray(comb(np.maximum(lengths[:, None] - np.arange(tolerance + 1), 0), j))
 
 

@@ -43,7 +43,7 @@ def success_upper_bound(
     prior
         The target's Markov chain.
     sensors
-        Per window the set of active locations; empty where nothing new is observed (a repeated release).
+        Per window the set of active locations; empty if nothing new is observed (a repeated release).
     tolerance
         s, wrong guesses that still count as a success.
     noise, scale
@@ -131,7 +131,7 @@ def advantage_upper_bound(
 
 
 def _blind_bounds(plan: Schedule, tolerance: int, bound: Bound, ball: Ball, n_locations: int) -> list[float]:
-    """Logarithms of the bounds that start from the best blind guess: loose, tight, leakage, as asked for."""
+    """Logarithms of the requested bounds that start from the best blind guess: loose, tight, leakage."""
     values = []
     information = sharpest_information(plan) if bound != "leakage" else 0.0
     if bound in ("loose", "best"):

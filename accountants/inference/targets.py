@@ -222,7 +222,7 @@ def _estimate(
 
 
 def _pseudo_moves(known: KnownPrior, paths: IntArray, places: PriorPlaces) -> Callable[[IntArray], FloatArray | None]:
-    """Distribution of added moves, for a person's own trajectory."""
+    """Distribution of pseudo-moves, for the trajectory of one person."""
     if known.towards == "own":
         return lambda path: _visit_shares(path, places, known.smoothing)
     population = None

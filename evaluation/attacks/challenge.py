@@ -183,7 +183,7 @@ def privacy_gain(auc: ArrayLike, auc_defended: ArrayLike) -> NDArray[np.float64]
 
 
 def advantage(labels: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:
-    """Membership advantage of an adversary who accuses where her evidence is above 0 nats.
+    """Membership advantage of an adversary who accuses if her evidence is above 0 nats.
 
     The share of challenges with the target that she accuses, less that of those without (Yeom, Giacomelli, Fredrikson,
     Jha 2018): 0 for guessing, 1 where she is always right. No threshold is chosen by the challenges, so that the mean

@@ -137,7 +137,7 @@ def mechanism_defense(
     return partial(_release, arranged, facts, windows)
 
 
-class _Pooled(NoiseSource):
+class _PooledNoise(NoiseSource):
     """Noise of many samples: as independent as with a seed for each, in a quarter of the time."""
 
     def at(
@@ -159,7 +159,7 @@ def _release(
 ) -> NDArray[np.float64]:
     """Release counts (n_replicas, n_windows, n_cells) through the mechanism."""
     facts = replace(facts or Facts(n_cells=counts.shape[2]), n_windows=None, n_replicas=None)
-    source = _Pooled(NoiseKey.from_seed(seed), configuration=b"")
+    source = _PooledNoise(NoiseKey.from_seed(seed), configuration=b"")
     releases = run_mechanism(mechanism, counts, facts, windows=windows, source=source)
     if [release.window for release in releases] != list(range(1, counts.shape[1] + 1)):
         raise ParameterError("mechanism", type(mechanism).__name__, "one that releases every window once, in order")

@@ -86,7 +86,7 @@ class LowerBound:
 
 
 def log_ratio(far: NDArray[Any], near: NDArray[Any], scale: Any, is_gaussian: bool) -> Array:
-    """Log-likelihood ratio of noise being ``near`` and being ``far``, where it is known to be one of the two.
+    """Log-likelihood ratio of noise ``near`` against ``far``, the only two possible values.
 
     Exact for real Laplace and Gaussian noise, and for discrete noise up to what is lost by taking it for real.
 
@@ -192,8 +192,8 @@ def _of_rounds(correct: Array, claims: Array, rounds: NDArray[np.int64], level: 
         """Bet on all rounds."""
         paid = shares / largest_accuracy(factor * different, True)[position]
         with np.errstate(divide="ignore"):
-            capitals = [np.log1p(bet * (paid - 1)).sum() for bet in BETS]
-        return bool(logsumexp(capitals) - np.log(len(BETS)) >= -np.log(level))
+            wealth = [np.log1p(bet * (paid - 1)).sum() for bet in BETS]
+        return bool(logsumexp(wealth) - np.log(len(BETS)) >= -np.log(level))
 
     return _largest(is_refuted)
 

@@ -20,7 +20,7 @@ MAX_PEOPLE = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class Game(Checked):
-    """Parameters of the membership game; defaults follow the paper where the run is large enough.
+    """Parameters of the membership game; defaults follow the paper if the run is large enough.
 
     Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1: 150 targets, groups of 100 or more, one-week windows.
     """

@@ -52,7 +52,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Recovery:
-    """Agreement of recovered trajectories with people, beside two baselines."""
+    """Agreement of recovered trajectories with people, with two baselines."""
 
     recovered: Agreement  # the recovered trajectories
     # the same where every window's places are shuffled among the trajectories: what the counts alone give away
@@ -92,7 +92,7 @@ def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDA
 
 
 def n_present_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDArray[np.intp]:
-    """People in each window (n_windows,) by the totals of a release (n_windows, n_cells); all where it shows no one.
+    """People in each window (n_windows,) by the totals of a release (n_windows, n_cells); all if it shows no one.
 
     >>> n_present_of(np.array([[2.2, -0.9], [5.0, 9.0]]), 4), n_present_of(np.zeros((2, 3)), 4)
     (array([1, 4]), array([4, 4]))

@@ -43,7 +43,7 @@ class Observed:
     shown: Shown | None = None  # function of a mechanism without noise, applied cell by cell; None: the identity
 
     def without_others(self, trajectory: NDArray[Any]) -> FloatArray:
-        """The releases with everybody but one person subtracted.
+        """Releases minus everybody but one person.
 
         `trajectory`: (n_windows,) the person's cells, n_cells where not counted.
 

@@ -49,7 +49,7 @@ def summarize(results: pl.DataFrame) -> dict[str, Any]:
 
 
 def by_mobility(results: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Rows of each mobility group that has any, and of everybody."""
+    """Rows of each nonempty mobility group, and of everybody."""
     for name in (*MOBILITY_GROUPS, EVERYBODY):
         rows = results if name == EVERYBODY else results.filter(pl.col("mobility") == name)
         if len(rows):
@@ -83,7 +83,7 @@ def widened(figure: Mapping[str, float | None], limits: tuple[float, float]) -> 
 
 
 def mean_with_interval(values: NDArray[np.float64]) -> dict[str, float | None]:
-    """Mean and its interval by Student's t, between 0 and 1; no interval where values do not differ."""
+    """Mean and its interval by Student's t, between 0 and 1; no interval for equal values."""
     mean = float(values.mean())
     if values.size < 2 or np.ptp(values) == 0:  # equal values do not estimate a variance
         return {"mean": mean, "low": None, "high": None}
@@ -107,18 +107,18 @@ def as_text(summary: Mapping[str, Any]) -> str:
         lines.append(f"{name:<10} {group['n_targets']:>7}  {cells[0]:<21}  {cells[1]:<21}  {cells[2]}")
     groups = summary["groups"]
     released, raw = (groups[EVERYBODY][name]["mean"] for name in ("released", "raw"))
-    lines.append(in_a_sentence("tells apart", "pairs (one counted, one not)", released, 0.5, raw))
+    lines.append(attack_in_words("tells apart", "pairs (one counted, one not)", released, 0.5, raw))
     return "\n".join([*lines, *true_positives_line(groups), *near_chance(groups), *fewer_targets(game)])
 
 
-def in_a_sentence(predicate: str, subject: str, released: float, without: float, raw: float | None = None) -> str:
+def attack_in_words(predicate: str, subject: str, released: float, without: float, raw: float | None = None) -> str:
     """Compare the successes of an attack with and without the release, of 100 tries.
 
-    >>> in_a_sentence("retraces", "hours", 0.42, 0.2, 0.421)
+    >>> attack_in_words("retraces", "hours", 0.42, 0.2, 0.421)
     'retraces 42 of 100 hours with the release, 42 from exact counts, 20 without either: the noise does not help here'
-    >>> in_a_sentence("retraces", "hours", 0.19, 0.2, 0.4)
+    >>> attack_in_words("retraces", "hours", 0.19, 0.2, 0.4)
     'retraces 19 of 100 hours with the release, 40 from exact counts, 20 without either: the release adds nothing'
-    >>> in_a_sentence("retraces", "hours", 0.3, 0.2)
+    >>> attack_in_words("retraces", "hours", 0.3, 0.2)
     'retraces 30 of 100 hours with the release, 20 without: the release tells more than nothing'
     """
     percents = [None if share is None else round(100 * share) for share in (released, raw, without)]
@@ -287,7 +287,7 @@ def reconstruction_text(summary: Mapping[str, Any]) -> str:
     success = {kind: figure["mean"] for kind, figure in summary["groups"][EVERYBODY]["success"].items()}
     blind = max(success["prior"], success["constant"])
     best = max(success["map"], success["posterior_marginals"])
-    return "\n".join([*lines, in_a_sentence("retraces", "trajectories", best, blind), *fewer_targets(game)])
+    return "\n".join([*lines, attack_in_words("retraces", "trajectories", best, blind), *fewer_targets(game)])
 
 
 def recovery_text(summary: Mapping[str, Any]) -> str:
@@ -315,4 +315,4 @@ def recovery_text(summary: Mapping[str, Any]) -> str:
     accuracy = {row["from"]: row["accuracy"] for row in rows}
     released, raw = accuracy["the release"], accuracy["raw counts"]
     without = max(accuracy["without the release"], accuracy["the release, shuffled"])
-    return "\n".join([*lines, in_a_sentence("retraces", "visits", released, without, raw)])
+    return "\n".join([*lines, attack_in_words("retraces", "visits", released, without, raw)])

@@ -23,7 +23,7 @@ _WORD = 64
 
 
 def waiting(facts: Facts, n_windows: int) -> State:
-    """State of an empty block of at most ``n_windows``: public facts of each window to come."""
+    """State of an empty block of at most ``n_windows``: public facts of each coming window."""
     words = -(-facts.n_cells // _WORD)
     return {
         "block_first": facts.constant(0, np.int64),
@@ -144,7 +144,7 @@ class BlockMechanism(Mechanism):
         return tuple(BlockEvent(event, window.index, last) for event in self.block_charge(n_windows, state))
 
     def _place(self, index: int, state: State) -> tuple[int, int]:
-        """Row of a window in its block (0-based), and windows in that block: fewer where the run ends."""
+        """Row of a window in its block (0-based), and number of windows in that block: fewer at the end of the run."""
         row = (index - 1) % self.block
         total = int(np.max(state["n_windows"]))
         return row, min(self.block, total - index + row + 1) if total else self.block

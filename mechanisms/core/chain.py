@@ -51,7 +51,7 @@ class Chain(Mechanism):
         Post-processing of its releases, in order.
     sampling, spatial, temporal
         Steps on events, carried out before counting; None: absent.
-    keepers
+    event_steps
         All steps that drop memberships, sampling among them.
     groups
         With `spatial`: coarse cell of every cell, shape (n_cells,).
@@ -62,14 +62,14 @@ class Chain(Mechanism):
     sampling: Sampling | None = None
     spatial: SpatialGeneralization | None = None
     temporal: TemporalGeneralization | None = None
-    keepers: tuple[EventStep, ...] = ()
+    event_steps: tuple[EventStep, ...] = ()
     groups: NDArray[np.int64] | None = None
 
     @classmethod
     def of(cls, steps: Sequence[ChainStep], groups: NDArray[np.int64] | None = None) -> Chain:
         """Arrange steps; without a step that reads counts these are released as they are.
 
-        Raises `ParameterError` where the steps make no sense in their order.
+        Raises `ParameterError` if the steps make no sense in their order.
         """
         for position, advice in misplaced(steps):
             raise ParameterError(f"mechanism[{position}]", MECHANISMS.name_of(type(steps[position])), advice)
@@ -81,7 +81,7 @@ class Chain(Mechanism):
         return cls(
             reader=next((step for step in steps if isinstance(step, Mechanism)), Raw()),
             after=tuple(step for step in steps if isinstance(step, Postprocess)),
-            keepers=tuple(step for step in on_events if not isinstance(step, Generalization)),
+            event_steps=tuple(step for step in on_events if not isinstance(step, Generalization)),
             groups=groups,
             **named,
         )
@@ -122,7 +122,7 @@ class Chain(Mechanism):
     @property
     def reshapes(self) -> bool:
         """Return whether memberships are changed before they are counted."""
-        return bool(self.keepers) or self.spatial is not None or self.temporal is not None
+        return bool(self.event_steps) or self.spatial is not None or self.temporal is not None
 
     def coarse(self, facts: Facts) -> Facts:
         """Facts of the coarse windows and cells, for the reading step."""
@@ -145,7 +145,7 @@ class Chain(Mechanism):
         return state
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Expand the releases of the reading step to every cell and window they stand for."""
+        """Expand the releases of the reading step to every cell and window that they cover."""
         # `counts` hold the coarse count in every cell of its group, and in every window of a longer one. All sensors
         # are active where people are generalized.
         if self.temporal:
@@ -271,13 +271,13 @@ def misplaced(steps: Sequence[ChainStep]) -> Iterator[tuple[int, str]]:
         elif isinstance(step, Postprocess):
             if step.is_last and position < len(steps) - 1:
                 yield position, f"last, after {_name(steps[-1])}: it changes the values that later steps read"
-            if step.reads_noise and (advice := _cannot_weigh(reader, before)):
+            if step.reads_noise and (advice := _weighting_advice(reader, before)):
                 yield position, advice
         elif isinstance(step, Mechanism) and reader is None:
             reader = step
             if any(isinstance(earlier, Postprocess) for earlier in before):
                 yield position, f"before {_name(before[-1])}, which works on what it releases"
-            yield from ((position, advice) for advice in _cannot_read(step, before))
+            yield from ((position, advice) for advice in _unreadable_input(step, before))
         elif reader is not None:
             yield (
                 position,
@@ -288,7 +288,7 @@ def misplaced(steps: Sequence[ChainStep]) -> Iterator[tuple[int, str]]:
             )
 
 
-def _cannot_weigh(reader: Mechanism | None, before: Sequence[ChainStep]) -> str | None:
+def _weighting_advice(reader: Mechanism | None, before: Sequence[ChainStep]) -> str | None:
     """Advice for a step that needs to know the noise of the step before."""
     if reader is None:
         return "after a mechanism that adds noise to counts, such as discrete_laplace"
@@ -303,7 +303,7 @@ def _cannot_weigh(reader: Mechanism | None, before: Sequence[ChainStep]) -> str 
     return None
 
 
-def _cannot_read(reader: Mechanism, before: Sequence[ChainStep]) -> Iterator[str]:
+def _unreadable_input(reader: Mechanism, before: Sequence[ChainStep]) -> Iterator[str]:
     longer = any(isinstance(step, TemporalGeneralization) for step in before)
     if longer and (isinstance(getattr(reader, "block", None), int) or reader.unit.has_periods):
         yield "a mechanism of single windows after temporal_generalization (or set windows.size to the longer window)"

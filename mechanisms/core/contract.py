@@ -45,7 +45,7 @@ class Window:
     landmark
         Whether the window is a landmark; landmarks are public.
     landmarks_to_come, regulars_to_come
-        How many landmarks and how many regular windows follow in the same budget period; None where the stream is
+        How many landmarks and how many regular windows follow in the same budget period; None if the stream is
         endless and has no period.
     period
         Budget period the window belongs to, 0-based.
@@ -61,7 +61,7 @@ class Window:
         On traces: latitude and longitude of a public point, shown until a first release, shape (2,).
     deviation
         On traces: standard deviation in metres that was worked out for the user's trace, of dependent noise in the
-        direction of least noise; infinite where none is large enough, shape (n_users,); None where nothing was planned.
+        direction of least noise; infinite if none is large enough, shape (n_users,); None if nothing was planned.
     factor
         On traces with dependent noise: row of the Cholesky factor of the noise covariance of the user's trace, in
         metres, up to this point, shape (n_users, index); None: noise is independent.
@@ -202,7 +202,7 @@ class Facts:
 
 
 def in_periods(landmark: Mask, period: Integers, max_landmarks: int | None) -> tuple[Integers, ...]:
-    """Landmarks and regular windows to come in the period of each window, and its landmarks and windows.
+    """Remaining landmarks and regular windows in the period of each window, and all of its landmarks and windows.
 
     `period`: numbers that never fall. `max_landmarks`: declared maximum of a period; None: as many as there are.
 

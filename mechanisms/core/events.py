@@ -99,7 +99,7 @@ class Linked(Event):
 
 @dataclass(frozen=True)
 class Repeated(Event):
-    """An earlier release was shown again; ``window`` 0 stands for a public constant before any release."""
+    """Repetition of an earlier release; ``window`` 0 stands for a public constant before any release."""
 
     window: int
 
@@ -113,7 +113,7 @@ class Covered(Event):
 
 @dataclass(frozen=True)
 class Exact(Event):
-    """The input left without noise: no guarantee."""
+    """Unprotected input: no guarantee."""
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ class FourierMechanism(BlockMechanism):
         return np.concatenate(shown, axis=-2)
 
     def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
-        """Noise of the coefficients, repeated where there are fewer of them than windows."""
+        """Noise of the coefficients, repeated if there are fewer of them than windows."""
         parts = []
         for block in self.blocks(published - self.without_noise(counts)):
             noise = (self.matrices(len(block))[0] * self.step_size) @ block

@@ -49,7 +49,7 @@ class Guarantee:
         ``epsilon``, ``rho`` of zero-concentrated differential privacy, or ``gaussian``: half of μ² of Gaussian
         differential privacy, where all noise is Gaussian; None: no differential privacy is promised.
     amount
-        ε or ρ of a unit; None where it follows from the bounds of the run (noise of a stated size).
+        ε or ρ of a unit; None if it follows from the bounds of the run (noise of a stated size).
     delta
         δ at which a ρ is stated as (ε, δ); None: `DELTA`.
     theorem

@@ -48,7 +48,7 @@ class NoiseChoice(NamedTuple):
 def choose_noise(
     schedule: BudgetSchedule, facts: Facts, windows: Sequence[Window], measure: str | None = None
 ) -> NoiseChoice:
-    """Choose the noise of the smaller standard deviation, pure noise where both are equal.
+    """Choose the noise of the smaller standard deviation, pure noise if both are equal.
 
     Parameters
     ----------

@@ -56,7 +56,7 @@ class NoiseFamily:
 
     @property
     def is_concentrated(self) -> bool:
-        """Return whether budgets are in ρ, by whichever conversion to ε."""
+        """Return whether budgets are in ρ, with any conversion to ε."""
         return self.measure != "epsilon"
 
     @property
@@ -89,13 +89,13 @@ class NoiseFamily:
 
     @property
     def of_questions(self) -> NoiseFamily:
-        """Pure noise of dissimilarity queries, beside publications with this noise."""
+        """Pure noise of dissimilarity queries, for publications with this noise."""
         if self.on == "points":
             return NOISE_FAMILIES["laplace"]
         return NOISE_FAMILIES["discrete_laplace"] if self.is_concentrated else self
 
     def pure(self, budget: Any) -> Any:
-        """The ε of pure noise that costs a budget: √(2ρ) where it is in ρ, of which it costs ε²/2."""
+        """The ε of pure noise for a budget: √(2ρ) if the budget is in ρ, of which it costs ε²/2."""
         return np.sqrt(2 * budget) if self.is_concentrated else budget
 
     def draw(self, noise: Noise, scale: Any, shape: Any) -> NDArray[Any]:
@@ -135,7 +135,7 @@ class NoiseFamily:
         return np.sqrt(self.variance(scale))
 
     def expected_difference(self, scale: Any, other: Any) -> Array:
-        """Mean absolute difference E|Z₁ − Z₂| of independent noise of two scales b and c, or distance of two steps.
+        """Mean absolute difference E|Z₁ − Z₂| of independent noise of two scales b and c; for points the mean distance.
 
         √(b² + c²) times the mean size of Gaussian noise, (b² + bc + c²)/(b + c) of Laplace noise; in the plane
         `geometry.expected_distance`. It sets a rate and no guarantee: integer families take the continuous formula.

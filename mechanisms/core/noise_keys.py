@@ -92,7 +92,7 @@ class NoiseKey:
         return cls._from_text(text, f"environment variable {variable}")
 
     def subkey(self, purpose: str, start_ms: int | None = None) -> bytes:
-        """Independent 32-byte key for one purpose, and for one run where the key has a nonce.
+        """Independent 32-byte key for one purpose, and for one run if the key has a nonce.
 
         Parameters
         ----------

@@ -264,7 +264,7 @@ def check_one_of(given: dict[str, Any], required: bool = True) -> None:
     --------
     >>> check_one_of({"list": ("a",), "file": None, "top": 3})
     Traceback (most recent call last):
-    penstock.mechanisms.core.plugin.ParameterError: top: 3 is not allowed; it must be left out where list is given
+    penstock.mechanisms.core.plugin.ParameterError: top: 3 is not allowed; it must be left out if list is given
     """
     present = [name for name, value in given.items() if value is not None and value != () and value != []]
     if len(present) > 1:
@@ -441,7 +441,7 @@ def load(module: str) -> ModuleType:
 def raised_outside(error: BaseException) -> str | None:
     """Return an error with the line of a third-party plug-in that raised it: ``fading.py:7: NameError: …``.
 
-    None where no such plug-in had a part in it.
+    None if no such plug-in had a part in it.
     """
     if isinstance(error, SyntaxError) and error.filename in OUTSIDE:
         return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"

@@ -29,7 +29,7 @@ MIN_MEAN, TINY = 1e-3, 1e-6
 #: Mean from which a Poisson distribution is taken to be normal.
 MANY = 1e6
 #: Looks at the values of a count, each at fewer of them; cells that are worked on at a time, so that memory is bounded.
-LOOKS, AT_ONCE = 6, 4096
+ROUNDS, CELLS_PER_BATCH = 6, 4096
 
 
 class Posterior(NamedTuple):
@@ -72,7 +72,8 @@ def posterior(
     each = (mean, variance, doubt, scale, *noisy, *event)
     arrays = [np.broadcast_to(one, mean.shape).reshape(-1) for one in each]
     parts = [
-        _posterior(family, *(one[begin : begin + AT_ONCE] for one in arrays)) for begin in range(0, mean.size, AT_ONCE)
+        _posterior(family, *(one[begin : begin + CELLS_PER_BATCH] for one in arrays))
+        for begin in range(0, mean.size, CELLS_PER_BATCH)
     ]
     medians, deviations = (np.concatenate(one).reshape(mean.shape) for one in zip(*parts)) if parts else (mean, mean)
     return Posterior(medians, deviations)
@@ -104,7 +105,7 @@ def _weigh(
 ) -> tuple[Array, Array, Array]:
     """Support of each count, the probabilities, and the step of the grid."""
     low, high = _range(mean, variance, noisy, event)
-    for _ in range(LOOKS):
+    for _ in range(ROUNDS):
         low = np.floor(low)
         step = np.maximum((high - low) / (POINTS - 1), 1.0)
         counts = low[..., None] + step[..., None] * np.arange(POINTS)

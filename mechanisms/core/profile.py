@@ -79,7 +79,7 @@ class UsualCounts:
     def rows(self, n_slots: int, cells: tuple[str, ...] | None, n_cells: int) -> Array:
         """Return the counts of a run's cells at its times of day, shape (n_day_types × n_slots, n_cells).
 
-        A cell that the file lacks has no usual count (0). Raises `ParameterError` where no cell is in both.
+        A cell that the file lacks has no usual count (0). Raises `ParameterError` if no cell is in both.
         """
         if cells is None:
             if n_cells != len(self.cells):

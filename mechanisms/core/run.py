@@ -127,7 +127,7 @@ def _whole_numbers(counts: NDArray[Any]) -> NDArray[Any]:
 class ReleasedTraces:
     """Releases of all points in the order of the traces: arrays as in `Release`, and the cost of each point.
 
-    ``epsilon`` is infinite where no such figure exists; ``rho`` is ε²/2 for noise that has an ε.
+    ``epsilon`` is infinite if no such figure exists; ``rho`` is ε²/2 for noise that has an ε.
     """
 
     values: Points

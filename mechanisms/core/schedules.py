@@ -211,7 +211,7 @@ class Scheduled(Mechanism):
         return state
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Sensitivity behind an amount: of a window, or of the whole period where the unit is the period."""
+        """Sensitivity behind an amount: of a window, or of the whole period if the unit is the period."""
         return self.view.sensitivity(window, state)
 
     def scale(self, amount: Any, sensitivity: Sensitivity) -> Any:

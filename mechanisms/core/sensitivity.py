@@ -26,7 +26,7 @@ class Sensitivity(NamedTuple):
 
     @property
     def replaced(self) -> Sensitivity:
-        """Sensitivity to a replacement, where one part of a person's contributions takes the place of another.
+        """Sensitivity to a replacement of one part of a person's contributions by another.
 
         Let v and v′ be the two contributions. In L1 they are at most abs(v) + abs(v′) apart. In L2 the square of their
         distance is abs(v)² + abs(v′)² − 2·v·v′, at most the sum of the squares, since contributions are not negative.

@@ -97,7 +97,7 @@ def nested(prefix: str, state: State) -> State:
 
 
 def part(prefix: str, state: State) -> State:
-    """The part that `nested` put into a larger state, by its own names."""
+    """Extract the part added by `nested` from a larger state, under its original names."""
     start = f"{prefix}."
     return {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
 

@@ -59,7 +59,7 @@ class PointSchedule:
 
     @cached_property
     def _columns(self) -> tuple[Integers, ...]:
-        """Landmarks and regular points to come, and landmarks and points of the period."""
+        """Remaining landmarks and regular points, and all landmarks and points of the period."""
         traces = self.traces
         is_first = np.zeros(len(traces.times), bool)
         is_first[traces.starts] = True

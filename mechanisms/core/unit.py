@@ -190,8 +190,8 @@ def _of_landmarks(
     together = np.bincount(met[on_landmarks], counted[charge[on_landmarks]], n_periods)
     rest = ~on_landmarks
     others = _running(n_windows, (counted[charge[rest]], low[rest], high[rest]))
-    np.maximum.at(dearest := np.zeros(n_periods), number, np.where(marks, 0.0, others))
-    return float((together + dearest).max())
+    np.maximum.at(most_expensive := np.zeros(n_periods), number, np.where(marks, 0.0, others))
+    return float((together + most_expensive).max())
 
 
 #: The unit of most mechanisms.

@@ -182,9 +182,9 @@ def _periods_are_covered(facts: Facts, releases: list[Release]) -> None:
             if block.first <= release.window <= block.last and release.repeats is None:
                 scales = np.broadcast_to(np.asarray(release.scale, float), facts.n_cells)
                 rates.append(np.sort(1 / scales)[::-1][: facts.max_cells])
-        dearest = np.sort(np.concatenate(rates))[::-1][: facts.max_per_period]
+        most_expensive = np.sort(np.concatenate(rates))[::-1][: facts.max_per_period]
         is_gaussian = isinstance(block.inner, Additive) and block.inner.is_gaussian
-        minimum = (dearest**2).sum() / 2 if is_gaussian else dearest.sum()
+        minimum = (most_expensive**2).sum() / 2 if is_gaussian else most_expensive.sum()
         paid = concentrated_rho((block,)) if is_gaussian else pure_epsilon((block,))
         assert paid >= minimum * (1 - 1e-9), f"the block of {block.first} charges {paid}, its noise gives {minimum}"
 

@@ -48,7 +48,7 @@ def facts_for(n_windows: int = 12, n_cells: int = 5, **changes: Any) -> Facts:
 
 
 def worlds(subject: Subject) -> Iterator[tuple[Facts, list[Window]]]:
-    """Public facts and windows: one period; too many landmarks; bounded periods; sensors that come and go."""
+    """Public facts and windows: one period; too many landmarks; bounded periods; changing sensors."""
     yield (facts := facts_for()), facts.windows()
     yield (facts := facts_for(budget_period=6, max_landmarks=1)), facts.windows()
     if subject.mechanism.unit == PERIOD:
@@ -128,7 +128,7 @@ class Amnesiac:
 
 
 class OneReplica:
-    """The noise source of one replica's run without the others."""
+    """Noise source of one replica, as in a run without the other replicas."""
 
     def __init__(self, source: Any, number: int) -> None:
         self.source, self.number = source, number

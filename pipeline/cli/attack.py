@@ -96,7 +96,7 @@ def _with_time_left(progress: Callable[[int, int | None, str], None]) -> Callabl
     first: list[tuple[int, float]] = []
 
     def listener(done: int, total: int) -> None:
-        """Show progress and the estimated time left."""
+        """Show progress and the estimated remaining time."""
         first.append((done, time.monotonic())) if not first else None
         made, now = done - first[0][0], time.monotonic()
         left = (now - first[0][1]) / made * (total - done) if made else 0.0

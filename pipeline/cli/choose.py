@@ -93,7 +93,7 @@ def summary(chosen: Choice, asked: ChoiceRequest) -> list[str]:
     from penstock.pipeline.experiments.results import best_in_words
     from penstock.pipeline.reporting.experiment import binding_in_words
 
-    choice, table, useless = chosen.choice, chosen.ranking, _useless(chosen.ranking)
+    choice, table, worse_than_zeros = chosen.choice, chosen.ranking, _worse_than_zeros(chosen.ranking)
     if not choice:
         return ["nothing could be tried: every trial failed"]
     means = [name for name in table.columns if name.startswith("mean ")]
@@ -121,12 +121,12 @@ def summary(chosen: Choice, asked: ChoiceRequest) -> list[str]:
     if choice["best"]:
         lines.append(f"best      {choice['best']['values']['variant']}: {chosen.best}")
         lines.append(f"          {best_in_words(choice['best'])}")
-        if choice["best"]["values"]["variant"] in useless:
+        if choice["best"]["values"]["variant"] in worse_than_zeros:
             lines.insert(
                 0, f"CAUTION   the best is no nearer to the counts than zeros are: publish nothing, or {REMEDY}"
             )
     else:
-        if len(useless) == len(table):
+        if len(worse_than_zeros) == len(table):
             lines.insert(
                 0, f"CAUTION   zeros are nearer to the counts than every candidate: publish nothing, or {REMEDY}"
             )
@@ -149,7 +149,7 @@ def attacked_in_words(chosen: Choice, asked: ChoiceRequest) -> list[str]:
     return lines
 
 
-def _useless(table: pl.DataFrame) -> list[str]:
+def _worse_than_zeros(table: pl.DataFrame) -> list[str]:
     """Candidates with a relative error no better than that of zeros."""
     name = next((name for name in SHARES if name in table.columns), None)
     return [] if name is None else table.filter(table[name] >= 1)["variant"].to_list()

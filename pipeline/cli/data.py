@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.sources.base import Source
 
-LOOKED_AT = "a look at the data: a deployment takes it from public data, or from other people's"
+DATA_WAS_READ = "a look at the data: a deployment takes it from public data, or from other people's"
 
 
 def convert(source: Source, out: str | os.PathLike[str]) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def convert(source: Source, out: str | os.PathLike[str]) -> dict[str, Any]:
 
     Memory: one block, and one number a distinct user.
 
-    Returns the paths of both files (None where no row was rejected), the numbers of rows read, written and rejected and
+    Returns the paths of both files (None if no row was rejected), the numbers of rows read, written and rejected and
     of distinct users, the earliest and latest event in milliseconds since 1970 UTC (None without events), and the size
     of the Parquet file.
 
@@ -133,7 +133,7 @@ def learn_to_file(
     learned.write(path)
     facts = {"states": len(learned.states), "steps": int(learned.transitions.sum()), **learned.facts}
     bounds = suggested_bounds(plan, n_windows or asked or plan.grid.n_windows, config.mechanism[0])
-    return {"file": str(path), **facts, **bounds, **({"bounds_from": LOOKED_AT} if bounds else {})}
+    return {"file": str(path), **facts, **bounds, **({"bounds_from": DATA_WAS_READ} if bounds else {})}
 
 
 def learn_profile(config: RunConfig, path: str | Path) -> dict[str, Any]:
@@ -142,8 +142,8 @@ def learn_profile(config: RunConfig, path: str | Path) -> dict[str, Any]:
     The run is made first, or gone on with, in its own folder and on its own ledger, unless it has finished there. It is
     charged as any other; the profile is a function of its releases, and costs nothing more.
 
-    Returns the file, and facts by name. Raises `ParameterError` where a run's releases are not noisy counts alone,
-    and `DataError` where nothing was released.
+    Returns the file, and facts by name. Raises `ParameterError` if a run's releases are not noisy counts alone,
+    and `DataError` if nothing was released.
     """
     import numpy as np
 

@@ -28,7 +28,7 @@ TO_OPEN = (
     *(f"operator/{name}" for name in ("manifest.json", "truth.parquet", "utility.parquet")),
 )
 
-#: What `validate` says of a deployment that releases nothing where no row can be used.
+#: What `validate` says of a deployment that releases nothing if no row can be used.
 EMPTY = (
     "a run in which no row can be used ends with an error and releases nothing, which tells those who wait; "
     "allow_empty: true releases empty counts"
@@ -134,7 +134,7 @@ def expectations(config: RunConfig) -> list[str]:
     """Return lines on the cost and the error to expect of a run, from public facts, before it begins."""
     from penstock.pipeline.counting.bounding import unbounded
     from penstock.pipeline.output.loss import caution, expected_losses, losses_in_words
-    from penstock.pipeline.output.utility_summary import expected_in_words, expected_noise, rehearse, zeros_in_words
+    from penstock.pipeline.output.utility_summary import expected_in_words, expected_noise, noise_warning, rehearse
     from penstock.pipeline.sources.base import is_recorded
 
     rehearsal = rehearse(config)
@@ -145,7 +145,7 @@ def expectations(config: RunConfig) -> list[str]:
     rows = "rows of this source belong to no person: what is counted and protected is a row or a trip"
     is_silent = config.mode == "deployment" and is_recorded(config.source) and not config.allow_empty
     lines = [
-        ("CAUTION", noise and zeros_in_words(config, noise[0])),
+        ("CAUTION", noise and noise_warning(config, noise[0])),
         ("CAUTION", None if config.source.has_people else rows),
         ("noise", choice and choice.words),
         ("loss", losses and losses_in_words(losses, one)),

@@ -24,7 +24,7 @@ from penstock.pipeline.spaces.tables import is_number
 #: Bytes of the first file that columns are guessed from, rows of Parquet, and values that formats of times are.
 _HEAD_BYTES, _HEAD_ROWS, _VALUES = 1 << 18, 10_000, 1000
 #: Values that formats are tried on first, and the share that must be of one for it to be tried on all.
-_FEW, _LIKELY = 20, 0.5
+_SAMPLE_ROWS, _LIKELY = 20, 0.5
 #: A column is of a kind where this share of its values is.
 _MAJORITY = 0.9
 #: So few people in a whole file are kinds of people, such as subscribers and customers.
@@ -296,7 +296,7 @@ def time_format(column: pl.Series, zone: str, formats: Sequence[str] = _WHOLE) -
         values = values.gather_every(-(-len(values) // _VALUES))
     if share(values.str.contains(r"\d\D*\d")) < _MAJORITY:
         return None
-    likely = [name for name in formats if _fit(values.head(_FEW), name, zone) >= _LIKELY]
+    likely = [name for name in formats if _fit(values.head(_SAMPLE_ROWS), name, zone) >= _LIKELY]
     fits = {name: (_fit(values, name, zone), -_spread(values, name, zone)) for name in likely}
     best = max(fits, key=lambda name: fits[name], default=None)
     return best if best is not None and fits[best][0] >= _MAJORITY else None
@@ -485,14 +485,14 @@ def _user(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: d
     """Choose the column of users, if any."""
     others = [name for name in left if name != names.get("place") and name not in named("place", left)]
     by_name = named("user", others)
-    people = [name for name in by_name if not _is_kind(frame[name])]
+    people = [name for name in by_name if not _holds_categories(frame[name])]
     people = people or [name for name in by_name if not _KIND.search(name)]
     n_rows = len(frame)
     repeating = [
         name
         for name in others
         if 1 < frame[name].n_unique() <= max(2, 0.9 * n_rows)
-        and not _is_kind(frame[name])
+        and not _holds_categories(frame[name])
         and share(frame[name].str.contains(r"^-?\d+[.,]\d+$")) < _MAJORITY
     ]
     if people or repeating:
@@ -534,7 +534,7 @@ def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: 
         checks["place"] += f"; {projected[0]} and {projected[1]} may be {means}: convert them to degrees (WGS 84)"
 
 
-def _is_kind(column: pl.Series) -> bool:
+def _holds_categories(column: pl.Series) -> bool:
     """Return whether a column holds types of people rather than people: a few alternating values."""
     n_values, n_turns = column.n_unique(), int((column != column.shift()).sum())
     return n_values <= KINDS and (n_turns if n_values > 1 else len(column)) > 10 * n_values

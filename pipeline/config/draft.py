@@ -141,7 +141,7 @@ def draft(
         is_whole = FIXME not in columns.names.values()
         events, rejects = _events(source) if is_whole else (pl.DataFrame(), Rejects())
     except DataError as error:
-        if _are_many(path):
+        if _is_pattern(path):
             raise DataError(f"{error}; {LEAVE_OUT}") from error
         raise
     if table.is_cut and not len(events):
@@ -152,14 +152,14 @@ def draft(
     if len(events):
         facts = _Facts.of(events, time_zone, epsilon_per_day, HOUR if has_clock else DAY, known)
     else:
-        facts = _Facts.unknown(epsilon_per_day, known or _nowhere("latitude" in columns.names))
+        facts = _Facts.unknown(epsilon_per_day, known or _unknown_space("latitude" in columns.names))
     used = ", ".join(f"{part} from {name}" if name else f"no {part}" for part, name in columns.names.items())
     notes = [
         f"columns: {used}",
         f"times: {columns.time_format}, {format_time(facts.begin)} to {format_time(facts.end)}",
         *(f"{part} from {columns.names[part] or 'no column'}: {why}" for part, why in columns.checks.items()),
         *table.notes,
-        *(_doubts(table, columns, source, events, rejects) if len(events) else _unreadable(rejects, is_whole)),
+        *(_list_doubts(table, columns, source, events, rejects) if len(events) else _unreadable(rejects, is_whole)),
         *_caveats(facts),
     ]
     one = "person" if source.has_people else "trip"
@@ -176,7 +176,7 @@ def _unreadable(rejects: Rejects, is_whole: bool) -> Iterator[str]:
     yield f"{n_rows}: from, until, space and bounds are {FIXME}, and nothing can run before they are written"
 
 
-def _nowhere(has_positions: bool) -> Grid | Places:
+def _unknown_space(has_positions: bool) -> Grid | Places:
     """Return a placeholder for an unknown space."""
     if has_positions:
         return Grid(south=0.0, north=1.0, west=0.0, east=1.0, rows=1, columns=1)
@@ -311,7 +311,7 @@ class _Facts:
 
     @property
     def noise(self) -> float:
-        """Mean size of the noise, Laplace or Gaussian, whichever is smaller."""
+        """Mean size of the noise, the smaller of Laplace and Gaussian noise."""
         gaussian = math.sqrt(self.max_per_period / (math.pi * rho_of(self.epsilon, _DELTA)))
         return min(self.max_per_period / self.epsilon, gaussian)
 
@@ -395,7 +395,7 @@ def _outward(low: float, high: float, limit: float) -> tuple[float, float]:
     return max(-limit, math.floor(low * 100) / 100), min(limit, math.floor(high * 100 + 1) / 100)
 
 
-def _doubts(
+def _list_doubts(
     table: Table, columns: Columns, source: Csv | Parquet | Citibike, events: pl.DataFrame, rejects: Rejects
 ) -> Iterator[str]:
     """List doubtful guesses, one sentence each."""
@@ -417,7 +417,7 @@ def _doubts(
         files = Counter(file for file, _ in rejects.elements())
         by_file = ", ".join(f"{n:,} of {os.path.basename(file)}" for file, n in files.most_common(3))
         more = ", …" if len(files) > 3 else ""
-        where = f" ({by_file}{more}): {LEAVE_OUT}" if _are_many(source.path) else f": {_most_frequent(rejects)}"
+        where = f" ({by_file}{more}): {LEAVE_OUT}" if _is_pattern(source.path) else f": {_most_frequent(rejects)}"
         yield f"{rejects.total():,} of {n_rows:,} rows cannot be read, and will be rejected{where}"
 
 
@@ -440,7 +440,7 @@ def _time_doubts(table: Table, columns: Columns, zone: str) -> Iterator[str]:
         yield f"times have no zone and are read as {zone}: --time-zone says another"
 
 
-def _are_many(path: str) -> bool:
+def _is_pattern(path: str) -> bool:
     """Return whether a path stands for several files."""
     patterns = Parquet.patterns if is_parquet(path) else Csv.patterns
     return not os.path.isfile(path) and len(list_files(path, patterns)) > 1
@@ -520,12 +520,12 @@ def _text(path: str, source: Source, columns: Columns, zone: str, facts: _Facts,
         "# LOOKED marks values that were taken from the data. That is fine for a simulation. In a deployment they",
         "# would tell of the data: decide each by what is publicly known, then remove looked_at_data.",
         "# DECIDE marks what is a matter of judgement.",
-        *(f"# CHECK: {one_line(doubt)}" + "." * (not doubt.endswith("?")) for doubt in doubts),
+        *(f"# CHECK: {without_line_breaks(doubt)}" + "." * (not doubt.endswith("?")) for doubt in doubts),
     )
     return "\n".join((*head, *_lines(keys))) + "\n"
 
 
-def one_line(text: str) -> str:
+def without_line_breaks(text: str) -> str:
     """Return text without line breaks, which would end a YAML comment."""
     return " ".join(text.split())
 
@@ -538,7 +538,7 @@ def _lines(keys: dict[str, Any], indent: str = "") -> Iterator[str]:
         if inside and not indent:
             yield ""
         text = f"{indent}{key}:" if inside else f"{indent}{key}: {value}"
-        yield f"{text:<32} # {one_line(comment)}" if comment else text
+        yield f"{text:<32} # {without_line_breaks(comment)}" if comment else text
         if isinstance(value, dict):
             yield from _lines(value, indent + "  ")
         for entry in value if isinstance(value, list) else ():
@@ -585,7 +585,7 @@ def name_of(path: str) -> str:
 def write_draft(path: str, out: str | Path | None = None, **options: Any) -> tuple[Path, Draft]:
     """Write a `draft`, with its options, to a new file (None: named after the input, in the working directory).
 
-    Raises `DataError` where there is a file of that name.
+    Raises `DataError` if there is a file of that name.
     """
     drafted, target = draft(path, **options), Path(out or f"{name_of(path)}.yaml")
     try:

@@ -116,12 +116,12 @@ def worst_loss(amounts: ArrayLike, chosen: ArrayLike, size: int, covered: int = 
     2.0
     """
     spent, mask = np.asarray(amounts, float), np.asarray(chosen, bool)
-    dearest = [np.sort(spent[part])[::-1] for part in (mask, ~mask)]
-    sums = [np.concatenate([[0.0], np.cumsum(values)]) for values in dearest]
+    most_expensive = [np.sort(spent[part])[::-1] for part in (mask, ~mask)]
+    sums = [np.concatenate([[0.0], np.cumsum(values)]) for values in most_expensive]
     worst = 0.0
-    for inside in range(max(covered, size - len(dearest[1])), min(size, len(dearest[0])) + 1):
+    for inside in range(max(covered, size - len(most_expensive[1])), min(size, len(most_expensive[0])) + 1):
         outside = size - inside
-        left = [values[n] for values, n in zip(dearest, (inside, outside)) if n < len(values)]
+        left = [values[n] for values, n in zip(most_expensive, (inside, outside)) if n < len(values)]
         worst = max(worst, float(sums[0][inside] + sums[1][outside] + max(left, default=0.0)))
     return worst
 

@@ -21,7 +21,7 @@ from penstock.pipeline.windows.calendar import format_time
 def find(text: str, folder: Path | None) -> str | None:
     """Resolve an input path: from the working directory first, then from the configuration's folder.
 
-    An address with a scheme (``gs://…``) is taken as it is; None where nothing exists.
+    An address with a scheme (``gs://…``) is taken as it is; None if nothing exists.
 
     >>> find("gs://bucket/rides", None)
     'gs://bucket/rides'

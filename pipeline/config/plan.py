@@ -126,7 +126,7 @@ def outline(
         points=_traces(config),
         on_exhausted=config.on_exhausted,
         summarises_users=output.user_summaries and not streaming,
-        names_users=source.recorded.names_users,
+        has_user_names=source.recorded.has_user_names,
         config=config,
         folder=folder or Path(output.path),
         streaming=streaming,

@@ -164,7 +164,7 @@ class _Crowd:
         return max(means.values())
 
     def _success(self, prior: MarkovPrior, index: int, coming: PlannedWindows, seed: int) -> float:
-        """Bound on the success against the windows from one on; 0 stands for any window of a stationary prior."""
+        """Bound on the success against the windows from one on; 0 means any window of a stationary prior."""
         if index == 1:  # nothing was released before
             return success_upper_bound(
                 prior, coming.sensors, self.tolerance, coming.noise, coming.scale, n_samples=self._n_draws, seed=seed

@@ -173,7 +173,7 @@ def times_fit_windows(budget_period: int | None, windows: Windows, output: Outpu
         expected = f"a number of windows, such as {format_duration(-(-span // windows.size) * windows.size)}"
         yield Finding(("output", "ledger_span"), format_duration(span), expected)
     if output.delay and not isinstance(source, LiveSource):
-        yield Finding(("output", "delay"), format_duration(output.delay), "left out where the source is no stream")
+        yield Finding(("output", "delay"), format_duration(output.delay), "left out if the source is no stream")
     elif output.delay and output.delay >= windows.size / (source.factor or 1):  # type: ignore[attr-defined]
         expected = "shorter than from one window to the next, in the time that passes while the stream runs"
         yield Finding(("output", "delay"), format_duration(output.delay), expected)
@@ -299,7 +299,7 @@ def metrics_can_be_measured(mechanism: tuple[ChainStep, ...], utility: tuple[str
             yield Finding(("utility", i), name, f"{METRIC} (mean absolute error in metres), for traces")
 
 
-def without_days(source: Source, windows: Windows) -> str | None:
+def daily_metrics_flaw(source: Source, windows: Windows) -> str | None:
     """Refuse daily metrics for a run without a whole day: return the remaining metrics; None otherwise."""
     calendar = _calendar(source, windows)
     if calendar is None or calendar.n_windows is None:
@@ -316,7 +316,7 @@ def without_days(source: Source, windows: Windows) -> str | None:
 def days_have_totals(utility: tuple[str, ...], source: Source, windows: Windows) -> Iterator[Finding]:
     """Check that metrics of daily totals have windows that add up to days, and a whole day."""
     daily = [i for i, name in enumerate(utility) if METRICS[name].daily]
-    if expected := without_days(source, windows) if daily else None:
+    if expected := daily_metrics_flaw(source, windows) if daily else None:
         for i in daily:
             yield Finding(("utility", i), utility[i], expected)
 
@@ -338,7 +338,7 @@ def outlines_can_be_drawn(output: Output, space: Space, mechanism: tuple[ChainSt
         return
     corners = _corners(space)
     if on_points(mechanism) or not (len(corners) or space.derived_from_data):
-        yield Finding(("output", "outlines"), output.outlines, "left out where cells have no place on a map")
+        yield Finding(("output", "outlines"), output.outlines, "left out if cells have no place on a map")
         return
     from penstock.pipeline.spaces.polygons import read_lines  # loads shapely
 

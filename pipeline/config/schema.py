@@ -169,7 +169,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _section(cls: type, properties: dict[str, Any]) -> dict[str, Any]:
-    """Schema of one dataclass; ``properties``: further mandatory keys."""
+    """Schema of one dataclass; ``properties``: additional mandatory keys."""
     fields = fields_of(cls)
     schema = {
         "type": "object",

@@ -65,7 +65,7 @@ class Sequence:
 
 @dataclass(slots=True)
 class Mapping:
-    """Nodes by key, and where each key was written."""
+    """Nodes by key, with the location of each key."""
 
     place: Place
     items: dict[str, Node]
@@ -154,7 +154,7 @@ def parse(text: str, name: str, has_lines: bool = True) -> tuple[Node | None, li
     Scalars follow the YAML 1.2 core schema (``no`` and ``07:30`` are text, ``1e-3`` is a number). Tags, several
     documents, repeated keys and anything larger or deeper than a configuration needs are problems, not nodes.
 
-    ``has_lines``: whether places name a line. Returns the root node (None where nothing could be read) and the problems
+    ``has_lines``: whether places name a line. Returns the root node (None if nothing could be read) and the problems
     found.
 
     >>> node, problems = parse("seed: 7\\nseed: 8", "run.yaml")

@@ -35,7 +35,7 @@ _WINDOW, _CELL = 1, 2
 
 @dataclass(frozen=True, kw_only=True)
 class Bounding(Checked):
-    """Bounds on the contributions of one user; the sensitivity of every release comes from here.
+    """Bounds on the contributions of one user, which determine the sensitivity of every release.
 
     Examples
     --------
@@ -274,7 +274,7 @@ class CountingBounds(Bounds):
 
 
 def bound_block(memberships: ContributionRows, bounds: CountingBounds, hash_key: bytes) -> NDArray[np.bool_]:
-    """Select the memberships kept under bounds over whole blocks: U cells first, then C a window, then W windows.
+    """Bound contributions over whole blocks: U cells first, then C per window, then W windows.
 
     ``memberships``: all of each user's in each block, sorted as for `bound`; a window's or cell's mark is that of all
     its memberships in the block. Returns a mask of shape (n,); each bound only takes away, so that all three hold in
@@ -406,9 +406,9 @@ def most_for_noise(
     rank = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
     place = (memberships.window * (int(memberships.cell.max()) + 1) + memberships.cell)[order]
 
-    def is_little(n: int) -> bool:
+    def is_negligible(n: int) -> bool:
         """Return whether the bias of a bound is small against its noise."""
         cut = np.unique(place[rank >= n], return_counts=True)[1]
         return bool((cut**2).sum() / n_counts <= (MAX_CUT_SHARE * deviation(n)) ** 2)
 
-    return bisect.bisect_left(range(int(rank.max()) + 1), True, lo=minimum, key=is_little)
+    return bisect.bisect_left(range(int(rank.max()) + 1), True, lo=minimum, key=is_negligible)

@@ -62,7 +62,7 @@ def starts_of(columns: Sequence[Integers]) -> NDArray[np.bool_]:
 
 
 def distinct_marked(columns: Sequence[Integers], marks: Integers | None, keep: str) -> tuple[list[Integers], Any]:
-    """Distinct rows in lexicographic order, and the merged mark of each where there are marks.
+    """Distinct rows in lexicographic order, with the merged mark of each if there are marks.
 
     >>> [column.tolist() for column in distinct_marked([np.array([2, 1, 2]), np.array([5, 7, 5])], None, "hash")[0]]
     [[1, 2], [7, 5]]

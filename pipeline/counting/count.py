@@ -38,7 +38,7 @@ Integers = NDArray[np.int64]
 
 
 def visits(contributions: Contributions, layout: KeyLayout) -> Contributions:
-    """Cells of every user in a group of windows, as one window; marks hold the number of windows."""
+    """Cells of every user in a group of windows, merged into one window; marks are numbers of windows."""
     user, bits = contributions.keys >> layout.place_bits, layout.cell_bits
     first = np.flatnonzero(starts_of([user]))
     n_windows = np.add.reduceat(starts_of([contributions.keys >> bits]), first, dtype=np.int64) if len(first) else first
@@ -194,7 +194,7 @@ def released_memberships(
         quota = quota or PeriodQuota()
         opened = bounding.opened(memberships.window, plan.grid.elapsed)
         memberships = memberships.take(quota.admit(memberships, period, opened, bounding.keep, plan.keys.bounding))
-    for step in chain.keepers:
+    for step in chain.event_steps:
         memberships = memberships.take(_keep_mask(step, memberships, plan))
     return memberships
 

@@ -99,7 +99,7 @@ def kept_reject(reject: Reject, plan: CoreSpec) -> Reject:
     """
     if plan.keys.users is None:
         return reject
-    file = _file_digest(reject.file, plan.keys.users) if plan.names_users else reject.file
+    file = _file_digest(reject.file, plan.keys.users) if plan.has_user_names else reject.file
     return replace(reject, file=file, raw=None)
 
 
@@ -130,16 +130,16 @@ def located(block: EventBlock, plan: CoreSpec, closed: NDArray[np.int64] | None 
     """
     window = plan.grid.calendar.index(block.frame["time"].to_numpy())
     cell = cells_of(block.frame, plan)
-    timely = window > 0
-    inside = timely & (cell >= 0)
+    on_time = window > 0
+    inside = on_time & (cell >= 0)
     used = inside if closed is None else inside & (window > closed)
-    n_timely, n_inside, n_used = (int(np.count_nonzero(rows)) for rows in (timely, inside, used))
+    n_on_time, n_inside, n_used = (int(np.count_nonzero(rows)) for rows in (on_time, inside, used))
     counts = RowCounts(
         rows=block.n_rows,
         used=n_used,
         late=n_inside - n_used,
-        out_of_time=len(window) - n_timely,
-        out_of_area=n_timely - n_inside,
+        out_of_time=len(window) - n_on_time,
+        out_of_area=n_on_time - n_inside,
     )
     counts.rejected, counts.offsets = rejected_by_reason(block), list(block.offsets)
     return Located(counts, window, cell, used)

@@ -172,7 +172,21 @@ FEW_WORDS = 0.005
 #: Fewest rows that a share is said of.
 MIN_SAMPLE_ROWS = 100
 #: What stands for a user that is not known, in small letters.
-NOBODY = ("null", "none", "nan", "na", "n/a", "nil", "unknown", "undefined", "anonymous", "missing", "-", "?", "-1")
+PLACEHOLDERS = (
+    "null",
+    "none",
+    "nan",
+    "na",
+    "n/a",
+    "nil",
+    "unknown",
+    "undefined",
+    "anonymous",
+    "missing",
+    "-",
+    "?",
+    "-1",
+)
 #: Rows that are read again to tell whether their times are local.
 _ROWS = 1000
 
@@ -200,7 +214,7 @@ def _share_in_words(n: int, frame: pl.DataFrame) -> str:
 def _users(frame: pl.DataFrame) -> Iterator[str]:
     """Describe a user with too many rows, by name only for a placeholder."""
     rows = frame.group_by(pl.col("user").cast(pl.String)).len().sort("len", "user", descending=True)
-    words = rows.filter(pl.col("user").str.strip_chars().str.to_lowercase().is_in(NOBODY))
+    words = rows.filter(pl.col("user").str.strip_chars().str.to_lowercase().is_in(PLACEHOLDERS))
     for user, n in words.rows():
         if n >= FEW_WORDS * len(frame):
             yield (

@@ -172,7 +172,7 @@ class CoreSpec:
     points: TraceSpec | None = None
     on_exhausted: str | None = None
     summarises_users: bool = False
-    names_users: bool = False
+    has_user_names: bool = False
 
     @property
     def on_points(self) -> bool:

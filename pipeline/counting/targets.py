@@ -60,7 +60,7 @@ class Targets:
     # Shape (n,), ascending in ``person``: which row of ``identity`` is which target; a person may be several
     person: Integers
     number: Integers
-    # Numbers of the targets of each shard of each accountant, empty where it needs none
+    # Numbers of the targets of each shard of each accountant, empty if it needs none
     spans: tuple[tuple[slice, ...], ...]
 
     @property

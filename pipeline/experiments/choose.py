@@ -37,7 +37,7 @@ from penstock.mechanisms.w_event_uniform import WEventUniform
 from penstock.pipeline.atomic import write_json
 from penstock.pipeline.config.kinds import format_duration, parse_duration
 from penstock.pipeline.config.plan import Plan, make_plan
-from penstock.pipeline.config.rules import without_days
+from penstock.pipeline.config.rules import daily_metrics_flaw
 from penstock.pipeline.config.run import RunConfig, load, read_text
 from penstock.pipeline.config.yaml import apply_override, parse_section, plain
 from penstock.pipeline.counting.bounding import most_for_noise, most_for_share
@@ -273,7 +273,7 @@ def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, i
     The keys end in ``95`` and ``99``, percents of the memberships that it keeps, and, for `PeriodUniform`, in
     ``for_noise``: `most_for_noise` under its noise.
 
-    None where there can be no such bound: of traces, an endless source, or switched sensors.
+    None if there can be no such bound: of traces, an endless source, or switched sensors.
     """
     free = replace(plan, bounds=replace(plan.bounds, max_per_period=None))
     if plan.on_points or plan.config.mode != "simulation" or plan.grid.calendar.n_windows is None:
@@ -326,7 +326,7 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceReque
     root, _ = parse_section(read_text(path), str(path), "a run")
     for override in overrides:
         apply_override(root, override)
-    no_days = without_days(config.source, config.windows)
+    no_days = daily_metrics_flaw(config.source, config.windows)
     daily = [name for name in asked.measures if measure(name).daily]
     if no_days and daily:
         purpose = PURPOSES[asked.purpose]

@@ -16,7 +16,7 @@ from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config import yaml
 from penstock.pipeline.config.build import FAILED, Builder
 from penstock.pipeline.config.kinds import find
-from penstock.pipeline.config.rules import unread_keys, without_days
+from penstock.pipeline.config.rules import daily_metrics_flaw, unread_keys
 from penstock.pipeline.config.run import RunConfig, from_document, read_text
 from penstock.pipeline.config.yaml import (
     Mapping,
@@ -63,7 +63,7 @@ class Change:
     path: yaml.Path
 
     def apply(self, root: Node) -> Problem | None:
-        """Write a copy of the value into a document; return the problem where that is impossible."""
+        """Write a copy of the value into a document; return the problem if that is impossible."""
         problem = write(root, self.steps, copy.deepcopy(self.node))
         return problem and Problem(self.node.place, self.path, problem.text)
 
@@ -198,7 +198,7 @@ def spell_out(root: Mapping, config: ExperimentConfig, grid: ParameterGrid, fold
         checked = _check_setting(base, setting, folder, problems, texts)
         if checked is None:
             continue
-        problems += _cannot_run(root, checked, measures)
+        problems += _run_obstacles(root, checked, measures)
         configs.append(checked)
         for seed in range(1, config.seeds + 1):
             trials.append(Planned(len(trials), setting.values, seed, replace(checked, seed=seed)))
@@ -255,7 +255,7 @@ def _never_read(base: Node, settings: list[Setting], configs: list[RunConfig]) -
     ]
 
 
-def _cannot_run(root: Mapping, config: RunConfig, measures: list[TrialMeasure]) -> list[Problem]:
+def _run_obstacles(root: Mapping, config: RunConfig, measures: list[TrialMeasure]) -> list[Problem]:
     """Reason why a valid configuration cannot be a trial."""
     problems = []
     names = [ACCOUNTANTS.name_of(type(accountant)) for accountant in config.accountants]
@@ -265,7 +265,7 @@ def _cannot_run(root: Mapping, config: RunConfig, measures: list[TrialMeasure]) 
             kept = ", ".join(names) or "there is none"
             text = f"no accountant {entry.accountant} in every trial; it must be one of the run's: {kept}"
             problems.append(Problem(place, ("measures", i), text))
-        if entry.daily and (expected := without_days(config.source, config.windows)):
+        if entry.daily and (expected := daily_metrics_flaw(config.source, config.windows)):
             place, _ = locate(root, ("measures", i))
             problems.append(Problem(place, ("measures", i), f"{entry.name!r} is not allowed; it must be {expected}"))
         if entry.name.startswith(f"attack/{RECOVERY}/"):
@@ -317,7 +317,7 @@ def loads_experiment(
     overrides: Iterable[str] = (),
     reduced: bool = False,
 ) -> Sweep:
-    """Load an experiment from YAML text; the arguments are those of `load_experiment`.
+    """Load an experiment from YAML text, with the arguments of `load_experiment`.
 
     >>> loads_experiment("name: x\\nmeasures: [mea]\\ngrid: {a: 3}", "e.yaml")
     Traceback (most recent call last):

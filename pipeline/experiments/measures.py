@@ -52,7 +52,7 @@ class TrialMeasure:
     name: str  # its name in the experiment's file
     compute: Callable[[Trial], float]
     unit: str | None = ""  # "" for a pure number; None: the unit of the account rows
-    higher_is_better: bool | None = None  # None where it is unknown
+    higher_is_better: bool | None = None  # None if it is unknown
     accountant: str | None = None  # the accountant that the trial's configuration must have
     # the least and the largest value there can be, where both are finite and known beforehand
     limits: tuple[float, float] | None = None

@@ -360,7 +360,7 @@ def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
     """Binding constraint: it excludes the best setting outside the limits, or without one is missed by the most.
 
     Returns ``limit`` (a measure), ``row`` (of the setting that it keeps out; without a best setting, of the nearest to
-    all limits) and ``keeping`` (the row that is nearest among those that keep this limit; None where none does). None
+    all limits) and ``keeping`` (the row that is nearest among those that keep this limit; None if none does). None
     where no limit makes a difference.
 
     >>> wide = pl.DataFrame({"mean f1": [0.8, 0.9, 0.95], "mean loss": [1.0, 3.0, 5.0]})

@@ -1,4 +1,4 @@
-"""Run experiments: trials in worker processes, resumed where an earlier call stopped; then tables, figures, report."""
+"""Run experiments: trials in worker processes, resumed if interrupted; then tables, figures, report."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ def run_trial(
 ) -> Trial:
     """Release and account one configuration over people read before, with all its accountants or the named ones.
 
-    Raises `DataError` where a budget stopped the run before its last window: its measures would be those of fewer
+    Raises `DataError` if a budget stopped the run before its last window: its measures would be those of fewer
     windows.
     """
     plan = make_plan(config)

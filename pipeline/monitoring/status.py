@@ -13,12 +13,12 @@ import polars as pl
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline import DONE, FAILED
 from penstock.pipeline.output import checkpoint
-from penstock.pipeline.output.files import READERS, holder_of, read_part, windows_of
+from penstock.pipeline.output.files import READERS, lock_holder, read_part, windows_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """State and progress of a run; None where unknown. Times in seconds."""
+    """State and progress of a run; None if unknown. Times in seconds."""
 
     # ``running``, ``ended``, or ``stopped``: no process works on a run that has not ended; ``--resume`` continues it.
     state: str
@@ -45,7 +45,7 @@ def of_folder(folder: Path) -> Status:
     """
     if not (folder / "operator" / checkpoint.MARK).exists():
         raise DataError(f"{folder}: no run was begun here")
-    holder, manifest = holder_of(folder), _read(folder / "operator" / "manifest.json")
+    holder, manifest = lock_holder(folder), _read(folder / "operator" / "manifest.json")
     public = _read(folder / "public" / "manifest.json")
     planned = public.get("windows")
     ending = manifest.get("exit", {})

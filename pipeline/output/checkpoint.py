@@ -22,7 +22,7 @@ from penstock.pipeline.output import registration
 from penstock.pipeline.output.files import parts_folder
 from penstock.pipeline.output.manifest import key_mismatch
 from penstock.pipeline.releasing import account, traces
-from penstock.pipeline.releasing.account import books_of
+from penstock.pipeline.releasing.account import accountant_state
 from penstock.pipeline.releasing.release import ReleaseLoop
 
 # The checkpoint of a stream, and the mark that says which run a folder holds.
@@ -221,7 +221,7 @@ def is_deployment(folder: Path) -> bool:
 def check_same(plan: Plan) -> None:
     """Raise `ConfigError` unless the folder holds an unfinished or finished run of the same configuration.
 
-    Raises `StateVersionError` where another version would have made other traces of the same rows.
+    Raises `StateVersionError` if another version would have made other traces of the same rows.
     """
     if not (begun := _read_mark(plan.folder)):
         raise ConfigError((f"--resume: {plan.folder} holds no run to continue; leave --resume out to start one",))
@@ -271,7 +271,7 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
     what a stream has written since its latest checkpoint from there on: the same events and the same state give the
     same bytes.
 
-    Returns the operator's manifest if the run had finished already; None where there is something to do.
+    Returns the operator's manifest if the run had finished already; None if there is something to do.
     """
     check_same(plan)
     for temporary in plan.folder.rglob(".*.tmp"):
@@ -328,6 +328,6 @@ def _accounted_windows(plan: Plan, saved: State | None) -> dict[tuple[int, int],
             accounted[number, shard] = 0
             if saved is not None:
                 flat = account.FORMAT.decode(saved[account_key(number, shard)].tobytes())
-                books_of(accountant, flat)
+                accountant_state(accountant, flat)
                 accounted[number, shard] = int(flat["accounted"])
     return accounted

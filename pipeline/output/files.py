@@ -46,7 +46,7 @@ def alone_in(folder: Path) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-def holder_of(folder: Path) -> str | None:
+def lock_holder(folder: Path) -> str | None:
     """Return the process that holds a folder's lock, if alive.
 
     Takes no lock, so that a run which begins just now is not kept out.
@@ -147,7 +147,7 @@ def merge(folder: Path, path: Path, schema: pa.Schema, once: str | None = None) 
     from part to part (``window``): rows of a later part that do not go beyond the earlier ones were written
     twice, and are left out.
     """
-    # Least and largest values are worth their time only where they say which rows can be skipped.
+    # Least and largest values are worth their time only if they say which rows can be skipped.
     searched = [name for name in schema.names if name in SEARCHED]
     options = {"compression": "zstd", "write_statistics": searched}
     waiting: list[pa.Table] = []
@@ -218,6 +218,6 @@ def parts_folder(plan: Plan, kind: str) -> Path:
     return plan.folder / ("public" if kind in PUBLIC else "operator") / "parts" / kind
 
 
-def keeps_truth(plan: Plan) -> bool:
+def has_truth(plan: Plan) -> bool:
     """Return whether true counts or traces are kept for the operator; a deployment keeps none."""
     return plan.config.mode == "simulation" and plan.config.output.truth

@@ -28,7 +28,7 @@ from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import SINKS
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.output import tables
-from penstock.pipeline.output.files import keeps_truth, merge, parts_folder
+from penstock.pipeline.output.files import has_truth, merge, parts_folder
 from penstock.pipeline.output.loss import losses
 from penstock.pipeline.output.registration import KnownLedgers, promise
 from penstock.pipeline.output.utility_summary import shared_rows, short
@@ -216,7 +216,7 @@ def public_manifest(
 def input_digests(config: RunConfig) -> dict[str, str]:
     """SHA-256 of every input by name; a single one in a deployment whose files are named after people."""
     digests = config.source.digests()
-    if config.mode == "simulation" or not config.source.recorded.names_users:
+    if config.mode == "simulation" or not config.source.recorded.has_user_names:
         return digests
     text = json.dumps(digests, sort_keys=True)
     return {f"{len(digests):,} files": hashlib.sha256(text.encode()).hexdigest()}
@@ -465,7 +465,7 @@ def merge_outputs(plan: Plan) -> None:
         )
     merge(parts_folder(plan, "accounts_public"), public / "accounts.parquet", tables.ACCOUNTS)
     merge(parts_folder(plan, "accounts"), operator / "accounts.parquet", tables.ACCOUNTS)
-    if keeps_truth(plan):
+    if has_truth(plan):
         schema, once = (tables.TRUE_TRACES, None) if plan.on_points else (tables.TRUTH, "window")
         merge(parts_folder(plan, "truth"), operator / "truth.parquet", schema, once)
     with atomic.replacing(operator / "rejects.jsonl") as temporary, temporary.open("wb") as target:

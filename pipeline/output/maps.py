@@ -147,10 +147,10 @@ def write_outlines(folder: Path, path: str) -> str | None:
     feature = {"type": "Feature", "properties": {}, "geometry": geometry}
     collection = {"type": "FeatureCollection", "features": [feature]}
     atomic.write_text(folder / "public" / OUTLINES, json.dumps(collection, separators=(",", ":")) + "\n")
-    n_off = sum(not sides_near(line, *box).any() for line in lines)
-    if not n_off:
+    n_off_map = sum(not sides_near(line, *box).any() for line in lines)
+    if not n_off_map:
         return None
-    return f"{path}: {n_off:,} of {len(lines):,} outlines {'is' if n_off == 1 else 'are'} not on the map"
+    return f"{path}: {n_off_map:,} of {len(lines):,} outlines {'is' if n_off_map == 1 else 'are'} not on the map"
 
 
 def read_outlines(folder: Path) -> list[Line]:
@@ -205,7 +205,7 @@ def export(folder: str | Path, form: str, out: str | Path | None = None) -> Path
     """Write the releases of a run with the geometry of their cells, one feature or row for each window and cell.
 
     Columns: ``stream``, ``window``, ``window_start`` and ``window_end`` in the time zone of the windows, ``cell``,
-    ``value``, ``low`` and ``high`` (the interval that holds the true count with 95 %, empty where none can be stated),
+    ``value``, ``low`` and ``high`` (the interval that holds the true count with 95 %, empty if none can be stated),
     ``landmark``, ``action``, and the geometry as longitude and latitude (WGS 84). Numbers of people: three decimals.
 
     **Privacy**: made from ``public/`` alone, and as fit for publication as what is there.

@@ -163,7 +163,7 @@ def interval_coverage(truth: Array, released: Array, deviation: Array) -> dict[s
     2007, section 6.2, at 95 %): least for intervals that are narrow *and* hold, so that wide ones do not flatter.
 
     ``truth``, ``released``, ``deviation``: counts, values, and the values' standard deviations, NaN where none is
-    stated; of one shape. Returns nothing where no standard deviation is stated.
+    stated; of one shape. Returns nothing if no standard deviation is stated.
 
     >>> found = interval_coverage(np.array([11.0, 19.0]), np.array([12.0, 12.0]), np.array([1.0, 1.0]))
     >>> {name: round(value, 2) for name, value in found.items()}
@@ -197,7 +197,7 @@ def coverage_by_part(
     values that are marked by an alarm. By true count every estimate that is drawn to a mean would look biased.
 
     ``truth``, ``released``, ``deviation``: as in `interval_coverage`, of shape (n_windows, n_cells). ``alarm``: of the
-    same shape; None: there are no alarms. Returns nothing where no standard deviation is stated.
+    same shape; None: there are no alarms. Returns nothing if no standard deviation is stated.
 
     >>> values = np.arange(20.0)[:, None]
     >>> parts = coverage_by_part(np.where(values < 18, values, 30.0), values, np.ones((20, 1)))
@@ -471,7 +471,7 @@ def expected_noise(rehearsal: Rehearsal) -> tuple[float, float] | None:
     return (float(sizes.mean()), float(np.quantile(sizes, 0.95))) if sizes.any() else None
 
 
-def zeros_in_words(config: RunConfig, noise: float) -> str | None:
+def noise_warning(config: RunConfig, noise: float) -> str | None:
     """Warn of noise whose mean size is at least a typical count; None if that is unknown, or larger."""
     typical = config.typical_count
     if typical is None or noise < typical:

@@ -14,7 +14,7 @@ from penstock.accountants.core.accountant import ACCOUNTANTS, Rows
 from penstock.pipeline import atomic
 from penstock.pipeline.counting.ingest import RowCounts, kept_reject
 from penstock.pipeline.output import files
-from penstock.pipeline.output.files import PART_ROWS, keeps_truth, parts_folder
+from penstock.pipeline.output.files import PART_ROWS, has_truth, parts_folder
 from penstock.pipeline.output.sinks import Sink
 from penstock.pipeline.output.sinks.messages import Publisher, PubSub
 from penstock.pipeline.output.sinks.store import Store
@@ -76,7 +76,7 @@ class RunWriter:
     def truth(self, first: int, counts: NDArray[Any], bounded: NDArray[Any]) -> None:
         """Write the true counts of consecutive windows, shape (n_windows, n_cells); a deployment keeps none."""
         plan = self.plan
-        if not keeps_truth(plan):
+        if not has_truth(plan):
             return
         step = max(1, PART_ROWS // plan.grid.n_cells)
         for row in range(0, len(counts), step):
@@ -90,7 +90,7 @@ class RunWriter:
         """Write the charged traces of a shard of users, and their operator's records."""
         plan, name = self.plan, f"{batch.shard:06d}"
         files.write_part(parts_folder(plan, "traces"), name, traces_table(batch.traces, batch.released))
-        if keeps_truth(plan):
+        if has_truth(plan):
             files.write_part(parts_folder(plan, "truth"), name, true_traces_table(batch.traces))
         for number, rows in enumerate(batch.accounts):
             self.accounts(number, batch.shard, 1, rows)

@@ -51,7 +51,7 @@ class AccountLoop:
         flat = FORMAT.decode(data)
         accounted, finished = int(flat["accounted"]), bool(flat["finished"])
         accountant = self.accountant
-        state = books_of(accountant, flat)
+        state = accountant_state(accountant, flat)
         rows: Rows = []
         known = _known_facts(flat)
         if self.targets is not None and batch.known is not None:
@@ -73,7 +73,7 @@ class AccountLoop:
         """Summarise the accountant so far in figures for JSON."""
         flat = FORMAT.decode(data)
         accountant = self.accountant
-        state = books_of(accountant, flat)
+        state = accountant_state(accountant, flat)
         figures: dict[str, Any] = writable(accountant.summary(self.model, state))
         return figures
 
@@ -89,7 +89,7 @@ class AccountLoop:
         return FORMAT.encode(flat | {"state": np.frombuffer(encoded, np.uint8)})
 
 
-def books_of(accountant: Accountant, flat: State) -> State:
+def accountant_state(accountant: Accountant, flat: State) -> State:
     """Decode the accountant's state in its loop's state; raises `StateVersionError` if that is impossible."""
     name = ACCOUNTANTS.name_of(type(accountant))
     return decode_state(flat["state"].tobytes(), name, accountant.version)

@@ -221,7 +221,7 @@ class ChargeTable:
 
     Units of stretches are numbered by their first slot, others by period. Of a period, whose slots are all landmarks if
     it is the unit, `_together` has what all of its landmarks cost, `_alone` by slot what any other slot costs, and
-    `_dearest` the most that one of these does.
+    `_most_expensive` the most that one of these does.
 
     Notes
     -----
@@ -239,7 +239,7 @@ class ChargeTable:
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
-        self._together, self._alone, self._dearest = (SlotArray() for _ in range(3))
+        self._together, self._alone, self._most_expensive = (SlotArray() for _ in range(3))
         self._facts: dict[int, tuple[Integers, NDArray[np.bool_]]] = {}
 
     def total(self, charge: SlotCharge) -> float:
@@ -253,7 +253,7 @@ class ChargeTable:
                 self._together.add(part.first, part.last, part.amount)
             else:
                 self._alone.add(*part.alone, part.amount)
-                self._dearest.raise_to(part.first, part.last, self._alone.highest(*part.alone))
+                self._most_expensive.raise_to(part.first, part.last, self._alone.highest(*part.alone))
 
     def spent(self, first: int, last: int) -> float:
         """Largest cost of a unit that overlaps any of the slots."""
@@ -263,7 +263,7 @@ class ChargeTable:
         return max(self._most(_Part(n, n, None, 0.0)) for n in periods)
 
     def period(self, slot: int) -> int:
-        """Return the number of the budget period in which a slot begins; 0 where all time is one."""
+        """Return the number of the budget period in which a slot begins; 0 if all time is one."""
         periods, _ = self._facts_of(slot, slot)
         return int(periods[0])
 
@@ -272,13 +272,15 @@ class ChargeTable:
         is_stretch = self.terms.kind == "stretch"
         self._together.forget_before(slot - self.terms.length if is_stretch else self.period(slot))
         self._alone.forget_before(slot)
-        self._dearest.forget_before(self.period(slot))
+        self._most_expensive.forget_before(self.period(slot))
         self._facts = {number: facts for number, facts in self._facts.items() if (number + 1) * CHUNK > slot}
 
     def _most(self, part: _Part) -> float:
         """Return the largest cost among some units."""
         others = (
-            self._dearest.highest(part.first, part.last) if part.alone is None else self._alone.highest(*part.alone)
+            self._most_expensive.highest(part.first, part.last)
+            if part.alone is None
+            else self._alone.highest(*part.alone)
         )
         return self._together.highest(part.first, part.last) + others
 

@@ -244,7 +244,7 @@ class Ledger:
     # Reading.
 
     def entries(self) -> Iterator[LedgerEntry]:
-        """Yield all entries from the first; raises `DataError` where the chain is broken."""
+        """Yield all entries from the first; raises `DataError` if the chain is broken."""
         if self.path.exists():
             with self.path.open("rb") as file:
                 yield from (entry for entry, _ in self._lines(file, 0, ""))

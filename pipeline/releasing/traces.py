@@ -133,14 +133,14 @@ def points_of(block: EventBlock, plan: CoreSpec) -> tuple[RowCounts, Iterator[tu
 
     Returns row counts of the block, and (shard, points) pairs. Users are pseudonyms from here on.
     """
-    timely = plan.grid.calendar.index(block.frame["time"].to_numpy()) > 0
-    frame = block.frame.filter(timely)
+    on_time = plan.grid.calendar.index(block.frame["time"].to_numpy()) > 0
+    frame = block.frame.filter(on_time)
     points: Points = frame.select("latitude", "longitude").to_numpy()
     inside = within(points, (area := area_of(plan.space)).centre, area.radius)
     counts = RowCounts(
         rows=block.n_rows,
         used=len(frame),
-        out_of_time=len(timely) - len(frame),
+        out_of_time=len(on_time) - len(frame),
         clamped=int((inside != points).any(axis=1).sum()),
         rejected=rejected_by_reason(block),
     )

@@ -58,7 +58,7 @@ class Treatment:
     stacked: Sequence[str] = ()
 
     def label(self, name: str) -> str:
-        """Describe a name in words."""
+        """Format a name as words."""
         return self.labels.get(name, name.replace("_", " "))
 
     def reason(self, name: str) -> str:

@@ -233,7 +233,7 @@ class ShownCounts:
     margin: NDArray[np.float64]
     #: Distinct users before bounding, same shape; None outside simulations.
     truth: NDArray[np.float64] | None = None
-    #: 1 where a count is unusual and believed, same shape; None where no step judges that.
+    #: 1 where a count is unusual and believed, same shape; None if no step judges that.
     alarm: NDArray[np.float64] | None = None
 
     def outcomes(self) -> list[tuple[str, int]]:

@@ -74,7 +74,7 @@ def statement(run: Run) -> str:
         lost=_loss_table(run, losses) if losses and is_bounded else [],
         at_delta="" if delta is None else f", at δ = {delta:g}: with that chance a loss may be larger",
         series=_series(public.get("ledger_series")),
-        books=_books(run),
+        books=_account_figures(run),
         facts={
             "name": public["name"],
             "mode": public["mode"],
@@ -164,7 +164,7 @@ def _factor(epsilon: float) -> str:
     return f"× {number(math.exp(epsilon), 3)}" if epsilon <= VERY_WEAK else "any factor: next to no protection"
 
 
-def _books(run: Run) -> list[tuple[str, ...]]:
+def _account_figures(run: Run) -> list[tuple[str, ...]]:
     """Public figures of the accountants."""
     return [
         (

@@ -15,7 +15,7 @@ from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.page import run_page
 
 #: Seconds after the end of a run for readers to fetch its last page; a page polls every 2 seconds.
-LAST_LOOK = 5.0
+FINAL_WAIT = 5.0
 
 Signature = tuple[tuple[str, int], ...]
 
@@ -27,7 +27,7 @@ class LivePage:
         self.folder, self.lock = folder, threading.Lock()
         self.signature: Signature | None = None
         self.text = ""
-        self.last_served = -LAST_LOOK
+        self.last_served = -FINAL_WAIT
         self.is_over = self.served_end = False
 
     def get(self) -> str:
@@ -66,5 +66,5 @@ def watch(folder: Path) -> Iterator[str]:
         print(f"watch the run at {address}/", file=sys.stderr)
         yield f"{address}/"
         # A reader of the last seconds polls once more and gets the final page.
-        while time.monotonic() - page.last_served < LAST_LOOK and not page.served_end:
+        while time.monotonic() - page.last_served < FINAL_WAIT and not page.served_end:
             time.sleep(0.05)

@@ -124,7 +124,7 @@ def plural(n: int, noun: str) -> str:
 
 
 def pack(values: ArrayLike, exact: bool = False) -> dict[str, str]:
-    """Encode an array for ``unpack`` of the page, which decodes a typed array; NaN and infinities are kept.
+    """Encode an array for ``unpack`` of the page, which decodes a typed array; NaN and infinities are preserved.
 
     In 64-bit floating point if ``exact`` (times), else in the smallest of 1, 2 and 4 byte integers that holds all
     values, or 32-bit floating point.

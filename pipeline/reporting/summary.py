@@ -251,7 +251,7 @@ def _costs(run: Run) -> list[Headline]:
 
 
 def _promised_loss(run: Run) -> list[Headline]:
-    """Loss by a day and by the run as odds: the promise that leads the page."""
+    """Loss by a day and by the run as odds, the leading promise of the page."""
     if (losses := run.losses) is None or math.isinf(losses["release"]):
         return []
     value, unit = f"ε = {short(losses['day'])}", "nats" + (f" at δ = {losses['delta']:g}" if "delta" in losses else "")
@@ -380,7 +380,7 @@ def _useless(run: Run) -> Iterator[Notice]:
 
 
 def _left_out(run: Run) -> str:
-    """Visits left out of the release, and their share of all; empty if there are none or no truth."""
+    """Visits left out of the release, and their share of all; empty without any, or without the truth."""
     n_visits, n_kept = run.visits or (0, 0)
     n_left = n_visits - n_kept
     if n_left <= 0:
@@ -470,8 +470,10 @@ def _rows(run: Run) -> Iterator[Notice]:
     ):
         if rows.get(outcome) and outcome != remark:
             share = percent(rows[outcome], rows["rows"])
-            is_grave = outcome in ("rejected", "late") and rows[outcome] > MANY_ROWS * rows["rows"]
-            yield Notice("caution" if is_grave else "note", title, f"{plural(rows[outcome], 'row')} ({share}) {text}.")
+            is_serious = outcome in ("rejected", "late") and rows[outcome] > MANY_ROWS * rows["rows"]
+            yield Notice(
+                "caution" if is_serious else "note", title, f"{plural(rows[outcome], 'row')} ({share}) {text}."
+            )
 
 
 def _display_notices(run: Run) -> Iterator[Notice]:

@@ -11,23 +11,23 @@ from penstock.mechanisms.core.plugin import ConfigError, ParameterError, Penstoc
 from penstock.pipeline import atomic
 
 #: What is wrong with a machine's files and stays so until an operator repairs it.
-_LASTING = {errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+_PERMANENT = {errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 #: Errors that are raised again as what they were: their message is all that they hold.
 _PLAIN = ("DataError", "RowEquationError", "StateVersionError", "UnsupportedEvent")
 
 
-def is_lasting(error: BaseException) -> bool:
+def is_permanent(error: BaseException) -> bool:
     """Return whether a step would fail again with the same error.
 
-    >>> is_lasting(PermissionError(13, "Permission denied")), is_lasting(ConnectionError()), is_lasting(KeyError(1))
-    (True, False, False)
+    >>> [is_permanent(error) for error in (PermissionError(13, "Permission denied"), ConnectionError(), KeyError(1))]
+    [True, False, False]
     """
-    return isinstance(error, (PenstockError, ImportError)) or (isinstance(error, OSError) and error.errno in _LASTING)
+    return isinstance(error, (PenstockError, ImportError)) or (isinstance(error, OSError) and error.errno in _PERMANENT)
 
 
 def note_failure(folder: Path, error: BaseException) -> None:
     """Report a permanent error to the driver; the first one counts. In a deployment the message is already redacted."""
-    if not is_lasting(error) or not (folder / "operator").exists():
+    if not is_permanent(error) or not (folder / "operator").exists():
         return
     kind = "ConfigError" if isinstance(error, (ParameterError, UnknownPlugin)) else type(error).__name__
     words = list(error.problems) if isinstance(error, ConfigError) else [str(error)]

@@ -140,7 +140,7 @@ def _run_traces(plan: Plan, spans: Iterable[Span]) -> None:
 def run_stream(plan: Plan) -> str | None:
     """Read, count, release and account a stream; parts of the output files are merged afterwards.
 
-    It goes on from the checkpoint in the folder of the run, if there is one. Returns None where the stream came to its
+    It goes on from the checkpoint in the folder of the run, if there is one. Returns None if the stream came to its
     end or used up a budget, `INTERRUPTED` after SIGINT or SIGTERM.
     """
     stop = threading.Event()

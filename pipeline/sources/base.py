@@ -34,7 +34,7 @@ class Reject:
     reason
         What is wrong, for instance ``latitude out of range``.
     raw
-        The row as it was read; None where it is not kept.
+        The row as it was read; None if it is not kept.
     """
 
     file: str
@@ -77,7 +77,7 @@ class EventBlock:
             )
 
     def pieces(self, n_rows: int) -> Iterator[EventBlock]:
-        """Pieces of up to ``n_rows`` sound rows, which share its memory; rejects and offsets come with the first.
+        """Pieces of up to ``n_rows`` sound rows, which share its memory; the first has all rejects and offsets.
 
         >>> block = EventBlock(pl.DataFrame({"time": [1, 2, 3], "user": [1, 1, 2]}), 3)
         >>> [piece.n_rows for piece in block.pieces(2)]
@@ -145,7 +145,7 @@ class Checkpointed:
     position
         In the terms of the source (`MicroBatch.end`); empty: none yet.
     number
-        First micro-batch after the checkpoint; None where an engine may still go back to an earlier one.
+        First micro-batch after the checkpoint; None if an engine may still go back to an earlier one.
     """
 
     position: State = field(default_factory=dict)
@@ -187,7 +187,7 @@ class Source(Checked, ABC):
             raise ParameterError("until", self.until, f"later than from ({format_time(self.from_)})")
 
     #: Whether files are named after users, so that a deployment must not write down their names.
-    names_users = False
+    has_user_names = False
 
     @property
     def has_people(self) -> bool:
@@ -214,7 +214,7 @@ class Source(Checked, ABC):
     def from_start(self) -> FileSource:
         """Return a source that reads the events from their beginning, any number of times.
 
-        Raises `DataError` where they are read once, as they come.
+        Raises `DataError` if they are read once, as they come.
         """
         raise DataError("events are read once, as they come, and not beforehand; give what would be read in a file")
 
@@ -344,7 +344,7 @@ class LiveSource(Source):
     def lateness_flaw(self) -> tuple[str, str] | None:
         """Setting that lets other people's rows decide lateness, with the required value.
 
-        None where that depends on the row's own arrival time and a public clock alone. **Privacy**: otherwise one
+        None if that depends on the row's own arrival time and a public clock alone. **Privacy**: otherwise one
         person's event changes which rows of others count, and no mechanism's guarantee holds.
         """
         return ("type", "a source whose rows have an arrival time of their own")

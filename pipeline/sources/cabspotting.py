@@ -30,7 +30,7 @@ class Cabspotting(TrackSource):
     ('latitude', 'longitude', 'occupied', 'time')
     """
 
-    names_users = True
+    has_user_names = True
     patterns = ("new_*.txt",)
     bytes_per_row = 33
 

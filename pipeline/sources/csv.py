@@ -35,7 +35,7 @@ class Csv(MappedColumns, TextSource):
     path, columns, time_format, time_zone
         Where, which columns, and how times are written.
     separator, quote
-        One ASCII character each; ``quote`` may be empty where quotes are ordinary text. Quoting follows RFC 4180.
+        One ASCII character each; ``quote`` may be empty if quotes are ordinary text. Quoting follows RFC 4180.
     header
         Whether the first line names the columns; without, they are named ``column_1``, ``column_2``, …
     encoding

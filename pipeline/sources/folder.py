@@ -99,11 +99,11 @@ class Folder(LiveSource):
     def __post_init__(self) -> None:
         if not (hasattr(self.of, "path") and hasattr(self.of, "files")) or isinstance(self.of, LiveSource):
             raise ParameterError("of", type(self.of).__name__.lower(), "a source of files, such as csv or parquet")
-        if self.of.names_users:  # a checkpoint has the names of files
+        if self.of.has_user_names:  # a checkpoint has the names of files
             raise ParameterError("of", type(self.of).__name__.lower(), "one whose files are not named after people")
         check_options(self.options or {})
         if self.options and not is_url(str(self.of.path)):  # type: ignore[attr-defined]
-            raise ParameterError("options", self.options, "left out where files are on a disk")
+            raise ParameterError("options", self.options, "left out if files are on a disk")
         for name in ("from_", "until"):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, getattr(self.of, name))
@@ -259,7 +259,7 @@ class _FileReader:
     done: dict[str, File] = field(default_factory=dict)
     opened: _Opened | None = None
     _waiting: deque[File] = field(default_factory=deque)
-    _looked: float = float("-inf")
+    _listed_at: float = float("-inf")
     _has_answered: bool = False
     _now: int = MIN_EVENT_TIME
 
@@ -317,9 +317,9 @@ class _FileReader:
 
     def _look_for_files(self) -> None:
         """Look for new files in order of modification; raises `DataError` for changed ones."""
-        if time.monotonic() - self._looked < self.source.every / 1000 or not self._outage.asks:
+        if time.monotonic() - self._listed_at < self.source.every / 1000 or not self._outage.asks:
             return
-        now, self._looked = int(time.time() * 1000), time.monotonic()  # what appears after that is from later
+        now, self._listed_at = int(time.time() * 1000), time.monotonic()  # what appears after that is from later
         try:
             files = self._files.listing()
         except Unanswered as error:

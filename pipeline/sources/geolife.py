@@ -32,7 +32,7 @@ class Geolife(TrackSource):
     '017'
     """
 
-    names_users = True
+    has_user_names = True
     patterns = ("*.plt",)
     bytes_per_row = 65
 

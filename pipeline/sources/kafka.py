@@ -38,7 +38,7 @@ class Kafka(KafkaSettings):
     Parameters
     ----------
     columns
-        What messages call the parts of an event. A place is read only where it is named here, and coordinates then only
+        What messages call the parts of an event. A place is read only if it is named here, and coordinates then only
         where they are named too.
     schema
         Of Avro: JSON text, or ``file:`` and a path.
@@ -89,13 +89,13 @@ class Kafka(KafkaSettings):
         return [PartitionAssignment(reader, n_readers).as_state() for reader in range(n_readers)]
 
     def check_beginning(self, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
-        """Check that the topic still holds the first offsets to read."""
+        """Check that the topic still holds the first offsets of the run."""
         with closing(kafka.Consumer(self)) as consumer:
             if self.topic_id(run) is not None:
                 self._check_topic(run, consumer)
             for partition, first in {span.partition: span.first for span in reversed(counted)}.items():
                 if (low := consumer.bounds(partition)[0]) > first:
-                    raise consumer.offsets_lost(partition, first, low)
+                    raise consumer.lost_offsets_error(partition, first, low)
 
     def topic_id(self, run: LiveInput) -> str | None:
         """Identity assigned to the topic by the brokers at creation."""

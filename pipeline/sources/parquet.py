@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from penstock.mechanisms.core.plugin import DataError, parameter
 from penstock.pipeline.sources.base import EventBlock, FileSource, Reject, RowOrder, Span
-from penstock.pipeline.sources.reading.inputs import in_one_line, list_files, sha256
+from penstock.pipeline.sources.reading.inputs import list_files, sha256, single_line
 from penstock.pipeline.sources.reading.text import (
     MAX_RAW_CHARACTERS,
     MappedColumns,
@@ -195,7 +195,7 @@ def _read_from(file: str) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
-        raise DataError(f"{file}: cannot be read as Parquet: {in_one_line(error)}") from error
+        raise DataError(f"{file}: cannot be read as Parquet: {single_line(error)}") from error
 
 
 def _next(batches: Iterator[pa.RecordBatch], file: str) -> pa.RecordBatch | None:

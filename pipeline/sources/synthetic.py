@@ -75,7 +75,7 @@ class Synthetic(FileSource):
 
     def __post_init__(self) -> None:
         if self.until is not None and self.days is not None:
-            raise ParameterError("days", self.days, "left out where until is given")
+            raise ParameterError("days", self.days, "left out if until is given")
         if self.endless and (self.until is not None or self.days is not None):
             raise ParameterError("endless", True, "false where until or days is given")
         start = DEFAULT_START if self.from_ is None else self.from_

@@ -31,7 +31,7 @@ class Tdrive(TrackSource):
     1
     """
 
-    names_users = True
+    has_user_names = True
     patterns = ("[0-9]*.txt",)
     bytes_per_row = 45
 

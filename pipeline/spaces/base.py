@@ -33,7 +33,7 @@ class Space(Checked, ABC):
 
     @abstractmethod
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
-        """Cell index of every row, shape (n_rows,); −1 where the row is out of the area."""
+        """Cell index of every row, shape (n_rows,); −1 out of the area."""
 
     def resolve(self, source: Source) -> Space:
         """Return the space fully resolved; the source is read only if cells are to come from the data."""

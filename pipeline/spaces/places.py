@@ -75,7 +75,7 @@ class Places(Space):
         super().__post_init__()
         check_one_of({"list": self.list_, "file": self.file, "top": self.top})
         if self.column is not None and self.file is None:
-            raise ParameterError("column", self.column, "left out where there is no file")
+            raise ParameterError("column", self.column, "left out if there is no file")
         if self.file is None:
             _check_names(self.list_, self.elsewhere)
 

@@ -120,8 +120,10 @@ def _check_on_map(path: str, lines: list[NDArray[np.float64]], corners: NDArray[
     if not any(sides_near(line, *box).any() for line in lines):
         swapped = any(sides_near(line[:, ::-1], *box).any() for line in lines)
         why = "longitude and latitude are swapped" if swapped else f"is it in other coordinates? {CONVERT}"
-        lies, cells = (_extent(np.concatenate(several)) for several in (lines, [corners]))
-        raise DataError(f"{path}: it lies in {lies}, and the cells in {cells}, so nothing of it is on the map: {why}")
+        is_on_map, cells = (_extent(np.concatenate(several)) for several in (lines, [corners]))
+        raise DataError(
+            f"{path}: it lies in {is_on_map}, and the cells in {cells}, so nothing of it is on the map: {why}"
+        )
 
 
 def around(corners: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

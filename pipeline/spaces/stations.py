@@ -64,7 +64,7 @@ class Stations(Space):
 
     @cached_property
     def groups(self) -> tuple[str, ...] | None:
-        """Group of every station, in the order of the cells; None where the file has no groups."""
+        """Group of every station, in the order of the cells; None if the file has no groups."""
         return tuple(self._table["group"].fill_null("")) if "group" in self._table.columns else None
 
     @cached_property

@@ -89,7 +89,7 @@ def _of_list(path: str, name: str, column: str | None, text: str) -> pl.DataFram
 
 
 def _of_csv(path: str, text: str, header: list[str], wanted: tuple[str, ...]) -> pl.DataFrame:
-    """Return a table as text, where it has the wanted columns."""
+    """Return a table as text, if it has the wanted columns."""
     for heading in wanted:
         if heading not in header:
             raise DataError(

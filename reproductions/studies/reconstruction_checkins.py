@@ -19,10 +19,10 @@ from reproductions.koga import (
     binned_bounds,
     gaps_to_best_attack,
     learned,
-    made_up_checkins,
     people_figures,
     read_checkins,
     sweep_rows,
+    synthetic_checkins,
     trajectories,
 )
 from reproductions.study import Figures, Study, Tables
@@ -41,7 +41,7 @@ class SmoothingPiece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ReconstructionCheckins(Study):
-    """Learn everybody's moves from all but the last five windows of 20 days, and retrace them in these."""
+    """Learn everybody's moves from all but the last five windows of 20 days, and retrace them there."""
 
     not_decisive: ClassVar[tuple[str, ...]] = ("path", "uniform", "own", "sigmas")
 
@@ -63,7 +63,7 @@ class ReconstructionCheckins(Study):
 
     def data(self) -> IntArray:
         """Place of everybody in each window, shape (n_people, n_windows)."""
-        visits = read_checkins(self.data_set, self.path) if self.path else made_up_checkins(self.people, self.seed)
+        visits = read_checkins(self.data_set, self.path) if self.path else synthetic_checkins(self.people, self.seed)
         return trajectories(visits, self.min_windows)
 
     def pieces(self, data: IntArray) -> tuple[SmoothingPiece, ...]:

@@ -30,7 +30,7 @@ from penstock.pipeline import STOPPED
 from penstock.pipeline.config.plan import Plan, ledger_path, make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import checkpoint
-from penstock.pipeline.output.files import keeps_truth
+from penstock.pipeline.output.files import has_truth
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.run import run
 
@@ -74,7 +74,7 @@ def neighbours(random_: random.Random, folder: Path) -> None:
 
 
 def tried(world: World, random_: random.Random, folder: Path) -> tuple[Change, list[str]] | None:
-    """The first of some neighbours that moves too much, and what does; None where none was found.
+    """The first of some neighbours that moves too much, and what does; None if none was found.
 
     A simulation refuses an input without any usable row as a whole; it is no neighbour here. A deployment may not.
     """
@@ -198,8 +198,8 @@ def _seen(out: Path, plan: Plan, folder: Path) -> Seen:
     if plan.on_points:
         return Seen(np.zeros((0, 0)), public, plan, manifest=manifest)
     releases = public["releases.parquet"]
-    table = pl.read_parquet(out / "operator" / "truth.parquet") if keeps_truth(plan) else releases
-    column = table["bounded" if keeps_truth(plan) else "value"]
+    table = pl.read_parquet(out / "operator" / "truth.parquet") if has_truth(plan) else releases
+    column = table["bounded" if has_truth(plan) else "value"]
     whole = plan.grid.n_windows * plan.grid.n_cells
     counts = column.to_numpy().astype(float) if len(column) == whole else np.zeros(0)
     counts = counts.reshape(-1, plan.grid.n_cells)

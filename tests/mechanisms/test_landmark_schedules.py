@@ -79,7 +79,7 @@ def test_all_landmark_sets_and_all_courses_of_publications(name, n_windows, budg
         over_others = epsilons[~marks].max(axis=0, initial=0.0)
         worst = (over_landmarks + over_others).max()
         assert worst <= EPSILON * (1 + 1e-9)
-        # Nothing is left unused either, but for Skip, which shows nothing where all are landmarks.
+        # Nothing is left unused either, but for Skip, which shows nothing if all are landmarks.
         assert worst == pytest.approx(0.0 if name == "landmark_skip" and marks.all() else EPSILON)
 
 

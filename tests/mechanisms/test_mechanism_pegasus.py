@@ -28,9 +28,9 @@ EPSILON = 2.0  # of the grouping
 class Recorded(Pegasus):
     """Notes how many windows each one is grouped with, itself among them."""
 
-    def _smooth(self, window, noisy, n_alike, state):
-        GROUPED.append(n_alike)
-        return super()._smooth(window, noisy, n_alike, state)
+    def _smooth(self, window, noisy, n_similar, state):
+        GROUPED.append(n_similar)
+        return super()._smooth(window, noisy, n_similar, state)
 
 
 GROUPED: list[np.ndarray] = []

@@ -48,7 +48,7 @@ def test_cost_is_that_of_the_dearest_unit(unit):
         last = np.minimum(first + rng.integers(0, 4, 5) * rng.integers(0, 2, 5), N - 1)
         amounts, more = rng.integers(0, 9, 5).astype(float), rng.integers(0, 9, 5).astype(float)
         paid = unit.cost(amounts, landmark, period, first=first, last=last, part=amounts + more)
-        dearest = exact = 0.0
+        most_expensive = exact = 0.0
         for one in members(unit, landmark, period):
             spans = [set(range(a, b + 1)) for a, b in zip(first, last)]
             met = [bool(span & one) for span in spans]
@@ -56,9 +56,11 @@ def test_cost_is_that_of_the_dearest_unit(unit):
             # One window beside the landmarks may complete a charge; it is priced as a part all the same.
             marks = {i for i in range(N) if landmark[i]}
             priced = [w and (unit.kind != "landmarks" or len(s) == 1 or s <= marks) for w, s in zip(whole, spans)]
-            dearest = max(dearest, sum(a + (not p) * m for a, m, p, met_ in zip(amounts, more, priced, met) if met_))
+            most_expensive = max(
+                most_expensive, sum(a + (not p) * m for a, m, p, met_ in zip(amounts, more, priced, met) if met_)
+            )
             exact = max(exact, sum(a + (not w) * m for a, m, w, met_ in zip(amounts, more, whole, met) if met_))
-        assert paid == pytest.approx(dearest, abs=1e-9)
+        assert paid == pytest.approx(most_expensive, abs=1e-9)
         assert paid >= exact - 1e-9
     assert unit.cost([1.0, np.inf, 0.0]) == np.inf
     assert unit.cost([]) == 0.0

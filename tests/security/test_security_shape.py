@@ -18,7 +18,7 @@ from tests.tools.deployments import configured, sections
 from tests.tools.small_configuration import run_locally as run
 
 #: But for one person, without whom nothing would be released at all (`allow_empty`).
-NOBODY = "user,time,latitude,longitude\nx,2024-01-01T00:10:00Z,37.75,-122.45\n"
+PLACEHOLDERS = "user,time,latitude,longitude\nx,2024-01-01T00:10:00Z,37.75,-122.45\n"
 CROWD = "user,time,latitude,longitude\n" + "".join(
     f"u{i},2024-01-01T0{i % 6}:{i % 60:02d}:00Z,37.7{i % 9},-122.4{i % 9}\n" for i in range(300)
 )
@@ -49,7 +49,7 @@ def test_rows_files_and_books_are_the_same_for_a_crowd_and_for_nobody(tmp_path, 
     if stream and isinstance(mechanism, list):
         pytest.skip("chains are tried on files")
     changes = {"mechanism": mechanism, "accountants": [{"type": "composition"}]}
-    crowd, nobody = (released(tmp_path, n, e, changes, stream) for n, e in (("crowd", CROWD), ("nobody", NOBODY)))
+    crowd, nobody = (released(tmp_path, n, e, changes, stream) for n, e in (("crowd", CROWD), ("nobody", PLACEHOLDERS)))
     assert sorted(path.name for path in crowd.iterdir()) == sorted(path.name for path in nobody.iterdir())
     first, second = (pl.read_parquet(folder / "releases.parquet") for folder in (crowd, nobody))
     assert first.drop("value").equals(second.drop("value"))
@@ -116,7 +116,7 @@ def test_a_delayed_release_leaves_when_its_time_has_come_however_long_it_took(tm
     """To make a crowd's takes 0.7 s and one person's 0.1 s: both leave a second after their window was final."""
     value = sections(tmp_path) | {"output": {"path": str(tmp_path / "out"), "delay": "1s", "ledger_source": "events"}}
     value["source"] = {"type": "stream", "of": value["source"], "speed": "60x"}
-    (tmp_path / "events.csv").write_text(NOBODY)
+    (tmp_path / "events.csv").write_text(PLACEHOLDERS)
     step = RunWriter(make_plan(configured(value)))
     now = 0.0
 

@@ -32,7 +32,7 @@ class Words:
     counts: NDArray[np.int64]
 
     def extension(self, index: int) -> Iterator[int]:
-        """Blocks of 64 further bits of the word at a flat index, without end."""
+        """Endless blocks of 64 further bits of the word at a flat index."""
         ends = np.cumsum(self.counts)
         row = int(np.searchsorted(ends, index, side="right"))
         place = index - int(ends[row] - self.counts[row])
@@ -53,7 +53,7 @@ class Bits:
     path: bytes = b""
 
     def fork(self, index: int) -> Bits:
-        """Sub-stream number `index`, independent of all others and of this stream's own words."""
+        """Sub-stream number `index`, independent of all others and of the words of this stream."""
         return Bits(self.seeds, self.path + b"f" + index.to_bytes(8, "little"))
 
     def expand(self, row: int, label: bytes, n_bytes: int) -> bytes:

@@ -171,7 +171,7 @@ class GaussianTable:
 
     @cached_property
     def ascending(self) -> NDArray[np.uint32]:
-        """The tails for the first look, smallest first."""
+        """Tails of the first lookup in ascending order."""
         return np.array(gaussian_tails(self.variance, self.bits)[::-1], dtype=np.uint32)
 
     def invert(self, words: Words, where: Any) -> NDArray[np.int64]:

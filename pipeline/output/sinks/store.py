@@ -49,7 +49,7 @@ class Store(Sink):
     def begin(self) -> None:
         """Claim the folder of the store, and publish the first files of a stream.
 
-        Raises `ConfigError` where the folder is another run's.
+        Raises `ConfigError` if the folder is another run's.
         """
         if not self.objects.put(MARK, f'{{"run": "{public_name(self.plan)}"}}\n'.encode()):
             text = f"{self.objects.place(MARK)} is of another run; choose another folder of the store"

@@ -59,7 +59,7 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
 
     What has been written stays: the first write of a part counts, and a repeated one is the same.
 
-    Returns the operator's manifest if the run had finished already; None where there is something to do. Raises
+    Returns the operator's manifest if the run had finished already; None if there is something to do. Raises
     `ConfigError` if the folder holds no run, or one of another configuration. Raises `StateVersionError` if its job has
     the steps of another version of penstock.
     """
@@ -118,7 +118,7 @@ def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) ->
     """Run the graph of a plan; parts of the output files are merged afterwards.
 
     ``runner`` is ``direct`` (Beam's in-process runner, pinned), ``flink``, ``prism``, or another by Beam's name.
-    Returns None where the run came to its end; otherwise why a stream did not. What a step raised is raised again
+    Returns None if the run came to its end; otherwise why a stream did not. What a step raised is raised again
     without Beam's wrapping.
     """
     _import_quietly()

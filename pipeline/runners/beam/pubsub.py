@@ -1,4 +1,4 @@
-"""Read a subscription of Pub/Sub by Beam's own connector."""
+"""Read a Pub/Sub subscription by Beam's connector."""
 
 from __future__ import annotations
 

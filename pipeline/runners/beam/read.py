@@ -1,4 +1,4 @@
-"""Read events as blocks: spans of finite input, or a splittable reader of endless input with its own watermark.
+"""Read events as blocks: spans of finite input, or a splittable reader of endless input with a manual watermark.
 
 Both kinds of reader keep to one contract:
 
@@ -158,7 +158,7 @@ class CursorTracker(RestrictionTracker):  # type: ignore[misc]
         return replace(self._cursor, ended=True), self._cursor
 
     def check_done(self) -> None:
-        """Raise `ValueError` unless the end was reached or the rest was left."""
+        """Raise `ValueError` unless the restriction was completed or its rest split off."""
         if not (self._left or self._cursor.ended):
             raise ValueError(f"the source was left at micro-batch {self._cursor.number} without a word")
 

@@ -19,7 +19,7 @@ from apache_beam.utils.timestamp import Timestamp
 from penstock.pipeline.monitoring.metrics import Listener, MetricDefinition, add_listener
 from penstock.pipeline.monitoring.redaction import redact
 from penstock.pipeline.output.writer import RunWriter
-from penstock.pipeline.runners.failure import is_lasting, note_failure
+from penstock.pipeline.runners.failure import is_permanent, note_failure
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -126,7 +126,7 @@ def _reporting(plan: Plan) -> Iterator[None]:
         yield
     except Exception as error:
         reported = redact(error) if plan.config.mode == "deployment" else error
-        if is_lasting(error):
+        if is_permanent(error):
             note_failure(plan.folder, reported)
         if reported is error:
             raise
@@ -172,7 +172,7 @@ def typed(collection: Any, kind: Any) -> Any:
 
 @dataclass(frozen=True)
 class BeamMetrics(Listener):
-    """Beam's own metrics, which its runner collects from all workers."""
+    """Beam's metrics, which its runner collects from all workers."""
 
     def record(self, measure: MetricDefinition, amount: float, value: str = "") -> None:
         """Report a measure to Beam, in whole units."""

@@ -268,7 +268,7 @@ class FlinkMeasures:
 
 
 def _name(identifier: str) -> str:
-    """Beam's name of a Flink metric; empty for Flink's own.
+    """Beam's name of a Flink metric; empty for Flink's internal ones.
 
     >>> _name("[3]{Replay__CountBlocks}.penstock_rows_used"), _name("numRecordsIn")
     ('rows_used', '')

@@ -143,7 +143,7 @@ def _run_job(
 def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
     """Raise `ConfigError` if a job server's needs are missing, or an embedded Flink could not restore a checkpoint.
 
-    Raises `DataError` where a run would begin to read anew and the beginning of its input is gone.
+    Raises `DataError` if a run would begin to read anew and the beginning of its input is gone.
     """
     given = _options_by_name(beam_options)
     jar = given.get("flink_job_server_jar")

@@ -53,11 +53,11 @@ def list_files(path: str, patterns: tuple[str, ...]) -> list[str]:
             names = ", ".join(os.path.basename(file) for file in below[:5]) or "nothing"
             raise DataError(f"{path}: no file named like {' or '.join(patterns)} in this directory (found: {names})")
         return wanted
-    found_files = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
-    if not found_files:
+    input_files = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
+    if not input_files:
         kind = "no file matches this pattern" if glob.has_magic(path) else "no such file or directory"
         raise DataError(f"{path}: {kind}")
-    return found_files
+    return input_files
 
 
 def matches(file: str, patterns: tuple[str, ...]) -> bool:
@@ -159,7 +159,7 @@ def open_inputs(files: Iterable[str], patterns: tuple[str, ...]) -> Iterator[tup
                         guarded = _Guarded(name, open_member(), allowance)
                         yield name, _decompress(name, io.BufferedReader(guarded), allowance)
         except _DAMAGE as error:
-            raise DataError(f"{file}: cannot be read: {in_one_line(error)}") from error
+            raise DataError(f"{file}: cannot be read: {single_line(error)}") from error
 
 
 class _Allowance:
@@ -189,7 +189,7 @@ class _Allowance:
 
 
 class _Guarded(io.RawIOBase):
-    """Output of a decompressor up to a limit on its actual size, whatever the header promises."""
+    """Output of a decompressor up to a limit on its actual size."""
 
     def __init__(self, name: str, stream: IO[bytes], allowance: _Allowance) -> None:
         self._name, self._stream, self._allowance = name, stream, allowance
@@ -203,7 +203,7 @@ class _Guarded(io.RawIOBase):
         try:
             data = self._stream.read(len(buffer))
         except _DAMAGE as error:
-            raise DataError(f"{self._name}: cannot be read: {in_one_line(error)}") from error
+            raise DataError(f"{self._name}: cannot be read: {single_line(error)}") from error
         self._allowance.spend(self._name, len(data))
         buffer[: len(data)] = data
         return len(data)
@@ -241,6 +241,6 @@ def _zip_members(stream: IO[bytes]) -> Iterator[Member]:
             yield member.filename, None if member.is_dir() else partial(archive.open, member)
 
 
-def in_one_line(error: BaseException) -> str:
+def single_line(error: BaseException) -> str:
     """Return a library's message in one printable line."""
     return " ".join(str(error).split()).encode("ascii", "backslashreplace").decode() or type(error).__name__

@@ -96,8 +96,8 @@ class Consumer:
             return f"no broker answers ({self._trouble or error.args[0].str()})"
         if topic.error is not None:
             return str(topic.error.str())
-        led = {number for number, partition in topic.partitions.items() if partition.leader != -1}
-        lacking = sorted(self._assigned.keys() - led)
+        with_leader = {number for number, partition in topic.partitions.items() if partition.leader != -1}
+        lacking = sorted(self._assigned.keys() - with_leader)
         return f"no broker has partition {lacking[0]}" if lacking else None
 
     def partitions(self) -> list[int]:
@@ -190,7 +190,7 @@ class Consumer:
                     break
                 ended = partition in self._ended
                 if time.monotonic() > until or (ended and self.bounds(partition)[1] < end):
-                    raise self.offsets_lost(partition, first, end)
+                    raise self.lost_offsets_error(partition, first, end)
                 if ended:
                     break
                 self._fill()
@@ -209,7 +209,7 @@ class Consumer:
         """Partitions without new messages after the end that was read, as confirmed by their brokers.
 
         With what is not committed yet: an open transaction keeps everything after it from being read, also messages
-        of others, which arrive when they were appended. None where a broker does not answer.
+        of others, which arrive when they were appended. None if a broker does not answer.
         """
         admin, latest = self._administrator(), self._kafka.admin.OffsetSpec.latest()
         wanted = {self._kafka.TopicPartition(self.topic, partition): latest for partition in partitions}
@@ -272,11 +272,13 @@ class Consumer:
             elif error.code() == self._kafka.KafkaError.GROUP_AUTHORIZATION_FAILED:
                 continue  # the client asks for its group, and nothing here needs one
             elif error.code() == self._kafka.KafkaError._AUTO_OFFSET_RESET:
-                raise self.offsets_lost(message.partition(), message.offset(), self.bounds(message.partition())[0])
+                raise self.lost_offsets_error(
+                    message.partition(), message.offset(), self.bounds(message.partition())[0]
+                )
             elif not error.retriable():
                 raise DataError(f"topic {self.topic}, partition {message.partition()}: {error.str()}")
 
-    def offsets_lost(self, partition: int, first: int, end: int) -> DataError:
+    def lost_offsets_error(self, partition: int, first: int, end: int) -> DataError:
         """Make the error for required offsets that no longer exist."""
         low, high = self.bounds(partition)
         lost = f"offsets {first} to {end}" if first < end else f"offset {first} and what follows"
@@ -437,7 +439,7 @@ class _TopicReader:
         self.assignment = PartitionAssignment.of(start)
         #: Middle of the times that each partition has shown last.
         self.typical: dict[int, float] = {}
-        #: Time from before which no partition is unknown; None where that decides nothing.
+        #: Time from before which no partition is unknown; None if that decides nothing.
         self.listed: int | None = MIN_EVENT_TIME if source.by_broker else None
         self._asked = self._said = float("-inf")
         over = run.grid.over

@@ -31,7 +31,7 @@ class TopicEntry:
     idle: frozenset[int]  # partitions that do not hold time back after the micro-batch
     # Time that is reached by the clock, where all partitions are idle and time goes on; otherwise None
     clock: int | None = None
-    listed: int | None = None  # time from before which no partition is unknown; None where that decides nothing
+    listed: int | None = None  # time from before which no partition is unknown; None if that decides nothing
 
     def encode(self) -> str:
         """Encode an entry as one line."""

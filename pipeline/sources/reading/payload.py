@@ -62,7 +62,7 @@ def avro_parser(schema: str) -> Callable[[bytes], Any]:
 def avro_times(schema: str, name: str, stated: TimeFormat) -> TimeFormat:
     """Format of a field's times: by its logical type, or else the stated one.
 
-    Raises `ParameterError` where the stated one cannot be that of any value of the field.
+    Raises `ParameterError` if the stated one cannot be that of any value of the field.
     """
     fields = {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
     kind = fields.get(name, "null")

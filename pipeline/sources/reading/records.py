@@ -33,7 +33,7 @@ class Records:
 
 
 def count_byte(data: bytes, byte: int) -> int:
-    r"""Return how often a byte occurs, many times faster than `bytes.count`.
+    r"""Count a byte, many times faster than `bytes.count`.
 
     >>> count_byte(b"1,2\n3,4\n", 10)
     2

@@ -285,7 +285,7 @@ class MappedColumns(Checked):
         if unknown:
             raise ParameterError("columns", unknown[0], "one of " + ", ".join(parts))
         if TimeFormat(self.time_format, self.time_zone).is_number and self.columns.get("date"):
-            raise ParameterError("columns.date", self.columns["date"], f"left out where times are {self.time_format}")
+            raise ParameterError("columns.date", self.columns["date"], f"left out if times are {self.time_format}")
 
     @property
     def has_arrival(self) -> bool:
@@ -343,8 +343,8 @@ class ParsedRows:
     """Parsed rows of a batch with valid structure; and the records with an invalid one."""
 
     raw: pl.DataFrame  # the wanted columns; null where a value cannot be read as its type
-    records: Records | None  # outline of the batch, None where every line is a row
-    row_records: NDArray[np.int64] | None  # record of every row of ``raw``, None where they are the same
+    records: Records | None  # outline of the batch, None if every line is a row
+    row_records: NDArray[np.int64] | None  # record of every row of ``raw``, None if they are the same
     problems: dict[int, str]  # what is wrong with other records, by record index
 
     def segments(self, batch: TextBatch) -> NDArray[np.int64]:

@@ -76,7 +76,7 @@ WRONG = {
     "a delay without a stream": (
         "  path: runs/example\n",
         "  path: runs/example\n  delay: 2s\n",
-        ["24: output.delay: '2s' is not allowed; it must be left out where the source is no stream"],
+        ["24: output.delay: '2s' is not allowed; it must be left out if the source is no stream"],
     ),
     "unknown key without a near one": (
         "seed: 7",
@@ -296,7 +296,7 @@ WRONG = {
     "condition on keys that exclude each other": (
         "bounding:",
         "sensors: {active: all, fixed: [r00c00]}\nbounding:",
-        ["14: sensors.fixed: a list is not allowed; it must be left out where active is given"],
+        ["14: sensors.fixed: a list is not allowed; it must be left out if active is given"],
     ),
     "time without zone": (
         "from: 2008-05-19T00:00:00Z",

@@ -191,7 +191,7 @@ def test_a_configuration_without_a_map_of_cells_has_no_outlines(tmp_path, capsys
     file = geojson(tmp_path / "a.geojson", feature("Polygon", [SQUARE]))
     places = {"type": "places", "list": ["a", "b"], "elsewhere": True}
     value = sections(tmp_path, outlines=file) | {"space": places}
-    with pytest.raises(penstock.ConfigError, match=r"outlines: .* left out where cells have no place on a map"):
+    with pytest.raises(penstock.ConfigError, match=r"outlines: .* left out if cells have no place on a map"):
         penstock.load(value)
     (tmp_path / "b.geojson").write_text("{}")
     with pytest.raises(penstock.ConfigError, match=r"outlines: .* a file of lines that the maps can show"):

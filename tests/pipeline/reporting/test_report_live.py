@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.pipeline.cli.main import main
-from penstock.pipeline.reporting.live import LAST_LOOK, watch
+from penstock.pipeline.reporting.live import FINAL_WAIT, watch
 from tests.tools.checkout import ROOT
 from tests.tools.report_runs import run_folder
 
@@ -60,7 +60,7 @@ def test_readers_get_the_last_page_before_the_server_goes(tmp_path):
         manifest.write_bytes(finished)
         reader = threading.Timer(0.3, lambda: last.append(get(address)))
         reader.start()
-    reader.join(LAST_LOOK)
+    reader.join(FINAL_WAIT)
     assert '"over":true' in last[0]
 
 

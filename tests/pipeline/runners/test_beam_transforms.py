@@ -372,7 +372,7 @@ def test_elements_and_timers_in_any_order_and_again_release_each_window_once(str
     assert n_failures > 0
     assert {window: len(values) for window, values in released.items()} == {1: 1, 2: 1, 3: 1, 4: 1}
     assert windows_in(ledger_path(stream)) == [1, 2, 3, 4]
-    assert memberships == 0  # counted with the groups, and taken back only where one is late
+    assert memberships == 0  # counted with the groups, and taken back only if one is late
 
 
 def test_an_execution_from_the_beginning_again_changes_and_charges_nothing(stream: Plan) -> None:

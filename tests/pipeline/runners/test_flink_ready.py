@@ -87,7 +87,7 @@ def test_a_run_without_a_checkpoint_is_not_read_anew_where_a_file_is_gone(tmp_pa
 def test_a_topic_is_not_read_anew_where_its_beginning_is_gone(tmp_path, monkeypatch):
     topic = Topic([NOON] * 9, [NOON] * 9)
     monkeypatch.setattr(kafka, "Consumer", topic)
-    topic.offsets_lost = lambda *place: DataError("gone {} {} {}".format(*place))
+    topic.lost_offsets_error = lambda *place: DataError("gone {} {} {}".format(*place))
     counted = [OffsetRange(0, 0, 5, 5), OffsetRange(1, 2, 4, 2), OffsetRange(1, 6, 7, 1)]
     plan = make_plan(streamed(tmp_path), tmp_path)
     source().check_beginning(live_input(plan), counted)

@@ -145,7 +145,7 @@ def test_a_day_and_an_hour_in_two_columns_are_one_time(tmp_path: Path) -> None:
     (block,) = (block for span in source.spans() for block in source.read(span))
     assert block.frame["time"].to_list() == [1714594200000]
     assert block.rejects[0].reason == "time is not %d.%m.%Y %I:%M %p"
-    with pytest.raises(ParameterError, match="left out where times are unix_s"):
+    with pytest.raises(ParameterError, match="left out if times are unix_s"):
         Csv(path=path, columns=columns, time_format="unix_s")
 
 

@@ -571,7 +571,7 @@ class OneStep:
 
 
 def test_an_address_is_for_files_that_keep_arriving_and_options_for_an_address(tmp_path):
-    with pytest.raises(ParameterError, match=r"options: .*left out where files are on a disk"):
+    with pytest.raises(ParameterError, match=r"options: .*left out if files are on a disk"):
         Folder(of=Csv(path="in"), options={"s3_endpoint_url": "http://localhost"})
     with pytest.raises(ParameterError, match=r"options\.s3_secret_access_key: .*env: and the name of a variable"):
         Folder(of=Csv(path="s3://city/in"), options={"s3_secret_access_key": "hunter2"})

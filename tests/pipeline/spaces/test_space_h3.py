@@ -113,7 +113,7 @@ def test_cells_of_another_resolution_or_listed_twice_are_refused():
         ({"resolution": 16, **BOX}, "resolution: 16"),
         ({"resolution": 7}, "list: .* given, unless there is file or south"),
         ({"resolution": 7, "south": 1.0}, "north: None .* together with south, north, west, east"),
-        ({"resolution": 7, "list_": ("a",), **BOX}, "south: 37.74 .* left out where list is given"),
+        ({"resolution": 7, "list_": ("a",), **BOX}, "south: 37.74 .* left out if list is given"),
         ({"resolution": 7, **(BOX | {"north": 37.0})}, "north: 37.0 .* above south"),
         ({"resolution": 7, **(BOX | {"east": -179.0})}, "east: -179.0 .* a box across the 180th meridian"),
     ],

@@ -244,7 +244,7 @@ def test_another_heading(tmp_path):
     file.write_text("poi,latitude,longitude\na,1,2\n")
     assert Places(file=str(file), column="poi").geometry() == [{"cell": "a", "point": [2.0, 1.0]}]
     assert Stations(file=str(file), column="poi", radius=1.0).cells == ("a",)
-    with pytest.raises(ParameterError, match=r"column: .poi. .* left out where there is no file"):
+    with pytest.raises(ParameterError, match=r"column: .poi. .* left out if there is no file"):
         Places(top=1, column="poi")
 
 
@@ -260,7 +260,7 @@ def test_a_missing_or_binary_file_is_named(tmp_path):
     ("values", "message"),
     [
         ({}, "list: .* given, unless there is file or top"),
-        ({"list_": ("a",), "top": 1}, "top: 1 .* left out where list is given"),
+        ({"list_": ("a",), "top": 1}, "top: 1 .* left out if list is given"),
         ({"top": 0}, "top: 0"),
         ({"list_": ("a", "a")}, "list: 'a' .* once"),
         ({"list_": ("a", "")}, "list: '' .* not empty"),

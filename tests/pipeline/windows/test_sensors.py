@@ -100,8 +100,8 @@ def test_a_missing_file_is_named(tmp_path):
     ("values", "message"),
     [
         ({"active": "some"}, "active: 'some' .* all, one_random"),
-        ({"active": "all", "fixed": ("c1",)}, "fixed: .* left out where active is given"),
-        ({"fixed": ("c1",), "schedule": "a.csv"}, "schedule: 'a.csv' .* left out where fixed is given"),
+        ({"active": "all", "fixed": ("c1",)}, "fixed: .* left out if active is given"),
+        ({"fixed": ("c1",), "schedule": "a.csv"}, "schedule: 'a.csv' .* left out if fixed is given"),
     ],
 )
 def test_contradictions_are_refused(values, message):
