@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.pipeline.cli import inspect
@@ -14,9 +15,9 @@ from penstock.pipeline.cli import inspect
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def readme() -> tuple[Path, str]:
+def readme(root: Path) -> tuple[Path, str]:
     """The README with a current table of accountants between its markers."""
-    path = ROOT / "README.md"
+    path = root / "README.md"
     text = path.read_text(encoding="utf-8")
     table = f"<!-- accountants -->\n{inspect.markdown('accountants')}\n<!-- end -->"
     text, n = re.subn(r"<!-- accountants -->.*?<!-- end -->", lambda _: table, text, count=1, flags=re.DOTALL)
@@ -25,35 +26,35 @@ def readme() -> tuple[Path, str]:
     return path, text
 
 
-def configuration() -> tuple[Path, str]:
+def configuration(root: Path) -> tuple[Path, str]:
     """The configuration page with a current reference below its marker."""
     from penstock.pipeline.config.schema import with_reference
 
-    path = ROOT / "docs" / "configuration.md"
+    path = root / "docs" / "configuration.md"
     return path, with_reference(path.read_text(encoding="utf-8"))
 
 
-def glossary() -> tuple[Path, str]:
+def glossary(root: Path) -> tuple[Path, str]:
     """The glossary with the terms that reports explain."""
     from penstock.pipeline.reporting.glossary import markdown
 
-    path = ROOT / "docs" / "glossary.md"
+    path = root / "docs" / "glossary.md"
     block = f"<!-- glossary -->\n{markdown()}\n<!-- end -->"
     return path, re.sub(r"<!-- glossary -->.*<!-- end -->", lambda _: block, path.read_text("utf-8"), flags=re.DOTALL)
 
 
-def main() -> int:
+def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     """Write or check all generated parts."""
-    current = (readme(), configuration(), glossary())
+    current = (readme(root), configuration(root), glossary(root))
     stale = [(path, text) for path, text in current if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path, text in stale:
-        if "--check" in sys.argv[1:]:
-            print(f"{path.relative_to(ROOT)} is not current; run: make docs")
+        if "--check" in arguments:
+            print(f"{path.relative_to(root)} is not current; run: make docs")
         else:
             path.write_text(text, encoding="utf-8")
-            print(f"wrote {path.relative_to(ROOT)}")
-    return 1 if stale and "--check" in sys.argv[1:] else 0
+            print(f"wrote {path.relative_to(root)}")
+    return 1 if stale and "--check" in arguments else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

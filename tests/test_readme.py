@@ -43,18 +43,18 @@ def test_generated_parts_are_current():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_stale_table_is_noticed_and_rewritten(tmp_path, monkeypatch, capsys):
+def test_a_stale_table_is_noticed_and_rewritten(tmp_path, capsys):
     (tmp_path / "docs").mkdir()
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     for name in ("README.md", *(f"docs/{name}" for name in GENERATED)):
         (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
     stale = tmp_path / "README.md"
     stale.write_text(README.replace("| `temporal` |", "| `cooked` |"), encoding="utf-8")
-    monkeypatch.setattr(generate, "ROOT", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["generate.py", "--check"])
-    assert (generate.main(), capsys.readouterr().out) == (1, "README.md is not current; run: make docs\n")
-    monkeypatch.setattr(sys, "argv", ["generate.py"])
-    assert generate.main() == 0
+    assert (generate.main(["--check"], tmp_path), capsys.readouterr().out) == (
+        1,
+        "README.md is not current; run: make docs\n",
+    )
+    assert generate.main([], tmp_path) == 0
     assert stale.read_text(encoding="utf-8") == README
 
 

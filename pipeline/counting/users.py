@@ -69,7 +69,8 @@ class TextTable:
     ([0, 1], [2, 1], 3)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = MAX_TEXTS) -> None:
+        self._limit = limit
         # Polars keeps the codes of texts for as long as there is a column with them.
         self._coded = pl.Series([], dtype=pl.Categorical(pl.Categories.random()))
         self._texts = pl.Series([], dtype=pl.String)
@@ -80,7 +81,7 @@ class TextTable:
     @property
     def has_room(self) -> bool:
         """Return whether more texts may be added within a limit of some hundred megabytes."""
-        return len(self) < MAX_TEXTS
+        return len(self) < self._limit
 
     def codes(self, users: pl.Series) -> Integers:
         """Code of every row, shape (n_rows,)."""

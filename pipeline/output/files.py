@@ -140,7 +140,7 @@ ROW_GROUP = 125_000
 SEARCHED = ("window", "window_start", "window_end", "time")
 
 
-def merge(folder: Path, path: Path, schema: pa.Schema, once: str | None = None) -> int:
+def merge(folder: Path, path: Path, schema: pa.Schema, once: str | None = None, row_group: int = ROW_GROUP) -> int:
     """Merge all parts of a folder in order of their names into a file; returns the number of rows.
 
     The parts stay where they are. Without any the file has its schema alone. ``once``: a column that only ever grows
@@ -161,10 +161,10 @@ def merge(folder: Path, path: Path, schema: pa.Schema, once: str | None = None) 
                 seen = max(seen, int(np.max(keys)))
             waiting.append(table)
             n_rows, n_waiting = n_rows + len(table), n_waiting + len(table)
-            while n_waiting >= ROW_GROUP:
+            while n_waiting >= row_group:
                 joined = pa.concat_tables(waiting)
-                writer.write_table(canonical(joined[:ROW_GROUP]))
-                waiting, n_waiting = [joined[ROW_GROUP:]], n_waiting - ROW_GROUP
+                writer.write_table(canonical(joined[:row_group]))
+                waiting, n_waiting = [joined[row_group:]], n_waiting - row_group
         if n_waiting:
             writer.write_table(canonical(pa.concat_tables(waiting)))
     return n_rows

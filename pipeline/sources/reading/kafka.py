@@ -97,8 +97,8 @@ class Consumer:
         if topic.error is not None:
             return str(topic.error.str())
         with_leader = {number for number, partition in topic.partitions.items() if partition.leader != -1}
-        lacking = sorted(self._assigned.keys() - with_leader)
-        return f"no broker has partition {lacking[0]}" if lacking else None
+        leaderless = sorted(self._assigned.keys() - with_leader)
+        return f"no broker has partition {leaderless[0]}" if leaderless else None
 
     def partitions(self) -> list[int]:
         """Partitions of the topic."""

@@ -93,12 +93,11 @@ def of_everybody(seen, plan):
 
 @pytest.mark.parametrize("most", [10**6, 20], ids=["one table", "full after some blocks"])
 @pytest.mark.parametrize("more", [{}, {"max_cells": 1, "keep": "first"}, {"max_cells": 1}])
-def test_texts_by_one_code_are_counted_as_by_their_digests(tmp_path, monkeypatch, more, most):
-    monkeypatch.setattr("penstock.pipeline.counting.users.MAX_TEXTS", most)
+def test_texts_by_one_code_are_counted_as_by_their_digests(tmp_path, more, most):
     sections = small_sections(tmp_path)
     sections["bounding"] = {**sections.get("bounding", {}), **more}
     plan = make_plan(loads(json.dumps(sections)))
-    texts, ways = TextTable(), ({}, {})
+    texts, ways = TextTable(most), ({}, {})
     for block in blocks(USERS["text"], n_blocks=9):
         for table, pieces in zip((None, texts), ways):
             for (group, _), piece in contributions_of(block, plan, texts=table)[1]:

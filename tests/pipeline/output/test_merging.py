@@ -38,10 +38,10 @@ def cut(folder: Path, *borders: int) -> Path:
     return folder
 
 
-def merged(folder: Path, n_rows: int = 24) -> Path:
+def merged(folder: Path, n_rows: int = 24, row_group: int = files.ROW_GROUP) -> Path:
     """The file made of a folder's parts, which has so many rows."""
     path = folder.with_suffix(".parquet")
-    assert merge(folder, path, SCHEMA, "window") == n_rows
+    assert merge(folder, path, SCHEMA, "window", row_group) == n_rows
     return path
 
 
@@ -75,9 +75,8 @@ def test_a_damaged_part_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
     assert not folder.with_suffix(".parquet").exists()
 
 
-def test_row_groups_do_not_depend_on_how_parts_were_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "ROW_GROUP", 5)
-    one, four = merged(cut(tmp_path / "one")), merged(cut(tmp_path / "four", 1, 5, 6))
+def test_row_groups_do_not_depend_on_how_parts_were_cut(tmp_path: Path) -> None:
+    one, four = merged(cut(tmp_path / "one"), row_group=5), merged(cut(tmp_path / "four", 1, 5, 6), row_group=5)
     assert one.read_bytes() == four.read_bytes()
     assert pq.ParquetFile(one).num_row_groups == 5
 
