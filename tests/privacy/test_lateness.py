@@ -295,7 +295,7 @@ def test_at_the_end_of_a_partition_the_clock_goes_on_once_the_broker_confirms_it
 
     def at(minute: float):
         monkeypatch.setattr(kafka, "clock_time", lambda: BEGIN / 1000 + 60 * minute)
-        assert reader.look_around({}) == {}
+        assert reader.assign_and_pause({}) == {}
         idle, clock = reader.quiet({})
         if idle:
             reader.batch(TopicEntry(1, {}, idle, clock, reader.listed), {})

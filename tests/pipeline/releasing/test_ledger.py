@@ -18,7 +18,7 @@ import pytest
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline import DONE, STOPPED
-from penstock.pipeline.cli.ledger import _left
+from penstock.pipeline.cli.ledger import _remaining
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.monitoring.verify import verify
@@ -258,7 +258,7 @@ def test_a_ledger_without_its_head_begins_and_continues_no_run(tmp_path, value, 
 
 def test_rounding_errors_of_a_spent_budget_are_nothing_left():
     spent = sum([0.1] * 10)  # 0.9999999999999999
-    assert (_left(1.0, spent), _left(1.0, 1.5), _left(1.0, 0.75), _left(1e-12, 5e-13)) == (0.0, 0.0, 0.25, 5e-13)
+    assert (_remaining(1.0, spent), _remaining(1.0, 1.5), _remaining(1.0, 0.75), _remaining(1e-12, 5e-13)) == (0.0, 0.0, 0.25, 5e-13)
 
 
 def test_show_sums_by_period_and_unit(tmp_path, value, capsys):
