@@ -83,8 +83,8 @@ def paper_bounds(
     Returns ``paper_loose`` and ``paper_tight``.
 
     >>> from penstock.accountants.markov import chain_prior
-    >>> found = paper_bounds(chain_prior(20, 0.1), [{t} for t in range(5)], 1)
-    >>> {name: round(value, 3) for name, value in found.items()}
+    >>> result = paper_bounds(chain_prior(20, 0.1), [{t} for t in range(5)], 1)
+    >>> {name: round(value, 3) for name, value in result.items()}
     {'paper_loose': 0.475, 'paper_tight': 0.344}
 
     Source: Koga, Meehan, Chaudhuri, sections 3.3.1 and 3.3.2.

@@ -55,9 +55,9 @@ def test_the_paper_s_cabs_cells_and_windows(data_folder, tmp_path):
     assert truth.height == N_WINDOWS * 100
     cells = truth["cell"].unique().sort().to_list()
     names = {(int(c[1:3]), int(c[4:6])): c for c in cells}
-    found = {(w, c): n for w, c, n in truth.select("window", "cell", "count").iter_rows()}
+    actual = {(w, c): n for w, c, n in truth.select("window", "cell", "count").iter_rows()}
     offset = min(row for row, _ in names)
     plain = {(w, names[r + offset, c + offset]): n for w, r, c, n in expected.iter_rows()}
-    assert {k: n for k, n in found.items() if n} == plain
+    assert {k: n for k, n in actual.items() if n} == plain
     manifest = json.loads((result.folder / "operator" / "manifest.json").read_text())
     assert manifest["rows"]["used"] - manifest["rows"]["duplicates"] == distinct.height

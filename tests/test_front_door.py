@@ -164,7 +164,7 @@ class Mixed:
 
 
 @pytest.mark.parametrize(
-    ("frame", "said"),
+    ("frame", "message"),
     [
         (Mixed(), "Conversion failed for column user"),
         (pa.table([[1], [2], ["a"], [3]], ["user", "time", "place", "time"]), "named once.*time"),
@@ -175,11 +175,11 @@ class Mixed:
     ],
     ids=["mixed", "a name twice", "nested"],
 )
-def test_a_data_frame_that_no_file_can_hold_is_refused(tmp_path, frame, said):
+def test_a_data_frame_that_no_file_can_hold_is_refused(tmp_path, frame, message):
     value = sections(tmp_path)
     value["source"] = {k: v for k, v in value["source"].items() if k not in ("type", "path")}
     del value["output"]
-    with pytest.raises(penstock.PenstockError, match=f"(?s){said}"):
+    with pytest.raises(penstock.PenstockError, match=f"(?s){message}"):
         penstock.run(value, tmp_path / "run", source=frame, runner="local")
 
 
@@ -297,14 +297,14 @@ def test_an_array_goes_through_the_steps_of_a_configuration(tmp_path):
     assert 0.8 < given.summary["coverage"] <= 1
     assert given.loss == {"release": 0.5, "day": 12.0, "run": 24.0}
     assert penstock.release(counts, [noisy], max_cells=1, windows_per_day=12).loss["day"] == 6.0
-    said = "Released(48 windows × 5 cells, discrete_laplace → filter → suppress_small, ε = 0.5 a window, 24 in all)"
-    assert repr(given) == said
+    message = "Released(48 windows × 5 cells, discrete_laplace → filter → suppress_small, ε = 0.5 a window, 24 in all)"
+    assert repr(given) == message
     gaussian = penstock.release(counts, "discrete_gaussian", max_cells=1, rho=0.125)
     assert "at δ = 1e-06)" in repr(gaussian)
     assert "no bound on ε" in repr(penstock.release(counts, "raw", max_cells=1))
     run = penstock.run(sections(tmp_path, mechanism=[noisy, {"type": "filter"}]), runner="local")
-    own = run.truth.pivot("cell", index="window", values="bounded").drop("window").to_numpy()
-    assert penstock.release(own, [noisy, "filter"], max_cells=1).loss == run.manifest["loss"]
+    bounded_counts = run.truth.pivot("cell", index="window", values="bounded").drop("window").to_numpy()
+    assert penstock.release(bounded_counts, [noisy, "filter"], max_cells=1).loss == run.manifest["loss"]
 
 
 def test_a_released_array_draws_itself():
@@ -466,7 +466,7 @@ def test_a_mapping_may_hold_what_yaml_holds_and_json_does_not(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("counts", "mechanism", "parameters", "said"),
+    ("counts", "mechanism", "parameters", "message"),
     [
         ([[1, 2], [3]], "discrete_laplace", {"epsilon": 1}, "counts: 'rows of different lengths'"),
         ([[-1, 2]], "discrete_laplace", {"epsilon": 1}, "counts: -1 is not allowed; it must be counts of at least 0"),
@@ -493,6 +493,6 @@ def test_a_mapping_may_hold_what_yaml_holds_and_json_does_not(tmp_path):
         ([[1, 2]], [{"type": "sampling", "rate": 0.5}, "raw"], {}, "mechanism: 'Sampling' .* people are counted here"),
     ],
 )
-def test_a_wrong_release_of_an_array_is_told_by_name(counts, mechanism, parameters, said):
-    with pytest.raises((ConfigError, ParameterError), match=said):
+def test_a_wrong_release_of_an_array_is_told_by_name(counts, mechanism, parameters, message):
+    with pytest.raises((ConfigError, ParameterError), match=message):
         penstock.release(counts, mechanism, max_cells=1, **parameters)

@@ -46,14 +46,14 @@ def imports_of(root: Path) -> list[Import]:
         for path in (root / package).rglob("*.py"):
             parts = path.relative_to(root).with_suffix("").parts
             modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    found = []
+    actual = []
     for module, path in sorted(modules.items()):
         for line, imported in named_imports(path):
             # ``from a.b import c`` imports the module a.b.c, or a name of a.b.
             known = imported if imported in modules else imported.rpartition(".")[0]
             if known in modules and known != module:
-                found.append((module, line, known))
-    return found
+                actual.append((module, line, known))
+    return actual
 
 
 def named_imports(path: Path) -> Iterator[tuple[int, str]]:

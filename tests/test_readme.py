@@ -154,12 +154,12 @@ def called_by_a_run(folder: Path) -> set[tuple[str, str]]:
     events = [("ann", "2024-01-01T08:12:00Z", place) for place in "ab"]
     parts = {"bounding": {"max_cells": 1}, "mechanism": {"type": "discrete_laplace", "epsilon": 1.0}}
     sections = small_sections(folder, events, n_windows=10, accountants=[{"type": "composition"}], **parts)
-    path, found = folder / "run.yaml", set()
+    path, actual = folder / "run.yaml", set()
     path.write_text(json.dumps(sections))
 
     def note(frame: FrameType, event: str, _: object) -> None:
         if event == "call":
-            found.add((frame.f_code.co_filename, frame.f_code.co_name))
+            actual.add((frame.f_code.co_filename, frame.f_code.co_name))
 
     before = sys.getprofile()
     threading.setprofile(note)
@@ -169,7 +169,7 @@ def called_by_a_run(folder: Path) -> set[tuple[str, str]]:
     finally:
         sys.setprofile(before)
         threading.setprofile(None)
-    inside = ((Path(file).resolve(), name) for file, name in found)
+    inside = ((Path(file).resolve(), name) for file, name in actual)
     return {(path.relative_to(ROOT).as_posix(), name) for path, name in inside if path.is_relative_to(ROOT)}
 
 
@@ -182,9 +182,9 @@ def test_the_way_of_one_event_is_the_one_it_takes(tmp_path):
     for _, name, path in steps:
         scope = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
         for part in name.split("."):
-            [found] = [node for node in scope if getattr(node, "name", None) == part]
-            scope = found.body
-        places.add((path, found.name))
+            [actual] = [node for node in scope if getattr(node, "name", None) == part]
+            scope = actual.body
+        places.add((path, actual.name))
     # The step of a schedule takes the place of the one that the contract declares.
     places = places - {("mechanisms/core/contract.py", "step")} | {("mechanisms/core/schedules.py", "step")}
     assert places <= called_by_a_run(tmp_path)

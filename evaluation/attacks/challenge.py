@@ -233,8 +233,8 @@ def true_positive_rate(
     Examples
     --------
     >>> labels, scores = np.arange(200) < 100, np.r_[np.arange(100) + 50.5, np.arange(100)]
-    >>> found = true_positive_rate(labels, scores, 0.01)
-    >>> found.rate, round(found.low, 2), round(found.high, 2)
+    >>> result = true_positive_rate(labels, scores, 0.01)
+    >>> result.rate, round(result.low, 2), round(result.high, 2)
     (0.52, 0.42, 0.62)
     >>> true_positive_rate(labels, scores, 0.001) is None
     True
@@ -265,7 +265,7 @@ class AttackResult:
     n_features: int  # components, statistics or values that the adversary's score is made from
     # challenges with the target that score above all but 1 % of those without (`true_positive_rate`); None
     # where there are fewer than 100 of the latter
-    found: int | None = None
+    result: int | None = None
 
 
 def judge(target: int, samples: Samples, scores: NDArray[np.float64], n_features: int) -> AttackResult:

@@ -167,9 +167,9 @@ def decode_trajectories(
     A person who never moves was seen in the window before:
 
     >>> stay = MarkovPrior([0.2, 0.3, 0.5], np.eye(3))
-    >>> told = Release(window=1, values=np.array([[2.0, 3.0]]), charge=(Exact(),))
+    >>> exact = Release(window=1, values=np.array([[2.0, 3.0]]), charge=(Exact(),))
     >>> silent = Release(window=2, values=np.full((1, 2), np.nan), charge=(Exact(),))
-    >>> seen = observe([told, silent], np.array([[2, 3], [0, 0]]))
+    >>> seen = observe([exact, silent], np.array([[2, 3], [0, 0]]))
     >>> decode_trajectories(["map", "prior"], stay, seen, np.array([[1, 1]]), PriorPlaces.of_cells(2), 1, n_before=1)
     {'map': array([[[[1]]]]), 'prior': array([[[[2]]]])}
     """

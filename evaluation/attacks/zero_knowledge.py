@@ -55,8 +55,8 @@ class Population:
     def of(cls, released: Array, group_size: int) -> Population:
         """Marginals of a release (n_windows, n_cells) of ``group_size`` people, and its mean.
 
-        >>> found = Population.of(np.array([[2.0, 0.0], [1.0, 1.0]]), group_size=2)
-        >>> found.cells.tolist(), found.windows.tolist(), found.visits
+        >>> result = Population.of(np.array([[2.0, 0.0], [1.0, 1.0]]), group_size=2)
+        >>> result.cells.tolist(), result.windows.tolist(), result.visits
         ([0.75, 0.25], [0.5, 0.5], 2.0)
         """
         visits = max(float(released.sum()), 1.0) / group_size

@@ -102,15 +102,15 @@ def interval(values: Any, limits: tuple[float, float] | None = None) -> dict[str
     With ``limits``, between which every number must be, the interval is Student's on the logit scale (delta method):
     it does not leave them, and is Student's where the spread is small.
 
-    >>> found = interval([1.0, 2.0, 3.0])
-    >>> found["mean"], round(found["low"], 3), round(found["high"], 3)
+    >>> result = interval([1.0, 2.0, 3.0])
+    >>> result["mean"], round(result["low"], 3), round(result["high"], 3)
     (2.0, -0.484, 4.484)
     >>> interval([2.0])["low"] is None
     True
     >>> interval([1.0, 1.0 - 2**-53], (-1.0, 1.0))["low"] > 0.99  # at a limit but for rounding
     True
-    >>> found = interval([0.9, 0.95, 1.0], (0.0, 1.0))
-    >>> round(found["low"], 3), round(found["high"], 3)
+    >>> result = interval([0.9, 0.95, 1.0], (0.0, 1.0))
+    >>> round(result["low"], 3), round(result["high"], 3)
     (0.582, 0.996)
     """
     array = np.asarray(values, np.float64)
@@ -322,8 +322,8 @@ def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
 
     >>> wide = pl.DataFrame({"e": [1, 2, 3], "mean f1": [0.8, 0.9, 0.9], "mean loss": [1.0, 2.0, 3.0]})
     >>> limits = Choose(at_least={"f1": 0.85}, at_most={"loss": 5}, prefer="loss")
-    >>> found = frontier(limits, wide)
-    >>> found["allowed"].to_list(), found["frontier"].to_list(), found["best"].to_list()
+    >>> result = frontier(limits, wide)
+    >>> result["allowed"].to_list(), result["frontier"].to_list(), result["best"].to_list()
     ([False, True, True], [True, True, False], [False, True, False])
     """
     allowed = np.all([excess <= 0 for excess in excesses(choose, wide).values()], axis=0)
@@ -343,7 +343,7 @@ def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64
 
     >>> wide = pl.DataFrame({"mean f1": [1.0, 0.25], "mean loss": [1.0, 3.0]})
     >>> limits = Choose(at_least={"f1": 0.5}, at_most={"loss": 2})
-    >>> {name: found.tolist() for name, found in excesses(limits, wide).items()}
+    >>> {name: result.tolist() for name, result in excesses(limits, wide).items()}
     {'f1': [-1.0, 0.5], 'loss': [-0.5, 0.5]}
     """
     by_measure: dict[str, NDArray[np.float64]] = {}
@@ -423,7 +423,7 @@ def _write_best(experiment: Sweep, best: dict[str, Any], path: Path) -> None:
     for key in unread_keys(trial.config):  # other trials read them
         del values[key]
     metrics = [name for name in experiment.config.measures if name in METRICS]
-    header = BEST_HEADER.format(name=experiment.config.name, found=best_in_words(best), file=path.name)
+    header = BEST_HEADER.format(name=experiment.config.name, result=best_in_words(best), file=path.name)
     with atomic.replacing(path) as temporary:
         temporary.write_text(header + as_yaml(values | {"utility": metrics}), encoding="utf-8")
 

@@ -43,8 +43,8 @@ def cells_geojson(space: Space) -> dict[str, Any] | None:
     **Privacy**: a function of the public list of cells alone.
 
     >>> from penstock.pipeline.spaces.grid import Grid
-    >>> found = cells_geojson(Grid(south=0, north=1, west=0, east=1, rows=1, columns=1))
-    >>> found["features"][0]["properties"], found["features"][0]["geometry"]["type"]
+    >>> result = cells_geojson(Grid(south=0, north=1, west=0, east=1, rows=1, columns=1))
+    >>> result["features"][0]["properties"], result["features"][0]["geometry"]["type"]
     ({'cell': 'r00c00'}, 'Polygon')
     """
     if len(space.cells) > MAX_CELLS:

@@ -165,8 +165,8 @@ def interval_coverage(truth: Array, released: Array, deviation: Array) -> dict[s
     ``truth``, ``released``, ``deviation``: counts, values, and the values' standard deviations, NaN where none is
     stated; of one shape. Returns nothing if no standard deviation is stated.
 
-    >>> found = interval_coverage(np.array([11.0, 19.0]), np.array([12.0, 12.0]), np.array([1.0, 1.0]))
-    >>> {name: round(value, 2) for name, value in found.items()}
+    >>> result = interval_coverage(np.array([11.0, 19.0]), np.array([12.0, 12.0]), np.array([1.0, 1.0]))
+    >>> {name: round(value, 2) for name, value in result.items()}
     {'coverage': 0.5, 'interval_width': 4.08, 'interval_score': 103.28}
     """
     stated = ~np.isnan(deviation)

@@ -155,8 +155,8 @@ class Places(Space):
         if not exact.has_nulls():
             return exact.to_numpy()
         others = places.filter(exact.is_null()).unique().with_columns(spelling=_spelling())
-        found = others.join(self._positions.with_columns(spelling=_spelling()), on="spelling").unique("place")
-        placed = places.join(found, on="place", how="left", maintain_order="left")["position"]
+        positions = others.join(self._positions.with_columns(spelling=_spelling()), on="spelling").unique("place")
+        placed = places.join(positions, on="place", how="left", maintain_order="left")["position"]
         return exact.fill_null(placed).fill_null(unknown).to_numpy()
 
     @cached_property

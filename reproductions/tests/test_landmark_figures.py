@@ -44,13 +44,13 @@ def test_single_losses_end_at_landmarks():
     rng = np.random.default_rng(3)
     matrix = laplacian_smoothing_matrix(2, 0.1)
     epsilons, landmarks = rng.random(30), rng.random(30) < 0.2
-    found = single_losses(epsilons, landmarks, LeakageFunction(matrix))
+    actual = single_losses(epsilons, landmarks, LeakageFunction(matrix))
     at = np.flatnonzero(landmarks)
     for t in range(30):
         first = max((i + 1 for i in at if i < t), default=0)
         stop = min((i for i in at if i > t), default=30)
         total = temporal_privacy_loss(epsilons[first:stop], matrix, matrix)[2]
-        assert found[t] == pytest.approx(total[t - first], rel=1e-12)
+        assert actual[t] == pytest.approx(total[t - first], rel=1e-12)
 
 
 def test_distances_are_those_of_a_plain_search():

@@ -108,8 +108,8 @@ def test_the_same_first_targets_whatever_their_number(binary):
 def test_loadings_and_importance(binary):
     day = binary[:, :24, :10]
     game = MembershipGame(day, group_size=12, observation=24, inference=24, n_samples=60, seed=1)
-    found = exposure_of({TargetPiece(target, "a"): study({"subset": game}, target) for target in (0, 1)}, ("subset",))
-    table_of_loadings = loadings_table(found.loadings, day, {"all": np.array([0, 1]), "one": np.array([1])})
+    actual = exposure_of({TargetPiece(target, "a"): study({"subset": game}, target) for target in (0, 1)}, ("subset",))
+    table_of_loadings = loadings_table(actual.loadings, day, {"all": np.array([0, 1]), "one": np.array([1])})
     assert len(table_of_loadings) == 200
     assert table_of_loadings.group_by("targets").agg(pl.col("loading").max())["loading"].to_list() == [1.0, 1.0]
     events = day.sum(axis=(1, 2))

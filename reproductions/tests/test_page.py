@@ -161,9 +161,9 @@ def test_experiments_say_why_figures_are_not_the_paper_s(name):
         verdicts = pl.read_csv(results / f"{name}-expected.csv")["verdict"].to_list()
         claims = zip(experiment["expected"], verdicts, strict=True)
         far |= {(one["where"]["variant"], one["measure"]): 0.0 for one, verdict in claims if verdict != "agrees"}
-    told = [explained(difference, far) for difference in experiment.get("differences", ())]
-    assert all(told), "a difference that is none any more"
-    assert set(far) <= {pair for pairs in told for pair in pairs}, "figures that differ without a reason"
+    messages = [explained(difference, far) for difference in experiment.get("differences", ())]
+    assert all(messages), "a difference that is none any more"
+    assert set(far) <= {pair for pairs in messages for pair in pairs}, "figures that differ without a reason"
 
 
 def test_every_experiment_of_the_index_is_there():

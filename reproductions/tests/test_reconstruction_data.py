@@ -28,10 +28,10 @@ def trajectories(data_folder: Callable[[str], Path]) -> NDArray[np.intp]:
     events = pl.read_csv(file, separator="\t", has_header=False, new_columns=names).unique(maintain_order=True)
     time = events["time"].str.to_datetime("%Y-%m-%dT%H:%M:%SZ")
     window = (time - time.min().replace(hour=0, minute=0, second=0)).dt.total_days().to_numpy() // DAYS
-    found, _, _ = visit_trajectories(
+    actual, _, _ = visit_trajectories(
         events["user"].to_numpy(), window, events["place"].to_numpy(), int(window.max()) + 1, 100, 10
     )
-    return found
+    return actual
 
 
 def test_the_papers_filter_leaves_a_few_dozen_users(trajectories: NDArray[np.intp]) -> None:

@@ -77,11 +77,11 @@ def test_tables_of_people_hold_means_and_bins_only(tmp_path):
     bins = tables["reconstruction_gowalla_bins"]
     for figure in (3, 4):
         # every person is in one range, and ranges of a few people say nothing about them
-        own = bins.filter(figure=figure)
-        assert own.group_by("bound").agg(pl.col("n").sum())["n"].to_list() == [14, 14]
-        few = own.filter(pl.col("n") < 10)
+        selected = bins.filter(figure=figure)
+        assert selected.group_by("bound").agg(pl.col("n").sum())["n"].to_list() == [14, 14]
+        few = selected.filter(pl.col("n") < 10)
         assert few["median"].null_count() == few.height
-        assert own.filter(pl.col("n") >= 10)["median"].null_count() == 0
+        assert selected.filter(pl.col("n") >= 10)["median"].null_count() == 0
     swept = tables["reconstruction_gowalla"].filter(figure=6, quantity="map").sort("at")
     success = swept["mean"].to_list()
     assert len(success) == 5

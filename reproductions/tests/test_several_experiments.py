@@ -43,9 +43,9 @@ def test_one_that_fails_or_has_no_data_does_not_stop_the_others(folder, capsys, 
     write(folder, "b_is_wrong", SMALL.replace("[mae", "[mea"))
     write(folder, "c", SMALL)
     assert ran(folder, "--reduced") == 1
-    told = capsys.readouterr().out
-    assert "its data set is not here: data/cabspotting" in told
-    assert "1 done, 1 skipped, 1 FAILED" in told
+    messages = capsys.readouterr().out
+    assert "its data set is not here: data/cabspotting" in messages
+    assert "1 done, 1 skipped, 1 FAILED" in messages
     assert (folder / "out" / "e" / "report.html").exists()
     (folder / "files" / "b_is_wrong.yaml").unlink()
     assert ran(folder) == 0

@@ -56,7 +56,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (
             "study: {type: exposures}\n",
@@ -80,10 +80,10 @@ def files(folder: Path) -> dict[str, bytes]:
         ("study: {type: exposure}\nseeds: 3\n", "e.yaml:4: seeds: unknown key"),
     ],
 )
-def test_a_wrong_file_is_told_where(write, text, said):
+def test_a_wrong_file_is_told_where(write, text, message):
     with pytest.raises(ConfigError) as caught:
         StudyRun.load(write(HEAD + text))
-    assert any(said in problem for problem in caught.value.problems), caught.value.problems
+    assert any(message in problem for problem in caught.value.problems), caught.value.problems
 
 
 def test_overrides_and_the_reduced_size(write):
@@ -211,8 +211,8 @@ def test_its_data_set_is_looked_for(write, tmp_path, monkeypatch, capsys):
     cabs.mkdir(parents=True)
     (cabs / "new_a.txt").write_text("37.741 -122.469 0 1211155201")
     assert main(words) == 1
-    said = "study.targets: 3 is not allowed; it must be at most 1, the people who are seen"
-    assert said in capsys.readouterr().out  # found and read: one cab is too few
+    message = "study.targets: 3 is not allowed; it must be at most 1, the people who are seen"
+    assert message in capsys.readouterr().out  # found and read: one cab is too few
 
 
 @pytest.mark.parametrize("name", CABS)

@@ -62,8 +62,8 @@ def test_discrete_laplace_renyi_is_the_direct_sum(scale, shift):
     below, above = np.log(p[shift:]), np.log(p[:-shift])
     orders = np.array([1.5, 2.0, 5.0, 10.0])
     direct = [np.log(np.exp(a * below + (1 - a) * above).sum()) / (a - 1) for a in orders]
-    found = [renyi((events.Additive("discrete_laplace", float(shift), scale),))[a == ORDERS].item() for a in orders]
-    assert found == pytest.approx(direct, rel=1e-9)
+    actual = [renyi((events.Additive("discrete_laplace", float(shift), scale),))[a == ORDERS].item() for a in orders]
+    assert actual == pytest.approx(direct, rel=1e-9)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.5, 1.0])
@@ -100,13 +100,13 @@ def test_one_shifted_coordinate_dominates_every_split_of_the_same_l1(epsilon):
 @pytest.mark.parametrize("n", [1, 4, 50])
 def test_pld_is_at_most_renyi_is_at_most_pure(event, n):
     pld = from_loss_distributions(*book([event] * n), DELTA)
-    found = figures([(event,)] * n)
+    actual = figures([(event,)] * n)
     pure = n * pure_epsilon((event,))
-    assert found["user_epsilon"] == pytest.approx(pure)
-    assert found["user_epsilon_pld"] <= found["user_epsilon_rdp"] * (1 + 1e-9)
-    assert found["user_epsilon_rdp"] <= pure * (1 + 1e-9)
-    assert found["user_epsilon_pld"] == pytest.approx(min(pld, pure))
-    assert found["user_rho"] == pytest.approx(n * concentrated_rho((event,)))
+    assert actual["user_epsilon"] == pytest.approx(pure)
+    assert actual["user_epsilon_pld"] <= actual["user_epsilon_rdp"] * (1 + 1e-9)
+    assert actual["user_epsilon_rdp"] <= pure * (1 + 1e-9)
+    assert actual["user_epsilon_pld"] == pytest.approx(min(pld, pure))
+    assert actual["user_rho"] == pytest.approx(n * concentrated_rho((event,)))
 
 
 @pytest.mark.parametrize("n_parts", [500_000, 23_000])
@@ -158,22 +158,22 @@ def test_the_curve_of_laplace_noise_is_that_of_the_library(multiplier):
 def test_gaussian_figures_stand_above_the_exact_formula_and_close_to_it(sigma, n):
     mu = np.sqrt(n) * np.sqrt(2) / sigma
     exact = brentq(lambda e: exact_delta(mu, e) - DELTA, 0, 60)
-    found = figures([(events.Additive("gaussian", np.sqrt(2), sigma),)] * n)
-    assert exact <= found["user_epsilon_pld"] <= exact * 1.002 + 1e-3
-    assert found["user_epsilon_pld"] <= found["user_epsilon_rdp"] <= exact * 1.15
-    assert found["user_epsilon"] == np.inf
-    assert found["user_rho"] == pytest.approx(mu**2 / 2)
+    actual = figures([(events.Additive("gaussian", np.sqrt(2), sigma),)] * n)
+    assert exact <= actual["user_epsilon_pld"] <= exact * 1.002 + 1e-3
+    assert actual["user_epsilon_pld"] <= actual["user_epsilon_rdp"] <= exact * 1.15
+    assert actual["user_epsilon"] == np.inf
+    assert actual["user_rho"] == pytest.approx(mu**2 / 2)
 
 
 def test_discrete_gaussian_costs_what_gaussian_costs_and_has_no_distribution_figure():
-    found = figures([(events.Additive("discrete_gaussian", 1.0, 2.0),)] * 5)
+    actual = figures([(events.Additive("discrete_gaussian", 1.0, 2.0),)] * 5)
     same = figures([(events.Additive("gaussian", 1.0, 2.0),)] * 5)
-    assert found["user_rho"] == same["user_rho"] == 5 / 8
+    assert actual["user_rho"] == same["user_rho"] == 5 / 8
     assert same["user_epsilon_rdp"] == epsilon_of_gaussian(5 / 8, DELTA)
     assert same["user_epsilon_rdp"] == pytest.approx(same["user_epsilon_pld"], rel=1e-3)  # exactly, and on dots
     # At twice the amount the exact ε of discrete noise is above that by Rényi DP, which stays.
-    assert epsilon_of(5 / 8, DELTA) <= found["user_epsilon_rdp"] < epsilon_of_gaussian(5 / 4, DELTA)
-    assert "user_epsilon_pld" not in found
+    assert epsilon_of(5 / 8, DELTA) <= actual["user_epsilon_rdp"] < epsilon_of_gaussian(5 / 4, DELTA)
+    assert "user_epsilon_pld" not in actual
 
 
 def test_two_releases_against_all_outputs():
@@ -184,9 +184,9 @@ def test_two_releases_against_all_outputs():
     delta = 0.05
     exact = brentq(lambda e: np.maximum(here - np.exp(e) * there, 0).sum() - delta, 0, 2)
     charges = [(events.Additive("discrete_laplace", 1.0, 2.0),), (events.Additive("discrete_laplace", 1.0, 5.0),)]
-    found = figures(charges, delta=delta)
-    assert exact <= found["user_epsilon_pld"] <= exact + 1e-3
-    assert found["user_epsilon_rdp"] >= exact
+    actual = figures(charges, delta=delta)
+    assert exact <= actual["user_epsilon_pld"] <= exact + 1e-3
+    assert actual["user_epsilon_rdp"] >= exact
 
 
 def test_pure_events_cost_at_most_randomised_response():
@@ -203,11 +203,11 @@ def test_w_event_and_event_figures_are_the_largest_sums():
     epsilons = rng.uniform(0.01, 1.0, 30)
     charges = [(events.PureDP(e),) for e in epsilons]
     for w in (1, 3, 30, 50):
-        found = figures(charges, w=w)
+        actual = figures(charges, w=w)
         sums = [epsilons[max(0, end - w) : end].sum() for end in range(1, 31)]
-        assert found["w_event_epsilon"] == pytest.approx(max(sums))
-        assert found["event_epsilon"] == pytest.approx(epsilons.max())
-        assert found["w_event_epsilon_rdp"] <= found["w_event_epsilon"] * (1 + 1e-12)
+        assert actual["w_event_epsilon"] == pytest.approx(max(sums))
+        assert actual["event_epsilon"] == pytest.approx(epsilons.max())
+        assert actual["w_event_epsilon_rdp"] <= actual["w_event_epsilon"] * (1 + 1e-12)
 
 
 def test_a_block_counts_in_every_stretch_that_touches_it():
@@ -232,8 +232,8 @@ def test_charges_inside_a_block_are_never_lost():
 
 def test_adaptive_amounts_have_pure_figures_only():
     mechanism = get("w_event_ba")(epsilon=1.0, w=3)
-    found = figures([(events.Additive("laplace", 1.0, 2.0),)] * 4, mechanism=mechanism)
-    assert set(found) == {"event_epsilon", "w_event_epsilon", "user_epsilon"}
+    actual = figures([(events.Additive("laplace", 1.0, 2.0),)] * 4, mechanism=mechanism)
+    assert set(actual) == {"event_epsilon", "w_event_epsilon", "user_epsilon"}
     accountant = Composition()
     model, state = accountant.start(AccountingFacts(n_cells=4, mechanism=mechanism))
     assert all("not a bound fixed in advance" in row.adjacency for row in accountant.finish(model, state))

@@ -130,8 +130,8 @@ def test_the_budget_is_the_mechanism_s_own():
     other = AccountingFacts(n_cells=1, mechanism=get("discrete_laplace")(epsilon=2.5))
     assert LandmarkBudget().start(other)[0] == Budget(np.inf)
     gaussian = get("landmark_uniform")(epsilon=2.0, delta=1e-5, noise="gaussian")
-    found = LandmarkBudget().start(AccountingFacts(n_cells=1, mechanism=gaussian))[0]
-    assert found == Budget(rho_of(2.0, 1e-5), "rho", 1e-5)
+    actual = LandmarkBudget().start(AccountingFacts(n_cells=1, mechanism=gaussian))[0]
+    assert actual == Budget(rho_of(2.0, 1e-5), "rho", 1e-5)
     assert LandmarkBudget(rho=0.1).start(facts)[0] == Budget(0.1, "rho")
 
 
@@ -181,13 +181,13 @@ def test_a_block_is_charged_once_in_every_period_it_touches():
 
 
 def plan_for(tmp_path, n_windows=8, **changes):
-    own = {
+    extra = {
         "space": {"type": "places", "list": ["a", "b"], "elsewhere": False},
         "bounding": {},
         "mechanism": {"type": "discrete_laplace", "epsilon": 1.0},
         "accountants": [{"type": "landmark_budget", "budget": 2.0}, {"type": "composition"}],
     }
-    return make_plan(loads(json.dumps(small_sections(tmp_path, n_windows=n_windows, **(own | changes)))))
+    return make_plan(loads(json.dumps(small_sections(tmp_path, n_windows=n_windows, **(extra | changes)))))
 
 
 def test_an_exhausted_budget_stops_the_run(tmp_path):
@@ -229,9 +229,9 @@ def test_the_smallest_of_several_budgets_decides(tmp_path):
 @pytest.mark.parametrize("name", ["landmark_adaptive", "w_event_ba"])
 def test_a_run_with_a_budget_in_rho(small_run, name):
     """Whole runs, cut differently: the same releases and accounts, within the budget, and a ledger that says so."""
-    own = {"w": 3} if name == "w_event_ba" else {}
+    extra = {"w": 3} if name == "w_event_ba" else {}
     changes = {
-        "mechanism": {"type": name, "epsilon": 2.0, "delta": 1e-6, "noise": "discrete_gaussian", **own},
+        "mechanism": {"type": name, "epsilon": 2.0, "delta": 1e-6, "noise": "discrete_gaussian", **extra},
         "accountants": [{"type": "landmark_budget"}, {"type": "composition"}],
     }
     runs = [small_run(made_up_events(400), f"out{n}", n_shards=n, **changes) for n in (1, 3)]

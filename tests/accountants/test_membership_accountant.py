@@ -105,9 +105,9 @@ def last_areas(mechanism, n_windows=60, **changes):
 
 
 def test_who_moves_is_found_and_noise_hides_them():
-    found = last_areas(get("raw")())
+    actual = last_areas(get("raw")())
     hidden = last_areas(get("discrete_laplace")(epsilon=0.001))
-    assert np.mean(found) > 0.95
+    assert np.mean(actual) > 0.95
     assert abs(np.mean(hidden) - 0.5) < 0.15
 
 
@@ -121,8 +121,8 @@ def test_evidence_adds_up_to_what_is_possible():
     # Pr[1 + given > without] + ½ Pr[equal]: likelihood ratios of the count are monotone in it.
     more = (others[:, None] + 1 > others) + 0.5 * (others[:, None] + 1 == others)
     best = given @ more @ without
-    found = last_areas(get("raw")(), 30, people=Line(n=6, tau=0.01), targets=1, samples=4000)[0]
-    assert found == pytest.approx(best, abs=0.06)
+    actual = last_areas(get("raw")(), 30, people=Line(n=6, tau=0.01), targets=1, samples=4000)[0]
+    assert actual == pytest.approx(best, abs=0.06)
 
 
 def test_features_are_the_cells_and_that_of_the_target():

@@ -60,18 +60,18 @@ def test_a_block_counts_in_full_in_every_unit_that_it_meets(seed, replaces):
         number = [window.period for window in windows]
         return unit.cost(amounts, marked, number, first=first, last=last, part=part)
 
-    found = figures(Composition(w=w), facts, windows, charges)
+    actual = figures(Composition(w=w), facts, windows, charges)
     # A stretch is priced as a part of every block that it meets, even of those that it holds as a whole.
     inside = by_hand(Unit.stretch(w))
-    assert inside <= found["w_event_epsilon"] <= inside * (2 if replaces else 1)
+    assert inside <= actual["w_event_epsilon"] <= inside * (2 if replaces else 1)
     if not replaces:
-        assert found["w_event_epsilon"] == inside
-    assert found["event_epsilon"] == by_hand(Unit())
-    assert found["user_epsilon"] == amounts.sum()
+        assert actual["w_event_epsilon"] == inside
+    assert actual["event_epsilon"] == by_hand(Unit())
+    assert actual["user_epsilon"] == amounts.sum()
     if period < n_windows:
-        assert found["period_epsilon"] == by_hand(Unit("period"))
+        assert actual["period_epsilon"] == by_hand(Unit("period"))
     else:
-        assert "period_epsilon" not in found
+        assert "period_epsilon" not in actual
     assert figures(LandmarkBudget(), facts, windows, charges)["period_loss"] >= by_hand(Unit("landmarks"))
 
 
@@ -103,7 +103,7 @@ def test_the_exact_loss_of_neighbours_is_within_every_figure(period, max_cells, 
     windows = facts.windows()
     releases = run_mechanism(mechanism, np.zeros((n_windows, n_cells), int), facts, seed=1)
     scale = np.array([float(release.scale) for release in releases])
-    own = AccountingFacts(
+    run_facts = AccountingFacts(
         n_cells=n_cells,
         max_cells=max_cells,
         max_per_period=most,
@@ -112,8 +112,8 @@ def test_the_exact_loss_of_neighbours_is_within_every_figure(period, max_cells, 
         windows=lambda a, b: windows[a - 1 : b],
     )
     charges = [release.charge for release in releases]
-    found = figures(Composition(w=w), own, windows, charges)
-    spent = figures(LandmarkBudget(), own, windows, charges)["period_loss"]
+    actual = figures(Composition(w=w), run_facts, windows, charges)
+    spent = figures(LandmarkBudget(), run_facts, windows, charges)["period_loss"]
     units = {
         # A window, or one event of it.
         "event_epsilon": [(t, at) for t in range(n_windows) for at in (slice(None), 0, 1)],
@@ -134,8 +134,8 @@ def test_the_exact_loss_of_neighbours_is_within_every_figure(period, max_cells, 
                 moved = np.abs(before - kept(rest, n_windows, period, max_cells, bound)).sum(axis=1)
                 exact[name] = max(exact[name], float((moved / scale).sum()))
     for name, loss in exact.items():
-        if name in found:
-            assert loss <= found[name] * (1 + 1e-12), name
+        if name in actual:
+            assert loss <= actual[name] * (1 + 1e-12), name
     assert exact["event_epsilon"] <= spent * (1 + 1e-12)  # without landmarks the unit is any one window
     if period < n_windows:
-        assert found["period_epsilon"] == pytest.approx(epsilon) == exact["period_epsilon"]
+        assert actual["period_epsilon"] == pytest.approx(epsilon) == exact["period_epsilon"]

@@ -38,8 +38,8 @@ def configuration(tmp_path, name, example, **changes):
         for field in dataclasses.fields(example)
         if (value := getattr(example, field.name)) is not None
     }
-    own = {"landmarks": {"windows": [2, 5]}, "mechanism": {"type": name, **parameters}}
-    return with_what_is_read(small_sections(tmp_path, EVENTS, **(own | changes)))  # every mechanism has landmarks
+    changed = {"landmarks": {"windows": [2, 5]}, "mechanism": {"type": name, **parameters}}
+    return with_what_is_read(small_sections(tmp_path, EVENTS, **(changed | changes)))  # every mechanism has landmarks
 
 
 @pytest.mark.parametrize(("name", "example", "runner"), CASES)

@@ -91,9 +91,9 @@ def test_mutant_is_caught_by_its_check_whatever_the_seed(mutant, seed):
     key = NoiseKey.from_seed(seed)
     broken = replace(mutant.subject, source=replace(mutant.subject.source, key=key))
     kind = type(broken.mechanism)
-    own = {f.name: getattr(broken.mechanism, f.name) for f in fields(kind) if f.init}
+    parameters = {f.name: getattr(broken.mechanism, f.name) for f in fields(kind) if f.init}
     base = next(one for one in kind.__mro__ if one.__module__ != kind.__module__)
-    sound = Subject((base if kind.__module__ == Mutant.__module__ else kind)(**own), replace(SOURCE, key=key))
+    sound = Subject((base if kind.__module__ == Mutant.__module__ else kind)(**parameters), replace(SOURCE, key=key))
     [check] = [one for one in checks_for(broken.mechanism) if one.__name__ == mutant.caught_by[0]]
     check(sound)
     with pytest.raises(AssertionError):

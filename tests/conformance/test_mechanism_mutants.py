@@ -151,8 +151,8 @@ def shifted(mechanism):
 
 
 def mechanisms_on_counts():
-    found = {name: examples_of(mechanisms.get(name))[0] for name in mechanisms.names()}
-    return {name: example for name, example in found.items() if without_limits_gives_the_ideal in checks_for(example)}
+    actual = {name: examples_of(mechanisms.get(name))[0] for name in mechanisms.names()}
+    return {name: example for name, example in actual.items() if without_limits_gives_the_ideal in checks_for(example)}
 
 
 @pytest.mark.parametrize("name", mechanisms_on_counts())

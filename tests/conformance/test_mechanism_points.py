@@ -106,14 +106,14 @@ def steps_of(mechanism, traces, landmarks, restart=lambda state: state, seed=7):
     state = mechanism.start(Facts(n_cells=2, n_replicas=len(traces)))
     for index in range(1, int(flat.lengths.max()) + 1):
         left = flat.lengths >= index
-        own = restart({name: array[left] for name, array in state.items()})
+        selected = restart({name: array[left] for name, array in state.items()})
         rows = flat.starts[left] + index - 1
         time, points = schedule.at(rows, index), flat.points[rows]
-        drawn = noise.at_points(index, flat.users[left], time.start, points, own)
-        worst = charged(mechanism.worst_charge(time, own))
-        arrays = (points, *own.values())
+        drawn = noise.at_points(index, flat.users[left], time.start, points, selected)
+        worst = charged(mechanism.worst_charge(time, selected))
+        arrays = (points, *selected.values())
         given = [array.copy() for array in arrays]
-        (release,), after = mechanism.step(time, points, own, drawn)
+        (release,), after = mechanism.step(time, points, selected, drawn)
         unchanged = all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(arrays, given))
         for name, array in after.items():
             state[name] = state[name].copy()
@@ -202,9 +202,9 @@ def test_a_declared_maximum_is_never_passed(mechanism):
         cost[rows], refused[rows] = charged(release), release.action == "refused"
     group = flat.user_of * 100 + flat.periods
     for number in np.unique(group):
-        own = group == number
-        marked = own & flat.landmarks
-        most = cost[marked].sum() + cost[own & ~flat.landmarks].max(initial=0.0)
+        selected = group == number
+        marked = selected & flat.landmarks
+        most = cost[marked].sum() + cost[selected & ~flat.landmarks].max(initial=0.0)
         assert most <= mechanism.budget * (1 + 1e-12)
         if "Skip" not in type(mechanism).__name__:
             assert refused[marked].sum() == max(0, marked.sum() - 2)
@@ -319,10 +319,10 @@ def test_on_the_sphere_gaussian_noise_costs_no_more_than_in_the_plane(sigma):
     for apart in (0.1, 0.5, 1.0):
         for order in (1.5, 2.0, 4.0):
             bound = order * apart**2 / 2
-            found = divergence(sigma, apart * sigma, order)
-            assert found <= bound * (1 + 1e-6)
+            actual = divergence(sigma, apart * sigma, order)
+            assert actual <= bound * (1 + 1e-6)
             if sigma <= 10_000:
-                assert found == pytest.approx(bound, rel=1e-3)
+                assert actual == pytest.approx(bound, rel=1e-3)
 
 
 def test_without_limits_points_are_shown_as_they_are():

@@ -90,7 +90,7 @@ def test_a_folder_has_a_plug_in_of_every_kind(town):
     assert releases["cell"].unique().sort().to_list() == ["band 1", "band 2", "band 3", "band 4"]
     assert (releases["value"] % 10 == 0).all()
     accounts = pl.read_parquet(folder / "runs/town/public/accounts.parquet")
-    assert accounts.filter(accountant="dearest_window")["value"].to_list() == [2.0] * 4
+    assert accounts.filter(accountant="costliest_window")["value"].to_list() == [2.0] * 4
     [reject] = (folder / "runs/town/operator/rejects.jsonl").read_text().splitlines()
     assert '"line": 241' in reject
 
@@ -134,8 +134,8 @@ MISTAKES = {
     "method": ("nearest_ten", "np.rint", "np.rind", "py:16: AttributeError: module 'numpy' has no attribute 'rind'"),
     "metric": ("empty_streets", "truth == 0", "truths == 0", "py:11: NameError: name 'truths' is not defined"),
     "shape": ("empty_streets", " np.nan)\n", " np.nan).mean()\n", r" \(\) .* the shape of one value for each window"),
-    "row": ("dearest_window", "float(largest[0])", "largest", " a row holds what is neither a number nor"),
-    "accountant": ("dearest_window", "def charge(", "def cost(", "py:11: the class DearestWindow must have charge"),
+    "row": ("costliest_window", "float(largest[0])", "largest", " a row holds what is neither a number nor"),
+    "accountant": ("costliest_window", "def charge(", "def cost(", "py:11: the class CostliestWindow must have charge"),
     "space": ("bands", "np.floor", "np.flor", "py:27: AttributeError: module 'numpy' has no attribute 'flor'"),
     "source": ("json_lines", "(FileSource)", "", "py:16: the class JsonLines must derive from "),
 }

@@ -87,8 +87,8 @@ def test_the_metrics_are_exact():
     truth = np.array([[4.0, 0.0], [6.0, 2.0], [0.0, 8.0]])
     released = np.array([[5.0, 1.0], [3.0, 2.0], [0.0, 6.0]])
     days = ["2020-03-07", "2020-03-07", "2020-03-08"]  # totals 10, 2; 0, 8 against 8, 3; 0, 6
-    found = {name: METRICS[name].function(truth, released, days, axes="windows_cells") for name in DAILY}
-    assert found == pytest.approx({"daily_mae": 5 / 4, "daily_relative_mae": 5 / 20, "daily_city_error": 3 / 20})
+    actual = {name: METRICS[name].function(truth, released, days, axes="windows_cells") for name in DAILY}
+    assert actual == pytest.approx({"daily_mae": 5 / 4, "daily_relative_mae": 5 / 20, "daily_city_error": 3 / 20})
     # Errors within a day cancel, as they do in its total.
     swapped = truth[[1, 0, 2]]
     assert utility.daily_mean_absolute_error(truth, swapped, days, axes="windows_cells") == 0
@@ -182,10 +182,10 @@ TEXT = BASE.replace("[mae, pearson]", f"[mae, {', '.join(DAILY)}]").replace(
 )
 def test_a_run_without_a_whole_day_has_no_daily_metric(tmp_path, old, new, right):
     text = TEXT.replace(old, new).replace("accountants: [{type: landmark_budget}]", "accountants: []")
-    with pytest.raises(ConfigError) as found:
+    with pytest.raises(ConfigError) as actual:
         loads(text)
-    assert sum("utility[1]: 'daily_mae' is not allowed" in problem for problem in found.value.problems) == 1
-    found.match(right)
+    assert sum("utility[1]: 'daily_mae' is not allowed" in problem for problem in actual.value.problems) == 1
+    actual.match(right)
     (tmp_path / "run.yaml").write_text(text)
     experiment = experiment_in(tmp_path)
     (tmp_path / "base.yaml").write_text(text.replace(f", {', '.join(DAILY)}", ""))
@@ -216,8 +216,8 @@ def test_a_run_and_an_experiment_measure_what_was_released(tmp_path):
         "daily_relative_mae": error.sum() / of_day["count"].sum(),
         "daily_city_error": abs(of_day["value"].sum() - of_day["count"].sum()) / of_day["count"].sum(),
     }
-    found = result.manifest["utility"]
-    assert {name: found[name] for name in DAILY} == pytest.approx(expected)
+    actual = result.manifest["utility"]
+    assert {name: actual[name] for name in DAILY} == pytest.approx(expected)
     rows = pl.read_parquet(tmp_path / "run" / "operator" / "utility.parquet").filter(pl.col("metric").is_in(DAILY))
     assert rows.filter(pl.col("scope").str.starts_with("day:"))["scope"].to_list() == ["day:2024-01-02"]
     assert len(rows.filter(pl.col("scope").str.starts_with("cell:"))) == 2 * 9

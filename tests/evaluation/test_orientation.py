@@ -36,9 +36,9 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_square_array_is_taken_as_is_said(name):
     function = FUNCTIONS[name]
-    found = function(np.asarray, axes="windows_cells")
-    np.testing.assert_allclose(function(turn), found, atol=1e-9)
-    np.testing.assert_allclose(function(turn, axes="cells_windows"), found, atol=1e-9)
+    actual = function(np.asarray, axes="windows_cells")
+    np.testing.assert_allclose(function(turn), actual, atol=1e-9)
+    np.testing.assert_allclose(function(turn, axes="cells_windows"), actual, atol=1e-9)
     with pytest.raises(ParameterError, match="axes: 'rows' is not allowed; it must be windows_cells or cells_windows"):
         function(turn, axes="rows")
 

@@ -203,9 +203,9 @@ def test_forecasts_and_anomalies_equal_their_definition(period):
     truth, released = counts(5)
     errors, shares = [], []
     for true, seen in zip(truth, released):
-        (expected, first), (own, _) = plain_forecast(seen, period), plain_forecast(true, period)
+        (expected, first), (forecast, _) = plain_forecast(seen, period), plain_forecast(true, period)
         errors.append(np.abs(expected - true[first:]).mean())
-        unusual = np.abs(true[first:] - own).round(9), np.abs(seen[first:] - expected).round(9)
+        unusual = np.abs(true[first:] - forecast).round(9), np.abs(seen[first:] - expected).round(9)
         n = math.ceil(0.2 * len(expected))
         first_named, second_named = (set(plain_top(list(side), n)) for side in unusual)
         shares.append(len(first_named & second_named) / n)

@@ -191,10 +191,10 @@ def messages(random_: random.Random, folder: Path) -> None:
     whole = {"json": _json, "avro": _avro}[kind](event)
     values = [random_.choice([mutated(whole, random_), whole, None]) for _ in range(random_.randint(1, 4))]
     layout = Layout({name: name for name in event}, integer_users=random_.random() < 0.2)
-    found = read_messages(values, layout, parser_of(kind, json.dumps(AVRO), False))
-    assert len(found.message) == found.frame.height
-    assert not set(found.message.tolist()) & found.problems.keys()
-    assert dict(found.frame.schema) == layout.schema
+    actual = read_messages(values, layout, parser_of(kind, json.dumps(AVRO), False))
+    assert len(actual.message) == actual.frame.height
+    assert not set(actual.message.tolist()) & actual.problems.keys()
+    assert dict(actual.frame.schema) == layout.schema
 
 
 def _json(event: dict[str, Any]) -> bytes:

@@ -84,10 +84,10 @@ def tried(world: World, random_: random.Random, folder: Path) -> tuple[Change, l
         for _ in range(N_CHANGES):
             one = change(random_, world)
             with suppress(*refusals):
-                found = violations(world, one, folder, base)
+                actual = violations(world, one, folder, base)
                 COMPARED.update([world.kind, one.unit, *{step["type"] for step in world.mechanism}])
-                if found:
-                    return one, found
+                if actual:
+                    return one, actual
     return None
 
 
@@ -122,7 +122,7 @@ TRIES: dict[str, Callable[[random.Random, Path], str | None]] = {
 }
 
 
-def shrunk(world: World, one: Change, found: list[str], folder: Path) -> tuple[Change, list[str]]:
+def shrunk(world: World, one: Change, actual: list[str], folder: Path) -> tuple[Change, list[str]]:
     """The same violation among as few rows as can be found by leaving out one after the other."""
     going = True
     while going:
@@ -133,14 +133,14 @@ def shrunk(world: World, one: Change, found: list[str], folder: Path) -> tuple[C
             except DataError:  # without a usable row there is no run
                 continue
             if left:
-                one, found, going = candidate, left, True
+                one, actual, going = candidate, left, True
                 break
-    return one, found
+    return one, actual
 
 
-def described(world: World, one: Change, found: list[str]) -> str:
+def described(world: World, one: Change, actual: list[str]) -> str:
     """A violation in words: what moved, the configuration, and the rows of both inputs."""
-    lines = [*found, f"{world.kind}: {one.unit} of user {one.user}", json.dumps(world.sections)]
+    lines = [*actual, f"{world.kind}: {one.unit} of user {one.user}", json.dumps(world.sections)]
     lines.append(f"windows: {world.n_windows} of {world.step} s, runs until {world.ends or (world.n_windows,)}")
     for row in sorted({*one.before, *one.after}, key=lambda row: (row.user, row.time)):
         where = "both" if row in one.before and row in one.after else "before" if row in one.before else "after"
@@ -156,10 +156,10 @@ def violations(world: World, one: Change, folder: Path, base: list[Seen] | None 
         return [f"{len(before)} runs were accepted, and {len(after)} of the neighbour"]
     if "traces.parquet" in before[0].public:
         return list(_moved_traces(one, before[0], after[0]))
-    found = [text for first, second in zip(before, after) for text in _public(world, first, second)]
-    if all(seen.promises for seen in before) and not found:
-        found += list(_counts(world, one, before, after))
-    return found
+    actual = [text for first, second in zip(before, after) for text in _public(world, first, second)]
+    if all(seen.promises for seen in before) and not actual:
+        actual += list(_counts(world, one, before, after))
+    return actual
 
 
 # Runs.
@@ -316,7 +316,7 @@ def _claims(world: World, one: Change, seen: list[Seen]) -> tuple[float, float]:
     """ε and ρ that are announced for a unit: over several runs, by their ledgers."""
     if len(world.ends) > 1:
         return sum(line["epsilon"] for run in seen for line in run.ledger), np.inf
-    books = next(own for own in seen[0].manifest["accounts"] if own["accountant"] == "composition")
+    books = next(account for account in seen[0].manifest["accounts"] if account["accountant"] == "composition")
     names = {"person": "user", "stretch": "w_event", "step": "event", "event": "event"}
     if one.unit == "landmarks":
         reader = next(step for step in world.mechanism if step["type"].startswith("landmark"))

@@ -111,8 +111,8 @@ def zones(random_: random.Random, folder: Path) -> None:
         column = {"encoding": "WKB", "geometry_types": []}
         metadata = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": column}}
         table = pa.table({"name": ["a", "b"], "geometry": [mutated(polygons[0], random_), polygons[1]]})
-        told = mutated(json.dumps(metadata).encode(), random_) if random_.random() < 0.3 else json.dumps(metadata)
-        pq.write_table(table.replace_schema_metadata({b"geo": told}), path)
+        reported = mutated(json.dumps(metadata).encode(), random_) if random_.random() < 0.3 else json.dumps(metadata)
+        pq.write_table(table.replace_schema_metadata({b"geo": reported}), path)
     points = pl.DataFrame({"latitude": [0.5, 2.0, 0.0], "longitude": [0.5, 0.5, 1.0]})
     try:
         read = Zones(path=str(path), name="name")

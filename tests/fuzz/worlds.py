@@ -416,16 +416,16 @@ def change(random_: random.Random, world: World) -> Change:
     """A neighbour of a world."""
     unit = random_.choice(world.units)
     user = random_.choice(world.users)
-    own = [row for row in world.rows if row.user == user]
+    user_rows = [row for row in world.rows if row.user == user]
     if unit in ("moved", "left", "tied"):
-        return _moved(random_, world, unit, random_.choice(own))
+        return _moved(random_, world, unit, random_.choice(user_rows))
     if unit == "event":
-        gone = {random_.choice(own)}
+        gone = {random_.choice(user_rows)}
     elif unit == "person":
-        gone = set(own)
+        gone = set(user_rows)
     else:
         steps = _steps_of(random_, world, unit)
-        gone = {row for row in own if row.time // world.step in steps}
+        gone = {row for row in user_rows if row.time // world.step in steps}
     left = tuple(row for row in world.rows if row not in gone)
     both = (world.rows, left)
     return Change(unit, user, *(both if random_.random() < 0.5 else both[::-1]))

@@ -96,10 +96,10 @@ class FlinkCluster:
 
     def processes(self) -> dict[str, list[int]]:
         """Numbers of the processes that are alive, by what they are."""
-        found: dict[str, list[int]] = {}
+        actual: dict[str, list[int]] = {}
         for name, process in self._processes.items():
-            found.setdefault(name.rstrip("-0123456789"), []).append(process.pid)
-        return found | {"python workers": children(self._processes["pool"].pid)}
+            actual.setdefault(name.rstrip("-0123456789"), []).append(process.pid)
+        return actual | {"python workers": children(self._processes["pool"].pid)}
 
     def wait_for_slots(self, seconds: float = 90) -> None:
         """Wait until all task managers have reported."""
@@ -195,12 +195,12 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 def children(parent: int) -> list[int]:
     """Processes that a process has started, in the order of their numbers."""
-    found = []
+    actual = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it has ended meanwhile
         if int(fields[1]) == parent and fields[0] != "Z":
-            found.append(int(stat.parent.name))
-    return sorted(found)
+            actual.append(int(stat.parent.name))
+    return sorted(actual)

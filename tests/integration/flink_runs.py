@@ -110,17 +110,17 @@ def savepoint(cluster: FlinkCluster, folder: Path, *, stop: bool = False) -> Pat
         request = _post(cluster, f"/jobs/{job}/stop", {"targetDirectory": target, "drain": False})
     else:
         request = _post(cluster, f"/jobs/{job}/savepoints", {"target-directory": target, "cancel-job": False})
-    found: list[str] = []
+    actual: list[str] = []
 
     def is_there() -> bool:
-        said = cluster.rest(f"/jobs/{job}/savepoints/{request['request-id']}")
-        if said["status"]["id"] == "COMPLETED":
-            assert "location" in said["operation"], f"the savepoint failed: {said['operation']}"
-            found.append(said["operation"]["location"].removeprefix("file:"))
-        return bool(found)
+        message = cluster.rest(f"/jobs/{job}/savepoints/{request['request-id']}")
+        if message["status"]["id"] == "COMPLETED":
+            assert "location" in message["operation"], f"the savepoint failed: {message['operation']}"
+            actual.append(message["operation"]["location"].removeprefix("file:"))
+        return bool(actual)
 
     assert wait_until(is_there, 120), "no savepoint in two minutes"
-    return Path(found[0])
+    return Path(actual[0])
 
 
 def stop_and_go_on(
@@ -147,13 +147,13 @@ def _post(cluster: FlinkCluster, path: str, body: dict[str, object]) -> dict[str
 
 def contents(path: Path) -> dict[Path, bytes]:
     """Read all files of a folder except jars and deleted ones."""
-    found = {}
+    actual = {}
     files = [path] if path.is_file() else [Path(where) / name for where, _, names in os.walk(path) for name in names]
     for file in files:
         with suppress(OSError):
             if not _is_jar(file):
-                found[file] = file.read_bytes()
-    return found
+                actual[file] = file.read_bytes()
+    return actual
 
 
 def _is_jar(file: Path) -> bool:

@@ -31,12 +31,12 @@ def free_ports(n_ports: int) -> list[int]:
 
 def listeners(pids: Iterable[int]) -> dict[int, set[tuple[str, int]]]:
     """Addresses and ports that processes listen at."""
-    found = {}
+    actual = {}
     sockets = _listening()
     for pid in pids:
         links = [os.readlink(link) for link in _links(pid)]
-        found[pid] = {sockets[link] for link in links if link in sockets}
-    return found
+        actual[pid] = {sockets[link] for link in links if link in sockets}
+    return actual
 
 
 def descendants(pid: int) -> list[int]:
@@ -54,9 +54,9 @@ def name_of(pid: int) -> str:
 
 def open_to_others(pids: Iterable[int]) -> set[str]:
     """Names of those processes that listen at an address which other machines reach."""
-    found = listeners(pids)
+    actual = listeners(pids)
     return {
-        name_of(pid) for pid, places in found.items() if any(not ip_address(host).is_loopback for host, _ in places)
+        name_of(pid) for pid, places in actual.items() if any(not ip_address(host).is_loopback for host, _ in places)
     }
 
 
@@ -66,7 +66,7 @@ def _links(pid: int) -> list[Path]:
 
 def _listening() -> dict[str, tuple[str, int]]:
     """Address and port of every listening socket of this machine, by the name that processes hold it under."""
-    found = {}
+    actual = {}
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
@@ -77,5 +77,5 @@ def _listening() -> dict[str, tuple[str, int]]:
                 address = ip_address(data)
                 if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
                     address = address.ipv4_mapped
-                found[f"socket:[{fields[9]}]"] = (str(address), int(port, 16))
-    return found
+                actual[f"socket:[{fields[9]}]"] = (str(address), int(port, 16))
+    return actual

@@ -42,8 +42,8 @@ def test_resume_restores_the_checkpoint(config: Path, local: Path, tmp_path: Pat
     before = log.stat().st_size
     with running(config, folder, "--resume", *words) as driver:
         assert goes_on(folder, driver), words_of(folder)
-        said = log.read_bytes()[before:].decode()
-        assert f"from savepoint {made.as_uri()}" in said
+        message = log.read_bytes()[before:].decode()
+        assert f"from savepoint {made.as_uri()}" in message
         assert driver.wait(240) == 0, words_of(folder)
     check(folder, local)
 
@@ -54,11 +54,11 @@ def test_only_beams_java_services_listen_everywhere(config: Path, tmp_path: Path
     with running(config, folder) as driver:
         assert goes_on(folder, driver), words_of(folder)
         (java,) = (pid for pid in children(driver.pid) if "java" in Path(f"/proc/{pid}/comm").read_text())
-        found = listeners([driver.pid, java])
-        assert found[driver.pid]
-        assert all(ip_address(host).is_loopback for host, _ in found[driver.pid]), found
-        rest = [host for host, port in found[java] if is_rest(port)]
+        actual = listeners([driver.pid, java])
+        assert actual[driver.pid]
+        assert all(ip_address(host).is_loopback for host, _ in actual[driver.pid]), actual
+        rest = [host for host, port in actual[java] if is_rest(port)]
         assert rest
-        assert all(ip_address(host).is_loopback for host in rest), found
+        assert all(ip_address(host).is_loopback for host in rest), actual
         driver.send_signal(signal.SIGINT)
         assert driver.wait(120) == 4, words_of(folder)

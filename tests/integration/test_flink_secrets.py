@@ -51,8 +51,8 @@ def planted(folder: Path) -> list[bytes]:
     new_key_file(folder / "noise.key")
     secrets = re.findall(r"[0-9a-f]{64}", (folder / "noise.key").read_text())
     assert secrets
-    found = [b"planted-", *(secret.encode() for secret in secrets), *map(bytes.fromhex, secrets)]
-    return found + [repr(place).encode() for place in places] + [struct.pack("<d", place) for place in places]
+    actual = [b"planted-", *(secret.encode() for secret in secrets), *map(bytes.fromhex, secrets)]
+    return actual + [repr(place).encode() for place in places] + [struct.pack("<d", place) for place in places]
 
 
 def test_nothing_shows(tmp_path: Path, cluster: FlinkCluster) -> None:

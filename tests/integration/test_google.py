@@ -37,13 +37,13 @@ def test_every_row_is_in_the_topic_in_order(tmp_path):
     subscriber.create_subscription(request={"name": subscription, "topic": topic, "enable_message_ordering": True})
     run(configured(tmp_path / "run", f"pubsub: {{releases: {topic}}}"))
     whole = pq.read_table(tmp_path / "run" / "public" / "releases.parquet").to_pylist()
-    found: list[Any] = []
-    while len(found) < len(whole):
+    actual: list[Any] = []
+    while len(actual) < len(whole):
         pulled = subscriber.pull(request={"subscription": subscription, "max_messages": 1000}).received_messages
-        found += pulled
+        actual += pulled
         subscriber.acknowledge(request={"subscription": subscription, "ack_ids": [one.ack_id for one in pulled]})
-    assert [one.message.attributes["id"] for one in found] == [f"main/{row['window']}/{row['cell']}" for row in whole]
-    assert {one.message.ordering_key for one in found} == {"main"}
+    assert [one.message.attributes["id"] for one in actual] == [f"main/{row['window']}/{row['cell']}" for row in whole]
+    assert {one.message.ordering_key for one in actual} == {"main"}
 
 
 @pytest.mark.skipif("PUBSUB_EMULATOR_HOST" not in os.environ, reason="no emulator of Pub/Sub")

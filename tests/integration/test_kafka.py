@@ -115,11 +115,11 @@ def undisturbed(tmp_path_factory):
 def check_same(folder: Path, undisturbed, **rows) -> None:
     files, expected = undisturbed
     assert outputs(folder) == files
-    found = json.loads((folder / "operator" / "manifest.json").read_text())["rows"]
+    actual = json.loads((folder / "operator" / "manifest.json").read_text())["rows"]
     n_more = sum(rows.values())
-    assert found["rows"] == expected["rows"] + n_more
+    assert actual["rows"] == expected["rows"] + n_more
     for outcome in ("used", "duplicates", "late", "out_of_area", "out_of_time", "rejected"):
-        assert found[outcome] == expected[outcome] + rows.get(outcome, 0), outcome
+        assert actual[outcome] == expected[outcome] + rows.get(outcome, 0), outcome
     charges = windows_in(folder)
     assert charges == list(range(1, 73))
 
@@ -134,11 +134,11 @@ def read(broker: Broker, name: str) -> list[tuple[str, dict]]:
     }
     client = Consumer(settings | {"auto.offset.reset": "earliest"})
     client.assign([TopicPartition(name, 0, 0)])
-    found = []
+    actual = []
     while (message := client.poll(20)) is not None and message.error() is None:
-        found.append((message.key().decode(), json.loads(message.value())))
+        actual.append((message.key().decode(), json.loads(message.value())))
     client.close()
-    return found
+    return actual
 
 
 def start(value: dict, folder: Path, resume: bool = False) -> subprocess.Popen:
@@ -334,7 +334,7 @@ def test_a_topic_that_is_deleted_ends_the_run_and_one_made_anew_is_not_taken_for
     value = sections(tmp_path / "out", topic(broker, topics, patience="3s"))
     running = start(value, tmp_path)
 
-    def said() -> str:
+    def text_of_error() -> str:
         return (tmp_path / "log").read_text()
 
     def has_read_all() -> bool:
@@ -346,14 +346,14 @@ def test_a_topic_that_is_deleted_ends_the_run_and_one_made_anew_is_not_taken_for
     released = sorted((tmp_path / "out" / "public" / "parts" / "releases").glob("*.parquet"))
     admin = AdminClient({"bootstrap.servers": broker.address})
     admin.delete_topics([topics["events"]])[topics["events"]].result()
-    assert running.wait(240) == 1, said()
-    assert "out of reach for" in said()
-    assert "--resume goes on from it once the service is back" in said()
+    assert running.wait(240) == 1, text_of_error()
+    assert "out of reach for" in text_of_error()
+    assert "--resume goes on from it once the service is back" in text_of_error()
     assert start(value, tmp_path, resume=True).wait(240) == 1  # it is not there yet
     make_topics(broker.address, {topics["events"]: 3})
     play(events_of(), producer(broker), topics["events"], 3)  # offsets that the run would go on from
     assert start(value, tmp_path, resume=True).wait(240) == 1
-    assert "was created again since the run began" in said()
+    assert "was created again since the run began" in text_of_error()
     assert sorted((tmp_path / "out" / "public" / "parts" / "releases").glob("*.parquet")) == released
 
 
@@ -387,7 +387,7 @@ def test_an_event_from_the_future_closes_nobodys_windows(broker, topics, tmp_pat
     far = {"user": 0, "time": begin + 11_000, **place}
     sender.send(names["events"], "", json.dumps(far), 0)
     sender.flush()
-    running = start({key: own for key, own in value.items() if own is not None}, tmp_path)
+    running = start({key: section for key, section in value.items() if section is not None}, tmp_path)
     for number in range(20):
         row = {"user": 1 + number, "time": int(time.time() * 1000), **place}
         sender.send(names["events"], "", json.dumps(row), number % 3)

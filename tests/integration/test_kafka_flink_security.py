@@ -41,14 +41,14 @@ def broker(tmp_path: Path):
 
 def encodings(secret: bytes) -> set[bytes]:
     """Encodings of a secret: plain, hexadecimal, base64 at every offset, and wide characters."""
-    found = {secret, secret.hex().encode(), secret.hex().upper().encode()}
+    actual = {secret, secret.hex().encode(), secret.hex().upper().encode()}
     for shift in range(3):
         text = base64.b64encode(bytes(shift) + secret)
         whole = text[-(-8 * shift // 6) : 4 * ((shift + len(secret)) // 3)]  # what depends on the secret alone
-        found |= {whole, whole.translate(bytes.maketrans(b"+/", b"-_"))}
+        actual |= {whole, whole.translate(bytes.maketrans(b"+/", b"-_"))}
     if secret.isascii():
-        found |= {secret.decode().encode(code) for code in ("utf-16-le", "utf-16-be")}
-    return found
+        actual |= {secret.decode().encode(code) for code in ("utf-16-le", "utf-16-be")}
+    return actual
 
 
 def secrets(folder: Path) -> set[bytes]:

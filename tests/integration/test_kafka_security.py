@@ -55,11 +55,11 @@ def broker(tmp_path_factory):
 
 
 def events() -> list[dict]:
-    found = []
+    actual = []
     for minute in range(0, 180, 2):
         place = {"latitude": LATITUDE, "longitude": LONGITUDE}
-        found.append({"user": USERS[minute % 3], "time": NOON + 60_000 * minute, **place})
-    return found
+        actual.append({"user": USERS[minute % 3], "time": NOON + 60_000 * minute, **place})
+    return actual
 
 
 def sections(folder, topics, brokers: str, options: dict | None = None) -> dict:
@@ -129,22 +129,22 @@ def content(broker: Broker, topic: str) -> bytes:
     }
     client = Consumer(settings)
     client.assign([TopicPartition(topic, 0, 0)])
-    found = []
+    actual = []
     while (message := client.poll(20)) is not None and message.error() is None:
-        found.append((message.key() or b"") + b"\n" + (message.value() or b""))
+        actual.append((message.key() or b"") + b"\n" + (message.value() or b""))
     client.close()
-    return b"\n".join(found)
+    return b"\n".join(actual)
 
 
 def planted(tmp_path) -> list[bytes]:
     """Planted ids, coordinates, key and password."""
     key = (tmp_path / "key").read_text().strip()
     texts = [*USERS, "planted", str(LATITUDE), str(LONGITUDE), "37.7612", "122.4198", key, PASSWORD]
-    found = [text.encode() for text in texts]
+    actual = [text.encode() for text in texts]
     for line in key.split():
         if len(line) >= 32 and all(letter in "0123456789abcdef" for letter in line):
-            found.append(bytes.fromhex(line))
-    return found
+            actual.append(bytes.fromhex(line))
+    return actual
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -163,8 +163,8 @@ def test_a_deployment_leaves_no_trace_of_people_or_keys(broker, tmp_path, killed
     )
     if killed:
         parts = tmp_path / "out" / "operator" / "checkpoint" / "latest"
-        told = partial(content, server, topics["dead"])
-        kafka_broker.wait_for(lambda: parts.exists() and told().count(b"latitude out of range") == 5)
+        messages = partial(content, server, topics["dead"])
+        kafka_broker.wait_for(lambda: parts.exists() and messages().count(b"latitude out of range") == 5)
         running.kill()
     printed = running.communicate(timeout=60)[0]
     assert killed or running.returncode == 0, printed

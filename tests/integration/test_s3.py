@@ -51,8 +51,8 @@ def test_a_bucket_has_what_the_folder_has_and_is_not_written_twice(tmp_path, cli
     config = configured(tmp_path / "run", "s3://bucket/run", streamed=True, **changes)
     for resume in (False, True, False):
         run(config, resume=resume)
-    found = {entry["Key"].removeprefix("run/") for entry in client.list_objects_v2(Bucket="bucket")["Contents"]}
-    assert {name for name in found if not name.startswith("manifests/")} == FINITE | WINDOWS
+    actual = {entry["Key"].removeprefix("run/") for entry in client.list_objects_v2(Bucket="bucket")["Contents"]}
+    assert {name for name in actual if not name.startswith("manifests/")} == FINITE | WINDOWS
     for name in FINITE - {"run.json"}:
         data = client.get_object(Bucket="bucket", Key=f"run/{name}")["Body"].read()
         assert data == (tmp_path / "run" / "public" / name).read_bytes()

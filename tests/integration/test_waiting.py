@@ -61,8 +61,8 @@ def test_a_savepoint_that_fails_says_why(asked, tmp_path):
 def test_free_ports_are_given_to_nobody_by_chance(tmp_path, monkeypatch, anybodys, highest):
     (tmp_path / "range").write_text(anybodys)
     monkeypatch.setattr(ports, "_ANY", tmp_path / "range")
-    found = ports.free_ports(50)
-    assert len(set(found)) == 50
-    assert ports.LOWEST <= min(found) <= max(found) < highest
+    actual = ports.free_ports(50)
+    assert len(set(actual)) == 50
+    assert ports.LOWEST <= min(actual) <= max(actual) < highest
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", found[0]))
+        listener.bind(("127.0.0.1", actual[0]))

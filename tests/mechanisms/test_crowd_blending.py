@@ -38,11 +38,11 @@ def hockey_stick(p, q, epsilon):
 
 def exact_delta(epsilon, k, p, most=120):
     """The δ of suppression, over every number of other people and both directions."""
-    found = 0.0
+    actual = 0.0
     for n in range(most):
         without, joined = suppressed(n, p, k)[0], suppressed(n + 1, p, k)[0]
-        found = max(found, hockey_stick(joined, without, epsilon), hockey_stick(without, joined, epsilon))
-    return found
+        actual = max(actual, hockey_stick(joined, without, epsilon), hockey_stick(without, joined, epsilon))
+    return actual
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
@@ -110,20 +110,20 @@ def figures(steps, max_cells=1, **parameters):
 
 
 def test_crowds_alone_are_no_differential_privacy():
-    found = figures([get("perturb_small")(threshold=7, epsilon=0.4)])
-    assert (found["crowd_size"].value, found["crowd_epsilon"].value) == (7, 0.4)
+    actual = figures([get("perturb_small")(threshold=7, epsilon=0.4)])
+    assert (actual["crowd_size"].value, actual["crowd_epsilon"].value) == (7, 0.4)
     for name in ("window_epsilon", "event_epsilon", "user_epsilon"):
-        assert found[name].value == np.inf
-        assert "no differential privacy guarantee" in found[name].adjacency
+        assert actual[name].value == np.inf
+        assert "no differential privacy guarantee" in actual[name].adjacency
 
 
 def test_sampling_amplifies_one_window_and_never_a_run():
     steps = [get("sampling")(rate=0.2), get("suppress_small")(threshold=20)]
-    found = figures(steps, max_cells=3)
+    actual = figures(steps, max_cells=3)
     one = amplified_epsilon(0.0, 0.2)
-    assert found["window_epsilon"].value == pytest.approx(3 * one)
-    assert found["window_delta"].value == pytest.approx(3 * amplified_delta(one, 20, 0.0, 0.2))
-    assert found["user_epsilon"].value == np.inf
+    assert actual["window_epsilon"].value == pytest.approx(3 * one)
+    assert actual["window_delta"].value == pytest.approx(3 * amplified_delta(one, 20, 0.0, 0.2))
+    assert actual["user_epsilon"].value == np.inf
 
 
 def test_people_in_several_counts_who_are_sampled_as_a_whole_are_not_claimed():
@@ -133,10 +133,10 @@ def test_people_in_several_counts_who_are_sampled_as_a_whole_are_not_claimed():
 
 
 def test_noise_on_every_count_is_what_it_is():
-    found = figures([get("laplace")(epsilon=0.5)])
-    assert found["event_epsilon"].value == pytest.approx(0.5)
-    assert found["user_epsilon"].value == pytest.approx(1.5)
-    assert "crowd_size" not in found
+    actual = figures([get("laplace")(epsilon=0.5)])
+    assert actual["event_epsilon"].value == pytest.approx(0.5)
+    assert actual["user_epsilon"].value == pytest.approx(1.5)
+    assert "crowd_size" not in actual
 
 
 def exact_sampled_loss(rate, scale, n_memberships, together, reach=200):

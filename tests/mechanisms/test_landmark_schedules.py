@@ -101,9 +101,9 @@ class SharesWithoutTheRegular(LandmarkAdaptive):
     """Forgets the + 1: hands a landmark's share to the landmarks to come only."""
 
     def record(self, window, offer, after):
-        own = super().record(window, offer, after)
+        recorded = super().record(window, offer, after)
         handed = np.where(window.landmark & ~offer.publish, offer.amount / max(window.landmarks_to_come, 1), 0.0)
-        return own | {"bonus": offer.state["bonus"] + handed}
+        return recorded | {"bonus": offer.state["bonus"] + handed}
 
 
 class SharesByLandmarksOnly(LandmarkSchedule):
@@ -148,8 +148,8 @@ def test_adaptive_skips_where_nothing_is_a_landmark():
 def test_uniform_is_the_allocation_of_the_paper():
     mask = np.array([False, True, True, False, True])
     facts = Facts(n_cells=1, n_windows=5, landmarks=(2, 3, 5))
-    found = spent(get("landmark_uniform")(epsilon=EPSILON), facts, [True] * 5)
-    assert found == pytest.approx(landmark_allocation("uniform", mask, EPSILON))
+    actual = spent(get("landmark_uniform")(epsilon=EPSILON), facts, [True] * 5)
+    assert actual == pytest.approx(landmark_allocation("uniform", mask, EPSILON))
 
 
 def test_the_first_landmark_over_the_maximum_is_refused_and_the_next_period_starts_afresh():

@@ -103,18 +103,18 @@ TEMPORAL = {"type": "temporal_generalization", "windows": 3}
 def test_coarse_people_are_counted_again(tmp_path, steps, group, together):
     events = write_events(tmp_path)
     people = coarse_sets(events, group, together)
-    found = counted(tmp_path, events, steps, bounding={"max_cells": 6})
+    actual = counted(tmp_path, events, steps, bounding={"max_cells": 6})
     for window in range(1, N_WINDOWS + 1):
         for cell in range(ROWS * COLUMNS):
-            assert found[window - 1, cell] == len(people[(window - 1) // together, group(cell)])
+            assert actual[window - 1, cell] == len(people[(window - 1) // together, group(cell)])
 
 
 def test_people_are_bounded_at_the_coarse_level(tmp_path):
     """A user in both rows of one column is in one coarse cell, and bounding to one keeps it."""
     events = [(user, 1, cell) for user in range(50) for cell in (0, 3)]
     write_events(tmp_path, 1)
-    found = counted(tmp_path, events, [SPATIAL], bounding={"max_cells": 1})
-    assert found[0].tolist() == [50, 0, 0, 50, 0, 0]
+    actual = counted(tmp_path, events, [SPATIAL], bounding={"max_cells": 1})
+    assert actual[0].tolist() == [50, 0, 0, 50, 0, 0]
     fine = counted(tmp_path, events, [{"type": "raw"}], bounding={"max_cells": 1})
     assert fine[0].sum() == 50
     # A user in three coarse cells keeps as many of them as the bound leaves.
@@ -127,8 +127,8 @@ def test_people_are_bounded_at_the_coarse_level(tmp_path):
 def test_samples_have_their_rate_and_their_unit(tmp_path, unit):
     events = [(user, window, cell) for user in range(2000) for window in (1, 2) for cell in (0, 4)]
     write_events(tmp_path, 1)
-    found = counted(tmp_path, events, [{"type": "sampling", "rate": 0.3, "unit": unit}])
-    kept = found[:2][:, [0, 4]]
+    actual = counted(tmp_path, events, [{"type": "sampling", "rate": 0.3, "unit": unit}])
+    kept = actual[:2][:, [0, 4]]
     assert (np.abs(kept / 2000 - 0.3) < 5 * np.sqrt(0.21 / 2000)).all()
     if unit == "user":  # both cells of a window are kept or dropped together, windows are drawn apart
         assert (kept[:, 0] == kept[:, 1]).all()
@@ -197,17 +197,17 @@ def test_users_are_sampled_by_block_where_there_are_blocks(tmp_path):
         {"type": "sampling", "rate": 0.3, "unit": "user"},
         {"type": "fpa", "epsilon": 1, "coefficients": 1, "block": 4},
     ]
-    found = counted(tmp_path, events, steps)[:, 0]
-    assert len(set(found[:4])) == len(set(found[4:])) == 1
-    assert found[0] != found[4]
+    actual = counted(tmp_path, events, steps)[:, 0]
+    assert len(set(actual[:4])) == len(set(actual[4:])) == 1
+    assert actual[0] != actual[4]
 
 
 def test_bounding_comes_before_sampling(tmp_path):
     """A user with six cells keeps none of the two that count with probability (1 − p)², not (1 − p)⁶."""
     events = [(user, 1, cell) for user in range(4000) for cell in range(6)]
     write_events(tmp_path, 1)
-    found = counted(tmp_path, events, [{"type": "sampling", "rate": 0.25}])[0].sum()
-    assert abs(found / 4000 - 2 * 0.25) < 5 * np.sqrt(2 * 0.25 * 0.75 / 4000)
+    actual = counted(tmp_path, events, [{"type": "sampling", "rate": 0.25}])[0].sum()
+    assert abs(actual / 4000 - 2 * 0.25) < 5 * np.sqrt(2 * 0.25 * 0.75 / 4000)
 
 
 @pytest.mark.parametrize("keep", ["hash", "first", "last", "most_frequent"])
@@ -218,11 +218,11 @@ def test_a_block_is_bounded_in_windows_and_cells(keep, bounds):
     rows = np.unique(
         np.column_stack([rng.integers(0, 30, 900), rng.integers(1, 9, 900), rng.integers(0, 7, 900)]), axis=0
     )
-    found = ContributionRows(rows[:, :1], rows[:, 1], rows[:, 2], rng.integers(0, 100, len(rows)))
+    actual = ContributionRows(rows[:, :1], rows[:, 1], rows[:, 2], rng.integers(0, 100, len(rows)))
     blocks = CountingBounds(
         max_cells=2, max_windows=max_windows, max_block_cells=max_block_cells, keep=keep, block_length=length
     )
-    kept = bound_block(found, blocks, b"key" * 6)
+    kept = bound_block(actual, blocks, b"key" * 6)
     windows, cells, per_window = defaultdict(set), defaultdict(set), defaultdict(int)
     for user, window, cell in rows[kept].tolist():
         block = (window - 1) // length
@@ -234,7 +234,7 @@ def test_a_block_is_bounded_in_windows_and_cells(keep, bounds):
     assert max(map(len, cells.values())) <= (max_block_cells or 99)
     # Everybody keeps something of every block, and nothing is dropped that no bound asks for.
     assert set(windows) == {(user, (window - 1) // length) for user, window, _ in rows.tolist()}
-    loose = bound_block(found, replace(blocks, max_cells=99, max_windows=99, max_block_cells=99), b"key" * 6)
+    loose = bound_block(actual, replace(blocks, max_cells=99, max_windows=99, max_block_cells=99), b"key" * 6)
     assert loose.all()
 
 

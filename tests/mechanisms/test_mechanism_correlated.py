@@ -33,16 +33,16 @@ def noise_of(mechanism, n_windows=12, n_cells=20_000, seed=1):
 def test_the_noise_is_that_of_the_dense_matrix(band, noise):
     n_windows, n_cells = 12, 20_000
     mechanism = Correlated(rho=0.5, band=band, noise=noise)
-    found, releases = noise_of(mechanism, n_windows, n_cells)
+    actual, releases = noise_of(mechanism, n_windows, n_cells)
     sigma = np.sqrt(of_mixtures(strategy(band), 1).l2_squared) / GRID
     inverse = np.linalg.inv(dense(band, n_windows))
     covariance = sigma**2 * inverse @ inverse.T
     # Six standard errors of a covariance.
     errors = np.sqrt((np.outer(np.diag(covariance), np.diag(covariance)) + covariance**2) / n_cells)
-    assert (np.abs(found @ found.T / n_cells - covariance) < 6 * errors).all()
+    assert (np.abs(actual @ actual.T / n_cells - covariance) < 6 * errors).all()
     np.testing.assert_allclose([float(release.scale) for release in releases], np.sqrt(np.diag(covariance)))
     # Mixed again it is white.
-    white = dense(band, n_windows) @ found
+    white = dense(band, n_windows) @ actual
     assert np.abs(np.corrcoef(white)[np.triu_indices(n_windows, 1)]).max() < 6 / np.sqrt(n_cells)
 
 
@@ -116,13 +116,13 @@ def test_composition_states_the_promise_for_its_own_stretch_and_sums_for_others(
     mechanism = Correlated(epsilon=2.0, delta=1e-6, w=3, band=5)
     rho = rho_of(2.0, 1e-6)
     charged = mechanism.budget / 3
-    own, longer = figures(mechanism, 3), figures(mechanism, 4)
-    assert own["w_event_rho"] == pytest.approx(rho)
-    assert own["w_event_epsilon_rdp"] == pytest.approx(2.0, rel=1e-3)
+    matching, longer = figures(mechanism, 3), figures(mechanism, 4)
+    assert matching["w_event_rho"] == pytest.approx(rho)
+    assert matching["w_event_epsilon_rdp"] == pytest.approx(2.0, rel=1e-3)
     assert "w_event_rho" not in longer
     assert longer["w_event_epsilon_rdp"] == pytest.approx(epsilon_of(4 * charged, 1e-6), rel=0.02)
-    assert own["user_rho"] == pytest.approx(6 * charged)
-    assert own["w_event_epsilon"] == np.inf
+    assert matching["user_rho"] == pytest.approx(6 * charged)
+    assert matching["w_event_epsilon"] == np.inf
 
 
 def audited(present_windows, mechanism, claimed=0.02, n_replicas=12_000):
@@ -153,8 +153,8 @@ class OneWindowAtATime(Correlated):
 @pytest.mark.slow
 def test_a_sensitivity_that_is_too_small_is_convicted():
     kinds = (Correlated, OneWindowAtATime)
-    found = [audited([0, 1, 2, 3, 4], kind(rho=0.1, w=5, band=6), n_replicas=30_000) for kind in kinds]
-    assert found[0] <= epsilon_of(0.1, 0.02) < found[1]
+    actual = [audited([0, 1, 2, 3, 4], kind(rho=0.1, w=5, band=6), n_replicas=30_000) for kind in kinds]
+    assert actual[0] <= epsilon_of(0.1, 0.02) < actual[1]
 
 
 def test_steps_that_need_independent_noise_are_refused():

@@ -98,13 +98,13 @@ def test_noise_in_the_total_is_not_taken_for_an_error_that_all_cells_share(monke
         """Mean absolute error of each window under strong noise."""
         return np.abs(filtered(counts, READERS["gaussian"])[0] - counts).mean((0, 2))
 
-    found = error(few).mean()
-    assert found < 0.45
+    actual = error(few).mean()
+    assert actual < 0.45
     # What stands out is believed at once: everybody is gone for one hour.
     assert error(gone)[80] < 4.0
     # Where every total above its standard error counts as standing out, few are seen as many.
     monkeypatch.setattr("penstock.mechanisms.filter.JUMP", 0.0)
-    assert error(few).mean() > 1.1 * found
+    assert error(few).mean() > 1.1 * actual
 
 
 def test_without_a_publication_the_prediction_stands_and_its_doubt_grows():

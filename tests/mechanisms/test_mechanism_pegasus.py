@@ -101,7 +101,7 @@ def test_every_group_has_a_threshold_of_its_own():
 
 def largest_loss(**noise):
     """Largest log-ratio of a group's length with one person more in one of its windows, over several series."""
-    found = 0.0
+    actual = 0.0
     # In the last ones the person brings the windows together until one comes that is far from them all.
     series = [([5] * 12, 5), ([0, 1] * 6, 5), ([3, 3, 3, 40, 3, 3], 5)]
     series += [([95, *[101] * n, 0], 10) for n in (3, 11)]
@@ -111,8 +111,8 @@ def largest_loss(**noise):
             both = [group_lengths(one, threshold=threshold, **noise) for one in (counts, changed)]
             # Lengths that end before the changed window do not read it; the rarest are lost in rounding.
             loss = [abs(np.log(a / b)) for a, b in zip(*both) if min(a, b) > 1e-12]
-            found = max(found, *loss)
-    return found
+            actual = max(actual, *loss)
+    return actual
 
 
 def test_a_group_tells_no_more_of_a_person_than_is_charged():

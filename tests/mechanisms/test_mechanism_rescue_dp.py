@@ -102,7 +102,9 @@ def test_a_user_moves_the_sums_by_no_more_than_is_priced(sizes):
     padded = np.zeros(n_cells, int)
     padded[: len(sizes)] = sizes
     for max_cells in range(1, n_cells + 1):
-        worst = max((incidence[:, list(own)].sum(1) ** 2).sum() for own in combinations(range(n_cells), max_cells))
+        worst = max(
+            (incidence[:, list(columns)].sum(1) ** 2).sum() for columns in combinations(range(n_cells), max_cells)
+        )
         assert of_groups(padded, max_cells).l2_squared == worst
 
 

@@ -56,16 +56,16 @@ def test_the_kalman_filter_is_the_posterior_of_a_random_walk():
     q, sigma, seen = 3.0, 2.0, [0, 1, 3, 4]
     y = rng.normal(20, 5, 6)
     walk = 1e9 + q * np.minimum.outer(np.arange(6), np.arange(6))
-    state, found = Kalman(process_variance=q).start(Facts(n_cells=1)), []
+    state, actual = Kalman(process_variance=q).start(Facts(n_cells=1)), []
     for t in range(6):
         action = "published" if t in seen else "repeated"
         release = Release(window=t + 1, values=y[t : t + 1], noise="gaussian", scale=sigma, action=action)
         release, state = Kalman(process_variance=q).process(release, state)
-        found.append((release.values[0], release.standard_deviation[0]))
+        actual.append((release.values[0], release.standard_deviation[0]))
         at = [s for s in seen if s <= t]
         gain = np.linalg.solve(walk[np.ix_(at, at)] + sigma**2 * np.eye(len(at)), walk[at, t])
-        assert found[-1][0] == pytest.approx(gain @ y[at], rel=1e-6)
-        assert found[-1][1] ** 2 == pytest.approx(walk[t, t] - gain @ walk[at, t], rel=1e-5)
+        assert actual[-1][0] == pytest.approx(gain @ y[at], rel=1e-6)
+        assert actual[-1][1] ** 2 == pytest.approx(walk[t, t] - gain @ walk[at, t], rel=1e-5)
 
 
 def tree(n_cells, fan_out):

@@ -31,12 +31,12 @@ def members(unit, landmark, period):
         return [set(range(max(s, 0), min(s + unit.length, N))) for s in range(1 - unit.length, N)]
     if unit.kind == "block":
         return [set(range(s, min(s + unit.length, N))) for s in range(0, N, unit.length)]
-    found = []
+    actual = []
     for number in np.unique(period):
         here = [i for i in range(N) if period[i] == number]
         marks = {i for i in here if landmark[i]}
-        found += [set(here)] if unit.kind == "period" else [marks | {other} for other in here]
-    return found
+        actual += [set(here)] if unit.kind == "period" else [marks | {other} for other in here]
+    return actual
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=str)
@@ -105,13 +105,13 @@ def largest_change(unit, max_cells, most, landmark):
         windows = [{i for i in range(n) if PERIODS[i] == p} for p in (0, 1)]
     if unit.kind == "landmarks":
         windows = [{i for i in here if landmark[i]} | {one} for here in windows for one in here]
-    found = 0
+    actual = 0
     for person in histories():
         before = kept(person, max_cells, most)
         for gone in windows:
             rest = [() if i in gone else cells for i, cells in enumerate(person)]
-            found = max(found, int(np.abs(before - kept(rest, max_cells, most)).sum()))
-    return found
+            actual = max(actual, int(np.abs(before - kept(rest, max_cells, most)).sum()))
+    return actual
 
 
 LANDMARK = np.array([True, False, False, True])

@@ -93,8 +93,8 @@ def test_distribution_and_absorption_follow_the_published_algorithms(spikes):
     counts = (np.cumsum([s == "1" for s in spikes]) % 2 * 10**9)[:, None]
     for name, expected in (("w_event_bd", distribution), ("w_event_ba", absorption)):
         # Every window's dissimilarity query costs ε/(2w); the rest is for publications.
-        found = spent(get(name)(epsilon=EPSILON, w=w), counts, NoNoise()) - EPSILON / (2 * w)
-        assert found == pytest.approx(expected(counts[:, 0], w), abs=1e-12)
+        actual = spent(get(name)(epsilon=EPSILON, w=w), counts, NoNoise()) - EPSILON / (2 * w)
+        assert actual == pytest.approx(expected(counts[:, 0], w), abs=1e-12)
 
 
 def distribution(counts, w):

@@ -46,15 +46,15 @@ def deployed(tmp_path: Path, **changes: Any) -> dict[str, Any]:
         for i in range(40)
     ]
     (tmp_path / "events.csv").write_text("\n".join(["user,time,latitude,longitude", *lines]) + "\n")
-    own = {"landmarks": None, "mechanism": {"type": "discrete_laplace", "epsilon": 0.2}}
-    own = own | {"accountants": [{"type": "composition"}]} | changes
-    return {name: part for name, part in (value | own).items() if part is not None}
+    window_rows = {"landmarks": None, "mechanism": {"type": "discrete_laplace", "epsilon": 0.2}}
+    window_rows = window_rows | {"accountants": [{"type": "composition"}]} | changes
+    return {name: part for name, part in (value | window_rows).items() if part is not None}
 
 
 def noise_by_window(result: Result) -> list[tuple[float, ...]]:
     """Values of each window: the counts are the same in every run of these tests, unless one person is left out."""
     frame = pl.read_parquet(result.folder / "public" / "releases.parquet")
-    return [tuple(own["value"]) for _, own in frame.group_by("window", maintain_order=True)]
+    return [tuple(window_rows["value"]) for _, window_rows in frame.group_by("window", maintain_order=True)]
 
 
 def test_a_key_for_a_run_is_another_key_with_the_same_fingerprint():
@@ -90,9 +90,9 @@ def test_every_window_has_the_noise_of_the_nonce_that_its_ledger_names(tmp_path)
     values = [[r.values.tolist() for r in one.advance(one.start(), 1, counts)[0].releases] for one in alone]
     assert all(one != other for one, other in zip(*values))
     for loop in alone:
-        for nonce, own in zip(nonces, values):
+        for nonce, window_rows in zip(nonces, values):
             batch, _ = loop.advance(loop.start(), 1, counts[:1], Book([nonce.hex()]))
-            assert [release.values.tolist() for release in batch.releases] == own[:1]
+            assert [release.values.tolist() for release in batch.releases] == window_rows[:1]
 
 
 def test_two_runs_differ_in_every_window_and_are_both_charged(tmp_path):
@@ -177,17 +177,17 @@ def test_a_killed_run_goes_on_with_its_nonce(tmp_path, monkeypatch, runner, chan
 @pytest.mark.parametrize("changes", [{}, TRACES], ids=["counts", "traces"])
 def test_every_runner_releases_the_same_under_one_nonce(tmp_path, monkeypatch, changes):
     monkeypatch.setattr(checkpoint, "nonce_of_run", lambda *_: b"the same nonce")
-    value, found = deployed(tmp_path, **changes), []
+    value, actual = deployed(tmp_path, **changes), []
     runners: list[dict[str, Any]] = [{"runner": "local"}, {"runner": "local", "n_shards": 3}, {}, {"n_shards": 3}]
     for number, options in enumerate(runners):
         folder = run(configured(apart(value, f"source{number}")), tmp_path / str(number), **options).folder
-        found.append((folder / f"public/{'traces' if changes else 'releases'}.parquet").read_bytes())
+        actual.append((folder / f"public/{'traces' if changes else 'releases'}.parquet").read_bytes())
     if not changes:
         value["source"] = {"type": "stream", "of": value["source"]}
-        found.append(
+        actual.append(
             (run(configured(apart(value, "stream")), tmp_path / "s").folder / "public/releases.parquet").read_bytes()
         )
-    assert len(set(found)) == 1
+    assert len(set(actual)) == 1
 
 
 def test_the_nonce_travels_with_the_plan_to_workers(tmp_path):

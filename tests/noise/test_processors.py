@@ -44,7 +44,7 @@ def digests() -> dict[str, list[str]]:
     level = 60 * random.gamma(1.0, 1.0, 17) * (2 + np.sin(np.arange(96) / 4))[:, None]
     counts = random.poisson(level)
     facts = Facts(n_cells=17, n_windows=96, max_cells=2, max_windows=8, landmarks=tuple(range(3, 90, 3)))
-    found = {}
+    actual = {}
     for reader in readers():
         source = NoiseSource(KEY, configuration=b"")
         shown, bound = hashlib.sha256(), hashlib.sha256()
@@ -53,13 +53,13 @@ def digests() -> dict[str, list[str]]:
                 shown.update(np.asarray(release.values, np.float64).tobytes())
             for _, array in sorted(reader.noise_state(state).items()):
                 bound.update(array.tobytes())
-        found[repr(reader)] = [shown.hexdigest(), bound.hexdigest()]
+        actual[repr(reader)] = [shown.hexdigest(), bound.hexdigest()]
     drift = get("landmark_adaptive")(epsilon=2.0, radius=50.0, noise="planar_laplace", sampler="drift")
     walks = [np.array([39.9, 116.4]) + random.normal(0, 0.003, (80, 2)).cumsum(0) for _ in range(20)]
     schedule = PointSchedule(traces_of(walks, [random.random(80) < 0.4] * 20), (39.0, 116.0))
     steps = release_traces(drift, schedule, NoiseSource(KEY, configuration=b""))
-    found["drift"] = ["".join(release.action.tolist()) for _, release in steps]
-    return found
+    actual["drift"] = ["".join(release.action.tolist()) for _, release in steps]
+    return actual
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="there are no kinds of it to choose from")
@@ -71,10 +71,10 @@ def test_another_processor_draws_the_same_noise():
         "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX2,-FMA",
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
-    said = subprocess.run(
+    message = subprocess.run(
         [sys.executable, __file__], env=os.environ | older, capture_output=True, text=True, check=True
     )
-    there, here = json.loads(said.stdout), digests()
+    there, here = json.loads(message.stdout), digests()
     assert {name for name in here if here[name] != there[name]} == set()
 
 

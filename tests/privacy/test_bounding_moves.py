@@ -64,19 +64,19 @@ def moves(presence, without, max_cells, keep):
 @pytest.mark.parametrize(("max_cells", "n_cells", "w"), [(1, 3, 2), (1, 2, 1), (2, 3, 3), (3, 3, 2)])
 def test_charges_are_the_largest_move_of_any_windows(keep, max_cells, n_cells, w):
     presence = data_sets(n_cells)
-    figures, found = charged(max_cells, n_cells, w), {}
+    figures, actual = charged(max_cells, n_cells, w), {}
     for level, n_steps in (("event", 1), ("w_event", w)):
         worst = 0
         for first in range(N_STEPS - n_steps + 1):
             without = presence.copy()
             without[:, first : first + n_steps] = False
             worst = max(worst, moves(presence, without, max_cells, keep).sum(axis=1).max())
-        found[level] = worst
+        actual[level] = worst
     for cell, step in itertools.product(range(n_cells), range(N_STEPS)):  # the unit is one of the window's events, too
         without = presence.copy()
         without[:, step, cell] = False
-        found["event"] = max(found["event"], moves(presence, without, max_cells, keep).sum(axis=1).max())
-    for level, worst in found.items():
+        actual["event"] = max(actual["event"], moves(presence, without, max_cells, keep).sum(axis=1).max())
+    for level, worst in actual.items():
         assert worst == figures[f"{level}_epsilon"]
 
 

@@ -71,8 +71,8 @@ def test_one_event_from_the_future_makes_nobody_else_late(tmp_path):
     attack.sort(key=lambda row: row[3])
     late = {}
     for arrival in (False, True):
-        for name, own in (("without", rows), ("with", attack)):
-            counts, result = streamed(tmp_path / f"{name}{arrival}", own, arrival=arrival)
+        for name, world in (("without", rows), ("with", attack)):
+            counts, result = streamed(tmp_path / f"{name}{arrival}", world, arrival=arrival)
             late[name, arrival] = result.manifest["rows"]["late"]
             public = json.loads((result.folder / "public" / "manifest.json").read_text())
             assert public["lateness"].startswith("own" if arrival else "shared")
@@ -152,8 +152,8 @@ def test_a_deployment_without_arrival_times_is_refused_with_what_would_be_right(
     result = run(loads(json.dumps(shared | {"allow_no_guarantee": True})))
     manifest = json.loads((result.folder / "public" / "manifest.json").read_text())
     assert manifest["guarantee"][0]["guarantee"].startswith("none: lateness is shared")
-    for own in (stream_sections(tmp_path, rows), stream_sections(tmp_path, rows, arrival=False, order="time")):
-        assert loads(json.dumps(deployed(own, tmp_path))).mode == "deployment"
+    for world in (stream_sections(tmp_path, rows), stream_sections(tmp_path, rows, arrival=False, order="time")):
+        assert loads(json.dumps(deployed(world, tmp_path))).mode == "deployment"
 
 
 def test_a_deployment_on_a_column_of_arrival_keeps_no_trace_of_it(tmp_path):
@@ -231,25 +231,25 @@ def slices(reader, rows: list[Row], sizes):
     """Rows of one partition as the reader cuts them."""
     at = number = 0
     while at < len(rows):
-        own = [Message(row, at + i) for i, row in enumerate(rows[at : at + next(sizes)])]
-        yield reader.batch(TopicEntry(number, {0: (at, at + len(own))}, frozenset()), {0: own})
-        at, number = at + len(own), number + 1
+        world = [Message(row, at + i) for i, row in enumerate(rows[at : at + next(sizes)])]
+        yield reader.batch(TopicEntry(number, {0: (at, at + len(world))}, frozenset()), {0: world})
+        at, number = at + len(world), number + 1
 
 
 def used(folder, rows: list[Row], seed: int = 0, more: str = "disorder: 1m") -> list[Row]:
     """Rows that are in time, read in slices of any size."""
     plan, reader = reader_of(folder, more)
-    rng, found = random.Random(seed), []
+    rng, actual = random.Random(seed), []
     for piece in slices(reader, rows, iter(lambda: rng.randrange(1, 60), 0)):
-        found += located(piece.block, plan, closed_before(piece, plan)).used.tolist()
-    return [row for row, is_used in zip(rows, found, strict=True) if is_used]
+        actual += located(piece.block, plan, closed_before(piece, plan)).used.tolist()
+    return [row for row, is_used in zip(rows, actual, strict=True) if is_used]
 
 
 def test_one_event_from_the_future_makes_nobody_else_late_in_a_topic(tmp_path):
     rows = disordered(800, seed=1)
     attack = [*rows[:20], ("victim", 355.0, "a", rows[20][3]), *rows[20:]]
     events = "watermark: events, disorder: 1m"
-    lost = [len(own) - len(used(tmp_path, own, more=events)) for own in (rows, attack)]
+    lost = [len(world) - len(used(tmp_path, world, more=events)) for world in (rows, attack)]
     assert lost[1] > lost[0] + 500
     without, with_victim = used(tmp_path, rows), used(tmp_path, attack)
     assert [row for row in with_victim if row[0] != "victim"] == without
@@ -364,11 +364,11 @@ class Topic(Partitions):
         return None
 
     def poll(self, _):
-        found = {}
+        actual = {}
         for partition, at in self.at.items():
-            if own := [Message(row, n) for n, row in enumerate(self._there(partition))][at:]:
-                found[partition], self.at[partition] = own, at + len(own)
-        return found
+            if world := [Message(row, n) for n, row in enumerate(self._there(partition))][at:]:
+                actual[partition], self.at[partition] = world, at + len(world)
+        return actual
 
     def close(self):
         pass

@@ -114,12 +114,12 @@ def gaussian_guesses(rho, n_rounds, n_people, seed, shared=0.0):
 
 @pytest.mark.parametrize("shared", [0.0, 0.9])
 def test_the_bound_in_rho_holds_as_often_as_it_says(shared):
-    found = [
+    actual = [
         lower_bound(gaussian_guesses(0.5, 60, 10, seed, shared), concentrated=True, confidence=0.9).factor
         for seed in range(40)
     ]
     # Of 40 seeds, more than 8 failures of a bound that fails in 10 % have a probability of 2 %.
-    assert np.sum(np.array(found) > 1) <= 8
+    assert np.sum(np.array(actual) > 1) <= 8
     broken = [lower_bound(gaussian_guesses(2.0, 400, 10, seed, shared), concentrated=True).factor for seed in range(2)]
     assert min(broken) > 1
 
@@ -232,13 +232,15 @@ ONE = "one person in one cell of one window"
     ],
 )
 def test_what_is_claimed_is_what_is_charged(tmp_path, mechanism, changes, claimed, unit):
-    found = audit(configured(tmp_path, mechanism, **changes), n_runs=1)
-    assert found.bound.claim == pytest.approx(claimed)
-    assert found.unit == unit
-    assert not found.convicted
-    assert found.on_data
+    actual = audit(configured(tmp_path, mechanism, **changes), n_runs=1)
+    assert actual.bound.claim == pytest.approx(claimed)
+    assert actual.unit == unit
+    assert not actual.convicted
+    assert actual.on_data
     if mechanism["type"] != "correlated":
-        assert found.promised * (1 - 1e-9) <= found.charged <= found.promised * (1 + 1e-9) or "bd" in mechanism["type"]
+        assert (
+            actual.promised * (1 - 1e-9) <= actual.charged <= actual.promised * (1 + 1e-9) or "bd" in mechanism["type"]
+        )
 
 
 class ChargesTooMuch(Laplace):
@@ -253,11 +255,11 @@ class ChargesTooMuch(Laplace):
 
 def test_charges_beyond_the_promise_are_convicted_whatever_is_guessed(tmp_path):
     config = configured(tmp_path, {"type": "laplace", "epsilon": 0.2}, **NO_LANDMARKS)
-    found = audit(replace(config, mechanism=(ChargesTooMuch(epsilon=0.2),)), n_runs=1)
-    assert found.overcharged
-    assert found.convicted
-    assert found.bound.factor <= 1
-    assert "charged:  ε = 0.2 of 0.1" in found.as_text()
+    actual = audit(replace(config, mechanism=(ChargesTooMuch(epsilon=0.2),)), n_runs=1)
+    assert actual.overcharged
+    assert actual.convicted
+    assert actual.bound.factor <= 1
+    assert "charged:  ε = 0.2 of 0.1" in actual.as_text()
 
 
 def test_it_says_what_it_could_have_found(tmp_path, monkeypatch):
@@ -340,9 +342,9 @@ def test_a_deployments_people_and_key_are_not_looked_at(tmp_path):
     config = deployed(sections(tmp_path))
     (tmp_path / "events.csv").unlink()
     (tmp_path / "noise.key").unlink()
-    found = audit(config, n_runs=1)
-    assert not found.on_data
-    assert found.promised == 1.0
+    actual = audit(config, n_runs=1)
+    assert not actual.on_data
+    assert actual.promised == 1.0
     with pytest.raises(ParameterError, match="simulation of a finite source"):
         audit(config, on_data=True)
 

@@ -32,12 +32,12 @@ def some_rows(seed: int, n_users: int = 6, n_windows: int = 8, n_cells: int = 4)
 
 def admitted(rows: ContributionRows, period: Any, cuts: list[int], keep: str, most: int = 3) -> list[bool]:
     """Contributions admitted piecewise, with the quota serialised in between."""
-    quota, found = PeriodQuota(), np.zeros(len(rows), bool)
+    quota, actual = PeriodQuota(), np.zeros(len(rows), bool)
     for first, last in zip([0, *cuts], [*cuts, 10**6]):
         piece = np.flatnonzero((rows.window > first) & (rows.window <= last))
-        found[piece] = quota.admit(rows.take(piece), period[piece], most, keep, b"k" * 16)
+        actual[piece] = quota.admit(rows.take(piece), period[piece], most, keep, b"k" * 16)
         quota = PeriodQuota({name: value.copy() for name, value in quota.state().items()})
-    return found.tolist()
+    return actual.tolist()
 
 
 @pytest.mark.parametrize("keep", ["hash", "first", "last", "most_frequent"])
@@ -48,12 +48,12 @@ def test_the_first_memberships_of_a_period_stay(keep):
         whole = admitted(rows, period, [], keep)
         assert all(admitted(rows, period, cuts, keep) == whole for cuts in ([1, 2, 3, 4, 5, 6, 7], [4], [2, 7]))
         for user, number in product(range(6), range(3)):
-            own = np.flatnonzero((rows.user[:, 0] == user) & (period == number))
-            stay = own[np.array(whole)[own]]
-            assert len(stay) == min(3, len(own))
+            indices = np.flatnonzero((rows.user[:, 0] == user) & (period == number))
+            stay = indices[np.array(whole)[indices]]
+            assert len(stay) == min(3, len(indices))
             # Whole windows, then a part of one, then nothing.
-            if 0 < len(stay) < len(own):
-                gone = np.setdiff1d(own, stay)
+            if 0 < len(stay) < len(indices):
+                gone = np.setdiff1d(indices, stay)
                 assert rows.window[stay].max() <= rows.window[gone].min()
                 if keep != "hash":
                     sign = 1 if keep == "first" else -1
@@ -90,8 +90,8 @@ def test_users_of_both_kinds_of_identity_are_told_apart():
 
 def rows_of(people: dict[int, tuple[int, ...]]) -> ContributionRows:
     """Memberships by person: the numbers of (window, cell), two cells a window, in a sorted table."""
-    found = sorted((user, 1 + place // 2, place % 2) for user, places in people.items() for place in places)
-    user, window, cell = np.array(found, np.int64).reshape(-1, 3).T
+    actual = sorted((user, 1 + place // 2, place % 2) for user, places in people.items() for place in places)
+    user, window, cell = np.array(actual, np.int64).reshape(-1, 3).T
     return ContributionRows(user[:, None], window, cell)
 
 
@@ -131,12 +131,12 @@ def test_a_paced_quota_goes_on_where_it_was_written_down(cuts):
     opened = CountingBounds(max_per_period=3, pace=(1, 1, 1, 1)).opened(
         rows.window, lambda windows: (windows - 1) % 4 / 4
     )
-    quota, found = PeriodQuota(), np.zeros(len(rows), bool)
+    quota, actual = PeriodQuota(), np.zeros(len(rows), bool)
     for first, last in zip([0, *cuts], [*cuts, 10**6]):
         piece = np.flatnonzero((rows.window > first) & (rows.window <= last))
-        found[piece] = quota.admit(rows.take(piece), period[piece], opened[piece], "hash", b"k" * 16)
+        actual[piece] = quota.admit(rows.take(piece), period[piece], opened[piece], "hash", b"k" * 16)
         quota = PeriodQuota({name: value.copy() for name, value in quota.state().items()})
-    assert found.tolist() == PeriodQuota().admit(rows, period, opened, "hash", b"k" * 16).tolist()
+    assert actual.tolist() == PeriodQuota().admit(rows, period, opened, "hash", b"k" * 16).tolist()
     everything = CountingBounds(max_per_period=3, pace=(1, 0, 0, 0)).opened(
         rows.window, lambda windows: (windows - 1) % 4 / 4
     )
@@ -171,11 +171,11 @@ def test_the_bound_that_suits_the_noise():
         return np.sqrt(sum(n**2 for n in lost.values()) / n_counts)
 
     least, most = most_for_share(rows, period, 0.99), most_for_share(rows, period, 1.0)
-    found = [
+    actual = [
         most_for_noise(rows, period, n_counts, lambda n, size=size: size * n**0.5) for size in (1e6, 3.0, 0.3, 1e-6)
     ]
-    assert least == found[0] <= found[1] <= found[2] <= found[3] == most
-    for size, n in zip((1e6, 3.0, 0.3, 1e-6), found):
+    assert least == actual[0] <= actual[1] <= actual[2] <= actual[3] == most
+    for size, n in zip((1e6, 3.0, 0.3, 1e-6), actual):
         assert cut_off(n) <= size * n**0.5 / 8
         assert n == least or cut_off(n - 1) > size * (n - 1) ** 0.5 / 8
 
@@ -185,9 +185,9 @@ def test_learn_says_which_bounds_keep_most(tmp_path, capsys):
     (tmp_path / "run.json").write_text(json.dumps(bounded(tmp_path, mechanism=mechanism)))
     command = ["learn", str(tmp_path / "run.json"), "--out", str(tmp_path / "moves.npz"), "--json"]
     assert main(command) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert 3 < found["max_per_period_95"] <= found["max_per_period_99"] <= found["max_per_period_for_noise"] <= 8
-    assert "a look at the data" in found["bounds_from"]
+    actual = json.loads(capsys.readouterr().out)
+    assert 3 < actual["max_per_period_95"] <= actual["max_per_period_99"] <= actual["max_per_period_for_noise"] <= 8
+    assert "a look at the data" in actual["bounds_from"]
 
 
 # Noise and its price.
@@ -200,13 +200,13 @@ MECHANISM = {"type": "period_uniform", "epsilon": 4.0}
 
 
 def bounded(folder, **changes: Any) -> dict[str, Any]:
-    found = small_sections(folder, made_up_events(400), landmarks=None, mechanism=MECHANISM) | {
+    actual = small_sections(folder, made_up_events(400), landmarks=None, mechanism=MECHANISM) | {
         "bounding": {"max_cells": 2, "max_per_period": 3},
         "budget_period": "4h",
         "accountants": [{"type": "composition"}],
         "output": {"path": str(folder / "out"), "report": False},
     }
-    return {name: part for name, part in (found | changes).items() if part is not None}
+    return {name: part for name, part in (actual | changes).items() if part is not None}
 
 
 def test_nobody_counts_more_often_in_a_period(tmp_path):

@@ -247,21 +247,21 @@ def test_every_mechanism_with_a_guarantee_of_counts_is_audited():
 
 @pytest.mark.parametrize("name", named())
 def test_nobody_finds_more_than_is_claimed(name, shown):
-    found, claim = measured(name, shown)
-    assert found <= claim <= (EPSILON * (1 + 1e-9) if "rdp" not in str(CASES[name].claim) else np.inf)
+    actual, claim = measured(name, shown)
+    assert actual <= claim <= (EPSILON * (1 + 1e-9) if "rdp" not in str(CASES[name].claim) else np.inf)
 
 
 @pytest.mark.parametrize("name", named(sharp=True))
 def test_half_of_the_noise_is_convicted(name, shown):
-    found, claim = measured(name, shown, source=lambda plan: HalvedNoise.of(plan.keys.noise()))
-    assert found > claim
+    actual, claim = measured(name, shown, source=lambda plan: HalvedNoise.of(plan.keys.noise()))
+    assert actual > claim
 
 
 def test_a_question_with_one_cells_noise_is_convicted(shown):
     [step] = CASES["w_event_ba"].steps
     parameters = {name: value for name, value in step.items() if name != "type"}
-    found, claim = measured("w_event_ba", shown, mechanism=OneCellQuestion(**parameters))
-    assert found > claim
+    actual, claim = measured("w_event_ba", shown, mechanism=OneCellQuestion(**parameters))
+    assert actual > claim
 
 
 # Samples: the mask is drawn for every replica, by the key of a run of its own.
@@ -285,8 +285,8 @@ def sampled_counts(plan, n_keys):
         keyed = replace(plan, keys=replace(plan.keys, noise_key=NoiseKey.from_seed(number)))
         for block in blocks:
             for (group, _), piece in contributions_of(block, keyed)[1]:
-                found, _ = count_group(group, [piece], keyed)
-                counts[number, found.first - 1 : found.first - 1 + len(found.bounded)] += found.bounded
+                actual, _ = count_group(group, [piece], keyed)
+                counts[number, actual.first - 1 : actual.first - 1 + len(actual.bounded)] += actual.bounded
     return counts
 
 
@@ -301,14 +301,14 @@ def sampled_bound(folder, masked, n_replicas=N_REPLICAS):
     gains = [[evidence([release], nobody, somebody) for release in made] for made in runs]
     # Of the mixture: absent, present and sampled, present and not.
     rate = SAMPLED.steps[0]["rate"]
-    scored = [(sum(np.log1p(rate * np.expm1(gain)) for gain in own), [""] * n_replicas) for own in gains]
+    scored = [(sum(np.log1p(rate * np.expm1(gain)) for gain in row), [""] * n_replicas) for row in gains]
     return best_bound(*scored), figures[SAMPLED.claim]
 
 
 @pytest.mark.slow
 def test_a_sampled_run_loses_no_more_than_is_claimed(tmp_path):
-    found, claim = sampled_bound(tmp_path, sampled_counts)
-    assert 0.5 * claim < found <= claim < 2 * EPSILON
+    actual, claim = sampled_bound(tmp_path, sampled_counts)
+    assert 0.5 * claim < actual <= claim < 2 * EPSILON
 
 
 def without_sampling(plan, n_keys):
@@ -323,8 +323,8 @@ def one_sample_for_the_run(plan, n_keys):
 
 @pytest.mark.parametrize("broken", [without_sampling, one_sample_for_the_run])
 def test_a_sample_that_is_none_is_convicted(tmp_path, broken):
-    found, claim = sampled_bound(tmp_path, broken, 4 * N_REPLICAS)
-    assert found > claim
+    actual, claim = sampled_bound(tmp_path, broken, 4 * N_REPLICAS)
+    assert actual > claim
 
 
 # Traces: every user of a run is a replica, at one place or at another ``RADIUS`` metres further from the centre.
@@ -400,7 +400,7 @@ def traces_bound(name, folder, rho=None):
         else:
             apart = (far - near) / RADIUS if rho is None else (far**2 - near**2) / RADIUS**2
             gain = np.where(actions == "published", cost * apart, 0.0)
-        scored.append((gain.sum(axis=1), [" ".join(own) for own in actions]))
+        scored.append((gain.sum(axis=1), [" ".join(row) for row in actions]))
         claims.append(spent)
     if rho is not None:
         return best_bound(*scored, delta=DELTA), epsilon_of(max(claims), DELTA)
@@ -430,16 +430,16 @@ def test_every_mechanism_with_a_guarantee_of_one_point_is_audited():
 
 @pytest.mark.parametrize("name", TRACES)
 def test_nobody_tells_two_places_apart_better_than_is_claimed(name, tmp_path):
-    found, claim = traces_bound(name, tmp_path)
-    assert found <= claim
+    actual, claim = traces_bound(name, tmp_path)
+    assert actual <= claim
     assert name == "gaussian_trace" or claim <= EPSILON * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("name", TRACES)
 def test_half_of_the_noise_of_traces_is_convicted(name, tmp_path, monkeypatch):
     monkeypatch.setattr(traces, "NoiseSource", HalvedTraces)
-    found, claim = traces_bound(name, tmp_path)
-    assert found > claim
+    actual, claim = traces_bound(name, tmp_path)
+    assert actual > claim
 
 
 #: ε = 2.3 at the δ of the audit; half of the noise is worth four times as much.
@@ -448,12 +448,12 @@ RHO = 0.3
 
 @pytest.mark.parametrize("name", GAUSSIAN)
 def test_a_budget_in_rho_keeps_two_places_as_near_as_is_claimed(name, tmp_path):
-    found, claim = traces_bound(name, tmp_path, rho=RHO)
-    assert found <= claim <= epsilon_of(RHO, DELTA) * (1 + 1e-9)
+    actual, claim = traces_bound(name, tmp_path, rho=RHO)
+    assert actual <= claim <= epsilon_of(RHO, DELTA) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("name", GAUSSIAN[:2])
 def test_half_of_the_gaussian_noise_of_traces_is_convicted(name, tmp_path, monkeypatch):
     monkeypatch.setattr(traces, "NoiseSource", HalvedTraces)
-    found, claim = traces_bound(name, tmp_path, rho=RHO)
-    assert found > claim
+    actual, claim = traces_bound(name, tmp_path, rho=RHO)
+    assert actual > claim

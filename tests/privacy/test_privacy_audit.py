@@ -94,8 +94,8 @@ def test_the_audit_runs_on_what_is_registered():
 @pytest.mark.parametrize("name", PURE)
 def test_no_test_finds_more_than_epsilon(name):
     example = replace(examples_of(mechanisms.get(name))[0], epsilon=2.0)
-    found, runs = audit(example, unit_of(example))
-    assert found <= accounted(runs, unit_of(example)) <= 2.0 * (1 + 1e-9)
+    actual, runs = audit(example, unit_of(example))
+    assert actual <= accounted(runs, unit_of(example)) <= 2.0 * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("noise", ["laplace", "discrete_laplace"])
@@ -109,10 +109,10 @@ def test_no_test_finds_more_than_the_epsilon_of_a_block(noise):
     added = without_noise(mechanism, inputs[1][0]) - without_noise(mechanism, inputs[0][0])
     scores = [sum((release.values * added[release.window - 1]).sum(axis=1) for release in run) for run in runs]
     [block] = [event for release in runs[0] for event in release.charge if isinstance(event, Block)]
-    found = max(
+    actual = max(
         lower_bound(scores[1] >= level, scores[0] >= level) for level in np.quantile(scores[1], (0.3, 0.5, 0.7))
     )
-    assert 0.1 < found <= pure_epsilon((block,)) <= 2.0 * (1 + 1e-9)
+    assert 0.1 < actual <= pure_epsilon((block,)) <= 2.0 * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -131,19 +131,19 @@ def test_the_audit_is_sharp(name, share):
 
 
 def test_the_audit_convicts_who_undercharges():
-    found, runs = audit(Undercharging(epsilon=2.0), [2])
+    actual, runs = audit(Undercharging(epsilon=2.0), [2])
     assert accounted(runs, [2]) == pytest.approx(1.0)
-    assert found > 1.0
+    assert actual > 1.0
 
 
 @pytest.mark.parametrize("name", CONCENTRATED)
 def test_no_test_finds_more_than_renyi_dp_says_of_gaussian_noise(name):
     delta = 0.02
-    found, runs = audit(mechanisms.get(name)(rho=0.5), [2], delta)
+    actual, runs = audit(mechanisms.get(name)(rho=0.5), [2], delta)
     [charge] = runs[0][2].replica(0).charge
-    assert found <= from_renyi(renyi((charge,)), delta)
+    assert actual <= from_renyi(renyi((charge,)), delta)
     # Noise of twice that size would be charged a quarter of ρ: too little, and the audit says so.
-    assert found > from_renyi(renyi((Additive("gaussian", charge.sensitivity, 2 * charge.scale),)), delta)
+    assert actual > from_renyi(renyi((Additive("gaussian", charge.sensitivity, 2 * charge.scale),)), delta)
 
 
 #: FAST inherits the parameters, and allows pure noise only.
@@ -165,7 +165,7 @@ def test_no_test_finds_more_than_a_schedule_promises_at_its_delta(name, noise, a
     if accounting == "gaussian" and first.guarantee.adaptive:
         pytest.skip("amounts that follow earlier releases are accounted in ρ")
     example = replace(first, epsilon=2.0, delta=delta, noise=noise, accounting=accounting)
-    found, runs = audit(example, unit_of(example), delta)
+    actual, runs = audit(example, unit_of(example), delta)
     spent = np.zeros((2, N_REPLICAS))
     less = SMOOTHING if (noise, accounting) == ("discrete_gaussian", "gaussian") else 0.0
     for total, run in zip(spent, runs):
@@ -174,9 +174,9 @@ def test_no_test_finds_more_than_a_schedule_promises_at_its_delta(name, noise, a
                 events = [event for event in of_windows(release) if hasattr(event, "scale")]
                 total += sum(event.sensitivity**2 / (event.scale**2 - less) / 2 for event in events)
     assert spent.max() <= example.budget * (1 + 1e-9)
-    assert found <= epsilon_at(accounting, spent.max(), delta) <= 2.0 * (1 + 1e-9)
+    assert actual <= epsilon_at(accounting, spent.max(), delta) <= 2.0 * (1 + 1e-9)
     # It is not found because nothing would be: a third of the budget is seen where all windows publish.
-    assert found > 2.0 / 3 or name not in ("landmark_uniform", "w_event_uniform")
+    assert actual > 2.0 / 3 or name not in ("landmark_uniform", "w_event_uniform")
 
 
 def test_no_test_finds_more_than_the_exact_gaussian_figure():

@@ -124,8 +124,8 @@ def cost_of_points(plan, promised):
 
 def figures_in(statement):
     """ρ, μ, ε and δ as a statement has them."""
-    found = re.findall(r"(ρ|μ|ε|δ) = ([0-9.e+-]+)", statement)
-    return {name: float(figure.rstrip(".")) for name, figure in found}
+    actual = re.findall(r"(ρ|μ|ε|δ) = ([0-9.e+-]+)", statement)
+    return {name: float(figure.rstrip(".")) for name, figure in actual}
 
 
 CONFIGURATIONS = dict(configurations()) | FURTHER
@@ -134,8 +134,8 @@ CONFIGURATIONS = dict(configurations()) | FURTHER
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_what_is_promised_in_words_is_what_is_charged(name):
     plan = planned(CONFIGURATIONS[name])
-    promised, told = promise(plan), public_manifest(plan)["guarantee"]
-    [stated] = [step for step in told if not step["guarantee"].startswith("none")] or [None]
+    promised, messages = promise(plan), public_manifest(plan)["guarantee"]
+    [stated] = [step for step in messages if not step["guarantee"].startswith("none")] or [None]
     if stated is None:
         assert not promised.exists
         return

@@ -155,8 +155,8 @@ def test_a_run_that_another_version_began_is_not_continued(tmp_path):
     released([("a", 0, 39.9, 116.4)], tmp_path / "run")
     config = configuration(tmp_path / "run/events.csv", tmp_path / "run/out")
     mark = tmp_path / "run/out/operator/run.json"
-    found = json.loads(mark.read_text())
-    found.pop("traces")
-    mark.write_text(json.dumps(found))
+    actual = json.loads(mark.read_text())
+    actual.pop("traces")
+    mark.write_text(json.dumps(actual))
     with pytest.raises(StateVersionError, match="start it again without --resume"):
         run(config, resume=True)

@@ -40,8 +40,8 @@ def places(process: subprocess.Popen[bytes]) -> set[tuple[str, int]]:
     """Where a process and its children listen, once one does."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
-        found = listeners([process.pid, *descendants(process.pid)])
-        if at := set[tuple[str, int]]().union(*found.values()):
+        actual = listeners([process.pid, *descendants(process.pid)])
+        if at := set[tuple[str, int]]().union(*actual.values()):
             return at
         time.sleep(0.1)
     raise AssertionError("nothing listens")

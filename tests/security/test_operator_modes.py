@@ -28,15 +28,15 @@ def usual_umask() -> Iterator[None]:
 
 def open_to_others(operator: Path) -> list[str]:
     """Paths accessible to other users, with their modes."""
-    found = []
+    actual = []
     for path in [operator, *operator.rglob("*")]:
         try:
             mode = stat.S_IMODE(path.lstat().st_mode)
         except FileNotFoundError:  # renamed meanwhile
             continue
         if mode & 0o077:
-            found.append(f"{path.name} {mode:04o}")
-    return found
+            actual.append(f"{path.name} {mode:04o}")
+    return actual
 
 
 class Watched:
@@ -63,8 +63,8 @@ class Watched:
 @pytest.mark.parametrize("mode", ["deployment", "simulation"])
 @pytest.mark.parametrize("runner", ["local", "direct", "stream"])
 def test_nobody_else_can_open_what_is_the_operators(tmp_path, monkeypatch, runner, mode):
-    own = {} if mode == "deployment" else {"mode": "simulation", "noise_key": None, "seed": 3}
-    value = {key: part for key, part in (sections(tmp_path) | own).items() if part is not None}
+    changes = {} if mode == "deployment" else {"mode": "simulation", "noise_key": None, "seed": 3}
+    value = {key: part for key, part in (sections(tmp_path) | changes).items() if part is not None}
     if mode == "deployment":
         value["output"]["ledger"] = str(tmp_path / "out" / "operator" / "ledger")
     if runner == "stream":

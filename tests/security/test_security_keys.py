@@ -189,23 +189,23 @@ def test_a_worker_takes_neither_another_key_nor_epochs_that_came_later(tmp_path)
     path = tmp_path / "noise.key"
     began = new_key_file(path).fingerprints
     add_key_epoch(path, THREE)
-    found = NoiseKey.from_file(path)
-    assert found.fingerprints != began
-    assert found.limited_to(began).fingerprints == began
-    assert found.limited_to(began).subkey("noise", THREE) != found.subkey("noise", THREE)
+    actual = NoiseKey.from_file(path)
+    assert actual.fingerprints != began
+    assert actual.limited_to(began).fingerprints == began
+    assert actual.limited_to(began).subkey("noise", THREE) != actual.subkey("noise", THREE)
     with pytest.raises(NoiseKeyError, match="not the noise key that the run began with"):
         new_key_file(tmp_path / "other.key").limited_to(began)
     with pytest.raises(NoiseKeyError):
-        found.limited_to(())
+        actual.limited_to(())
 
 
 def test_the_command_rotates_and_shows_without_telling(key, capsys):
     assert main(["key", "rotate", str(key), "--from", "2024-01-01T03:00:00Z"]) == 0
     assert main(["key", "show", str(key)]) == 0
     assert main(["key", "show", str(key), "--json"]) == 0
-    said = capsys.readouterr().out
-    assert "epoch 2" in said
-    assert "2024-01-01T03:00:00Z" in said
-    assert not [row for row in json.loads(key.read_text())["epochs"] if row["secret"] in said]
+    text_of_error = capsys.readouterr().out
+    assert "epoch 2" in text_of_error
+    assert "2024-01-01T03:00:00Z" in text_of_error
+    assert not [row for row in json.loads(key.read_text())["epochs"] if row["secret"] in text_of_error]
     assert main(["key", "rotate", str(key), "--from", "2024-01-01T02:00:00Z"]) == 2
     assert main(["key", "rotate", str(key), "--from", "tomorrow"]) == 2

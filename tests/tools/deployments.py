@@ -71,10 +71,10 @@ def planted(folder: Path) -> list[bytes]:
 
 def leaks(root: Path, facts: list[bytes]) -> list[tuple[str, bytes]]:
     """Every file below a folder that holds one of the facts, in its bytes or in its name."""
-    found = []
+    actual = []
     for path in sorted(root.rglob("*")):
         data = str(path.relative_to(root)).encode() + (path.read_bytes() if path.is_file() else b"")
         if path.suffix == ".parquet":
             data += pl.read_parquet(path).write_csv().encode()
-        found += [(str(path), fact) for fact in facts if fact in data]
-    return found
+        actual += [(str(path), fact) for fact in facts if fact in data]
+    return actual

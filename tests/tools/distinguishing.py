@@ -72,12 +72,12 @@ def best_bound(absent, there, delta=0.0):
     seen = [Counter(words[:half]) for _, words in (absent, there)]
     ratio = {word: np.log((seen[1][word] + 1) / (seen[0][word] + 1)) for word in seen[0] | seen[1]}
     zero, one = (scores + np.array([ratio.get(word, 0.0) for word in words]) for scores, words in (absent, there))
-    found = []
+    actual = []
     for often, seldom in ((one, zero), (-zero, -one)):
         levels = np.unique(np.quantile(often[:half], np.linspace(0.02, 0.98, 49)))
         level = max(levels, key=lambda at: lower_bound(often[:half] >= at, seldom[:half] >= at, delta))
-        found.append((lower_bound(often[:half] >= level, seldom[:half] >= level, delta), often, seldom, level))
-    _, often, seldom, level = max(found, key=lambda one: one[0])
+        actual.append((lower_bound(often[:half] >= level, seldom[:half] >= level, delta), often, seldom, level))
+    _, often, seldom, level = max(actual, key=lambda one: one[0])
     return lower_bound(often[half:] >= level, seldom[half:] >= level, delta)
 
 

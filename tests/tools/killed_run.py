@@ -29,7 +29,7 @@ def run_in_a_process(
     config: Path,
     folder: Path,
     resume: bool,
-    said: Path,
+    message: Path,
     *,
     fatal: int | str = 0,
     after: bool = False,
@@ -41,7 +41,7 @@ def run_in_a_process(
     a file, at last how many durable writes it made in how many seconds.
     """
     words = ["run", str(config), "--out", str(folder), "--quiet"] + ["--resume"] * resume
-    process = CONTEXT.Process(target=_run, args=(words, said, fatal, after, os.environ["XDG_STATE_HOME"]))
+    process = CONTEXT.Process(target=_run, args=(words, message, fatal, after, os.environ["XDG_STATE_HOME"]))
     process.start()
     process.join(seconds)
     process.kill()
@@ -50,9 +50,9 @@ def run_in_a_process(
     return process.exitcode
 
 
-def _run(words: list[str], said: Path, fatal: int | str, after: bool, state: str) -> None:
+def _run(words: list[str], message: Path, fatal: int | str, after: bool, state: str) -> None:
     os.environ["XDG_STATE_HOME"] = state  # that of the test, not of the server that forks
-    with said.open("w") as file:
+    with message.open("w") as file:
         os.dup2(file.fileno(), sys.stderr.fileno())
     faulthandler.dump_traceback_later(600, exit=True)  # a run that hangs says where
     n_writes, began = 0, time.monotonic()

@@ -17,9 +17,9 @@ from penstock.pipeline.releasing.ledger import Charge, Ledger
 
 def ledger_of(folder: Path) -> Path:
     """Ledger of a run: local, named by its manifest, or of the source ``events``."""
-    own, manifest = folder / "operator" / "ledger", folder / "operator" / "manifest.json"
-    if own.exists():
-        return own
+    ledger_path, manifest = folder / "operator" / "ledger", folder / "operator" / "manifest.json"
+    if ledger_path.exists():
+        return ledger_path
     if manifest.exists():
         return Path(json.loads(manifest.read_text())["ledger"]["path"])
     return Path(os.environ["XDG_STATE_HOME"]) / "penstock" / "ledgers" / "events"
@@ -57,8 +57,8 @@ def apart(value: dict[str, Any], name: str) -> dict[str, Any]:
 def under_nonces_of(folder: Path) -> Iterator[None]:
     """Step every window under the nonce recorded for it by a resumed run."""
     entries, run = list(Ledger(ledger_of(folder)).entries()), json.loads((folder / "operator" / "run.json").read_text())
-    own = [entry.values for entry in entries if entry.values.get("nonce") == run["nonce"]]
-    name = own[0]["run"] if own else ""
+    ledger_path = [entry.values for entry in entries if entry.values.get("nonce") == run["nonce"]]
+    name = ledger_path[0]["run"] if ledger_path else ""
     full = {e.values["nonce"][:16]: e.values["nonce"] for e in entries if e.kind != "charge" and e.values.get("nonce")}
     made = {
         posting.charge.at: full.get(posting.nonce, "")

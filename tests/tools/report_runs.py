@@ -103,11 +103,17 @@ def _manifests(folder: Path, cells: Any, n_windows: int, space: Any, public: Any
         "theorem": "Dwork, McSherry, Nissim, Smith 2006",
     }
     shared = {"configuration": configuration, "configuration_digest": "0" * 64, "versions": {"penstock": "0.1.0"}}
-    told = {"name": "by-hand", "mode": "simulation", "notice": "Unfit.", "guarantee": [guarantee], "windows": n_windows}
+    messages = {
+        "name": "by-hand",
+        "mode": "simulation",
+        "notice": "Unfit.",
+        "guarantee": [guarantee],
+        "windows": n_windows,
+    }
     rows = {"rows": 100, "used": 90, "duplicates": 10, "late": 0, "out_of_area": 10, "out_of_time": 0, "rejected": 0}
     kept = {"rows": rows | {"rejected_by_reason": {}}, "noise": {"seed": 3}, "exit": {"code": 0, "reason": "done"}}
     kept |= {"inputs": {"events.csv": "f" * 64}, "seconds": {"pipeline": 1.5}, "utility": {"kendall_tau": 1.0}}
-    (folder / "public" / "manifest.json").write_text(json.dumps(shared | told | public))
+    (folder / "public" / "manifest.json").write_text(json.dumps(shared | messages | public))
     (folder / "operator" / "manifest.json").write_text(json.dumps(shared | kept | operator))
 
 

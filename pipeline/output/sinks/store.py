@@ -87,7 +87,7 @@ def by_window(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     """Name and rows of each window of a stream, in order, independent of batching.
 
     >>> rows = pa.table({"window": [3, 3, 4]})
-    >>> [(name, len(own)) for name, own in by_window(rows)]
+    >>> [(name, len(rows_of_window)) for name, rows_of_window in by_window(rows)]
     [('000000000003', 2), ('000000000004', 1)]
     """
     windows = table.column("window").to_numpy()

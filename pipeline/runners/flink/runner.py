@@ -134,8 +134,8 @@ def _run_job(
             return _submit(plan, endpoint, beam_options, renewal)
     except DataError as error:
         printed = log.read_bytes()[begun:].decode(errors="replace") if plan.streaming and log.exists() else ""
-        for said, reason in _REASONS.items():
-            if re.search(said, printed):
+        for pattern, reason in _REASONS.items():
+            if re.search(pattern, printed):
                 raise DataError(reason) from error
         raise
 

@@ -115,16 +115,16 @@ class LocalFiles:
 
     def listing(self) -> dict[str, File]:
         """Return the existing files, by name; raises `Unanswered` if they cannot be listed."""
-        found = {}
+        listed = {}
         with _translate_errors(str(self._folder), "listed"):
             os.scandir(self._folder).close()  # what may not be read would look empty
             for name in self._names():
                 try:
-                    found[name] = self._status(name)
+                    listed[name] = self._status(name)
                 except FileNotFoundError:
                     continue  # it was moved away after it was listed
             self._check_mounted()
-        return found
+        return listed
 
     @contextmanager
     def local(self, file: File) -> Iterator[str]:

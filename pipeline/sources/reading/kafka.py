@@ -418,7 +418,10 @@ def micro_batches(
                 or reader.passes(reader.common_time)
             ):
                 ranges = {partition: (first, first) for partition, first in new.items()}
-                ranges |= {partition: (own[0].offset(), own[-1].offset() + 1) for partition, own in messages.items()}
+                ranges |= {
+                    partition: (partition_messages[0].offset(), partition_messages[-1].offset() + 1)
+                    for partition, partition_messages in messages.items()
+                }
                 entry = TopicEntry(number, ranges, idle, clock, reader.listed)
                 journal.append(entry, checkpointed)
                 yield replace(reader.batch(entry, messages), more=consumer.more)
@@ -489,7 +492,7 @@ class _TopicReader:
 
     def _by_clock(self, ended: frozenset[int], clock: int, messages: Messages | None = None) -> int | None:
         """Time reached after reading all messages, with the clock running at the end of partitions; None if unknown."""
-        read = {p: own[-1].timestamp()[1] for p, own in (messages or {}).items()}
+        read = {p: partition_messages[-1].timestamp()[1] for p, partition_messages in (messages or {}).items()}
         times = {p: max(time, read.get(p, time)) for p, time in self.progress.times.items()}
         return min((self.progress.at_end(p, clock) if p in ended else time for p, time in times.items()), default=None)
 
@@ -555,8 +558,8 @@ class _TopicReader:
         before = self.progress.watermark
         rows: dict[int, Any] = {}
         blocks = []
-        for partition, own in messages.items():
-            block = block_of(self.source, partition, own)
+        for partition, partition_messages in messages.items():
+            block = block_of(self.source, partition, partition_messages)
             blocks.append(block)
             column = "arrival" if self.source.by_broker else "time"
             rows[partition] = (entry.ranges[partition][1], block.frame[column].to_numpy())

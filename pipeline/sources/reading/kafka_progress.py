@@ -74,11 +74,11 @@ class Journal(Generic[Kind]):
     def __init__(self, folder: Path, number: int, decode: Callable[[str], Kind]) -> None:
         make_folder(folder)
         files, self._decode = sorted(folder.glob("journal-*.jsonl")), decode
-        found = {entry.number: entry for entry in self._entries(files[-1])} if files else {}
+        by_number = {entry.number: entry for entry in self._entries(files[-1])} if files else {}
         #: Entries from ``number`` on, without a gap.
         self.entries: list[Kind] = []
-        while number + len(self.entries) in found:
-            self.entries.append(found[number + len(self.entries)])
+        while number + len(self.entries) in by_number:
+            self.entries.append(by_number[number + len(self.entries)])
         taken = int(files[-1].stem.partition("-")[2]) if files else 0
         self.path = folder / f"journal-{taken + 1:06d}.jsonl"
         self._write(self.entries)

@@ -186,7 +186,7 @@ def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser)
         rows.append(tuple([event.get(name) for name in names]))
         message.append(number)
     columns = zip(*rows) if rows else [()] * len(names)
-    series = [column_of(part, dtype, own) for (part, dtype), own in zip(layout.sent.items(), columns)]
+    series = [column_of(part, dtype, part_values) for (part, dtype), part_values in zip(layout.sent.items(), columns)]
     frame = pl.DataFrame(series).with_columns(layout.time.milliseconds(series[names.index(layout.columns["time"])]))
     return MessageRows(frame, np.asarray(message, np.int64), problems)
 

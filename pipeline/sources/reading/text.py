@@ -472,8 +472,8 @@ NOT_UTF8 = "not valid UTF-8"
 def _structural_problems(data: bytes, records: Records, n_fields: int) -> dict[int, str]:
     problems = {}
     for index in np.flatnonzero((records.n_fields != n_fields) & (records.n_fields != 0)).tolist():
-        found = int(records.n_fields[index])
-        problems[index] = f"{found} fields instead of {n_fields}" if found > 0 else _STRAY
+        n_actual = int(records.n_fields[index])
+        problems[index] = f"{n_actual} fields instead of {n_fields}" if n_actual > 0 else _STRAY
     if not _is_utf8(data):
         outside_ascii = np.flatnonzero(np.frombuffer(data, np.uint8) >= 128)
         for index in np.unique(np.searchsorted(records.start, outside_ascii, side="right") - 1).tolist():

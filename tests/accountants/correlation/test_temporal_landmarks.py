@@ -52,14 +52,14 @@ def explicit_loss(chain, start, epsilons, known, likelihoods):
         joint = joint * chain.reshape(*[1] * (t - 1), n, n, *[1] * (n_steps - 1 - t))
     weights = np.broadcast_to(joint, (len(likelihoods), *joint.shape))
     for t in range(n_steps):
-        told = np.exp(epsilons[t] * likelihoods[:, t])
-        weights = weights * told.reshape(-1, *[n if axis == t else 1 for axis in range(n_steps)])
+        messages = np.exp(epsilons[t] * likelihoods[:, t])
+        weights = weights * messages.reshape(-1, *[n if axis == t else 1 for axis in range(n_steps)])
     hidden = tuple(t for t in range(n_steps) if t not in known)
     chance = joint.sum(axis=hidden).ravel()
     possible = chance > 0
-    told = weights.sum(axis=tuple(axis + 1 for axis in hidden)).reshape(len(likelihoods), -1)[:, possible]
-    told = told / chance[possible]
-    return float(np.log(told.max(axis=1) / told.min(axis=1)).max())
+    messages = weights.sum(axis=tuple(axis + 1 for axis in hidden)).reshape(len(likelihoods), -1)[:, possible]
+    messages = messages / chance[possible]
+    return float(np.log(messages.max(axis=1) / messages.min(axis=1)).max())
 
 
 def random_chain(rng, n):
@@ -78,7 +78,7 @@ def count_violations(n_chains, seed, n_choices, method, stationary=True):
     both ends of the series, and the adversary knows the forward matrix only.
     """
     rng = np.random.default_rng(seed)
-    found = 0
+    computed = 0
     for _ in range(n_chains):
         n, n_steps = int(rng.integers(2, 4)), int(rng.integers(3, 6))
         chain = random_chain(rng, n)
@@ -93,8 +93,8 @@ def count_violations(n_chains, seed, n_choices, method, stationary=True):
             explicit_loss(chain, start, epsilons, {*np.flatnonzero(landmarks).tolist(), t}, likelihoods)
             for t in range(n_steps)
         ]
-        found += bool((np.array(truth) > losses + 1e-9).any())
-    return found
+        computed += bool((np.array(truth) > losses + 1e-9).any())
+    return computed
 
 
 @pytest.mark.parametrize("stationary", [True, False])

@@ -80,16 +80,16 @@ def true_loss(chain, epsilon, n_steps, t):
 
     def messages(length, matrix):
         """All likelihoods, given the value at t, of `length` releases that follow one another away from t."""
-        told = np.ones((1, n))
+        reported = np.ones((1, n))
         for _ in range(length):
-            told = (likelihoods[:, None] * told).reshape(-1, n) @ matrix.T
-        return told
+            reported = (likelihoods[:, None] * reported).reshape(-1, n) @ matrix.T
+        return reported
 
     past, future = messages(t, before), messages(n_steps - 1 - t, chain)
     worst = 0.0
-    for own in likelihoods:
-        told = (past[:, None] * future[None] * own).reshape(-1, n)
-        worst = max(worst, float(np.log(told.max(axis=1) / told.min(axis=1)).max()))
+    for likelihood in likelihoods:
+        reported = (past[:, None] * future[None] * likelihood).reshape(-1, n)
+        worst = max(worst, float(np.log(reported.max(axis=1) / reported.min(axis=1)).max()))
     return worst
 
 

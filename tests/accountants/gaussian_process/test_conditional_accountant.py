@@ -142,15 +142,15 @@ def test_the_books_of_one_stream_are_those_of_its_trace_and_survive_a_restart():
         Repeated(2),
         Additive("gaussian", RADIUS, SIGMA),
     ]
-    found = []
+    actual = []
     for index, event in enumerate(charges):
         state = decode_state(encode_state("books", 1, state), "books", 1)
         window = Window(index=index + 1, start=60_000 * index, end=60_000 * (index + 1))
         release = Release(window=index + 1, values=np.zeros(2), charge=(event,))
         rows, state = accountant.charge(release, window, {}, model, state)
-        found += rows_of(rows, "loss")
+        actual += rows_of(rows, "loss")
     times, sigma = 60.0 * np.arange(4), np.array([SIGMA, SIGMA, np.inf, SIGMA])
-    assert found == rows_of(accountant.trace_rows("x", times, sigma), "loss")
+    assert actual == rows_of(accountant.trace_rows("x", times, sigma), "loss")
     with pytest.raises(UnsupportedEvent):
         accountant.charge(Release(window=5, values=np.zeros(2), charge=(Unknown(),)), window, {}, model, state)
 

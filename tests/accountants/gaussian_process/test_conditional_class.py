@@ -52,17 +52,17 @@ def test_no_length_scale_and_no_gaps_break_a_goal(gaps, kernel, which):
 
 def test_a_plan_for_the_longest_alone_would_lose_more():
     rng = np.random.default_rng(3)
-    found = []
+    actual = []
     for _ in range(8):
         times = np.cumsum(rng.choice([5.0, 30.0, 120.0, 600.0], 8) * rng.uniform(0.5, 1.5, 8))
-        own = {"variance": VARIANCE, "nugget": NUGGET, "secrets": "sliding_blocks", "width": 3}
-        alone = ConditionalGoal(goal=1.0, length_scale=LengthScales(exactly=LONGEST), **own)
+        chosen = {"variance": VARIANCE, "nugget": NUGGET, "secrets": "sliding_blocks", "width": 3}
+        alone = ConditionalGoal(goal=1.0, length_scale=LengthScales(exactly=LONGEST), **chosen)
         sigma = planned_sigma(alone, RADIUS, times)
         secrets = promised_secrets(alone, len(times))
         assert largest(times, secrets, sigma, scales=[LONGEST]) <= 1.0
-        found.append(largest(times, secrets, sigma))
-        assert planned_sigma(ConditionalGoal(goal=1.0, length_scale=LONGEST, **own), RADIUS, times) >= sigma
-    assert max(found) > 3.0  # of a goal of 1; 4.35 and 3.94 of these eight traces
+        actual.append(largest(times, secrets, sigma))
+        assert planned_sigma(ConditionalGoal(goal=1.0, length_scale=LONGEST, **chosen), RADIUS, times) >= sigma
+    assert max(actual) > 3.0  # of a goal of 1; 4.35 and 3.94 of these eight traces
 
 
 @pytest.mark.parametrize("secrets", ["singletons", "sliding_blocks"])
@@ -76,11 +76,11 @@ def test_an_account_covers_the_class_when_points_have_left_the_block(secrets):
     finite = 0
     for row in (row for row in rows if row.name == "loss"):
         n = row.window
-        own = [secret + max(0, n - 14) for secret in named_family(secrets, min(n, 14), 2)]
+        chosen = [secret + max(0, n - 14) for secret in named_family(secrets, min(n, 14), 2)]
         given = {"radius": RADIUS, "order": 2.0, "variance": 1e4, "nugget": NUGGET}
         whole = max(
             conditional_inferential_loss(times[:n], secret, 150.0, scale, **given)[0]
-            for secret in own
+            for secret in chosen
             for scale in np.geomspace(5.0, LONGEST, 25)
         )
         assert row.value >= whole * (1 - 1e-9)

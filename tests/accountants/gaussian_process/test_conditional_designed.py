@@ -109,11 +109,11 @@ def is_as_planned(noise, covariance):
     n, variances = len(noise), covariance.diagonal()
     error = np.sqrt((np.multiply.outer(variances, variances) + covariance**2) / n)
     east, north = noise[..., 0], noise[..., 1]
-    found = [east.T @ east / n, north.T @ north / n, east.T @ north / n]
+    actual = [east.T @ east / n, north.T @ north / n, east.T @ north / n]
     wanted = [covariance, covariance, np.zeros_like(covariance)]
     between = np.sqrt(np.multiply.outer(variances, variances) / n)
     allowed = [error, error, between]
-    return all((np.abs(one - other) <= 5 * wide).all() for one, other, wide in zip(found, wanted, allowed))
+    return all((np.abs(one - other) <= 5 * wide).all() for one, other, wide in zip(actual, wanted, allowed))
 
 
 def test_twenty_thousand_traces_have_the_designed_covariance():
@@ -146,9 +146,9 @@ def test_the_sum_of_charges_covers_what_any_points_tell_together():
             points = rng.permutation(n)[: rng.integers(1, n + 1)]
             one = np.zeros(n)
             one[points] = RADIUS * vector[points] / np.abs(vector[points]).max()
-            told = one @ inverse @ one / 2
-            assert told <= released.rho[points].sum() * (1 + 1e-9)
-            understated += told > (RADIUS**2 / (2 * released.scale[points] ** 2)).sum()
+            messages = one @ inverse @ one / 2
+            assert messages <= released.rho[points].sum() * (1 + 1e-9)
+            understated += messages > (RADIUS**2 / (2 * released.scale[points] ** 2)).sum()
     assert understated > 100  # what the scales alone, taken for independent noise, would charge
 
 

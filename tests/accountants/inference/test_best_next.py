@@ -32,8 +32,8 @@ def test_people_with_few_places_of_their_own(power):
     rng = np.random.default_rng(power)
     n, priors = 60, []
     for _ in range(40):
-        own = rng.choice(n, 5, replace=False)
-        path = rng.choice(own, 100)
+        places = rng.choice(n, 5, replace=False)
+        path = rng.choice(places, 100)
         visits = np.bincount(path, minlength=n) + 0.1 / n
         priors.append(estimate_prior(path, n, 0.1, visits / visits.sum(), "stationary"))
     targets = TargetPriors.of(priors)

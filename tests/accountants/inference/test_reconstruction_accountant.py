@@ -97,7 +97,7 @@ def test_realised_risk_against_every_trajectory(name, options, family, scale):
     facts = Facts(n_cells=3, n_windows=4)
     steps, releases, counts = account(accountant, prepared, mechanisms.get(name)(**options), facts, paths, sensors)
     for last in range(1, 5):
-        found = values(steps[last - 1], "realised_risk")
+        actual = values(steps[last - 1], "realised_risk")
         for target, prior in enumerate(priors):
             truth, posterior = posterior_weights(
                 prior, sensors[:last], releases[:last], counts, paths[target], family, scale
@@ -106,7 +106,7 @@ def test_realised_risk_against_every_trajectory(name, options, family, scale):
             guesses = np.unique(kept, axis=0)
             exact = max(posterior[(kept != guess).sum(axis=1) <= 1].sum() for guess in guesses)
             if last > 1:
-                row = found[f"target {target + 1}"]
+                row = actual[f"target {target + 1}"]
                 assert row.low - 1e-9 <= exact <= row.high + 1e-9
                 assert row.value == row.high
                 assert row.status == "provisional"
@@ -184,16 +184,16 @@ def test_any_shards_and_blocks_give_the_same_bits(noise, monkeypatch):
         monkeypatch.setattr(running, "BLOCK", block)
         accountant, prepared = accountant_of(tuple(priors), horizon=9, tolerance=2)
         accountant = replace(accountant, shard=shard)
-        found, first = [], 0
+        actual, first = [], 0
         whole = np.stack([np.bincount(column, minlength=6)[:5] for column in paths.T])
         for part in accountant.shards(prepared):
-            own = paths[first : first + len(part["targets"])]
-            first += len(own)
-            steps, _, _ = shard_rows(accountant, part, mechanism, facts, own, whole)
-            found += [row for rows in steps for row in rows]
-        return sorted(found, key=lambda row: (row.subject, row.window or 0, row.name, row.status))
+            target_paths = paths[first : first + len(part["targets"])]
+            first += len(target_paths)
+            steps, _, _ = shard_rows(accountant, part, mechanism, facts, target_paths, whole)
+            actual += [row for rows in steps for row in rows]
+        return sorted(actual, key=lambda row: (row.subject, row.window or 0, row.name, row.status))
 
-    def shard_rows(accountant, part, mechanism, facts, own, whole):
+    def shard_rows(accountant, part, mechanism, facts, target_paths, whole):
         releases = run_mechanism(mechanism, whole, facts, seed=1)
         windows = facts.windows()
         known = AccountingFacts(
@@ -202,7 +202,7 @@ def test_any_shards_and_blocks_give_the_same_bits(noise, monkeypatch):
         model, state = accountant.start(known)
         steps = []
         for release, window in zip(releases, windows):
-            cells = own[:, window.index - 1]
+            cells = target_paths[:, window.index - 1]
             private = {"counts": whole[window.index - 1], "target_cells": np.where(cells == 5, -1, cells)}
             rows, state = accountant.charge(release, window, private, model, state)
             steps.append(rows)
@@ -354,8 +354,8 @@ def test_places_elsewhere_against_direct_sums():
                 direct[places.location[other]] += places.share[other] * likelihood
             known = KnownTargets(users=(None,), priors=(), places=places, first=0, assumption="given")
             reading = Reading(active, noise, scale, residual)
-            found = np.exp(known.log_likelihood(reading, np.array([cell]), np.zeros(0, np.intp))[0])
-            assert found / found.max() == pytest.approx(direct / direct.max(), rel=1e-9)
+            actual = np.exp(known.log_likelihood(reading, np.array([cell]), np.zeros(0, np.intp))[0])
+            assert actual / actual.max() == pytest.approx(direct / direct.max(), rel=1e-9)
 
 
 def test_priors_are_learned_from_each_persons_own_windows():
@@ -373,10 +373,10 @@ def test_priors_are_learned_from_each_persons_own_windows():
         known_targets(section, (7,), 0, replace(training, named=(-1,)))
     with pytest.raises(ParameterError, match="min_windows"):
         known_targets(replace(section, min_windows=5), 3, 0, training)
-    own = known_targets(replace(section, towards="own"), 10, 0, training).priors[0]
+    target_paths = known_targets(replace(section, towards="own"), 10, 0, training).priors[0]
     share = (np.array([3, 1, 0, 0, 0]) + 0.1) / 4.5
-    assert own.transition[0] == pytest.approx((np.array([1, 1, 0, 0, 0]) + 0.5 * share) / 2.5)
-    assert own.transition[3] == pytest.approx(share)
+    assert target_paths.transition[0] == pytest.approx((np.array([1, 1, 0, 0, 0]) + 0.5 * share) / 2.5)
+    assert target_paths.transition[3] == pytest.approx(share)
     population = known_targets(replace(section, towards="population", top=2), 10, 0, training)
     assert population.places.n_locations == 3
     assert all((prior.transition > 0).all() for prior in population.priors)

@@ -87,11 +87,11 @@ def test_orders_of_magnitude_on_the_published_chain(
     sensors = [{int(cell)} for cell in np.random.default_rng(1).integers(0, n_locations, 10)]
     prior = chain_prior(n_locations, 0.1)
     for bound, value in expected.items():
-        found = success_upper_bound(prior, sensors, tolerance, bound=bound)  # type: ignore[arg-type]
+        actual = success_upper_bound(prior, sensors, tolerance, bound=bound)  # type: ignore[arg-type]
         # our first moment also takes the posterior's genie ball, so it may be far smaller
-        assert found <= 4 * value
+        assert actual <= 4 * value
         if bound != "first_moment":
-            assert found >= value / 4
+            assert actual >= value / 4
 
 
 def test_a_trajectory_that_is_seen_is_reconstructed() -> None:
@@ -225,8 +225,8 @@ def test_no_attack_has_a_larger_normalised_advantage() -> None:
             blind, best = truth.ball(tolerance), truth.best_success(truth.raw_channel(sensors), tolerance)
             advantage = (best - blind) / (1 - blind) if blind < 1 - 1e-12 else 0.0
             for bound in ("loose", "tight", "leakage", "segment", "best"):
-                found = advantage_upper_bound(prior, sensors, tolerance, bound=bound, n_samples=0)  # type: ignore[arg-type]
-                assert found >= advantage - 1e-9
+                actual = advantage_upper_bound(prior, sensors, tolerance, bound=bound, n_samples=0)  # type: ignore[arg-type]
+                assert actual >= advantage - 1e-9
 
 
 def test_the_loose_advantage_is_equation_1() -> None:

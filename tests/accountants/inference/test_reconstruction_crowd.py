@@ -51,12 +51,12 @@ def release_given_target(presence: FloatArray, released: FloatArray, active: int
 
 def test_the_number_of_people_in_a_cell_is_that_of_all_their_places():
     presence = np.random.default_rng(1).dirichlet(np.ones(4), size=5)[:, :3]
-    found = np.zeros((3, 6))
+    actual = np.zeros((3, 6))
     for are_there in itertools.product((0, 1), repeat=5):
         there = np.array(are_there, bool)[:, None]
-        found[np.arange(3), there.sum()] += np.where(there, presence, 1 - presence).prod(axis=0)
-    np.testing.assert_allclose(poisson_binomial(presence), found, atol=1e-15)
-    np.testing.assert_allclose(poisson_binomial(presence, 2), found[:, :3], atol=1e-15)
+        actual[np.arange(3), there.sum()] += np.where(there, presence, 1 - presence).prod(axis=0)
+    np.testing.assert_allclose(poisson_binomial(presence), actual, atol=1e-15)
+    np.testing.assert_allclose(poisson_binomial(presence, 2), actual[:, :3], atol=1e-15)
 
 
 @pytest.mark.parametrize("noise", [None, "gaussian", "discrete_laplace", "laplace", "discrete_gaussian"])
@@ -105,8 +105,8 @@ def test_the_filter_is_exact_where_others_move_independently_of_where_they_were(
     evidence = NotKnown(np.array(people), crowd.log_mass[0]).evidence(observed)
     with np.errstate(divide="ignore"):
         likelihood = scaled(at_places(evidence, places))
-    found = smoothed(prior.initial, Kernel(prior.transition), likelihood)[0]
-    np.testing.assert_allclose(found, posterior, rtol=1e-10)
+    actual = smoothed(prior.initial, Kernel(prior.transition), likelihood)[0]
+    np.testing.assert_allclose(actual, posterior, rtol=1e-10)
 
 
 @pytest.mark.parametrize("noise", [None, "discrete_laplace"])

@@ -112,10 +112,10 @@ def test_estimates_count_moves() -> None:
 def test_estimates_approach_the_truth() -> None:
     prior = random_prior(np.random.default_rng(4), 3, stationary=True)
     paths = prior.sample(200, 200, np.random.default_rng(5))
-    found = estimate_prior(paths, 3, smoothing=0.1)
+    actual = estimate_prior(paths, 3, smoothing=0.1)
     used = prior.initial > 0.05
-    assert found.transition[used] == pytest.approx(prior.transition[used], abs=0.03)
-    assert found.initial == pytest.approx(prior.initial, abs=0.05)
+    assert actual.transition[used] == pytest.approx(prior.transition[used], abs=0.03)
+    assert actual.initial == pytest.approx(prior.initial, abs=0.05)
 
 
 def test_wrong_training_data_is_refused() -> None:

@@ -44,8 +44,8 @@ def likely(targets, sensors, places, noise=None, scale=1.0, residual=None):
         assumption="given",
     )
     active = np.isin(np.arange(targets.n_locations - 1), list(sensors))
-    told = known.log_likelihood(Reading(active, noise, scale, residual), np.asarray(places), np.zeros(0, np.intp))
-    return np.take_along_axis(np.pad(told, ((0, 0), (0, 1)), constant_values=-np.inf), targets.locations, axis=1)
+    messages = known.log_likelihood(Reading(active, noise, scale, residual), np.asarray(places), np.zeros(0, np.intp))
+    return np.take_along_axis(np.pad(messages, ((0, 0), (0, 1)), constant_values=-np.inf), targets.locations, axis=1)
 
 
 @pytest.mark.parametrize("scale", [None, 0.6])
@@ -73,8 +73,8 @@ def test_beliefs_and_success_against_brute_force(scale: float | None, is_shared:
                 places = targets.locations[target]
                 for position, window in enumerate(range(step + 1)[kept]):
                     marginal = np.bincount(truth.paths[:, window], posterior, n_locations)
-                    found = risk["marginals"][target, position, places >= 0]
-                    assert found == pytest.approx(marginal[places[places >= 0]], abs=1e-9)
+                    actual = risk["marginals"][target, position, places >= 0]
+                    assert actual == pytest.approx(marginal[places[places >= 0]], abs=1e-9)
                 guess = risk["guess"][target]
                 wrong = (truth.paths[:, kept] != guess).sum(axis=1)
                 assert risk["low"][target] == pytest.approx(posterior[wrong <= tolerance].sum(), abs=1e-9)

@@ -37,11 +37,11 @@ def made_up_events(seed=0, n=900, as_text=True):
 
 def where(events):
     """The first place of each person and window."""
-    found = {}
+    actual = {}
     for user, time, place in sorted(events, key=lambda event: event[1]):
         hour = (datetime.fromisoformat(time) - START) // timedelta(hours=1)
-        found.setdefault((user, hour + 1), "abc".index(place))
-    return found
+        actual.setdefault((user, hour + 1), "abc".index(place))
+    return actual
 
 
 def books(result):
@@ -62,12 +62,12 @@ def test_raw_counts_show_everybody_where_they_were(small_run, as_text):
     rows = books(result)
     here = where(events)
     for number, user in enumerate(map(str, users), start=1):
-        own = rows.filter(pl.col("subject") == f"target {number}")
+        target_rows = rows.filter(pl.col("subject") == f"target {number}")
         places = [here.get((user, window), -1) for window in range(1, 7)]
-        visits = own.filter(pl.col("name") == "visit_frequency").sort("window")["value"].to_list()
+        visits = target_rows.filter(pl.col("name") == "visit_frequency").sort("window")["value"].to_list()
         expected = np.cumsum([place in (0, 2) for place in places]) / np.arange(1, 7)
         assert visits == pytest.approx(expected.tolist())
-        known = own.filter(pl.col("name") == "place_known").sort("window")["value"].to_list()
+        known = target_rows.filter(pl.col("name") == "place_known").sort("window")["value"].to_list()
         assert len(known) == 6
         # Seen is known; not seen is at b, or nowhere.
         for place, value in zip(places, known):

@@ -34,27 +34,27 @@ def binary():
 
 def test_the_ratio_is_that_of_two_gaussians():
     rng = np.random.default_rng(0)
-    present, absent, found = rng.normal(1, 2, (3, 40)), rng.normal(0, 2, (3, 40)), rng.normal(0, 2, (3, 7))
-    ratios = log_likelihood_ratios(found, present, absent)
+    present, absent, actual = rng.normal(1, 2, (3, 40)), rng.normal(0, 2, (3, 40)), rng.normal(0, 2, (3, 7))
+    ratios = log_likelihood_ratios(actual, present, absent)
     for target in range(3):
         means = present[target].mean(), absent[target].mean()
         apart = np.concatenate([present[target] - means[0], absent[target] - means[1]])
         deviation = np.sqrt((apart**2).sum() / 78)
-        expected = norm.logpdf(found[target], means[0], deviation) - norm.logpdf(found[target], means[1], deviation)
+        expected = norm.logpdf(actual[target], means[0], deviation) - norm.logpdf(actual[target], means[1], deviation)
         np.testing.assert_allclose(ratios[target], expected)
         np.testing.assert_allclose(
-            log_likelihood_ratios(found[target], present[target], absent[target]), ratios[target]
+            log_likelihood_ratios(actual[target], present[target], absent[target]), ratios[target]
         )
 
 
 def test_what_never_varies_is_evidence_only_if_it_differs():
-    ones, found = np.ones(5), np.array([0.0, 1.0])
-    np.testing.assert_array_equal(log_likelihood_ratios(found, ones, ones), 0)
-    told = log_likelihood_ratios(found, ones, np.zeros(5))
-    assert np.isfinite(told).all()
-    assert told[1] == -told[0] > 1e6
+    ones, actual = np.ones(5), np.array([0.0, 1.0])
+    np.testing.assert_array_equal(log_likelihood_ratios(actual, ones, ones), 0)
+    messages = log_likelihood_ratios(actual, ones, np.zeros(5))
+    assert np.isfinite(messages).all()
+    assert messages[1] == -messages[0] > 1e6
     with pytest.raises(ParameterError, match="at least 2"):
-        log_likelihood_ratios(found, np.ones(1), ones)
+        log_likelihood_ratios(actual, np.ones(1), ones)
 
 
 def test_weights_solve_for_the_shrunk_covariance():
@@ -71,8 +71,8 @@ def test_weights_solve_for_the_shrunk_covariance():
 
 
 def test_who_is_alone_is_always_found(binary):
-    found = MembershipGame(binary, **GAME).attack(0, attack="lira")
-    assert found.auc == 1
+    actual = MembershipGame(binary, **GAME).attack(0, attack="lira")
+    assert actual.auc == 1
 
 
 def test_noise_that_hides_everything_leaves_guessing(binary):
@@ -140,9 +140,9 @@ def test_exact_limits_have_their_level(n_found, n):
 def test_rates_by_hand():
     labels = np.r_[np.ones(4, bool), np.zeros(100, bool)]
     scores = np.r_[99.5, 98.5, 98.0, 0.0, np.arange(100)]
-    found = true_positive_rate(labels, scores, 0.01)
-    assert found.n_found == 2  # above 98, the second highest; the tie is not found
-    assert (found.low, found.high) == exact_interval(2, 4)
+    actual = true_positive_rate(labels, scores, 0.01)
+    assert actual.n_found == 2  # above 98, the second highest; the tie is not found
+    assert (actual.low, actual.high) == exact_interval(2, 4)
     assert true_positive_rate(labels, np.zeros(104), 0.01).n_found == 0
     assert true_positive_rate(labels, scores, 0.009) is None
     with pytest.raises(ParameterError, match="above 0"):

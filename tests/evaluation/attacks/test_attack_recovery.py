@@ -53,8 +53,8 @@ def test_people_who_come_and_go_are_recovered_in_the_windows_with_them():
     cells = np.full((3, 8), ABSENT)
     cells[0], cells[1, 2:5], cells[2, [0, 1, 6, 7]] = 0, 20, 35
     presence = presence_of(cells)
-    found = recover(presence.sum(axis=0), GRID, 3, n_present=(cells != ABSENT).sum(axis=0))
-    assert sorted(map(tuple, found)) == sorted(map(tuple, cells))
+    actual = recover(presence.sum(axis=0), GRID, 3, n_present=(cells != ABSENT).sum(axis=0))
+    assert sorted(map(tuple, actual)) == sorted(map(tuple, cells))
     result = attacked(cells)
     assert (result.recovered.accuracy, result.recovered.distance) == (1, 0)
 
@@ -63,7 +63,7 @@ def test_figures_are_those_of_the_best_match_by_brute_force():
     rng = np.random.default_rng(3)
     for _ in range(20):
         presence = rng.random((4, 5, 3)) < 0.3
-        found = rng.integers(-1, 3, (4, 5))
+        actual = rng.integers(-1, 3, (4, 5))
         present = presence.any(axis=2)
         if not present.any():
             continue
@@ -73,8 +73,8 @@ def test_figures_are_those_of_the_best_match_by_brute_force():
             seen = [c for c in path[: window + 1] if c >= 0][-1:] or [c for c in path if c >= 0][:1]
             return seen[0] if seen else None
 
-        def right(order, presence=presence, found=found):
-            cells = [[cell(found[path], window) for window in range(5)] for path in order]
+        def right(order, presence=presence, actual=actual):
+            cells = [[cell(actual[path], window) for window in range(5)] for path in order]
             return sum(
                 cells[who][window] is not None and presence[who, window, cells[who][window]]
                 for who in range(4)
@@ -82,7 +82,7 @@ def test_figures_are_those_of_the_best_match_by_brute_force():
             )
 
         best = max(right(order) for order in permutations(range(4)))
-        assert compare(found, presence, np.arange(3.0)[:, None]).accuracy == pytest.approx(best / present.sum())
+        assert compare(actual, presence, np.arange(3.0)[:, None]).accuracy == pytest.approx(best / present.sum())
 
 
 def test_the_distance_is_to_the_nearest_of_a_persons_cells_from_where_a_trajectory_was_last():
@@ -114,8 +114,8 @@ def test_days_are_joined_by_habits_and_not_by_place():
     first, second = [0, 1, 2, 3], [20, 21, 22, 23]
     truth = np.array([[*first, *first[::-1]], [*second, *second[::-1]]])
     moved = truth[:, [0, 1, 2, 3, 7, 6, 5, 4]]
-    for own in (truth, moved):
-        assert attacked(own, day=4).recovered.accuracy == 1
+    for trajectories in (truth, moved):
+        assert attacked(trajectories, day=4).recovered.accuracy == 1
 
 
 def test_noise_makes_it_worse_and_in_the_end_worse_than_a_release_of_nothing(walkers):

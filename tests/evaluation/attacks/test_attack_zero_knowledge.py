@@ -56,8 +56,8 @@ def test_a_trace_has_few_cells():
 
 
 def test_marginals_of_noise_are_shares():
-    found = Population.of(np.array([[3.0, -5.0], [1.0, -1.0]]), 2)
-    assert found.cells.tolist() == [1.0, 0.0]
+    actual = Population.of(np.array([[3.0, -5.0], [1.0, -1.0]]), 2)
+    assert actual.cells.tolist() == [1.0, 0.0]
     assert Population.of(-np.ones((2, 2)), 2).windows.tolist() == [0.5, 0.5]
     assert Population.of(-np.ones((2, 2)), 2).visits > 0
 
@@ -102,17 +102,22 @@ def test_she_needs_to_know_nobody(binary):
     """The people whom others would learn from may be anybody: only the challenges decide."""
     game = MembershipGame(binary, **GAME)
     others = MembershipGame(np.concatenate([binary, ~binary]), **(GAME | {"known": np.arange(30)}))
-    found = [one.scores(3, attack="zero_knowledge")[1] for one in (game, others)]
-    np.testing.assert_array_equal(*found)
+    actual = [one.scores(3, attack="zero_knowledge")[1] for one in (game, others)]
+    np.testing.assert_array_equal(*actual)
 
 
 def test_exact_counts_exclude_who_would_be_counted_where_nobody_is():
     trace = np.array([[True, False, False]])
     released = np.array([[[0.0, 2.0, 1.0]], [[1.0, 3.0, 1.0]], [[1.0, 2.0, 1.0]], [[0.0, 2.0, 2.0]]])
-    own = {"defense": None, "n_trainings": 1, "seed": [0]}
-    told = zero_knowledge_scores(released, trace, 3, exact=True, **own)
-    assert np.isneginf(told).tolist() == [True, True, False, True]  # the second: everybody is where the target is not
-    assert np.isfinite(zero_knowledge_scores(released, trace, 3, exact=False, **own)).all()
+    settings = {"defense": None, "n_trainings": 1, "seed": [0]}
+    messages = zero_knowledge_scores(released, trace, 3, exact=True, **settings)
+    assert np.isneginf(messages).tolist() == [
+        True,
+        True,
+        False,
+        True,
+    ]  # the second: everybody is where the target is not
+    assert np.isfinite(zero_knowledge_scores(released, trace, 3, exact=False, **settings)).all()
 
 
 def test_a_training_serves_releases_with_and_without_the_target(monkeypatch):
@@ -137,9 +142,9 @@ def test_an_adversary_who_looks_for_the_opposite_is_noticed(binary):
     samples = game.samples(0).challenges
     released = game.space.counts(samples, np.arange(samples.labels.size)) * 1.0
     trace = game.space.presence(np.array([0]), 0)[0].reshape(game.space.shape) > 0
-    own = {"defense": None, "exact": False, "n_trainings": 2, "seed": [0]}
-    right = zero_knowledge_scores(released, trace, 12, **own)
-    wrong = zero_knowledge_scores(released, ~trace, 12, **own)
+    settings = {"defense": None, "exact": False, "n_trainings": 2, "seed": [0]}
+    right = zero_knowledge_scores(released, trace, 12, **settings)
+    wrong = zero_knowledge_scores(released, ~trace, 12, **settings)
     labels = samples.labels
     assert right[labels].mean() > right[~labels].mean()
     assert wrong[labels].mean() < wrong[~labels].mean()

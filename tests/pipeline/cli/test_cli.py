@@ -42,9 +42,9 @@ def test_run_names_the_files_to_open(config, tmp_path, capsys):
 
 def test_run_speaks_json(config, capsys):
     assert main(["run", config, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["exit_code"] == 0
-    assert found["rows"]["rows"] == found["rows"]["used"] + found["rows"]["out_of_area"]
+    actual = json.loads(capsys.readouterr().out)
+    assert actual["exit_code"] == 0
+    assert actual["rows"]["rows"] == actual["rows"]["used"] + actual["rows"]["out_of_area"]
 
 
 def test_out_and_set_change_the_run(config, tmp_path, capsys):
@@ -58,17 +58,17 @@ def test_out_and_set_change_the_run(config, tmp_path, capsys):
 @pytest.mark.parametrize("command", ["run", "experiment", "choose"])
 def test_a_missing_file_is_the_only_thing_said(command, capsys):
     assert main([command, "nothere.yaml"]) == 2
-    said = capsys.readouterr()
+    message = capsys.readouterr()
     wrong = "nothere.yaml: cannot be read (No such file or directory); it must be a YAML file"
-    assert (said.out, said.err) == ("", f"penstock: {wrong}\n")
+    assert (message.out, message.err) == ("", f"penstock: {wrong}\n")
 
 
 def test_the_file_of_another_command_is_told_in_one_sentence(config, tmp_path, capsys):
     assert main(["experiment", config]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert f"{config}: is the configuration of a run, not an experiment: penstock run {config};" in said
-    assert "base: cli.yaml" in said
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert f"{config}: is the configuration of a run, not an experiment: penstock run {config};" in message
+    assert "base: cli.yaml" in message
     for key in ("base: cli.yaml", "study: {type: exposure}"):
         other = tmp_path / "sweep.yaml"
         other.write_text(f"name: x\nquestion: which\nmeasures: [mae]\n{key}\n")
@@ -79,8 +79,8 @@ def test_the_file_of_another_command_is_told_in_one_sentence(config, tmp_path, c
 
 def test_quiet_leaves_errors(config, tmp_path, capsys):
     assert main(["run", config, "-q"]) == 0
-    said = capsys.readouterr()
-    assert (said.out, said.err) == ("", "")
+    message = capsys.readouterr()
+    assert (message.out, message.err) == ("", "")
     sweep = tmp_path / "sweep.yaml"
     sweep.write_text(f"name: x\nquestion: which\nmeasures: [mae]\nbase: {config}\n")
     assert main(["experiment", str(sweep), "-q", "--jobs", "1", "--out", str(tmp_path / "sweep")]) == 0
@@ -230,8 +230,8 @@ def test_a_simulation_measures_what_everybody_understands(config, capsys):
     text = Path(config).read_text().replace("utility: [mae]\n", "")
     Path(config).write_text(text)
     assert main(["run", config, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert set(found["utility"]) == {"mae", "relative_mae", "variance_explained", "skill", "skill_last"}
+    actual = json.loads(capsys.readouterr().out)
+    assert set(actual["utility"]) == {"mae", "relative_mae", "variance_explained", "skill", "skill_last"}
 
 
 @pytest.mark.parametrize(

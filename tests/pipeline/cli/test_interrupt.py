@@ -51,8 +51,8 @@ def test_ctrl_c_ends_a_run(tmp_path: Path, words: list[str]) -> None:
     assert process.returncode == 4
     assert errors.splitlines()[-1] == "penstock: interrupted: continue with --resume"
     assert "Traceback" not in errors
-    told = {"exit_code": 4, "error": "KeyboardInterrupt", "problems": ["interrupted: continue with --resume"]}
-    assert (json.loads(out) if out else told) == told
+    messages = {"exit_code": 4, "error": "KeyboardInterrupt", "problems": ["interrupted: continue with --resume"]}
+    assert (json.loads(out) if out else messages) == messages
     assert bool(out) == ("--json" in words)
 
 

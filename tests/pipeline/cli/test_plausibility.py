@@ -39,7 +39,7 @@ def test_nothing_is_said_of_a_plain_input(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("user", "n", "said"),
+    ("user", "n", "message"),
     [
         (
             "NULL",
@@ -60,10 +60,10 @@ def test_nothing_is_said_of_a_plain_input(tmp_path, capsys):
         ),
     ],
 )
-def test_one_user_with_too_many_rows(tmp_path, capsys, user, n, said):
+def test_one_user_with_too_many_rows(tmp_path, capsys, user, n, message):
     rows = [f"u{i},{TIME},{AREA}\n" for i in range(400 - n)] + [f"{user},{TIME},{AREA}\n"] * n
     doubts = executed(tmp_path, HEAD + "".join(rows), capsys)
-    assert [doubt[: len(str(said))] for doubt in doubts] == ([said] if said else [])
+    assert [doubt[: len(str(message))] for doubt in doubts] == ([message] if message else [])
     assert "k71x" not in " ".join(doubts)
 
 
@@ -88,8 +88,8 @@ def test_local_times_in_a_run_that_clocks_are_set_back_in(tmp_path, capsys, offs
     rows = [f"u{i},2024-10-27T02:{i % 60:02d}:00{offset},{AREA}\n" for i in range(400)]
     source = {"from": "2024-10-26T22:00:00Z", "until": "2024-10-27T23:00:00Z", "time_zone": "Europe/Zurich"}
     doubts = executed(tmp_path, HEAD + "".join(rows), capsys, source=source)
-    said = "clocks were set back in Europe/Zurich on 2024-10-27, and times have no offset: 60 minutes happened twice"
-    assert [doubt[: len(said)] for doubt in doubts] == ([said] if is_said else [])
+    message = "clocks were set back in Europe/Zurich on 2024-10-27, and times have no offset: 60 minutes happened twice"
+    assert [doubt[: len(message)] for doubt in doubts] == ([message] if is_said else [])
 
 
 def test_local_times_that_never_existed(tmp_path, capsys):

@@ -64,8 +64,8 @@ def test_a_deployment_that_may_be_empty_releases_as_with_one_persons_row(tmp_pat
         value = value_of(path.parent, rows, "deployment", **(source if folder == "without" else {}))
         path.write_text(json.dumps(value | {"allow_empty": True}))
         assert main(["run", str(path), "--runner", "local"]) == 0
-        said = capsys.readouterr().err
-        assert (cure in said) == ("nothing of the input can be used" in said) == (folder == "without")
+        message = capsys.readouterr().err
+        assert (cure in message) == ("nothing of the input can be used" in message) == (folder == "without")
     one, other = (pl.read_parquet(tmp_path / name / "out/public/releases.parquet") for name in ("without", "with"))
     assert one.drop("value").equals(other.drop("value"))
 
@@ -77,11 +77,11 @@ def test_nothing_is_released_where_no_row_can_be_used(tmp_path, capsys, name, mo
     path = tmp_path / "run.json"
     path.write_text(json.dumps(value_of(tmp_path, text, mode, **source)))
     assert main(["run", str(path), "--runner", "local"]) == 1
-    said = capsys.readouterr().err
-    assert "nothing of the input can be used, and nothing was released" in said
-    assert cure in said
-    assert ("allow_empty: true releases empty counts" in said) == (mode == "deployment")
-    assert not any(value in said for value in ("122.45", "0.1", "2023", "08:10"))
+    message = capsys.readouterr().err
+    assert "nothing of the input can be used, and nothing was released" in message
+    assert cure in message
+    assert ("allow_empty: true releases empty counts" in message) == (mode == "deployment")
+    assert not any(value in message for value in ("122.45", "0.1", "2023", "08:10"))
     assert not [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
 
 
@@ -90,8 +90,8 @@ def test_validate_says_what_a_deployment_tells_where_no_row_can_be_used(tmp_path
     path = tmp_path / "run.json"
     path.write_text(json.dumps(value_of(tmp_path, HEAD, mode) | ({"allow_empty": True} if allowed else {})))
     assert main(["validate", str(path)]) == 0
-    told = "a run in which no row can be used ends with an error and releases nothing, which tells those who wait"
-    assert (told in " ".join(capsys.readouterr().out.split())) == (mode == "deployment" and not allowed)
+    messages = "a run in which no row can be used ends with an error and releases nothing, which tells those who wait"
+    assert (messages in " ".join(capsys.readouterr().out.split())) == (mode == "deployment" and not allowed)
 
 
 def test_swapped_coordinates_inside_the_range_are_recognised(tmp_path):
@@ -149,21 +149,21 @@ def test_half_of_the_rows_lost_is_the_last_line_and_on_the_operators_page(tmp_pa
     path.write_text(json.dumps(value_of(tmp_path, HEAD + rows, "deployment")))
     assert main(["run", str(path), "--runner", "local"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    said = f"{10 - n_used} of 10 rows were in no cell. Longitudes have probably lost their sign: west is negative."
-    assert last == f"WARNING   half of the rows or more were not used: {said}"
+    message = f"{10 - n_used} of 10 rows were in no cell. Longitudes have probably lost their sign: west is negative."
+    assert last == f"WARNING   half of the rows or more were not used: {message}"
     private, public = (page.read_text() for page in write_report(tmp_path / "out"))
-    assert f"Danger: half of the rows or more were not used.</strong> {said}" in private
+    assert f"Danger: half of the rows or more were not used.</strong> {message}" in private
     assert "not used" not in public
 
 
-@pytest.mark.parametrize(("n_area", "said"), [(1, None), (2, "2 of 4 rows were in no cell.")])
-def test_of_a_run_on_a_part_of_its_input_only_the_rows_of_the_part_can_be_lost(tmp_path, n_area, said):
+@pytest.mark.parametrize(("n_area", "message"), [(1, None), (2, "2 of 4 rows were in no cell.")])
+def test_of_a_run_on_a_part_of_its_input_only_the_rows_of_the_part_can_be_lost(tmp_path, n_area, message):
     rows = f"a,2023-01-01T00:10:00Z,{IN_AREA}\n" * 16 + f"a,{IN_TIME},51.5,0.1\n" * n_area
     result = run(
         configured(value_of(tmp_path, HEAD + rows + f"a,{IN_TIME},{IN_AREA}\n" * (4 - n_area), "simulation")),
         runner="local",
     )
-    assert said in result.manifest["unused"] if said else "unused" not in result.manifest
+    assert message in result.manifest["unused"] if message else "unused" not in result.manifest
 
 
 def test_a_stream_that_cannot_be_looked_at_before_is_warned_of_once(tmp_path, capsys, monkeypatch):
@@ -173,5 +173,5 @@ def test_a_stream_that_cannot_be_looked_at_before_is_warned_of_once(tmp_path, ca
     path = tmp_path / "run.json"
     path.write_text(json.dumps(value))
     assert main(["run", str(path), "--runner", "local"]) == 0
-    said = capsys.readouterr().err
-    assert said.count("no row was usable so far. 1,000 of 1,000 rows were in no cell. Longitudes have probably") == 1
+    message = capsys.readouterr().err
+    assert message.count("no row was usable so far. 1,000 of 1,000 rows were in no cell. Longitudes have probably") == 1

@@ -32,8 +32,8 @@ def release(plan: Plan, *windows: int) -> None:
     """Two rows for each of these."""
     (plan.folder / "public").mkdir(parents=True, exist_ok=True)
     actions = ["published" if window % 3 else "refused" for window in np.repeat(windows, 2)]
-    own = {"stream": STREAM, "window": np.repeat(windows, 2), "action": actions}
-    rows = pl.DataFrame(dict.fromkeys(SHARED, 0) | own).with_columns(pl.col("stream", "action").cast(pl.Categorical))
+    shared = {"stream": STREAM, "window": np.repeat(windows, 2), "action": actions}
+    rows = pl.DataFrame(dict.fromkeys(SHARED, 0) | shared).with_columns(pl.col("stream", "action").cast(pl.Categorical))
     rows.write_parquet(plan.folder / "public" / "releases.parquet")
 
 
@@ -66,10 +66,10 @@ def test_a_window_that_is_there_twice_is_told(plan: Plan) -> None:
 
 def test_a_window_without_an_active_sensor_has_no_row(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     awake = np.ones(plan.grid.n_cells, bool)
-    own = WindowGrid.windows
+    shared = WindowGrid.windows
 
     def windows(self: WindowGrid, first: int, last: int) -> list:
-        return [replace(window, active=awake & (window.index != 3)) for window in own(self, first, last)]
+        return [replace(window, active=awake & (window.index != 3)) for window in shared(self, first, last)]
 
     monkeypatch.setattr(WindowGrid, "windows", windows)
     release(plan, 1, 2, 4, 5, 6)

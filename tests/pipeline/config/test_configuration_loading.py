@@ -98,8 +98,8 @@ class TestPaths:
         (folder / "configs").mkdir()
         (folder / "events.csv").rename(folder / "configs" / "events.csv")
         (folder / "configs" / "run.yaml").write_text(TEXT)
-        found = load(Path("configs/run.yaml")).source.path  # type: ignore[attr-defined]
-        assert Path(found).samefile(folder / "configs" / "events.csv")
+        actual = load(Path("configs/run.yaml")).source.path  # type: ignore[attr-defined]
+        assert Path(actual).samefile(folder / "configs" / "events.csv")
 
     def test_a_pattern_needs_a_match(self) -> None:
         assert loads(TEXT.replace("path: events.csv", "path: '*.csv'")).source.path == "*.csv"  # type: ignore[attr-defined]
@@ -131,10 +131,10 @@ class TestOverrides:
         ],
     )
     def test_applied(self, override: str, path: tuple[str | int, ...], value: Any) -> None:
-        found: Any = resolved(loads(TEXT, overrides=[override]), secrets=True)
+        actual: Any = resolved(loads(TEXT, overrides=[override]), secrets=True)
         for step in path:
-            found = found[step]
-        assert found == value
+            actual = actual[step]
+        assert actual == value
 
     def test_the_last_one_counts(self) -> None:
         assert loads(TEXT, overrides=["seed=1", "seed=2"]).seed == 2

@@ -35,8 +35,8 @@ def written(folder: Path, lines: list[str], name: str = "taps.csv") -> str:
 
 
 def test_a_draft_runs_and_uses_every_row(tmp_path):
-    found = draft(written(tmp_path, NAMED), "Europe/Zurich")
-    config = loads(found.text, overrides=["output.report=false"])
+    actual = draft(written(tmp_path, NAMED), "Europe/Zurich")
+    config = loads(actual.text, overrides=["output.report=false"])
     assert config.source.columns == {"user": "rider", "time": "tapped_at", "latitude": "lat", "longitude": "lon"}
     assert config.looked_at_data
     result = penstock.run(config, tmp_path / "run", runner="local")
@@ -87,8 +87,8 @@ def test_times_without_a_zone_are_noted(tmp_path, time, has_zone):
     ],
 )
 def test_formats_of_times(tmp_path, times, form):
-    found = draft(written(tmp_path, ["user;when;place", f"ann;{times[0]};a", f"bob;{times[1]};b"]))
-    config = loads(found.text)
+    actual = draft(written(tmp_path, ["user;when;place", f"ann;{times[0]};a", f"bob;{times[1]};b"]))
+    config = loads(actual.text)
     assert config.source.time_format == form
     assert config.source.separator == ";"
     assert config.space.cells == ("a", "b", "elsewhere")
@@ -102,29 +102,29 @@ def test_what_kind_people_are_is_not_who_they_are(tmp_path, header, people):
     lines = [f"{i % 40},{i * 7 % 3},2024-05-{1 + i % 2:02d} {i % 24:02d}:30:00Z,stop {i % 5}" for i in range(200)]
     if not people:
         lines = [line.partition(",")[2].replace(",", f",{i % 2},", 1) for i, line in enumerate(lines)]
-    found = draft(written(tmp_path, [f"{header},time,stop", *lines]))
-    assert loads(found.text).source.columns["user"] == people
+    actual = draft(written(tmp_path, [f"{header},time,stop", *lines]))
+    assert loads(actual.text).source.columns["user"] == people
 
 
 def test_days_that_could_be_months_are_read_as_those_that_are_close_together(tmp_path):
     lines = [f"u{i % 7},0{5 + i % 3}/06/2024 0{1 + i % 9}:10 AM,stop {i % 5}" for i in range(60)]
-    found = draft(written(tmp_path, ["card,time,stop", *lines]))
-    assert loads(found.text).source.time_format == "%d/%m/%Y %I:%M %p"
+    actual = draft(written(tmp_path, ["card,time,stop", *lines]))
+    assert loads(actual.text).source.time_format == "%d/%m/%Y %I:%M %p"
     other = draft(
         written(tmp_path, ["card,time,stop", *(line[:3] + line[6:9] + line[3:6] + line[9:] for line in lines)])
     )
     assert loads(other.text).source.time_format == "%m/%d/%Y %I:%M %p"
-    assert any("day and month cannot be told apart" in note for note in found.notes)
+    assert any("day and month cannot be told apart" in note for note in actual.notes)
 
 
 def test_a_file_without_a_header_is_told_by_its_values(tmp_path):
     lines = [f"{i % 3}\t2010-10-{1 + i % 9:02d}T00:21:28Z\t-97.{100 + i}\t30.{200 + i}\t{400 + i}" for i in range(20)]
-    found = draft(written(tmp_path, lines))
-    config = loads(found.text)
+    actual = draft(written(tmp_path, lines))
+    config = loads(actual.text)
     expected = {"user": "column_1", "time": "column_2", "latitude": "column_4", "longitude": "column_3"}
     assert config.source.columns.items() >= expected.items()
     assert (config.source.header, config.source.separator) == (False, "\t")
-    assert any("no header" in note for note in found.notes)
+    assert any("no header" in note for note in actual.notes)
 
 
 def test_strays_do_not_stretch_the_area_and_the_time(tmp_path):
@@ -165,9 +165,9 @@ def test_what_is_no_table_is_said(tmp_path, lines, expected):
 )
 def test_what_cannot_be_guessed_is_to_be_written(tmp_path, working_folder, capsys, lines, expected):
     assert main(["init", written(tmp_path, lines)]) == DONE
-    said = capsys.readouterr().out
-    assert expected in said
-    assert "wrote taps.yaml; write what is marked FIXME in it" in said
+    message = capsys.readouterr().out
+    assert expected in message
+    assert "wrote taps.yaml; write what is marked FIXME in it" in message
     with pytest.raises(ConfigError, match=r"there is no column 'FIXME'"):
         loads((tmp_path / "taps.yaml").read_text())
 
@@ -215,12 +215,12 @@ def test_headings_of_many_languages_are_read_in_their_encodings(tmp_path, langua
     path = tmp_path / "taps.csv"
     rows = "".join(f"K{i % 9};{time};{'AB'[i % 2]}\n" for i in range(30))
     path.write_bytes(f"{header}\n{rows}".encode(encoding))
-    found = draft(str(path))
-    source = loads(found.text).source
+    actual = draft(str(path))
+    source = loads(actual.text).source
     columns = {part: name for part, name in source.columns.items() if name}
     assert columns == dict(zip(parts, header.split(";"), strict=True))
     assert source.time_format == form
-    assert not any("by its values" in note for note in found.notes)
+    assert not any("by its values" in note for note in actual.notes)
     assert sum(block.frame.height for span in source.spans() for block in source.read(span)) == 30
 
 
@@ -228,17 +228,17 @@ def test_a_large_file_is_read_in_its_encoding(tmp_path):
     path = tmp_path / "taps.csv"
     rows = "".join(f"Müller{i % 99};2024-05-01 08:{i % 60:02d};Zürich\n" for i in range(12_000))
     path.write_bytes(f"Kunde;Zeit;Ort\n{rows}".encode("cp1252"))
-    found = draft(str(path))
-    assert loads(found.text).source.encoding == "cp1252"
-    assert not any("cannot be read" in note for note in found.notes)
+    actual = draft(str(path))
+    assert loads(actual.text).source.encoding == "cp1252"
+    assert not any("cannot be read" in note for note in actual.notes)
 
 
 def test_positions_are_told_by_name_or_range_and_never_by_their_order(tmp_path):
     def drafted(header: str, *positions: str) -> tuple[dict[str, str], str]:
         rows = [f"u{i % 9},2024-05-01 08:{i % 60:02d},{positions[i % len(positions)]}" for i in range(60)]
-        found = draft(written(tmp_path, [f"user,time,{header}", *rows]))
-        columns = loads(found.text).source.columns
-        return {part: columns[part] for part in ("latitude", "longitude")}, " ".join(found.notes)
+        actual = draft(written(tmp_path, [f"user,time,{header}", *rows]))
+        columns = loads(actual.text).source.columns
+        return {part: columns[part] for part in ("latitude", "longitude")}, " ".join(actual.notes)
 
     china, zurich = ("116.3912,39.9123", "116.4912,39.9423"), ("47.3712,8.5123", "47.3912,8.5423")
     assert drafted("经度,纬度", *china)[0] == {"latitude": "纬度", "longitude": "经度"}
@@ -254,11 +254,11 @@ def test_positions_are_told_by_name_or_range_and_never_by_their_order(tmp_path):
 
 def test_who_is_not_said(tmp_path):
     rows = [f"2024-05-01 {i % 24:02d}:30:00,{47.30 + i % 10 / 100},{8.50 + i % 6 / 100}" for i in range(60)]
-    found = draft(written(tmp_path, ["time,lat,lon", *rows]))
+    actual = draft(written(tmp_path, ["time,lat,lon", *rows]))
     assert (
-        "user from no column: no column says who it is, so each row is taken for a person of its own" in found.notes[2]
+        "user from no column: no column says who it is, so each row is taken for a person of its own" in actual.notes[2]
     )
-    config = loads(found.text, overrides=["output.report=false"])
+    config = loads(actual.text, overrides=["output.report=false"])
     assert not config.source.has_people
     assert any(line.startswith("CAUTION   rows of this source belong to no person") for line in expectations(config))
     assert penstock.run(config, tmp_path / "run", runner="local").manifest["users"]["users"] == 60
@@ -292,8 +292,8 @@ def test_trips_of_bikes_are_no_people(tmp_path, header):
 def test_an_id_may_be_of_anything(tmp_path):
     for name, is_said in (("id", True), ("trip_id", True), ("ID", True), ("user_id", False), ("deviceId", False)):
         drafted = draft(written(tmp_path, [NAMED[0].replace("rider", name), *NAMED[1:]]))
-        said = f"user from {name}: an id may be of a trip, a row or a place, too: it has 7 values in 60 rows"
-        assert (said in drafted.notes) == is_said
+        message = f"user from {name}: an id may be of a trip, a row or a place, too: it has 7 values in 60 rows"
+        assert (message in drafted.notes) == is_said
         assert drafted.one == (name if is_said else "person")
         assert drafted.notes[0].startswith(f"columns: user from {name}")
         assert "?." not in drafted.text
@@ -301,10 +301,10 @@ def test_an_id_may_be_of_anything(tmp_path):
 
 def test_days_without_hours_make_windows_of_days(tmp_path):
     rows = [f"K{i % 9},{1 + i % 28:02d}.05.2024,A" for i in range(60)]
-    found = draft(written(tmp_path, ["card,day,stop", *rows]))
-    config = loads(found.text)
+    actual = draft(written(tmp_path, ["card,day,stop", *rows]))
+    config = loads(actual.text)
     assert (config.source.time_format, config.windows.size) == ("%d.%m.%Y", 86_400_000)
-    assert "time from day: it holds days without times of day: windows are days at least" in found.notes
+    assert "time from day: it holds days without times of day: windows are days at least" in actual.notes
 
 
 def test_parquet_is_drafted(tmp_path):
@@ -314,8 +314,8 @@ def test_parquet_is_drafted(tmp_path):
     )
     frame.write_parquet(tmp_path / "taps.parquet")
     for path in (tmp_path / "taps.parquet", tmp_path):
-        found = draft(str(path))
-        config = loads(found.text, overrides=["output.report=false"])
+        actual = draft(str(path))
+        config = loads(actual.text, overrides=["output.report=false"])
         assert type(config.source).__name__ == "Parquet"
         assert config.source.columns["user"] == "rider"
     assert penstock.run(config, tmp_path / "run", runner="local").manifest["rows"]["used"] == 60
@@ -371,10 +371,10 @@ def test_stops_are_the_cells(tmp_path):
     assert (type(space).__name__, space.cells, space.radius) == ("Stations", ("North", "South"), 250.0)
     for names, column in ((["1", "2"], None), (["North", "South"], "stop_name")):
         rows = [f"r{i % 7},2024-05-01 08:{i % 60:02d},{names[i % 2]}" for i in range(60)]
-        found = draft(written(tmp_path, ["rider,at,stop", *rows], "b.csv"), stops=str(stops))
-        space = loads(found.text).space
+        actual = draft(written(tmp_path, ["rider,at,stop", *rows], "b.csv"), stops=str(stops))
+        space = loads(actual.text).space
         assert (space.column, space.cells) == (column, (*names, "elsewhere"))
-        assert not any("change space" in note for note in found.notes)
+        assert not any("change space" in note for note in actual.notes)
 
 
 def test_doubts_are_said(tmp_path):
@@ -391,12 +391,12 @@ def test_doubts_are_said(tmp_path):
 def test_a_kind_of_people_is_not_a_person(tmp_path):
     rows = [f"2024-05-01 {i % 24:02d}:00:00,{i % 5},{['Subscriber', 'Customer'][i % 2]}" for i in range(1200)]
     bikes = [f"{row},{17_000 + i % 300}" for i, row in enumerate(rows)]
-    found = draft(written(tmp_path, ["starttime,station,usertype,bikeid", *bikes]))
-    assert found.notes[0] == "columns: user from bikeid, time from starttime, place from station"
-    found = draft(written(tmp_path, ["starttime,station,usertype", *rows]))
-    assert found.notes[0] == "columns: no user, time from starttime, place from station"
-    found = draft(written(tmp_path, ["starttime,station,client", *rows]))
-    assert "client has 2 values in 1,200 rows: is it a kind of people, and not a person?" in found.notes
+    actual = draft(written(tmp_path, ["starttime,station,usertype,bikeid", *bikes]))
+    assert actual.notes[0] == "columns: user from bikeid, time from starttime, place from station"
+    actual = draft(written(tmp_path, ["starttime,station,usertype", *rows]))
+    assert actual.notes[0] == "columns: no user, time from starttime, place from station"
+    actual = draft(written(tmp_path, ["starttime,station,client", *rows]))
+    assert "client has 2 values in 1,200 rows: is it a kind of people, and not a person?" in actual.notes
 
 
 def test_a_draft_is_not_deployed_as_it_is(tmp_path, monkeypatch):
@@ -430,10 +430,10 @@ def test_events_far_apart_are_drafted_over_the_densest_region(tmp_path):
         f"p{i % 40},{48.85 + i % 9 / 100},{2.35 + i % 7 / 100},2024-05-{1 + i % 9:02d} 10:30:00" for i in range(800)
     ]
     world = [f"w{i},{-60 + i / 2},{-170 + i},2024-05-{1 + i % 9:02d} 11:30:00" for i in range(200)]
-    found = draft(written(tmp_path, [NAMED[0], *paris, *world]))
-    space = loads(found.text).space
+    actual = draft(written(tmp_path, [NAMED[0], *paris, *world]))
+    space = loads(actual.text).space
     assert (space.south, space.north, space.west, space.east) == (48.85, 48.94, 2.35, 2.42)
-    assert "the cells are the densest region, with 80 % of the events: change space for others" in found.notes
+    assert "the cells are the densest region, with 80 % of the events: change space for others" in actual.notes
 
 
 def test_cells_and_windows_are_as_fine_as_the_noise_allows(tmp_path):
@@ -470,7 +470,7 @@ def test_decimal_commas_are_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (
             b"rider,note,place,at\n" + b'ann,"two\nlines, ""said""",North,2024-05-01 08:00\n' * 3,
@@ -480,27 +480,27 @@ def test_decimal_commas_are_read(tmp_path):
         (b"Taps of May\nrider;place;at\nann;North;2024-05-01 08:00\n", "no comma, semicolon, tab or bar, as lines"),
     ],
 )
-def test_a_file_that_was_saved_in_another_way_is_told_so(tmp_path, capsys, data, said):
+def test_a_file_that_was_saved_in_another_way_is_told_so(tmp_path, capsys, data, message):
     path = tmp_path / "taps.csv"
     path.write_bytes(data)
     assert main(["init", str(path)]) == FAILED
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "said"),
+    ("name", "data", "message"),
     [
         ("a.csv", b"\x00\xff\xfe\x9c" * 50, "a.csv: is not UTF-8 text"),
         ("z.csv", b"name,area\nx,1\n", "z.csv: there is no column 'rider' for user"),
         ("z.csv.gz", b"\x1f\x8b\x08\x00broken", "z.csv.gz: cannot be read"),
     ],
 )
-def test_a_file_of_a_folder_that_cannot_be_read_is_named_with_the_way_to_leave_it_out(tmp_path, name, data, said):
+def test_a_file_of_a_folder_that_cannot_be_read_is_named_with_the_way_to_leave_it_out(tmp_path, name, data, message):
     written(tmp_path, NAMED, "may.csv")
     (tmp_path / name).write_bytes(data)
     with pytest.raises(DataError) as caught:
         draft(str(tmp_path))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "to leave a file out, move it away, or give a pattern that only the others match" in str(caught.value)
     # The way works; and of a single file it is not said.
     assert draft(f"{tmp_path}/m*.csv").notes[0].startswith("columns: user from rider")

@@ -41,8 +41,8 @@ def test_the_choice_costs_epsilon_about_each_landmark_whichever_they_are(size, s
     for landmarks in masks(6, size):
         sets, probability = law(choice, landmarks)
         covered = np.array([(chosen & landmarks).sum() for chosen in sets])
-        found = np.bincount(covered, weights=probability, minlength=size + 1)
-        np.testing.assert_allclose(choice.coverage(), found, atol=1e-12)
+        actual = np.bincount(covered, weights=probability, minlength=size + 1)
+        np.testing.assert_allclose(choice.coverage(), actual, atol=1e-12)
         laws[tuple(landmarks)] = probability
     for one, other in itertools.permutations(laws, 2):
         ratio = np.log(laws[one] / laws[other]).max()

@@ -74,7 +74,7 @@ def test_shipped_configurations_are_valid(path: Path, folder: Path) -> None:
         (folder / values["source"]["path"] / name).write_text(text)
     config = load(path)
     assert config.name == path.stem.replace("_", "-")
-    assert all(Path(found).exists() for found in input_paths(config))
+    assert all(Path(actual).exists() for actual in input_paths(config))
 
 
 def test_something_is_shipped() -> None:

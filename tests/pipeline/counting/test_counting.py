@@ -49,12 +49,12 @@ def test_rows_too_wide_for_one_key_are_still_exact():
     n = 2**16 + 1
     columns = [rng.permutation(n).astype(np.int64) * 2**38 for _ in range(4)]
     twice = [np.concatenate([column, column[:1000]]) for column in columns]
-    found, _ = distinct_marked(twice, None, "hash")
-    assert len(found[0]) == n
-    assert np.array_equal(found[0], np.sort(columns[0]))
+    actual, _ = distinct_marked(twice, None, "hash")
+    assert len(actual[0]) == n
+    assert np.array_equal(actual[0], np.sort(columns[0]))
     back = {int(a): int(b) for a, b in zip(columns[0][:1000], columns[2][:1000])}
-    where = np.searchsorted(found[0], columns[0][:1000])
-    assert [int(x) for x in found[2][where]] == list(back.values())
+    where = np.searchsorted(actual[0], columns[0][:1000])
+    assert [int(x) for x in actual[2][where]] == list(back.values())
 
 
 def test_starts_of_nothing_is_nothing():
@@ -109,11 +109,11 @@ def memberships_of(table, keep, pieces=3):
 @given(events, st.integers(1, 4), st.sampled_from(["hash", "first", "last", "most_frequent"]))
 @settings(max_examples=150, deadline=None)
 def test_bounding_keeps_the_right_cells(table, max_cells, keep):
-    found = memberships_of(table, keep)
-    kept = bound(found, max_cells, keep, b"key" * 6)
+    actual = memberships_of(table, keep)
+    kept = bound(actual, max_cells, keep, b"key" * 6)
     cells = defaultdict(set)
     for i in np.flatnonzero(kept):
-        cells[int(found.user[i, 0]), int(found.window[i])].add(int(found.cell[i]))
+        cells[int(actual.user[i, 0]), int(actual.window[i])].add(int(actual.cell[i]))
     times = defaultdict(list)
     for user, window, cell, time in table:
         times[user, window, cell].append(time)
@@ -138,8 +138,8 @@ def test_bounding_keeps_the_right_cells(table, max_cells, keep):
 def test_what_stays_of_a_block_is_the_same_on_every_machine_and_drawn_anew_in_every_block(bounds, kept):
     user, window = np.repeat([[0], [1]], 12, axis=0), np.tile(np.repeat(np.arange(1, 7), 2), 2)
     memberships = ContributionRows(user, window, np.tile([0, 1], 12))
-    found = bound_block(memberships, CountingBounds(**bounds, block_length=3), b"k" * 16)
-    assert np.flatnonzero(found).tolist() == kept
+    actual = bound_block(memberships, CountingBounds(**bounds, block_length=3), b"k" * 16)
+    assert np.flatnonzero(actual).tolist() == kept
 
 
 def test_hashed_bounding_prefers_no_cell():

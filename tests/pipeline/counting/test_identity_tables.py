@@ -117,8 +117,8 @@ def test_texts_by_one_code_are_counted_as_by_their_digests(tmp_path, more, most)
 
 def test_bare_keys_are_read_as_they_are_written(plan):
     keys = plan.batching.layout.pack(np.array([7, 8]), np.array([0, 1]), np.array([2, 0]))
-    found = decoded(memoryview(b"PKEYS001" + keys.astype("<i8").tobytes()))
-    assert (found.keys.tolist(), found.users, found.marks) == (keys.tolist(), None, None)
+    actual = decoded(memoryview(b"PKEYS001" + keys.astype("<i8").tobytes()))
+    assert (actual.keys.tolist(), actual.users, actual.marks) == (keys.tolist(), None, None)
 
 
 def test_ids_join_identities(plan):
@@ -150,7 +150,9 @@ def test_more_than_a_key_can_hold_is_refused():
 def test_only_those_who_occur_are_looked_up(plan):
     everybody = IdentityTable(np.array([[i, i] for i in range(1000)]))
     window, cell = np.array([0, 0, 0]), np.array([0, 1, 2])
-    pieces = [Contributions(plan.batching.layout.pack(np.array(own), window, cell), everybody) for own in OWN]
+    pieces = [
+        Contributions(plan.batching.layout.pack(np.array(user_codes), window, cell), everybody) for user_codes in OWN
+    ]
     other = Contributions(pieces[0].keys[:1] & 1, IdentityTable(np.array([[8, 8]])))
     whole = union([*pieces, other], plan.batching.layout, plan.bounds.keep)
     assert whole.users.identities.tolist() == [[3, 3], [8, 8], [999, 999]]

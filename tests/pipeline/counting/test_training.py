@@ -33,8 +33,8 @@ def plan_of(tmp_path):
 
     def make(events, **changes):
         rows = [(user, (START + timedelta(seconds=second)).isoformat(), place) for user, second, place in events]
-        own = {"bounding": {}, "landmarks": None, "mechanism": {"type": "raw"}} | changes
-        return make_plan(loads(json.dumps(small_sections(tmp_path, rows, **own))))
+        sections = {"bounding": {}, "landmarks": None, "mechanism": {"type": "raw"}} | changes
+        return make_plan(loads(json.dumps(small_sections(tmp_path, rows, **sections))))
 
     return make
 

@@ -16,7 +16,7 @@ def test_cells_and_windows_of_every_user(kinds: tuple[str, ...]) -> None:
     random = np.random.default_rng(4)
     cells: dict[tuple[int, ...], set[int]] = defaultdict(set)
     windows: dict[tuple[int, ...], set[int]] = defaultdict(set)
-    found: list[Contributions] = []
+    actual: list[Contributions] = []
     for group, kind in enumerate(kinds):
         user = random.integers(0, 40, 300)
         window, cell = random.integers(0, GROUP, 300), random.integers(0, N_CELLS, 300)
@@ -32,8 +32,8 @@ def test_cells_and_windows_of_every_user(kinds: tuple[str, ...]) -> None:
         if kind != "small":
             identities, user = np.unique(identity, axis=0, return_inverse=True)
             table = IdentityTable(identities)
-        found.append(visits(Contributions(distinct_keys(layout.pack(user.ravel(), window, cell)), table), layout))
-    summary = summarise_users(found, N_CELLS)
+        actual.append(visits(Contributions(distinct_keys(layout.pack(user.ravel(), window, cell)), table), layout))
+    summary = summarise_users(actual, N_CELLS)
     assert summary == {
         "cells": [len(cells[who]) for who in sorted(cells)],
         "windows": [len(windows[who]) for who in sorted(cells)],

@@ -77,8 +77,8 @@ def test_presence_adds_up_to_what_the_run_counts(chain, tmp_path):
     place = {str(cell): number for number, cell in enumerate(plan.space.cells)}
     index = truth["cell"].cast(pl.String).replace_strict(place, return_dtype=pl.Int64).to_numpy()
     for column, binary in (("count", presence.raw), ("bounded", presence.released)):
-        found = binary.sum(axis=0)[truth["window"].to_numpy() - 1, index]
-        np.testing.assert_array_equal(found, truth[column].to_numpy())
+        actual = binary.sum(axis=0)[truth["window"].to_numpy() - 1, index]
+        np.testing.assert_array_equal(actual, truth[column].to_numpy())
     assert presence.raw.sum() >= truth["count"].sum() > 0
     same = presence.raw is presence.released
     assert same == (chain == "as they are")
@@ -273,12 +273,12 @@ def test_a_summary_by_hand():
     table = pl.DataFrame([*results(1.0, 0.9), *results(0.5, 0.7, released=True)], schema=SCHEMA)
     summary = summarize(table)
     assert set(summary["groups"]) == {"barely", "everybody"}
-    found = summary["groups"]["barely"]
-    assert found["raw"]["mean"] == pytest.approx(0.95)
-    assert found["privacy_gain"]["mean"] == pytest.approx((1 + 0.5) / 2)
+    actual = summary["groups"]["barely"]
+    assert actual["raw"]["mean"] == pytest.approx(0.95)
+    assert actual["privacy_gain"]["mean"] == pytest.approx((1 + 0.5) / 2)
     reach = 12.706 * 0.1 / 2  # Student's t with one degree of freedom; the deviation of two is half their distance √2
-    assert found["raw"]["low"] == pytest.approx(0.95 - reach, abs=1e-4)
-    assert found["raw"]["high"] == 1
+    assert actual["raw"]["low"] == pytest.approx(0.95 - reach, abs=1e-4)
+    assert actual["raw"]["high"] == 1
 
 
 def test_equal_areas_still_have_an_interval():
@@ -311,9 +311,9 @@ def test_the_command_prints_a_table_or_json(tmp_path, capsys):
     assert str(tmp_path / "out" / "operator" / "attack.parquet") in shown.out
     assert "3 of 3 attacks" in shown.err.splitlines()
     assert main([*words, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["resumed"] == 3
-    assert any(line.startswith("everybody") for line in as_text(found).splitlines())
+    actual = json.loads(capsys.readouterr().out)
+    assert actual["resumed"] == 3
+    assert any(line.startswith("everybody") for line in as_text(actual).splitlines())
     assert main([*words, "--prior", "all"]) == 2
     assert "different_groups" in capsys.readouterr().err
 
@@ -352,11 +352,11 @@ def test_defaults_fit_the_size_of_aggregates_and_the_people_there_are(noisy):
 
 def test_what_a_sample_leaves_out_is_said():
     game = {"n_attacked": 6, "n_people": 3206, "observation": (0, 168), "inference": (0, 168), "n_windows": 273}
-    said = "\n".join(attacked_part(game | {"group_size": 1}))
-    assert "6 of the 3,206 people seen are attacked" in said
-    assert "--targets 3206" in said
-    assert "the first 168 of 273 windows are attacked" in said
-    assert "an aggregate counts 1 of 3,206 people: that is no crowd" in said
+    text_of_error = "\n".join(attacked_part(game | {"group_size": 1}))
+    assert "6 of the 3,206 people seen are attacked" in text_of_error
+    assert "--targets 3206" in text_of_error
+    assert "the first 168 of 273 windows are attacked" in text_of_error
+    assert "an aggregate counts 1 of 3,206 people: that is no crowd" in text_of_error
     assert attacked_part(game | {"group_size": 100, "n_attacked": 3206, "n_windows": 168}) == []
 
 

@@ -47,17 +47,17 @@ def test_a_run_measures_what_an_attack_finds(load, tmp_path):
     experiment = load(HEAD + GAME + SETTINGS + MEASURES)
     outcome = run_experiment(experiment, tmp_path / "out", 1)
     assert outcome.manifest["failed"] == []
-    found = {(row["variant"], row["measure"]): row["value"] for row in values(tmp_path / "out").iter_rows(named=True)}
-    assert found["exact", "attack/lira/auc"] > 0.9
-    assert found["noisy", "attack/lira/auc"] < 0.85
-    assert math.isnan(found["exact", "attack/lira/tpr_1"])  # 12 challenges without a target do not support 1 %
+    actual = {(row["variant"], row["measure"]): row["value"] for row in values(tmp_path / "out").iter_rows(named=True)}
+    assert actual["exact", "attack/lira/auc"] > 0.9
+    assert actual["noisy", "attack/lira/auc"] < 0.85
+    assert math.isnan(actual["exact", "attack/lira/tpr_1"])  # 12 challenges without a target do not support 1 %
     game = experiment.config.played
     for trial, variant in zip(experiment.trials, ("exact", "noisy")):
         plan = make_plan(trial.config)
-        own, defense = membership_game(plan, Attacked(plan, game).presence, game, released=True)
+        game_of_trial, defense = membership_game(plan, Attacked(plan, game).presence, game, released=True)
         targets = targets_of(Attacked(plan, game).presence, game, trial.seed)
-        areas = [area_under_curve(*own.scores(target, defense=defense, attack="lira")) for target in targets]
-        assert found[variant, "attack/lira/auc"] == pytest.approx(np.mean(areas))
+        areas = [area_under_curve(*game_of_trial.scores(target, defense=defense, attack="lira")) for target in targets]
+        assert actual[variant, "attack/lira/auc"] == pytest.approx(np.mean(areas))
 
 
 def test_another_game_is_another_trial(load, tmp_path):
@@ -69,7 +69,7 @@ def test_another_game_is_another_trial(load, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("measures: [attack/lyra/auc]\n", "the name out of pca, statistics, lira, zero_knowledge"),
         ("measures: [attack/lira/mean]\n", "the figure out of auc, tpr_1, tpr_01"),
@@ -80,8 +80,8 @@ def test_another_game_is_another_trial(load, tmp_path):
         ("measures: [attack/lira/auc]\nattack: {target: 3}\n", "did you mean 'targets'"),
     ],
 )
-def test_a_wrong_measure_or_game_is_told_before_it_runs(load, text, said):
-    with pytest.raises((ConfigError, ParameterError), match=said):
+def test_a_wrong_measure_or_game_is_told_before_it_runs(load, text, message):
+    with pytest.raises((ConfigError, ParameterError), match=message):
         load(HEAD + SETTINGS + text)
 
 
@@ -114,16 +114,16 @@ def test_trajectories_are_recovered_of_a_trial_beside_the_baseline(load, tmp_pat
     outcome = run_experiment(load(HEAD + SETTINGS + RECOVERY), tmp_path / "out", 1)
     assert outcome.manifest["failed"] == []
     table = values(tmp_path / "out").iter_rows(named=True)
-    found = {(row["variant"], row["measure"].rpartition("/")[2]): row for row in table}
+    actual = {(row["variant"], row["measure"].rpartition("/")[2]): row for row in table}
     exact, noisy = (
-        {name: found[variant, name]["value"] for name in RECOVERY_FIGURES} for variant in ("exact", "noisy")
+        {name: actual[variant, name]["value"] for name in RECOVERY_FIGURES} for variant in ("exact", "noisy")
     )
     assert exact["accuracy"] > noisy["accuracy"]
     assert exact["distance"] < noisy["distance"]
     assert exact["gain"] > 0 > noisy["gain"]
-    for own in (exact, noisy):
-        assert own["gain"] == pytest.approx(own["accuracy"] - own["baseline"])
-    assert found["exact", "distance"]["unit"] == "metres"
+    for game_of_trial in (exact, noisy):
+        assert game_of_trial["gain"] == pytest.approx(game_of_trial["accuracy"] - game_of_trial["baseline"])
+    assert actual["exact", "distance"]["unit"] == "metres"
 
 
 def test_a_recovery_is_what_the_attack_by_itself_finds(load):
@@ -138,35 +138,35 @@ def test_a_recovery_is_what_the_attack_by_itself_finds(load):
 
 def test_places_of_cells_are_metres_apart(load):
     [trial, _] = load(HEAD + SETTINGS + RECOVERY).trials
-    found = positions_of(make_plan(trial.config).space).reshape(3, 3, 2)
-    np.testing.assert_allclose(np.diff(found[..., 1], axis=0), 0.08 / 3 * 111_195, rtol=1e-3)
-    assert np.abs(found.mean(axis=(0, 1))).max() < 10
+    actual = positions_of(make_plan(trial.config).space).reshape(3, 3, 2)
+    np.testing.assert_allclose(np.diff(actual[..., 1], axis=0), 0.08 / 3 * 111_195, rtol=1e-3)
+    assert np.abs(actual.mean(axis=(0, 1))).max() < 10
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("group_size: 20\n" + RECOVERY, "left out with attack/recovery: trajectories are recovered of everybody"),
         (GAME + RECOVERY, "no measure is an attack on membership"),
         ("measures: [attack/recovery/auc]\n", "the figure out of accuracy, baseline, gain, distance"),
     ],
 )
-def test_a_recovery_that_makes_no_sense_is_refused_before_it_runs(load, text, said):
-    with pytest.raises((ConfigError, ParameterError), match=said):
+def test_a_recovery_that_makes_no_sense_is_refused_before_it_runs(load, text, message):
+    with pytest.raises((ConfigError, ParameterError), match=message):
         load(HEAD + SETTINGS + text)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ("mechanism=[{type: temporal_generalization, windows: 2}, {type: raw}]", "without coarse cells and windows"),
         ("source={type: citibike, path: %s, from: 2024-01-01T00:00:00Z, until: 2024-01-02T00:00:00Z}", "every trip is"),
     ],
 )
-def test_a_release_without_trajectories_is_refused_before_it_runs(load, change, said, tmp_path):
+def test_a_release_without_trajectories_is_refused_before_it_runs(load, change, message, tmp_path):
     (tmp_path / "1-tripdata.csv").write_text("started_at\n")
     plain = ["base.landmarks=null", "base.accountants=[]", "base.mechanism=[{type: raw}]"]
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         load(HEAD + RECOVERY, *plain, f"base.{change.replace('%s', str(tmp_path))}")
 
 
@@ -174,10 +174,10 @@ def test_too_many_people_are_refused_and_a_space_without_places_has_no_distance(
     [trial, _] = load(HEAD + SETTINGS + RECOVERY).trials
     plan = make_plan(trial.config)
     monkeypatch.setattr(attack_measures, "positions_of", lambda space: None)
-    found = recovered(plan, np.zeros((24, 9)), range(1, 25), 0)
+    actual = recovered(plan, np.zeros((24, 9)), range(1, 25), 0)
     with pytest.raises(ParameterError, match="whose cells have a place"):
-        recovery_figure(found, "distance", plan)
-    assert recovery_figure(found, "gain", plan) == found.gain
+        recovery_figure(actual, "distance", plan)
+    assert recovery_figure(actual, "gain", plan) == actual.gain
     monkeypatch.setattr(attack_measures, "MAX_PEOPLE", 10)
     with pytest.raises(ParameterError, match="at most 10 people"):
         recovered(plan, np.zeros((24, 9)), range(1, 25), 0)

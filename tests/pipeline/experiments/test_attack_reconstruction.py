@@ -124,10 +124,10 @@ def test_guesses_are_the_best_of_all_ways_given_all_releases_so_far():
     guesses = decode_trajectories(kinds, prior, observed, ways, places, 2, 2)
     from_the_first = decode_trajectories(kinds, prior, observed, ways, places, 2)
     for person, way in enumerate(ways):
-        own = np.full((3, 6, 4), np.nan)
-        own[..., :3] = np.stack([release.values for release in releases], 1) - counts
-        own[..., :3] += way[:, None] == np.arange(3)
-        log_likelihood = -np.abs(own[:, :, None, :3] - (np.arange(4)[:, None] == np.arange(3))).sum(axis=-1)
+        reference = np.full((3, 6, 4), np.nan)
+        reference[..., :3] = np.stack([release.values for release in releases], 1) - counts
+        reference[..., :3] += way[:, None] == np.arange(3)
+        log_likelihood = -np.abs(reference[:, :, None, :3] - (np.arange(4)[:, None] == np.arange(3))).sum(axis=-1)
         for release in range(3):
             for stretch in range(2):
                 first = 2 + 2 * stretch
@@ -136,7 +136,7 @@ def test_guesses_are_the_best_of_all_ways_given_all_releases_so_far():
                     np.testing.assert_array_equal(guesses[kind][person, release, stretch], right_guess)
         for kind in kinds:
             np.testing.assert_array_equal(guesses[kind][person], from_the_first[kind][person, :, 1:])
-            alone = estimate(kind, prior, [{0, 1, 2}] * 2, own[:, :2], "discrete_laplace", 1.0)
+            alone = estimate(kind, prior, [{0, 1, 2}] * 2, reference[:, :2], "discrete_laplace", 1.0)
             np.testing.assert_array_equal(from_the_first[kind][person, :, 0], alone)
 
 
@@ -154,11 +154,13 @@ def test_what_earlier_releases_told_beats_a_stretch_by_itself_and_stays_below_th
         rates[begin] = (count_correct(guesses, ways[:, 20:], PriorPlaces.of_cells(19)) >= 8).mean()
     coming = PlannedWindows(tuple(frozenset({int(sensor)}) for sensor in sensors[20:]))
     alone = success_upper_bound(prior, coming.sensors, 2, n_samples=200)
-    told = success_upper_bound(prior, prepend_place(coming, 20).sensors, 2, n_samples=200)
+    messages = success_upper_bound(prior, prepend_place(coming, 20).sensors, 2, n_samples=200)
     reach = 4.5 * np.sqrt(0.25 / n)
     assert rates[20] < alone + reach
-    assert alone + reach < rates[0] < told  # an adversary who begins from the prior would be too weak, and that bound
-    assert rates[0] + reach < told
+    assert (
+        alone + reach < rates[0] < messages
+    )  # an adversary who begins from the prior would be too weak, and that bound
+    assert rates[0] + reach < messages
 
 
 @pytest.mark.parametrize("start", [(0.98, 0.01, 0.01), None])
@@ -172,8 +174,14 @@ def test_the_bound_covers_the_best_attack_from_all_releases(start):
     nothing = Observed(np.zeros((6, 2), int), np.zeros((1, 6, 2)), np.zeros((1, 6, 2)))
     places = PriorPlaces.of_cells(2)
     planned = planned_segments(plan, places, settings)
-    own = {"training": settings.training, "horizon": settings.horizon, "tolerance": 1, "simulated": 0, "n_samples": 0}
-    bounds = SuccessBounds(places, nothing, planned, **own, adaptive=False, seed=0)
+    reference = {
+        "training": settings.training,
+        "horizon": settings.horizon,
+        "tolerance": 1,
+        "simulated": 0,
+        "n_samples": 0,
+    }
+    bounds = SuccessBounds(places, nothing, planned, **reference, adaptive=False, seed=0)
     bound, _ = bounds.of(prior, np.zeros(6, int), 0)
     ways = np.array(list(product(range(3), repeat=6)))
     chance = prior.initial[ways[:, 0]] * prior.transition[ways[:, :-1], ways[:, 1:]].prod(axis=1)
@@ -187,12 +195,12 @@ def test_the_bound_covers_the_best_attack_from_all_releases(start):
         weighted = chance[:, None] * hit
         return sum(weighted[number.ravel() == each].sum(axis=0).max() for each in range(number.max() + 1))
 
-    carried, told = best(readings), best(np.column_stack([ways[:, 2], readings[:, 3:]]))
-    assert carried <= told + 1e-12
-    assert told <= bound + 1e-12
+    carried, messages = best(readings), best(np.column_stack([ways[:, 2], readings[:, 3:]]))
+    assert carried <= messages + 1e-12
+    assert messages <= bound + 1e-12
     coming = PlannedWindows(tuple(frozenset(np.flatnonzero(window).tolist()) for window in active[3:]))
     before = MarkovPrior(prior.marginals(3)[-1], prior.transition)
-    assert told <= from_each_place(before, coming, 1) + 1e-12
+    assert messages <= from_each_place(before, coming, 1) + 1e-12
     silent = from_each_place(before, PlannedWindows(coming.sensors, "pure_dp", np.zeros(3)), 1)
     assert best(ways[:, [2]]) <= silent + 1e-12 < bound
     assert best(readings[:, 3:]) < carried
@@ -255,9 +263,9 @@ def test_the_first_release_is_that_of_the_run(tmp_path, monkeypatch):
     released = pl.read_parquet(tmp_path / "run" / "public" / "releases.parquet")
     releases, counts, _ = seen[0]
     attacked = released.filter(pl.col("window").is_between(releases[0].window, releases[-1].window))
-    own = np.stack([release.values[0] for release in releases])
-    np.testing.assert_array_equal(own.ravel(), attacked.sort("window", maintain_order=True)["value"].to_numpy())
-    assert (releases[0].values[1] != own[0]).any()
+    reference = np.stack([release.values[0] for release in releases])
+    np.testing.assert_array_equal(reference.ravel(), attacked.sort("window", maintain_order=True)["value"].to_numpy())
+    assert (releases[0].values[1] != reference[0]).any()
     truth = pl.read_parquet(tmp_path / "run" / "operator" / "truth.parquet").sort("window", maintain_order=True)
     first = releases[0].window
     inside = truth.filter(pl.col("window").is_between(first, releases[-1].window))
@@ -374,15 +382,17 @@ def test_the_table_is_one_of_accounts(tmp_path):
 
 def test_smoothing_is_chosen_by_what_comes_next():
     rng = np.random.default_rng(0)
-    own = np.tile([0, 1, 2, 3], (4, 10))  # everybody goes the same round for ever
+    reference = np.tile([0, 1, 2, 3], (4, 10))  # everybody goes the same round for ever
     known = KnownPrior(estimate="first", windows=40)
-    regular = tuned(known, Training(trajectories=own, users=np.arange(4)[:, None], n_cells=6, named=(0, 1)))
+    regular = tuned(known, Training(trajectories=reference, users=np.arange(4)[:, None], n_cells=6, named=(0, 1)))
     assert regular.smoothing == 0.1
     wild = rng.integers(0, 6, (4, 40))  # nobody's past tells anything
     astray = tuned(known, Training(trajectories=wild, users=np.arange(4)[:, None], n_cells=6, named=(0, 1)))
     assert (astray.smoothing, astray.windows) == (100, 40)
     assert (
-        tuned(replace(known, windows=2), Training(trajectories=own[:, :2], users=own[:, :1], n_cells=6)).smoothing
+        tuned(
+            replace(known, windows=2), Training(trajectories=reference[:, :2], users=reference[:, :1], n_cells=6)
+        ).smoothing
         == 0.1
     )
 
@@ -464,18 +474,18 @@ def test_the_command_plays_both_or_says_why_not(tmp_path, capsys):
     path.write_text(CITY + "mechanism: {type: discrete_laplace, epsilon: 2.0}")
     words = ["attack", str(path), "--targets", "3", "--out", str(tmp_path / "out")]
     assert main(words) == 0
-    shown, told = capsys.readouterr()
+    shown, messages = capsys.readouterr()
     assert re.search(
-        r"penstock: reconstruction: 3 of 60 .*\n(.*\n)*penstock: reconstruction: about \d+ (s|min)\n", told
+        r"penstock: reconstruction: 3 of 60 .*\n(.*\n)*penstock: reconstruction: about \d+ (s|min)\n", messages
     )
     assert "privacy gain" in shown
     assert "made up" in shown
     assert str(tmp_path / "out" / "operator" / "attack_reconstruction.parquet") in shown
     assert main([*words, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["left_out"] == {}
-    assert found["groups"]["everybody"]["raw"]["mean"] > 0
-    assert "everybody" in reconstruction_text(found["reconstruction"])
+    actual = json.loads(capsys.readouterr().out)
+    assert actual["left_out"] == {}
+    assert actual["groups"]["everybody"]["raw"]["mean"] > 0
+    assert "everybody" in reconstruction_text(actual["reconstruction"])
     wide = ["--set", "bounding.max_cells=2"]
     assert main([*words, "--json", *wide]) == 0
     assert "max_cells" in json.loads(capsys.readouterr().out)["left_out"]["reconstruction"]

@@ -75,8 +75,8 @@ def test_every_candidate_keeps_the_asked_budget_for_any_24_hours(configuration):
 def test_a_filter_with_parameters_is_tried_beside_the_usual_one(configuration):
     change = "mechanism=[{type: w_event_uniform, epsilon: 1, w: 24}, {type: filter, slots: 8}]"
     experiment = experiment_of(configuration, (change,), ChoiceRequest(n_seeds=1), {})
-    found = {trial.values["variant"]: trial.config.mechanism[1:] for trial in experiment.trials}
-    slots = {name: [step.slots for step in steps] for name, steps in found.items() if "w_event_uniform" in name}
+    actual = {trial.values["variant"]: trial.config.mechanism[1:] for trial in experiment.trials}
+    slots = {name: [step.slots for step in steps] for name, steps in actual.items() if "w_event_uniform" in name}
     assert slots == {
         "w_event_uniform": [],
         "w_event_uniform, filter": [24],
@@ -87,24 +87,24 @@ def test_a_filter_with_parameters_is_tried_beside_the_usual_one(configuration):
 def test_a_calendar_day_is_protected_by_other_mechanisms_and_by_bounds_on_a_persons_day(configuration):
     asked = ChoiceRequest(protect="day", epsilon=2.0, n_seeds=1, each_noise=True)
     experiment = experiment_of(configuration, (), asked, {})
-    found = {trial.values["variant"]: trial.config for trial in experiment.trials}
-    assert {"fast, Laplace, kalman", "period_uniform, Gaussian", "period_uniform, Gaussian, filter"} <= found.keys()
-    for name, config in found.items():
+    actual = {trial.values["variant"]: trial.config for trial in experiment.trials}
+    assert {"fast, Laplace, kalman", "period_uniform, Gaussian", "period_uniform, Gaussian, filter"} <= actual.keys()
+    for name, config in actual.items():
         assert (config.mechanism[0].epsilon, config.budget_period) == (2.0, 86_400_000)
         assert config.landmarks is None
         assert (config.bounding.max_per_period is not None) == ("n = " in name)
-    bounds = {config.bounding.max_per_period for config in found.values()} - {None}
+    bounds = {config.bounding.max_per_period for config in actual.values()} - {None}
     # A bound on the period stands alone: one on its windows would cut off counts, and make the noise no smaller.
-    assert all(config.bounding.max_cells is None for name, config in found.items() if "n = " in name)
-    first = next(iter(found.values()))
+    assert all(config.bounding.max_cells is None for name, config in actual.items() if "n = " in name)
+    first = next(iter(actual.values()))
     plan = make_plan(replace(first, bounding=replace(first.bounding, max_cells=None)))
-    step = found["period_uniform, Gaussian"].mechanism[0]
+    step = actual["period_uniform, Gaussian"].mechanism[0]
     assert bounds == set(suggested_bounds(plan, plan.grid.n_windows, step).values())
-    assert {name.split(",")[0] for name in found if "n = " in name} == {"fast", "period_uniform"}
+    assert {name.split(",")[0] for name in actual if "n = " in name} == {"fast", "period_uniform"}
     # What a day can cost is the budget, with a bound or without: the noise is as much smaller as the bound allows.
     for name in ("period_uniform, Laplace", f"period_uniform, Laplace, n = {max(bounds)}"):
-        facts = replace(make_plan(found[name]).facts(), n_windows=24, budget_period=24)
-        release = run_mechanism(found[name].mechanism[0], np.zeros((24, facts.n_cells), int), facts)[0]
+        facts = replace(make_plan(actual[name]).facts(), n_windows=24, budget_period=24)
+        release = run_mechanism(actual[name].mechanism[0], np.zeros((24, facts.n_cells), int), facts)[0]
         assert release.scale == pytest.approx(min(24, max(bounds) if "n = " in name else 24) / 2.0)
 
 
@@ -126,9 +126,9 @@ def test_where_nothing_keeps_the_limits_coarser_grids_follow_and_the_nearest_is_
     assert chosen.tried == ("as configured", "2x2")
     assert chosen.choice["best"] is None
     assert not (chosen.folder / "best.yaml").exists()
-    found = chosen.choice["binding"]
-    assert (found["limit"], found["keeping"]) == ("relative_mae", None)
-    assert found["setting"]["variant"] == chosen.ranking.sort("high relative_mae")["variant"][0]
+    actual = chosen.choice["binding"]
+    assert (actual["limit"], actual["keeping"]) == ("relative_mae", None)
+    assert actual["setting"]["variant"] == chosen.ranking.sort("high relative_mae")["variant"][0]
     errors = chosen.ranking["mean relative_mae"].to_list()
     assert errors == sorted(errors)
     assert json.loads((chosen.folder / "choice.json").read_text())["grids"] == ["as configured", "2x2"]
@@ -141,12 +141,12 @@ def test_the_ranking_is_the_seeds_own_and_the_best_is_written_marked_as_looked_a
     # The trials on the configured grid are those of before: only what is new is run.
     (tmp_path / "grid-1").symlink_to(chosen.folder / "grid-1")
     assert main(["choose", str(configuration), *arguments, "--out", str(tmp_path)]) == DONE
-    told = capsys.readouterr()
+    messages = capsys.readouterr()
     ranked = pl.read_parquet(chosen.folder / "grid-1" / "frontier.parquet")
     best = ranked.sort("mean relative_mae")["variant"][0]
-    assert f"best      {best}: {tmp_path / 'best.yaml'}" in told.out
-    assert "looks at the exact counts" in told.err
-    assert re.search(r"(\d+) of \1 trials", told.err)
+    assert f"best      {best}: {tmp_path / 'best.yaml'}" in messages.out
+    assert "looks at the exact counts" in messages.err
+    assert re.search(r"(\d+) of \1 trials", messages.err)
     config = load(tmp_path / "best.yaml")
     assert config.looked_at_data is True
     with pytest.raises(ConfigError, match="looked_at_data"):
@@ -199,9 +199,9 @@ def test_zeros_are_never_chosen_without_a_word(tmp_path):
     choice = {"binding": None, "best": {"values": {"variant": "a"}, "means": {}, "intervals": {}}}
     choice |= {"at_least": {}, "at_most": {"mae": 9.0}, "settings": 2}
     asked = ChoiceRequest()
-    said = summary(Choice(tmp_path, table, choice, ("as configured",), 0), asked)
-    assert "limits    mae ≤ 9, of the whole interval over seeds" in said
-    assert any(line.startswith("CAUTION   the best is no nearer to the counts than zeros are") for line in said)
+    message = summary(Choice(tmp_path, table, choice, ("as configured",), 0), asked)
+    assert "limits    mae ≤ 9, of the whole interval over seeds" in message
+    assert any(line.startswith("CAUTION   the best is no nearer to the counts than zeros are") for line in message)
     daily = table.rename({"mean relative_mae": "mean daily_relative_mae"})
     assert "CAUTION" in "".join(summary(Choice(tmp_path, daily, choice, ("as configured",), 0), asked))
     nearer = table.with_columns(pl.Series("mean relative_mae", [0.5, 2.0]))
@@ -231,10 +231,10 @@ def test_what_a_release_is_for_decides_what_ranks_and_which_limit_holds(configur
         table = pl.read_parquet(tmp_path / "grid-1" / "frontier.parquet")
         ordered = table.filter(pl.col("allowed")).sort(f"mean {measure}", descending=purpose == "places")
         best = ordered.row(0, named=True)
-        told = capsys.readouterr().out
-        assert f"best      {best['variant']}: " in told
+        messages = capsys.readouterr().out
+        assert f"best      {best['variant']}: " in messages
         interval = f"{best[f'low {measure}']:.4g} to {best[f'high {measure}']:.4g}"
-        for text in (told, (tmp_path / name).read_text()):
+        for text in (messages, (tmp_path / name).read_text()):
             assert f"{measure} {best[f'mean {measure}']:.4g} ({interval})" in text
         assert load(tmp_path / name).looked_at_data
     assert records == {path: path.stat().st_mtime_ns for path in (chosen.folder / "grid-1" / "cells").iterdir()}
@@ -249,10 +249,10 @@ def test_daily_totals_are_chosen_for_where_windows_add_up_to_days(configuration,
     )
     assert main(["choose", str(configuration), "--for", "days", "--set", short]) == WRONG_USE
     assert main(["choose", str(configuration), "--at-most", "daily_mae=3", "--set", short]) == WRONG_USE
-    said = capsys.readouterr().err
-    assert said.count("no calendar day (UTC) is in the run as a whole") == 2
-    assert "--for: 'days' is not allowed" in said
-    assert "measures: 'daily_mae' is not allowed" in said
+    message = capsys.readouterr().err
+    assert message.count("no calendar day (UTC) is in the run as a whole") == 2
+    assert "--for: 'days' is not allowed" in message
+    assert "measures: 'daily_mae' is not allowed" in message
     # For the other purposes totals are not measured there.
     measured = [
         experiment_of(configuration, (change,), ChoiceRequest(), {}).config.measures for change in (short, "seed=1")
@@ -272,8 +272,8 @@ def test_what_lets_an_adversary_tell_the_most_exposed_people_apart_is_refused_be
     monkeypatch.setitem(GAME, "targets", 3)
     few = ["choose", str(configuration), *CITY, "--protect", "window", "--delta", "0", "--out", str(tmp_path)]
     assert main([*few, "--epsilon", "8", "--advantage", "0.5"]) == DONE
-    told = capsys.readouterr()
-    assert re.search(r"attack on 3 people: about \d+\.\d minutes of one processor: \d+ trials", told.err)
+    messages = capsys.readouterr()
+    assert re.search(r"attack on 3 people: about \d+\.\d minutes of one processor: \d+ trials", messages.err)
     written = json.loads((tmp_path / "choice.json").read_text())
     refused = {one["variant"] for one in written["attacked"] if one["refused"]}
     assert (
@@ -284,14 +284,14 @@ def test_what_lets_an_adversary_tell_the_most_exposed_people_apart_is_refused_be
     tried = pl.read_parquet(tmp_path / "grid-1" / "frontier.parquet")["variant"].to_list()
     assert tried
     assert not {name.removesuffix(", filter").removesuffix(", kalman") for name in tried} & refused
-    assert told.out.count("  refused\n") == len(refused)
+    assert messages.out.count("  refused\n") == len(refused)
     # One attack for all that share a release: the filter makes nothing more of it.
     names = [one["variant"] for one in written["attacked"]]
     assert len(names) == len(set(names))
     assert not any("filter" in name for name in names)
     none = {"at_least": {}, "at_most": {}, "settings": 0, "best": None, "binding": None}
-    said = summary(Choice(tmp_path, pl.DataFrame(), none, ("as configured",), 0), ChoiceRequest(advantage=0.5))
-    assert any(line.startswith("best      none: every candidate is refused") for line in said)
+    message = summary(Choice(tmp_path, pl.DataFrame(), none, ("as configured",), 0), ChoiceRequest(advantage=0.5))
+    assert any(line.startswith("best      none: every candidate is refused") for line in message)
 
 
 def test_a_release_of_less_budget_gives_an_adversary_less_advantage(configuration):
@@ -312,14 +312,14 @@ def test_a_release_of_less_budget_gives_an_adversary_less_advantage(configuratio
 def test_a_choice_for_events_takes_of_what_is_as_near_the_one_that_shows_most_events(configuration, tmp_path, capsys):
     asked = ["--for", "events", "--protect", "window", "--epsilon", "1", "--out", str(tmp_path)]
     assert main(["choose", str(configuration), *CITY, *asked]) == DONE
-    told = capsys.readouterr().out
+    messages = capsys.readouterr().out
     table = pl.read_parquet(tmp_path / "grid-1" / "frontier.parquet")
     [recall] = [name for name in table.columns if name.startswith("mean event_recall_")]
     least = table.sort("mean relative_mae").row(0, named=True)
     assert (table.filter("allowed")["mean relative_mae"] <= 1.1 * least["mean relative_mae"] + 1e-9).all()
     best = table.filter("best").row(0, named=True)
     assert best[recall] == table.filter("allowed")[recall].max()
-    assert f"best      {best['variant']}: " in told
+    assert f"best      {best['variant']}: " in messages
     # Eight standard deviations of the noise of one membership at ε = 1, which is √2 with Laplace noise.
     config = experiment_of(configuration, ("bounding.max_cells=1",), ChoiceRequest(protect="window", n_seeds=1), {})
     assert event_size(config) == round(8 * np.sqrt(1 / (2 * np.sinh(0.5) ** 2)))

@@ -104,7 +104,7 @@ def test_sections_as_values_are_shown_as_json(load):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("gird: {a: [1]}\n", "e.yaml:5: gird: unknown key; did you mean 'grid'?"),
         ("grid: 3\n", "e.yaml:5: grid: 3 is not allowed; it must be a section of key paths"),
@@ -137,13 +137,13 @@ def test_sections_as_values_are_shown_as_json(load):
         ("set: {mode: deployment}\n", "'deployment' is not allowed"),
     ],
 )
-def test_a_wrong_file_is_told_where(load, text: str, said: str):
-    found = problems(load, text)
-    assert any(said in problem for problem in found), found
+def test_a_wrong_file_is_told_where(load, text: str, message: str):
+    actual = problems(load, text)
+    assert any(message in problem for problem in actual), actual
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("hotspot_f", "did you mean 'hotspot_f1'?"),
         ("temporal/loss", "e.yaml:4: measures[0]: no accountant temporal in every trial"),
@@ -152,21 +152,21 @@ def test_a_wrong_file_is_told_where(load, text: str, said: str):
         ("nothing.at_all:here", "a function that can be imported"),
     ],
 )
-def test_a_wrong_measure_is_told_where(load, name: str, said: str):
-    found = problems(load, "", top=TOP.replace("[mae]", f"[{name}]"))
-    assert any("e.yaml:4: measures[0]" in problem and said in problem for problem in found), found
+def test_a_wrong_measure_is_told_where(load, name: str, message: str):
+    actual = problems(load, "", top=TOP.replace("[mae]", f"[{name}]"))
+    assert any("e.yaml:4: measures[0]" in problem and message in problem for problem in actual), actual
 
 
 def test_errors_of_the_base_name_its_own_file_and_every_problem_comes_once(load, tmp_path: Path):
     (tmp_path / "base.yaml").write_text(BASE.replace("max_cells: 1", "max_cells: 0"))
-    found = problems(load, 'grid: {"mechanism[0].epsilon": [1, 2, 3]}\n')
-    assert len(found) == 1
-    assert found[0].startswith(f"{tmp_path}/base.yaml:5: bounding.max_cells: 0 is not allowed")
+    actual = problems(load, 'grid: {"mechanism[0].epsilon": [1, 2, 3]}\n')
+    assert len(actual) == 1
+    assert actual[0].startswith(f"{tmp_path}/base.yaml:5: bounding.max_cells: 0 is not allowed")
 
 
 def test_a_base_that_is_not_there(load):
-    found = problems(load, "", top=TOP.replace("base.yaml", "elsewhere.yaml"))
-    assert found[0].startswith("e.yaml:3: base: 'elsewhere.yaml' is not allowed; it must be a section")
+    actual = problems(load, "", top=TOP.replace("base.yaml", "elsewhere.yaml"))
+    assert actual[0].startswith("e.yaml:3: base: 'elsewhere.yaml' is not allowed; it must be a section")
     assert problems(load, "", top=TOP.replace("base: base.yaml\n", ""))[0].startswith("e.yaml:1: base: missing")
 
 

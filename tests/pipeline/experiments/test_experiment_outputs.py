@@ -181,8 +181,8 @@ def test_attacks_and_other_functions_are_measures(experiment, tmp_path: Path, mo
     monkeypatch.syspath_prepend(str(tmp_path))
     text = GRID.replace("measures: [", "measures: [own_attack:advantage, ")
     table = values(run_experiment(experiment(text), tmp_path / "out", n_jobs=1).folder)
-    found = table.filter(pl.col("measure") == "own_attack:advantage").sort("seed")["value"].unique().to_list()
-    assert np.allclose(sorted(found), [24.1, 24.2])
+    actual = table.filter(pl.col("measure") == "own_attack:advantage").sort("seed")["value"].unique().to_list()
+    assert np.allclose(sorted(actual), [24.1, 24.2])
 
 
 def test_the_command_line(experiment, tmp_path: Path, capsys):
@@ -219,8 +219,8 @@ def test_an_interval_stays_within_the_limits_of_its_measure(limits):
     least, most = limits
     near = [most - 0.001, most, most - 0.04]
     assert interval(near)["high"] > most  # Student's leaves them
-    found = interval(near, limits)
-    assert least < found["low"] < found["mean"] < found["high"] < most
+    actual = interval(near, limits)
+    assert least < actual["low"] < actual["mean"] < actual["high"] < most
     # Far from the limits it is Student's.
     values = [0.5, 0.501, 0.502]
     plain, bounded = interval(values), interval(values, limits)

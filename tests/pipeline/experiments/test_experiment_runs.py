@@ -98,7 +98,9 @@ def test_figures_of_the_books_are_those_of_the_accounts_file(experiment, tmp_pat
 
 def test_a_source_is_read_once_for_all_trials_that_share_it(experiment, tmp_path: Path, monkeypatch):
     read = []
-    monkeypatch.setattr(trial, "read_memberships", lambda *a, own=trial.read_memberships: read.append(a) or own(*a))
+    monkeypatch.setattr(
+        trial, "read_memberships", lambda *a, packages=trial.read_memberships: read.append(a) or packages(*a)
+    )
     text = GRID.replace('"mechanism[0].epsilon": [1, 9]', "bounding.max_cells: [1, 2]")
     outcome = run_experiment(experiment(text), tmp_path / "out", n_jobs=1)
     assert (outcome.exit_code, outcome.manifest["cells"], len(read)) == (0, 8, 1)
@@ -121,7 +123,7 @@ def test_an_interrupted_experiment_goes_on_and_ends_with_the_same_bytes(experime
     broken = next((tmp_path / "resumed" / "cells").glob("*.json"))
     broken.write_text(broken.read_text()[:20])  # as a crashed disk might leave it
     ran = []
-    monkeypatch.setattr(runner, "trial_record", lambda *a, own=runner.trial_record: ran.append(a) or own(*a))
+    monkeypatch.setattr(runner, "trial_record", lambda *a, packages=runner.trial_record: ran.append(a) or packages(*a))
     outcome = run_experiment(experiment(), tmp_path / "resumed", n_jobs=1)
     assert (outcome.manifest["resumed"], len(ran)) == (2, 6)
     for name in ("results.parquet", "summary.parquet", "summary.csv"):
@@ -150,8 +152,8 @@ def test_code_that_decides_is_told_from_code_that_shows(tmp_path: Path):
     renamed = digest()
     (tmp_path / "mechanisms/core/a.py").write_text("two")
     assert len({before, renamed, digest()}) == 3
-    own = {file.name for file in manifest.ROOT.iterdir() if (file / "__init__.py").exists()}
-    assert set(manifest.CODE) <= own
+    packages = {file.name for file in manifest.ROOT.iterdir() if (file / "__init__.py").exists()}
+    assert set(manifest.CODE) <= packages
 
 
 def test_parallel_processes_give_the_same_bytes(experiment, tmp_path: Path):
@@ -172,10 +174,10 @@ def test_a_failed_cell_is_listed_and_the_others_go_on(experiment, tmp_path: Path
 
 
 def test_a_source_that_cannot_be_read_fails_its_own_trials_only(experiment, tmp_path: Path, monkeypatch):
-    def broken(plan, n_windows, own=trial.read_memberships):
+    def broken(plan, n_windows, packages=trial.read_memberships):
         if plan.config.source.n_users == 61:
             raise DataError("no such luck")
-        return own(plan, n_windows)
+        return packages(plan, n_windows)
 
     monkeypatch.setattr(trial, "read_memberships", broken)
     text = GRID.replace("[1, 9]", "[1]") + "set: {source.n_users: 60}\n"
@@ -231,7 +233,9 @@ def test_a_folder_with_other_files_is_left_alone(experiment, tmp_path: Path):
 
 def test_random_groups(experiment, tmp_path: Path, monkeypatch):
     passes = []
-    monkeypatch.setattr(trial, "read_memberships", lambda *a, own=trial.read_memberships: passes.append(a) or own(*a))
+    monkeypatch.setattr(
+        trial, "read_memberships", lambda *a, packages=trial.read_memberships: passes.append(a) or packages(*a)
+    )
     text = """\
 name: e
 question: which
@@ -244,12 +248,12 @@ variants:
   sampled: {mechanism: [{type: sampling, rate: 0.5}, {type: raw}]}
 seeds: 3
 """
-    found = experiment(text + "group_size: 20\n")
-    outcome = run_experiment(found, tmp_path / "out", n_jobs=1)
+    actual = experiment(text + "group_size: 20\n")
+    outcome = run_experiment(actual, tmp_path / "out", n_jobs=1)
     assert (outcome.exit_code, len(passes)) == (0, 1)
-    people = people_of(found.trials[0].config, tmp_path)
+    people = people_of(actual.trials[0].config, tmp_path)
     groups = set()
-    for one in found.trials:
+    for one in actual.trials:
         plan = make_plan(one.config)
         counts = counts_of(plan, people, 20)
         assert 0 < counts.truth.max() <= 20
@@ -264,7 +268,7 @@ seeds: 3
     assert (table.filter(variant="raw")["value"] == 0).all()
     assert (table.filter(variant="ranges")["value"] > 0).all()
     # Everybody is a group, too: what it counts is what a plain run counts.
-    plan = make_plan(found.trials[0].config)
+    plan = make_plan(actual.trials[0].config)
     everybody, plain = counts_of(plan, people, 60), counts_of(plan, people)
     assert (everybody.truth == plain.truth).all()
     assert (everybody.bounded == plain.bounded).all()
@@ -282,13 +286,13 @@ def test_intervals_are_measured_where_they_are_stated_and_accounts_where_they_ar
     user, window = (axis.ravel() for axis in np.indices((450, 24)))
     people = ContributionRows(user[:, None], window + 1, user % 9)
     names = ("coverage", "interval_width", "interval_score", "mae")
-    found = {
+    actual = {
         name: {row["measure"]: float(row["value"]) for row in trial_record(config, people, names)["measures"]}
         for name, config in trials.items()
     }
-    assert all(math.isnan(found["uniform"][name]) for name in names[:3])
-    assert 0.8 < found["filtered"]["coverage"] <= 1
-    assert found["filtered"]["interval_score"] >= found["filtered"]["interval_width"] > 0
+    assert all(math.isnan(actual["uniform"][name]) for name in names[:3])
+    assert 0.8 < actual["filtered"]["coverage"] <= 1
+    assert actual["filtered"]["interval_score"] >= actual["filtered"]["interval_width"] > 0
     assert not run_trial(trials["uniform"], people, ()).accounts
     assert run_trial(trials["uniform"], people, ("landmark_budget",)).accounts.keys() == {"landmark_budget"}
 

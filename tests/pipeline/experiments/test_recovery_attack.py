@@ -40,35 +40,35 @@ def test_it_attacks_what_the_run_releases(tmp_path):
     raw = read_presence(plan, plan.grid.n_windows).raw
     positions, known = knowledge(plan, range(1, plan.grid.n_windows + 1))
     expected = trajectory_recovery(raw, shown, positions, **known, seed=3)
-    found = by_name(outcome)
-    assert found["the release"]["accuracy"] == expected.recovered.accuracy
-    assert found["without the release"]["distance"] == expected.nothing.distance
-    assert found["the release, shuffled"]["accuracy"] == expected.shuffled.accuracy
+    actual = by_name(outcome)
+    assert actual["the release"]["accuracy"] == expected.recovered.accuracy
+    assert actual["without the release"]["distance"] == expected.nothing.distance
+    assert actual["the release, shuffled"]["accuracy"] == expected.shuffled.accuracy
     assert outcome.summary["gain"] == expected.gain
-    assert found["raw counts"]["accuracy"] > found["the release"]["accuracy"]
+    assert actual["raw counts"]["accuracy"] > actual["the release"]["accuracy"]
     assert outcome.summary["game"] == {"people": len(raw), "n_people": len(raw), "windows": 24, "n_windows": 24}
     assert json.loads(outcome.files[0].read_text())["found"] == outcome.summary["found"]
 
 
 def test_of_exact_counts_the_release_is_the_raw_counts(tmp_path):
-    found = by_name(recovery(loads(CITY + "mechanism: {type: raw}"), folder=tmp_path))
-    assert {**found["the release"], "from": ""} == {**found["raw counts"], "from": ""}
+    actual = by_name(recovery(loads(CITY + "mechanism: {type: raw}"), folder=tmp_path))
+    assert {**actual["the release"], "from": ""} == {**actual["raw counts"], "from": ""}
 
 
 def test_of_many_people_and_windows_a_part_is_attacked_and_said_so(tmp_path):
-    told = []
+    messages = []
     outcome = recovery(
         loads(CITY + ONE),
         RecoveryGame(people=20, windows=6),
         folder=tmp_path,
-        listener=AttackListener(begun=lambda *of: told.append(of)),
+        listener=AttackListener(begun=lambda *of: messages.append(of)),
     )
     text = recovery_text(outcome.summary)
     game = outcome.summary["game"]
     assert (game["people"], game["windows"]) == (20, 6)
     assert text.startswith(f"trajectory recovery: 20 of {game['n_people']} people in the first 6 of 24 windows\n")
     assert "a sample, drawn by the seed, counted and released alone: no figure here is one of the whole release" in text
-    assert told == [(20, game["n_people"])]
+    assert messages == [(20, game["n_people"])]
     with pytest.raises(ParameterError, match=r"people: 2001 .* at most 2,000"):
         RecoveryGame(people=2001)
 

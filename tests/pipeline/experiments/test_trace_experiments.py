@@ -65,17 +65,17 @@ def test_a_sweep_over_traces_has_measures_and_accounts(sweep, tmp_path):
     result = run_experiment(sweep, tmp_path / "out", n_jobs=1)
     assert result.exit_code == 0
     table = pl.read_csv(tmp_path / "out/summary.csv")
-    found = {
+    actual = {
         (variant, share, name): mean
         for variant, share, name, mean in table.select(
             "variant", "landmarks.drawn.share", "measure", "mean"
         ).iter_rows()
     }
-    assert found["uniform", 0.25, "share_landmarks"] == pytest.approx(0.25, abs=0.05)
-    assert found["uniform", 1.0, "share_landmarks"] == 1
-    assert found["skip", 1.0, "share_published"] == 0
-    assert found["skip", 1.0, "mae"] > found["uniform", 0.25, "mae"] > 0
-    assert found["uniform", 1.0, "landmark_budget/budget_spent/max"] == pytest.approx(1)
+    assert actual["uniform", 0.25, "share_landmarks"] == pytest.approx(0.25, abs=0.05)
+    assert actual["uniform", 1.0, "share_landmarks"] == 1
+    assert actual["skip", 1.0, "share_published"] == 0
+    assert actual["skip", 1.0, "mae"] > actual["uniform", 0.25, "mae"] > 0
+    assert actual["uniform", 1.0, "landmark_budget/budget_spent/max"] == pytest.approx(1)
     units = dict(table.select("measure", "unit").iter_rows())
     assert units["mae"] == "metres"
     assert len(list((tmp_path / "out/people").glob("*.parquet"))) == 1

@@ -37,7 +37,7 @@ PLANTED = "planted-user-4711"
 
 def samples(text: str) -> dict[tuple[str, str], float]:
     """Parse an exposition strictly: HELP, TYPE and unique samples."""
-    found: dict[tuple[str, str], float] = {}
+    actual: dict[tuple[str, str], float] = {}
     declared: dict[str, set[str]] = {}
     assert text.endswith("\n")
     for line in text.splitlines():
@@ -48,9 +48,9 @@ def samples(text: str) -> dict[tuple[str, str], float]:
             continue
         name, _, value, number = SAMPLE.fullmatch(line).groups()
         assert declared[re.sub("_(bucket|sum|count)$", "", name) if name not in declared else name] == {"HELP", "TYPE"}
-        assert (name, value or "") not in found
-        found[name, value or ""] = float(number)
-    return found
+        assert (name, value or "") not in actual
+        actual[name, value or ""] = float(number)
+    return actual
 
 
 @pytest.fixture
@@ -91,17 +91,17 @@ def events(n: int, seed: int, user: str = "user") -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize("n_shards", [1, 3])
 def test_metrics_agree_with_the_manifest(small_run, registry, n_shards):
     result = small_run(events(500, seed=1), n_shards=n_shards)
-    found = samples(exposition(registry, with_operator=True))
+    actual = samples(exposition(registry, with_operator=True))
     rows = result.manifest["rows"]
     for outcome in ROWS.values:
-        assert found["penstock_rows_total", outcome] == rows[outcome], outcome
+        assert actual["penstock_rows_total", outcome] == rows[outcome], outcome
     assert registry.total(ROWS) == rows["rows"] == 501
-    assert [found["penstock_windows_total", action] for action in WINDOWS.values] == [6, 0, 0]
-    assert found["penstock_last_window", ""] == 6
-    assert found["penstock_last_window_end_seconds", ""] == (START + timedelta(hours=6)).timestamp()
-    assert found["penstock_epsilon_total", ""] == pytest.approx(6.0)
-    assert found["penstock_budget_left", ""] == pytest.approx(0.0)
-    assert not any(name.startswith("penstock_release_delay") for name, _ in found)  # there is none in a finite run
+    assert [actual["penstock_windows_total", action] for action in WINDOWS.values] == [6, 0, 0]
+    assert actual["penstock_last_window", ""] == 6
+    assert actual["penstock_last_window_end_seconds", ""] == (START + timedelta(hours=6)).timestamp()
+    assert actual["penstock_epsilon_total", ""] == pytest.approx(6.0)
+    assert actual["penstock_budget_left", ""] == pytest.approx(0.0)
+    assert not any(name.startswith("penstock_release_delay") for name, _ in actual)  # there is none in a finite run
 
 
 def test_a_stream_measures_delays_and_checkpoints(small_run):
@@ -111,16 +111,16 @@ def test_a_stream_measures_delays_and_checkpoints(small_run):
     source["path"] = str(first.folder.parent / "events.csv")
     with listening(registry := RunMetrics()):
         result = small_run(source["path"], "stream", source={"type": "stream", "of": source | bounds})
-    found = samples(exposition(registry, with_operator=True))
-    assert found["penstock_rows_total", "used"] == result.manifest["rows"]["used"]
-    n = found["penstock_release_delay_seconds_count", ""]
+    actual = samples(exposition(registry, with_operator=True))
+    assert actual["penstock_rows_total", "used"] == result.manifest["rows"]["used"]
+    n = actual["penstock_release_delay_seconds_count", ""]
     assert 1 <= n <= 6
-    assert found["penstock_release_delay_seconds_bucket", "+Inf"] == n
-    assert found["penstock_release_delay_seconds_bucket", "300.0"] == n
-    assert 0 < found["penstock_release_delay_seconds_sum", ""] < 60
-    assert found["penstock_checkpoint_bytes", ""] > 0
-    assert abs(found["penstock_last_checkpoint_seconds", ""] - time.time()) < 60
-    assert START.timestamp() <= found["penstock_latest_event_seconds", ""] < START.timestamp() + 6 * 3600
+    assert actual["penstock_release_delay_seconds_bucket", "+Inf"] == n
+    assert actual["penstock_release_delay_seconds_bucket", "300.0"] == n
+    assert 0 < actual["penstock_release_delay_seconds_sum", ""] < 60
+    assert actual["penstock_checkpoint_bytes", ""] > 0
+    assert abs(actual["penstock_last_checkpoint_seconds", ""] - time.time()) < 60
+    assert START.timestamp() <= actual["penstock_latest_event_seconds", ""] < START.timestamp() + 6 * 3600
 
 
 def test_who_listens_hears_of_the_runs_of_its_block_only(small_run):
@@ -213,9 +213,9 @@ def test_beam_counts_the_same(small_run, tmp_path):
     build(pipeline, make_plan(config, tmp_path / "again"))
     result = pipeline.run()
     result.wait_until_finish()
-    found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace("penstock"))
-    counters = {entry.key.metric.name: entry.committed for entry in found["counters"]}
-    gauges = {entry.key.metric.name: entry.committed.value for entry in found["gauges"]}
+    actual = result.metrics().query(beam.metrics.MetricsFilter().with_namespace("penstock"))
+    counters = {entry.key.metric.name: entry.committed for entry in actual["counters"]}
+    gauges = {entry.key.metric.name: entry.committed.value for entry in actual["gauges"]}
     rows = first.manifest["rows"]
     assert counters["rows_used"] == rows["used"]
     assert counters["rows_rejected"] == rows["rejected"] == 1
@@ -299,14 +299,14 @@ def test_a_stream_is_watched_and_drained(tmp_path):
         os.kill(process.pid, signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 4
-    said = [json.loads(line) for line in errors.splitlines()]
-    names = [entry["event"] for entry in said]
-    assert (names[0], names[-1], said[-1]["exit_code"]) == ("run begun", "run ended", 4)
+    message = [json.loads(line) for line in errors.splitlines()]
+    names = [entry["event"] for entry in message]
+    assert (names[0], names[-1], message[-1]["exit_code"]) == ("run begun", "run ended", 4)
     assert "checkpoint written" in names
-    lasts = [entry["last"] for entry in said if entry["event"] == "windows released"]
+    lasts = [entry["last"] for entry in message if entry["event"] == "windows released"]
     assert lasts == sorted(lasts)
     assert lasts[-1] >= 10
-    assert all(datetime.fromisoformat(entry["time"]).tzinfo for entry in said)
+    assert all(datetime.fromisoformat(entry["time"]).tzinfo for entry in message)
 
 
 def test_a_deployment_tells_no_identity(tmp_path, capsys):
@@ -329,11 +329,11 @@ def test_a_deployment_tells_no_identity(tmp_path, capsys):
     (tmp_path / "deployed.yaml").write_text(json.dumps(config))
     with serve_metrics(0) as address:
         assert main(["run", str(tmp_path / "deployed.yaml"), "--log", "json"]) == 0
-        told = get(f"{address}/metrics") + get(f"{address}/healthz")
+        messages = get(f"{address}/metrics") + get(f"{address}/healthz")
     shown = capsys.readouterr()
     assert "windows released" in shown.err
     secret = json.loads(key.read_text())["epochs"][0]["secret"]
-    for text in (told, shown.out, shown.err):
+    for text in (messages, shown.out, shown.err):
         assert PLANTED not in text
         assert secret not in text
     assert "rejected" not in shown.err  # row counts are in the operator's files and on its own machine
@@ -352,12 +352,12 @@ def test_other_libraries_are_not_quoted_in_a_deployment(style):
         stream = io.StringIO()
         with pytest.raises(ValueError), logs.logging_to(stream, style, deployment):
             quote()
-        said = stream.getvalue().splitlines()
-        assert len(said) == 2
-        assert (PLANTED in said[0]) is not deployment
-        assert "some.library:" in said[0]
-        assert "ValueError" in said[1]
-        assert PLANTED not in said[1]
+        message = stream.getvalue().splitlines()
+        assert len(message) == 2
+        assert (PLANTED in message[0]) is not deployment
+        assert "some.library:" in message[0]
+        assert "ValueError" in message[1]
+        assert PLANTED not in message[1]
 
 
 def test_nothing_is_logged_unless_asked_for(small_run, caplog, capsys):

@@ -63,14 +63,14 @@ def stopped(tmp_path, monkeypatch):
 
 
 def test_a_folder_says_how_far_its_run_has_come(stopped, capsys):
-    found = status.of_folder(stopped.folder)
+    actual = status.of_folder(stopped.folder)
     rows = stopped.manifest["rows"]
-    assert (found.state, found.detail, found.exit_code) == ("stopped", "--resume continues it", 4)
-    assert (found.released, found.planned, found.last_window_end, found.due) == (9, 24, NINE, 0)
-    assert (found.rows, found.late) == (rows["rows"], rows["late"])
-    assert NINE <= found.watermark < NINE + 3600
-    assert found.watermark * 1000 % 1 == 0
-    assert found.budget_left == pytest.approx(8.0 - 4.0)
+    assert (actual.state, actual.detail, actual.exit_code) == ("stopped", "--resume continues it", 4)
+    assert (actual.released, actual.planned, actual.last_window_end, actual.due) == (9, 24, NINE, 0)
+    assert (actual.rows, actual.late) == (rows["rows"], rows["late"])
+    assert NINE <= actual.watermark < NINE + 3600
+    assert actual.watermark * 1000 % 1 == 0
+    assert actual.budget_left == pytest.approx(8.0 - 4.0)
     assert main(["status", str(stopped.folder)]) == 4  # nobody works on it
     printed = capsys.readouterr().out
     assert "9 of 24 windows, the latest until 2024-01-01T09:00:00Z" in printed
@@ -94,9 +94,9 @@ def test_the_lock_of_a_killed_process_holds_nobody(stopped):
 
 def test_a_run_that_has_ended_says_so(tmp_path, capsys):
     result = run(configured(tmp_path))
-    found = status.of_folder(result.folder)
-    assert (found.state, found.detail, found.released) == ("ended", "exit code 0: done", 24)
-    assert found.rows == result.manifest["rows"]["rows"]
+    actual = status.of_folder(result.folder)
+    assert (actual.state, actual.detail, actual.released) == ("ended", "exit code 0: done", 24)
+    assert actual.rows == result.manifest["rows"]["rows"]
     assert main(["status", str(result.folder)]) == 0
     assert main(["status", str(tmp_path)]) == 1
     assert "no run was begun here" in capsys.readouterr().err
@@ -109,8 +109,8 @@ def served() -> set[str]:
 
 
 def rules() -> list[dict]:
-    found = yaml.safe_load((ROOT / "deploy" / "prometheus-alerts.yaml").read_text(encoding="utf-8"))
-    return [rule for group in found["groups"] for rule in group["rules"]]
+    actual = yaml.safe_load((ROOT / "deploy" / "prometheus-alerts.yaml").read_text(encoding="utf-8"))
+    return [rule for group in actual["groups"] for rule in group["rules"]]
 
 
 def dashboard() -> dict:
@@ -131,12 +131,12 @@ def test_alert_rules_and_the_dashboard_name_series_that_there_are():
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool, which Prometheus comes with")
 def test_every_alert_fires_and_none_for_a_run_that_is_well():
-    told = subprocess.run(
+    messages = subprocess.run(
         ["promtool", "test", "rules", str(ROOT / "deploy" / "prometheus-alerts-test.yaml")],
         capture_output=True,
         text=True,
     )
-    assert told.returncode == 0, told.stdout + told.stderr
+    assert messages.returncode == 0, messages.stdout + messages.stderr
 
 
 def test_rows_of_one_fate_are_held_against_all_of_them():

@@ -53,17 +53,17 @@ def released(folder) -> pl.DataFrame:
 
 
 def test_a_run_writes_the_polygons_of_its_cells(folder):
-    found = json.loads((folder / "public" / CELLS).read_text())
-    assert [feature["properties"]["cell"] for feature in found["features"]] == ["r00c00", "r00c01"]
+    actual = json.loads((folder / "public" / CELLS).read_text())
+    assert [feature["properties"]["cell"] for feature in actual["features"]] == ["r00c00", "r00c01"]
     ring = [[-122.47, 37.74], [-122.42, 37.74], [-122.42, 37.82], [-122.47, 37.82], [-122.47, 37.74]]
-    assert found["features"][0]["geometry"] == {"type": "Polygon", "coordinates": [ring]}
+    assert actual["features"][0]["geometry"] == {"type": "Polygon", "coordinates": [ring]}
 
 
 def test_cells_without_a_place_have_no_file_and_some_places_are_unknown(tmp_path):
     assert cells_geojson(Places(list_=("a", "b"))) is None
     (tmp_path / "places.csv").write_text("place,latitude,longitude\na,47.4,8.5\n")
-    found = cells_geojson(Places(file=str(tmp_path / "places.csv"), elsewhere=True))
-    assert [feature["geometry"] for feature in found["features"]] == [
+    actual = cells_geojson(Places(file=str(tmp_path / "places.csv"), elsewhere=True))
+    assert [feature["geometry"] for feature in actual["features"]] == [
         {"type": "Point", "coordinates": [8.5, 47.4]},
         None,
     ]

@@ -62,15 +62,15 @@ def test_values_without_doubt_and_without_a_value():
 def test_they_hold_the_stated_share_of_small_counts(value, deviation):
     counts = truncated(value, deviation).rvs(100_000, random_state=1)
     values, deviations = np.full(len(counts), value), np.full(len(counts), stated(deviation))
-    found = interval_coverage(counts, values, deviations)
-    assert found["coverage"] == pytest.approx(LEVEL, abs=0.003)
+    actual = interval_coverage(counts, values, deviations)
+    assert actual["coverage"] == pytest.approx(LEVEL, abs=0.003)
     assert (values - margin(values, deviations) < 0).all()  # the lower end is 0
-    assert found["interval_width"] == pytest.approx(value + margin(values, deviations)[0])
+    assert actual["interval_width"] == pytest.approx(value + margin(values, deviations)[0])
     # 1.96 standard deviations to either side hold more than they say, and reach below 0.
     plain = np.abs(counts - value) <= 1.96 * deviation
     assert plain.mean() > LEVEL + 0.005
     beyond = np.maximum(np.abs(counts - value) - 1.96 * deviation, 0.0)
-    assert found["interval_score"] < (2 * 1.96 * deviation + 40 * beyond).mean()
+    assert actual["interval_score"] < (2 * 1.96 * deviation + 40 * beyond).mean()
 
 
 def test_noise_of_less_than_a_person_is_no_normal():
@@ -130,8 +130,8 @@ def test_a_part_in_which_intervals_fail_is_named():
         "error_of_last": 5.0,
         "coverage_by_part": parts,
     }
-    said = in_words(worth | interval_coverage(truth, released, deviation))
-    assert said.endswith("hold 95 % of the counts, and 50 % of those released as 900 to 1,010.")
+    message = in_words(worth | interval_coverage(truth, released, deviation))
+    assert message.endswith("hold 95 % of the counts, and 50 % of those released as 900 to 1,010.")
 
 
 def test_equal_values_are_in_one_part():

@@ -82,5 +82,5 @@ def test_row_groups_do_not_depend_on_how_parts_were_cut(tmp_path: Path) -> None:
 
 
 def test_the_first_write_of_a_part_wins(tmp_path: Path) -> None:
-    found = [write_part(tmp_path, "7", table(n, n))["window"].to_pylist() for n in (1, 2)]
-    assert found == [[1, 1], [1, 1]]
+    actual = [write_part(tmp_path, "7", table(n, n))["window"].to_pylist() for n in (1, 2)]
+    assert actual == [[1, 1], [1, 1]]

@@ -81,7 +81,7 @@ def test_a_feature_or_a_geometry_by_itself_is_read(tmp_path, content):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         (
             [[0.9, 40.1], [0.1, 40.9]],
@@ -93,15 +93,15 @@ def test_a_feature_or_a_geometry_by_itself_is_read(tmp_path, content):
         ([[39.0, 0.5], [39.0, 9.0], [42.0, 9.0], [42.0, 0.5]], "nothing of it is on the map"),
     ],
 )
-def test_outlines_that_lie_elsewhere_are_found_before_the_run(tmp_path, capsys, line, said):
+def test_outlines_that_lie_elsewhere_are_found_before_the_run(tmp_path, capsys, line, message):
     file = geojson(tmp_path / "a.geojson", feature("LineString", line))
     given = sections(tmp_path) | {"space": BOX | {"west": 40.0, "east": 41.0}, "allow_empty": True}
     result = penstock.run(given, runner="local")
     given["output"]["outlines"] = file
     with pytest.raises(penstock.ConfigError) as raised:
         penstock.load(given)
-    assert said in str(raised.value)
-    for wrong, expected in ((file, said), ("nofile", "nofile: No such file or directory")):
+    assert message in str(raised.value)
+    for wrong, expected in ((file, message), ("nofile", "nofile: No such file or directory")):
         assert main(["report", str(result.folder), "--outlines", wrong]) == 2
         assert expected in capsys.readouterr().err
         assert not (result.folder / "public" / OUTLINES).exists()
@@ -121,12 +121,12 @@ def test_geoparquet_has_the_same_lines(tmp_path, order):
     geo = {"primary_column": "geometry", "columns": {"geometry": {"encoding": "WKB"}}}
     table = pa.table({"geometry": pa.array([line, ring, several], pa.binary())})
     pq.write_table(table.replace_schema_metadata({"geo": json.dumps(geo)}), tmp_path / "a.parquet")
-    found = read_lines(str(tmp_path / "a.parquet"))
-    assert [one.tolist() for one in found] == [[[0.0, 0.0], [2.0, 2.0]], SQUARE] + 2 * [[[0.0, 0.0], [2.0, 2.0]]]
+    actual = read_lines(str(tmp_path / "a.parquet"))
+    assert [one.tolist() for one in actual] == [[[0.0, 0.0], [2.0, 2.0]], SQUARE] + 2 * [[[0.0, 0.0], [2.0, 2.0]]]
 
 
 @pytest.mark.parametrize(
-    ("features", "said"),
+    ("features", "message"),
     [
         ([], "there is no feature in it; polygons or lines are needed"),
         ([feature("Point", [1.0, 2.0])], "feature 1: its geometry is Point; it must be polygons or lines"),
@@ -139,8 +139,8 @@ def test_geoparquet_has_the_same_lines(tmp_path, order):
         ([feature("LineString", [["a", 0.0]])], "feature 1: its geometry cannot be read"),
     ],
 )
-def test_what_cannot_be_drawn_is_named(tmp_path, features, said):
-    with pytest.raises(penstock.DataError, match=said):
+def test_what_cannot_be_drawn_is_named(tmp_path, features, message):
+    with pytest.raises(penstock.DataError, match=message):
         read_lines(geojson(tmp_path / "a.geojson", *features))
 
 

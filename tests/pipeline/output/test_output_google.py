@@ -54,9 +54,9 @@ class Topics:
 
 @pytest.fixture
 def topics(monkeypatch) -> Topics:
-    found = Topics()
-    monkeypatch.setitem(sys.modules, "google.cloud.pubsub_v1", found)
-    return found
+    actual = Topics()
+    monkeypatch.setitem(sys.modules, "google.cloud.pubsub_v1", actual)
+    return actual
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -118,5 +118,5 @@ def test_names_that_no_topic_has_are_refused(values, expected):
 def test_every_sink_is_made_where_it_is_named(tmp_path):
     from penstock.pipeline.config.plan import make_plan
 
-    found = sinks_of(make_plan(published(tmp_path, TOPICS)))
-    assert [type(sink).__name__ for sink in found] == ["PubSub"]
+    actual = sinks_of(make_plan(published(tmp_path, TOPICS)))
+    assert [type(sink).__name__ for sink in actual] == ["PubSub"]

@@ -208,9 +208,9 @@ def test_a_deployment_publishes_nothing_of_the_operator(tmp_path, memory, monkey
 
 def test_beams_local_files_are_a_store_too(tmp_path):
     run(configured(tmp_path / "run", tmp_path / "store", True))
-    found = {str(path.relative_to(tmp_path / "store")) for path in (tmp_path / "store").rglob("*") if path.is_file()}
-    assert found >= FINITE | WINDOWS
-    assert not [name for name in found if name.endswith(".tmp")]
+    actual = {str(path.relative_to(tmp_path / "store")) for path in (tmp_path / "store").rglob("*") if path.is_file()}
+    assert actual >= FINITE | WINDOWS
+    assert not [name for name in actual if name.endswith(".tmp")]
 
 
 def test_windows_have_the_same_bytes_however_they_were_put_together():

@@ -39,10 +39,10 @@ DAY = "2024-01-01T00:00:00Z"
 @pytest.fixture
 def value(tmp_path: Path) -> dict[str, Any]:
     """Deployment over six hours at ε = 1, with a new ledger."""
-    found = sections(tmp_path)
-    found["output"].pop("ledger_budget")
-    found["output"] |= {"ledger": str(tmp_path / "ledger"), "ledger_source": "events", "report": False}
-    return found
+    actual = sections(tmp_path)
+    actual["output"].pop("ledger_budget")
+    actual["output"] |= {"ledger": str(tmp_path / "ledger"), "ledger_source": "events", "report": False}
+    return actual
 
 
 def at(hour: int) -> str:
@@ -105,9 +105,9 @@ def test_a_run_that_is_stopped_counts_its_duplicates_as_one_that_is_not(tmp_path
         value["source"] |= times
     results = [run(configured(value), tmp_path / n, "local" if runner == "local" else "direct") for n in "ab"]
     assert [result.exit_code for result in results] == [DONE, STOPPED]
-    found = [result.manifest["rows"] for result in results]
-    assert found[0]["duplicates"] == 3
-    assert found[0] == found[1]
+    actual = [result.manifest["rows"] for result in results]
+    assert actual[0]["duplicates"] == 3
+    assert actual[0] == actual[1]
 
 
 def test_the_command_ends_with_exit_code_3(tmp_path, value, capsys):
@@ -118,11 +118,11 @@ def test_the_command_ends_with_exit_code_3(tmp_path, value, capsys):
 
 
 def test_a_w_event_schedule_that_begins_afresh_counts_what_the_run_before_has_charged(tmp_path, value):
-    own = COMPOSED | {"mechanism": W_EVENT, "on_exhausted": "repeat"}
-    first = run(configured(changed(value, 0, 3, **own)), tmp_path / "first")
+    configuration = COMPOSED | {"mechanism": W_EVENT, "on_exhausted": "repeat"}
+    first = run(configured(changed(value, 0, 3, **configuration)), tmp_path / "first")
     # Hours 2 and 3 overlap any three hours that begin with them: the run after them may not spend as if it were first.
-    own["mechanism"] = W_EVENT | {"w": 1, "epsilon": 1.0}
-    second = run(configured(changed(value, 3, 7, **own)), tmp_path / "second")
+    configuration["mechanism"] = W_EVENT | {"w": 1, "epsilon": 1.0}
+    second = run(configured(changed(value, 3, 7, **configuration)), tmp_path / "second")
     assert actions(first) == ["published"] * 3
     assert actions(second) == ["refused", "refused", "published", "refused"]
     costs = [0.0] * 7
@@ -149,7 +149,7 @@ def test_a_run_over_a_span_that_is_charged_says_so_before_it_starts(tmp_path, va
 
 
 def test_traces_count_run_by_run(tmp_path, value):
-    own = {
+    configuration = {
         "windows": {"type": "timestamps"},
         "landmarks": None,
         "bounding": None,
@@ -158,10 +158,10 @@ def test_traces_count_run_by_run(tmp_path, value):
     }
     with (tmp_path / "events.csv").open("a") as file:
         file.write(f"somebody,2024-01-01T07:10:00Z,{LATITUDE},{LONGITUDE}\n")
-    assert run(configured(changed(value, **own)), tmp_path / "first").exit_code == DONE
-    (tmp_path / "run.yaml").write_text(json.dumps(changed(value, **own)))
+    assert run(configured(changed(value, **configuration)), tmp_path / "first").exit_code == DONE
+    (tmp_path / "run.yaml").write_text(json.dumps(changed(value, **configuration)))
     assert main(["run", str(tmp_path / "run.yaml"), "--quiet", "--out", str(tmp_path / "second")]) == STOPPED
-    assert run(configured(changed(value, 6, 9, **own)), tmp_path / "later").exit_code == DONE
+    assert run(configured(changed(value, 6, 9, **configuration)), tmp_path / "later").exit_code == DONE
     with pytest.raises(ConfigError, match="counts and traces need a ledger each"):
         run(configured(value), tmp_path / "counts")
 
@@ -183,26 +183,32 @@ TRACE_RUN = {"windows": {"type": "timestamps"}, "landmarks": None, "bounding": N
 )
 def test_runs_on_traces_share_the_budget_of_what_one_unit_may_hold(tmp_path, value, mechanism, other, shared):
     landmarks = {"landmarks": {"recurring": ["01:00-02:00"]}} if "landmark" in mechanism["type"] else {}
-    own = TRACE_RUN | landmarks | {"mechanism": mechanism} | other
+    configuration = TRACE_RUN | landmarks | {"mechanism": mechanism} | other
     with (tmp_path / "events.csv").open("a") as file:
         file.write(f"somebody,2024-01-01T07:10:00Z,{LATITUDE},{LONGITUDE}\n")
-    assert run(configured(changed(value, **own)), tmp_path / "first").exit_code == DONE
-    (tmp_path / "run.yaml").write_text(json.dumps(changed(value, 6, 9, **own)))  # another span of the same day
+    assert run(configured(changed(value, **configuration)), tmp_path / "first").exit_code == DONE
+    (tmp_path / "run.yaml").write_text(
+        json.dumps(changed(value, 6, 9, **configuration))
+    )  # another span of the same day
     ended = main(["run", str(tmp_path / "run.yaml"), "--quiet", "--out", str(tmp_path / "later")])
     assert ended == (STOPPED if shared else DONE)
 
 
 def test_budget_periods_of_traces_begin_where_those_of_the_ledger_do(tmp_path, value):
     mechanism = {"type": "landmark_uniform", "noise": "planar_laplace", "epsilon": 1.0}
-    own = TRACE_RUN | {"landmarks": {"recurring": ["01:00-02:00"]}, "mechanism": mechanism, "budget_period": "6h"}
-    own["allow_empty"] = True
+    configuration = TRACE_RUN | {
+        "landmarks": {"recurring": ["01:00-02:00"]},
+        "mechanism": mechanism,
+        "budget_period": "6h",
+    }
+    configuration["allow_empty"] = True
     with (tmp_path / "events.csv").open("a") as file:
         file.write(f"somebody,2024-01-01T10:10:00Z,{LATITUDE},{LONGITUDE}\n")
-    assert run(configured(changed(value, **own)), tmp_path / "first").exit_code == DONE
+    assert run(configured(changed(value, **configuration)), tmp_path / "first").exit_code == DONE
     with pytest.raises(ConfigError, match="another budget period"):
-        run(configured(changed(value, 9, 12, **own)), tmp_path / "later")
+        run(configured(changed(value, 9, 12, **configuration)), tmp_path / "later")
     with pytest.raises(ConfigError, match="another unit"):
-        run(configured(changed(value, 12, 15, **own | {"budget_period": "12h"})), tmp_path / "longer")
+        run(configured(changed(value, 12, 15, **configuration | {"budget_period": "12h"})), tmp_path / "longer")
 
 
 def test_a_ledger_and_its_head_from_one_backup_are_found_by_the_folder_and_the_public_manifest(tmp_path, value, capsys):
@@ -258,7 +264,12 @@ def test_a_ledger_without_its_head_begins_and_continues_no_run(tmp_path, value, 
 
 def test_rounding_errors_of_a_spent_budget_are_nothing_left():
     spent = sum([0.1] * 10)  # 0.9999999999999999
-    assert (_remaining(1.0, spent), _remaining(1.0, 1.5), _remaining(1.0, 0.75), _remaining(1e-12, 5e-13)) == (0.0, 0.0, 0.25, 5e-13)
+    assert (_remaining(1.0, spent), _remaining(1.0, 1.5), _remaining(1.0, 0.75), _remaining(1e-12, 5e-13)) == (
+        0.0,
+        0.0,
+        0.25,
+        5e-13,
+    )
 
 
 def test_show_sums_by_period_and_unit(tmp_path, value, capsys):
@@ -282,8 +293,10 @@ def test_show_sums_by_period_and_unit(tmp_path, value, capsys):
     page = write_statement(tmp_path / "other").read_text()
     assert "By all releases, 2024-01-01T00:00:00Z to 2024-01-01T09:00:00Z</th><td>9</td>" in page
     assert "By those of the last 30 days of these</th><td>9</td>" in page
-    said = "9 (even odds become over 99.9 %)"
-    assert text.endswith(f"throughout has lost at most\n          {said} in all, and {said} in the last 30 days\n")
+    text_of_error = "9 (even odds become over 99.9 %)"
+    assert text.endswith(
+        f"throughout has lost at most\n          {text_of_error} in all, and {text_of_error} in the last 30 days\n"
+    )
     (tmp_path / "ledger").write_text((tmp_path / "ledger").read_text().replace("0.5", "0.1", 1))
     assert main(["ledger", "show", str(tmp_path / "ledger")]) == 1
     assert main(["ledger", "show", str(tmp_path / "none")]) == 1
@@ -309,17 +322,20 @@ def begun_and_released(tmp_path: Path, value: dict[str, Any], order: list[str]) 
         "landmarks": changed(value, landmarks={"windows": [2, 5]}, **LANDMARK_RUN),
         "plain": changed(value, mechanism=PLAIN | {"epsilon": 0.5}, on_exhausted="repeat", **COMPOSED),
     }
-    plans = {name: make_plan(configured(own), tmp_path / name, name.encode()) for name, own in runs.items()}
+    plans = {
+        name: make_plan(configured(configuration), tmp_path / name, name.encode())
+        for name, configuration in runs.items()
+    }
     for plan in plans.values():
         checkpoint.begin(plan)
-    found = {}
+    actual = {}
     for name in order:
         loop, ledger = ReleaseLoop(plans[name]), registration.open_ledger(plans[name])
         counts = np.zeros((6, plans[name].grid.n_cells), int)
         with ledger.transaction() as budget:
             batch, _ = loop.advance(loop.start(), 1, counts, budget)
-        found[name] = [release.action for release in batch.releases]
-    return found
+        actual[name] = [release.action for release in batch.releases]
+    return actual
 
 
 @pytest.mark.parametrize("order", [["plain"], ["plain", "landmarks"], ["landmarks", "plain"]])
@@ -336,10 +352,10 @@ def test_landmarks_of_another_day_have_to_be_those_of_the_ledger(tmp_path, value
     """A listed landmark of day 2 would count as any other window there: as many runs would fit as there are others."""
 
     def day(begin: int, out: str, **landmarks: Any) -> Result:
-        own = changed(
+        configuration = changed(
             value, begin, begin + 6, landmarks=landmarks, budget_period="6h", mechanism=UNIFORM, allow_empty=True
         )
-        return run(configured(own), tmp_path / out, "local")
+        return run(configured(configuration), tmp_path / out, "local")
 
     assert day(0, "first", windows=[2, 5]).exit_code == 0
     with pytest.raises(ConfigError, match=r"landmarks: window 2 is one of this run, and not of .*recurring"):
@@ -354,7 +370,7 @@ def test_landmarks_of_another_day_have_to_be_those_of_the_ledger(tmp_path, value
 def test_a_block_is_charged_as_the_landmarks_in_it(tmp_path, value):
     value["output"]["ledger_budget"] = 1.0
     blocks = {"type": "fpa", "epsilon": 0.25, "block": 3, "coefficients": 1, "noise": "discrete_laplace"}
-    own = changed(
+    configuration = changed(
         value,
         landmarks={"windows": [2, 5]},
         bounding={"max_cells": 1, "max_windows": 1},
@@ -362,8 +378,10 @@ def test_a_block_is_charged_as_the_landmarks_in_it(tmp_path, value):
         accountants=[{"type": "landmark_budget", "budget": 1.0}],
         on_exhausted="repeat",
     )
-    assert set(actions(run(configured(own), tmp_path / "one"))) == {"published"}  # two blocks, each as a replacement
-    assert set(actions(run(configured(own), tmp_path / "two"))) == {"refused"}
+    assert set(actions(run(configured(configuration), tmp_path / "one"))) == {
+        "published"
+    }  # two blocks, each as a replacement
+    assert set(actions(run(configured(configuration), tmp_path / "two"))) == {"refused"}
 
 
 @pytest.mark.parametrize(("begin", "end"), [(0, 6), (6, 12)])
@@ -372,9 +390,9 @@ def test_all_of_a_day_is_its_period_also_where_the_first_run_begins_in_it(tmp_pa
     first = changed(value, 6, 12, mechanism=UNIFORM | {"epsilon": 1e-6}, budget_period="1d", allow_empty=True)
     run(configured(first), tmp_path / "first")
     plain = {"mechanism": PLAIN | {"epsilon": 0.75}, "on_exhausted": "repeat", "allow_empty": True, **COMPOSED}
-    found = [actions(run(configured(changed(value, begin, end, **plain)), tmp_path / name)) for name in "ab"]
-    assert found[0].count("published") >= 1
-    assert found[1] == ["refused"] * 6
+    actual = [actions(run(configured(changed(value, begin, end, **plain)), tmp_path / name)) for name in "ab"]
+    assert actual[0].count("published") >= 1
+    assert actual[1] == ["refused"] * 6
 
 
 def test_a_run_has_room_on_its_own_ledger_where_the_clocks_are_put_back(tmp_path, value):
@@ -382,9 +400,9 @@ def test_a_run_has_room_on_its_own_ledger_where_the_clocks_are_put_back(tmp_path
 
     windows = {"type": "fixed", "size": "1d", "time_zone": "Europe/Berlin", "origin": "2024-10-25T10:00:00Z"}
     days = {"budget_period": "2d", "landmarks": {"windows": [3, 4]}}
-    own = changed(value, mechanism=UNIFORM, windows=windows, **days)
-    own["source"] |= {"from": "2024-10-25T10:00:00Z", "until": "2024-10-31T10:00:00Z"}
-    plan = make_plan(configured(own), tmp_path / "one", b"one")
+    configuration = changed(value, mechanism=UNIFORM, windows=windows, **days)
+    configuration["source"] |= {"from": "2024-10-25T10:00:00Z", "until": "2024-10-31T10:00:00Z"}
+    plan = make_plan(configured(configuration), tmp_path / "one", b"one")
     assert plan.grid.calendar.end(2) - plan.grid.calendar.start(2) == 25 * HOUR
     checkpoint.begin(plan)
     loop = ReleaseLoop(plan)

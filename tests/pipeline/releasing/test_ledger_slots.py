@@ -378,9 +378,9 @@ def test_a_line_that_was_changed_removed_or_added_stops_every_reader(tmp_path: P
 
 @pytest.mark.parametrize("lost", [slice(0, -1), slice(0, 2), slice(0, 0)])
 def test_a_missing_end_is_found_by_either_head(tmp_path: Path, lost: slice) -> None:
-    own = tmp_path / "run" / "ledger.head"
-    own.parent.mkdir()
-    ledger = ledger_in(tmp_path, run_head=own)
+    other_head = tmp_path / "run" / "ledger.head"
+    other_head.parent.mkdir()
+    ledger = ledger_in(tmp_path, run_head=other_head)
     pay(ledger, charge(1), charge(2))
     lines = (tmp_path / "ledger").read_bytes().splitlines(keepends=True)
     (tmp_path / "ledger").write_bytes(b"".join(lines[lost]))
@@ -391,41 +391,41 @@ def test_a_missing_end_is_found_by_either_head(tmp_path: Path, lost: slice) -> N
     heads = Ledger(tmp_path / "ledger").heads()
     (tmp_path / "ledger.head").write_text((heads[-1] if heads else "").zfill(64) + "\n")
     with pytest.raises(DataError, match=r"run/ledger.head"):
-        pay(ledger_in(tmp_path, run_head=own), charge(3))
+        pay(ledger_in(tmp_path, run_head=other_head), charge(3))
 
 
 def test_a_lost_head_stops_runs_until_it_is_written_again(tmp_path: Path) -> None:
-    own = tmp_path / "run" / "ledger.head"
-    own.parent.mkdir()
-    pay(ledger_in(tmp_path, run_head=own), charge(1))
+    other_head = tmp_path / "run" / "ledger.head"
+    other_head.parent.mkdir()
+    pay(ledger_in(tmp_path, run_head=other_head), charge(1))
     head = (tmp_path / "ledger.head").read_text()
     (tmp_path / "ledger.head").unlink()
     with pytest.raises(DataError, match=r"ledger.head: is missing"):
         pay(ledger_in(tmp_path, "b"), charge(1))
     (tmp_path / "ledger.head").write_text(head)
     pay(ledger_in(tmp_path, "b"), charge(1))
-    own.unlink()
+    other_head.unlink()
     with pytest.raises(DataError, match=r"run/ledger.head: is missing"):
-        pay(ledger_in(tmp_path, run_head=own), charge(2))
+        pay(ledger_in(tmp_path, run_head=other_head), charge(2))
 
 
 def test_heads_that_a_killed_writer_left_behind_are_kept_again(tmp_path: Path) -> None:
-    own = tmp_path / "own.head"
-    pay(ledger_in(tmp_path, run_head=own), charge(1))
-    heads = [tmp_path / "ledger.head", own]
+    other_head = tmp_path / "own.head"
+    pay(ledger_in(tmp_path, run_head=other_head), charge(1))
+    heads = [tmp_path / "ledger.head", other_head]
     behind = [head.read_bytes() for head in heads]
-    pay(ledger_in(tmp_path, run_head=own), charge(2))
+    pay(ledger_in(tmp_path, run_head=other_head), charge(2))
     ahead = [head.read_bytes() for head in heads]
     for head, data in zip(heads, behind):
         head.write_bytes(data)  # killed between entry and head
-    pay(ledger_in(tmp_path, run_head=own), charge(2))
+    pay(ledger_in(tmp_path, run_head=other_head), charge(2))
     assert [head.read_bytes() for head in heads] == ahead
     # A transaction without a charge keeps the head of what others have charged.
-    ledger = ledger_in(tmp_path, run_head=own)
+    ledger = ledger_in(tmp_path, run_head=other_head)
     pay(ledger_in(tmp_path, "b"), charge(3))
     with ledger.transaction():
         pass
-    assert own.read_bytes() == (tmp_path / "ledger.head").read_bytes()
+    assert other_head.read_bytes() == (tmp_path / "ledger.head").read_bytes()
 
 
 def test_a_ledger_of_another_version_is_refused_in_one_sentence(tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ N_WINDOWS, N_CELLS = 8, 3
 
 
 def plan_for(tmp_path, mechanism=None, **changes):
-    own = {"seed": 5} | ({"mechanism": mechanism} if mechanism else {}) | changes
-    return make_plan(loads(json.dumps(small_sections(tmp_path, n_windows=N_WINDOWS, **own))))
+    sections = {"seed": 5} | ({"mechanism": mechanism} if mechanism else {}) | changes
+    return make_plan(loads(json.dumps(small_sections(tmp_path, n_windows=N_WINDOWS, **sections))))
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def test_any_cut_gives_the_same_releases_and_the_same_state(tmp_path, counts):
     whole, state = release_all(loop, counts, [])
     for cuts in ([1], [3, 4], [1, 2, 3, 4, 5, 6, 7]):
         # A new loop for every cut: nothing may survive in the object.
-        found, end = release_all(ReleaseLoop(plan_for(tmp_path)), counts, cuts)
-        assert np.array_equal(found, whole)
+        actual, end = release_all(ReleaseLoop(plan_for(tmp_path)), counts, cuts)
+        assert np.array_equal(actual, whole)
         assert end == state
 
 

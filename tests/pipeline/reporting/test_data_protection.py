@@ -66,13 +66,13 @@ def test_a_deployment_says_what_it_promises_to_whom_and_at_what_loss(deployed):
 
 
 def test_that_a_release_tells_of_somebody_is_said_unless_empty_ones_are_allowed(deployed, tmp_path):
-    said = "that there is a release then reveals that someone was there"
-    assert said in words(deployed)
+    message = "that there is a release then reveals that someone was there"
+    assert message in words(deployed)
     other = shutil.copytree(deployed, tmp_path / "other")
     manifest = json.loads((other / "public" / "manifest.json").read_text())
     manifest["configuration"]["allow_empty"] = True
     (other / "public" / "manifest.json").write_text(json.dumps(manifest))
-    assert said not in words(other)
+    assert message not in words(other)
 
 
 def test_what_to_cite_are_the_digests_of_the_published_files(deployed):

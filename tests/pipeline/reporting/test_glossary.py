@@ -29,7 +29,7 @@ def test_titles_of_the_reports_charts_are_terms(term):
 
 
 def test_what_accountants_labels_and_metrics_say_is_there():
-    said = " ".join(label for known in KNOWN.values() for label in (*known.labels.values(), known.title, known.note))
+    message = " ".join(label for known in KNOWN.values() for label in (*known.labels.values(), known.title, known.note))
     for word in (
         "landmark",
         "budget period",
@@ -42,7 +42,7 @@ def test_what_accountants_labels_and_metrics_say_is_there():
         "forward",
         "crowd",
     ):
-        assert word.lower() in said.lower()
+        assert word.lower() in message.lower()
         assert word.lower() in PAGE.lower()
     for title in ("Jensen–Shannon distance", "Kendall's τ", "Pearson correlation", "Variance explained"):
         assert title in METRIC_TITLES.values()

@@ -34,8 +34,8 @@ def page(folder: Path) -> str:
 
 
 def data(text: str) -> Any:
-    (found,) = re.findall(r'<script type="application/json" id="report-data">(.*?)</script>', text, re.DOTALL)
-    return json.loads(found)
+    (actual,) = re.findall(r'<script type="application/json" id="report-data">(.*?)</script>', text, re.DOTALL)
+    return json.loads(actual)
 
 
 def unpack(value: dict[str, str]) -> np.ndarray:
@@ -147,8 +147,8 @@ def test_the_page_shows_every_row_at_its_window_and_cell(tmp_path, change):
         truth[:, cells.index(cell)] = np.arange(1, 7) + column
     np.testing.assert_array_equal(unpack(shown["released"]).reshape(6, -1), released)
     np.testing.assert_array_equal(unpack(shown["truth"]).reshape(6, -1), truth)
-    found = unpack(shown["margin"]).reshape(6, -1)
-    np.testing.assert_allclose(found, margin[:, :1] if found.shape[1] == 1 else margin, rtol=1e-6)
+    actual = unpack(shown["margin"]).reshape(6, -1)
+    np.testing.assert_allclose(actual, margin[:, :1] if actual.shape[1] == 1 else margin, rtol=1e-6)
 
 
 def test_small_large_and_broken_numbers_come_back(tmp_path):
@@ -270,8 +270,8 @@ def test_many_subjects_become_quantiles(tmp_path):
     (chart,) = data(page(run_folder(tmp_path, operator_accounts=rows)))["accounts"]
     (line,) = chart["lines"]
     assert "median of 101" in line["label"]
-    found = [unpack(line["quantiles"][f"q{i}"])[0] for i in range(5)]
-    assert found == pytest.approx([0, 0.25, 0.5, 0.75, 1])
+    actual = [unpack(line["quantiles"][f"q{i}"])[0] for i in range(5)]
+    assert actual == pytest.approx([0, 0.25, 0.5, 0.75, 1])
 
 
 def test_a_final_figure_replaces_the_provisional_one(tmp_path):
@@ -342,8 +342,8 @@ def test_an_epsilon_is_never_said_to_be_worth_more_than_it_is(tmp_path):
 
 
 def warnings_of(text: str) -> str:
-    (found,) = re.findall(r'<ul class="warnings".*?</ul>', text, re.DOTALL)
-    return Text(found).text
+    (actual,) = re.findall(r'<ul class="warnings".*?</ul>', text, re.DOTALL)
+    return Text(actual).text
 
 
 def test_warnings_name_what_applies(tmp_path):
@@ -362,7 +362,7 @@ def test_warnings_name_what_applies(tmp_path):
             operator={"exit": {"code": 3, "reason": "window 7 exceeds the budget"}},
         )
     )
-    found = warnings_of(text)
+    actual = warnings_of(text)
     for expected in (
         "Danger: no guarantee",
         "Danger: the run stopped early",
@@ -376,8 +376,8 @@ def test_warnings_name_what_applies(tmp_path):
         "Note: rows outside the area",
         "10 rows (10 %) in no cell: left out.",
     ):
-        assert expected in found
-    assert found.index("Danger") < found.index("Caution") < found.index("Note")
+        assert expected in actual
+    assert actual.index("Danger") < actual.index("Caution") < actual.index("Note")
     assert "No guarantee." in Text(text).text
 
 
@@ -395,17 +395,17 @@ def test_a_sound_run_warns_of_nothing_but_being_a_simulation(tmp_path):
     rows = {"rows": 9, "used": 9, "duplicates": 0, "late": 0, "out_of_area": 0, "out_of_time": 0, "rejected": 0}
     operator = {"rows": rows | {"rejected_by_reason": {}}}
     accounts = (account("landmark_budget", "budget_left", 1, 4.0), account("landmark_budget", "budget_spent", 1, 1.0))
-    found = warnings_of(page(run_folder(tmp_path, operator=operator, accounts=accounts)))
-    assert found.count("Caution") == 1
-    assert "unfit for publication" in found
-    assert "Note" not in found
-    assert "Danger" not in found
+    actual = warnings_of(page(run_folder(tmp_path, operator=operator, accounts=accounts)))
+    assert actual.count("Caution") == 1
+    assert "unfit for publication" in actual
+    assert "Note" not in actual
+    assert "Danger" not in actual
 
 
 def test_geometry_comes_from_the_configuration(tmp_path):
     space = {"type": "grid", "south": 0, "north": 1, "west": 10, "east": 12, "rows": 1, "columns": 2}
-    found = data(page(run_folder(tmp_path, cells=("r00c00", "r00c01"), space=space)))["geometry"]
-    assert [place["rings"][0][0] for place in found] == [[10, 0], [11, 0]]
+    actual = data(page(run_folder(tmp_path, cells=("r00c00", "r00c01"), space=space)))["geometry"]
+    assert [place["rings"][0][0] for place in actual] == [[10, 0], [11, 0]]
 
 
 def test_a_map_needs_no_source(tmp_path):
@@ -534,9 +534,9 @@ def test_an_experiment_has_a_page_too(tmp_path, capsys):
     chart = shown["frontier"]
     assert (chart["settings"], chart["group"]) == (["uniform, epsilon 1", "sample, epsilon 2"], ["uniform", "sample"])
     assert unpack(chart["best"]).tolist() == [1, 0]
-    found = {m["label"]: (m["limit"], m["atLeast"], unpack(m["mean"]).tolist()) for m in chart["measures"]}
-    assert found["hotspots <i>found</i>"] == (0.75, True, pytest.approx([0.8, 0.9]))
-    assert found["mae"] == (5.0, False, [3.0, np.inf])
+    actual = {m["label"]: (m["limit"], m["atLeast"], unpack(m["mean"]).tolist()) for m in chart["measures"]}
+    assert actual["hotspots <i>found</i>"] == (0.75, True, pytest.approx([0.8, 0.9]))
+    assert actual["mae"] == (5.0, False, [3.0, np.inf])
     assert np.isnan(unpack(chart["measures"][1]["low"])).all()
 
 
@@ -562,8 +562,8 @@ def test_a_useless_release_is_called_so(tmp_path):
     assert verdict in Text(text).text
     assert f"Danger: worse than publishing nothing. {verdict}" in warnings_of(text)
     stale = WORTH | {"error": 3.0, "error_of_zeros": 9.0, "error_of_last": 2.0, "mean_count": 9.0}
-    found = warnings_of(page(run_folder(tmp_path / "stale", operator={"utility_summary": stale})))
-    assert "Caution: no better than the last release. Wrong by 3 people on average where 9 are counted (33 %)" in found
+    actual = warnings_of(page(run_folder(tmp_path / "stale", operator={"utility_summary": stale})))
+    assert "Caution: no better than the last release. Wrong by 3 people on average where 9 are counted (33 %)" in actual
 
 
 NONE = {"mechanism": "raw", "guarantee": "none: x", "unit": "u", "neighbours": "n", "theorem": "none"}
@@ -643,8 +643,8 @@ def test_noise_above_all_counts_is_told_without_the_truth(tmp_path):
 
     folder, _ = with_releases(tmp_path, noisier)
     (folder / "operator" / "truth.parquet").unlink()
-    found = warnings_of(page(folder))
-    assert "Caution: the noise is larger than the counts. 95 % of the error of a count is within ± 300 people" in found
+    actual = warnings_of(page(folder))
+    assert "Caution: the noise is larger than the counts. 95 % of the error of a count is within ± 300 people" in actual
 
 
 def test_realised_risk_is_compared_over_whole_horizons_only():
@@ -665,8 +665,8 @@ def test_realised_risk_is_compared_over_whole_horizons_only():
             for window, value, span in risks
         ]
     )
-    (found,) = figures(rows)
-    assert (found.value, found.window, found.high) == (0.2, 3, 0.2)
+    (actual,) = figures(rows)
+    assert (actual.value, actual.window, actual.high) == (0.2, 3, 0.2)
 
 
 def test_counts_of_trips_are_never_called_people(tmp_path):
@@ -694,9 +694,9 @@ def test_visits_that_the_bound_leaves_out_are_told(tmp_path):
     # Counts are window + cell: 24 windows × 4 cells, 1,344 visits; one of each count is left out.
     pq.write_table(rows.with_columns(bounded=pl.col("count") - 1).to_arrow().cast(TRUTH), truth)
     shown = page(folder)
-    told = "96 of 1,344 visits (7.1 %; a visit is a person in a cell and window) are left out before the noise"
-    assert f"Caution: many visits are not counted. {told}" in warnings_of(shown)
-    assert f"{told}, by the bound on contributions or by a step of the mechanism." in Text(shown).text
+    messages = "96 of 1,344 visits (7.1 %; a visit is a person in a cell and window) are left out before the noise"
+    assert f"Caution: many visits are not counted. {messages}" in warnings_of(shown)
+    assert f"{messages}, by the bound on contributions or by a step of the mechanism." in Text(shown).text
     manifest = folder / "operator" / "manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"utility_summary": WORTH}))
     assert "More budget, larger cells or longer windows make it nearer." in warnings_of(page(folder))
@@ -704,6 +704,6 @@ def test_visits_that_the_bound_leaves_out_are_told(tmp_path):
 
 def test_rows_outside_are_told_once(tmp_path):
     text = "10 of 100 rows were in no cell."
-    found = warnings_of(page(run_folder(tmp_path, operator={"unused": text})))
-    assert f"Danger: half of the rows or more were not used. {text}" in found
-    assert "rows outside the area" not in found
+    actual = warnings_of(page(run_folder(tmp_path, operator={"unused": text})))
+    assert f"Danger: half of the rows or more were not used. {text}" in actual
+    assert "rows outside the area" not in actual

@@ -112,9 +112,9 @@ def faults(page: Page) -> list[tuple[str, str]]:
     """Serious faults that axe finds in a page."""
     axe = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed: .ci/browser does it")
     page.run((Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
-    found = page.driver.execute_async_script("axe.run(document).then(arguments[0])")
-    assert len(found["passes"]) > 15
-    grave = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]
+    actual = page.driver.execute_async_script("axe.run(document).then(arguments[0])")
+    assert len(actual["passes"]) > 15
+    grave = [v for v in actual["violations"] if v["impact"] in ("serious", "critical")]
     return [(v["id"], v["nodes"][0]["html"]) for v in grave]
 
 

@@ -89,14 +89,14 @@ def test_what_to_expect_comes_before_the_run(tmp_path, capsys, command):
 
 
 @pytest.mark.parametrize(
-    ("typical", "said"),
+    ("typical", "message"),
     [(8, "; 8 are typical (typical_count): by "), (1, "CAUTION   Zeros would be nearer to the counts: ")],
 )
-def test_the_expected_error_stands_beside_a_typical_count(tmp_path, capsys, typical, said):
+def test_the_expected_error_stands_beside_a_typical_count(tmp_path, capsys, typical, message):
     path = tmp_path / "run.json"
     path.write_text(json.dumps(sections(tmp_path, typical_count=typical, bounding={"max_cells": 1})))
     assert main(["validate", str(path)]) == 0
-    assert said in capsys.readouterr().out
+    assert message in capsys.readouterr().out
 
 
 DAY = 24 * 3_600_000
@@ -123,9 +123,9 @@ def test_an_hour_that_was_not_learned_has_the_mean_of_all():
     starts = np.arange(48) * 3_600_000 * 2
     starts[30:] += 3_600_000
     truth = np.arange(48.0)[:, None]
-    found = usual_counts(truth, np.ones((48, 1), bool), starts, "UTC", np.arange(48) < 24)
-    assert found[24:30, 0].tolist() == [6.0, 7.0, 8.0, 9.0, 10.0, 11.0]
-    assert (found[30:] == 11.5).all()
+    actual = usual_counts(truth, np.ones((48, 1), bool), starts, "UTC", np.arange(48) < 24)
+    assert actual[24:30, 0].tolist() == [6.0, 7.0, 8.0, 9.0, 10.0, 11.0]
+    assert (actual[30:] == 11.5).all()
 
 
 def learning(folder: Path, **correlation: Any) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def test_the_verdict_against_what_was_learned_is_in_every_place(tmp_path, capsys
     value = learning(tmp_path, estimate="first", windows=3)
     (tmp_path / "run.json").write_text(json.dumps(value))
     assert main(["run", str(tmp_path / "run.json"), "--runner", "local"]) == 0
-    said = capsys.readouterr().out
+    message = capsys.readouterr().out
     result = penstock_result(tmp_path)
     truth, released, worth = result["truth"], result["released"], result["utility_summary"]
     # Six hours, of which three are learned from: less than a day, so the mean of each cell.
@@ -159,7 +159,7 @@ def test_the_verdict_against_what_was_learned_is_in_every_place(tmp_path, capsys
     assert rows.filter(scope="run")["value"].to_list() == pytest.approx([skill])
     assert rows.filter(pl.col("scope") != "run")["value"].mean() == pytest.approx(skill)
     verdict = in_words(worth)
-    assert verdict in said
+    assert verdict in message
     text = Text((tmp_path / "out" / "report.html").read_text()).text
     assert verdict in text
     assert "Skill against the prior" in text
@@ -169,11 +169,11 @@ def penstock_result(folder: Path) -> dict[str, Any]:
     """Counts as matrices, and the operator's figures, of a run."""
     manifest = json.loads((folder / "out" / "operator" / "manifest.json").read_text())
     tables = {"truth": ("operator/truth", "count"), "released": ("public/releases", "value")}
-    found = {}
+    actual = {}
     for name, (path, column) in tables.items():
         rows = pl.read_parquet(folder / "out" / f"{path}.parquet").with_columns(pl.col("cell").cast(pl.String))
-        found[name] = rows.pivot("cell", index="window", values=column).sort("window").drop("window").to_numpy()
-    return found | {"utility_summary": manifest["utility_summary"], "utility": manifest["utility"]}
+        actual[name] = rows.pivot("cell", index="window", values=column).sort("window").drop("window").to_numpy()
+    return actual | {"utility_summary": manifest["utility_summary"], "utility": manifest["utility"]}
 
 
 def test_the_verdict_against_a_learned_file(tmp_path, capsys):
@@ -228,7 +228,7 @@ WORTH = {"mean_count": 40.0, "error": 4.0, "error_of_zeros": 40.0, "error_of_las
 
 
 @pytest.mark.parametrize(
-    ("prior", "said", "level"),
+    ("prior", "message", "level"),
     [
         ({"error_of_prior": 5.0}, "; zeros by 40, the last release shown again by 8, the prior by 5.", None),
         (
@@ -254,12 +254,12 @@ WORTH = {"mean_count": 40.0, "error": 4.0, "error_of_zeros": 40.0, "error_of_las
         ),
     ],
 )
-def test_a_release_that_the_prior_beats_is_no_use(tmp_path, prior, said, level):
+def test_a_release_that_the_prior_beats_is_no_use(tmp_path, prior, message, level):
     worth = WORTH | prior
-    assert in_words(worth) == f"Wrong by 4 people on average where 40 are counted (10 %){said}"
-    found = warnings_of(page(run_folder(tmp_path, operator={"utility_summary": worth})))
-    assert ("no better" in found) == (level is not None)
-    assert (level or "") in found
+    assert in_words(worth) == f"Wrong by 4 people on average where 40 are counted (10 %){message}"
+    actual = warnings_of(page(run_folder(tmp_path, operator={"utility_summary": worth})))
+    assert ("no better" in actual) == (level is not None)
+    assert (level or "") in actual
 
 
 def released(epsilons: list[float], rho: float = math.inf, hours: int = 12, size: int | None = None) -> pl.LazyFrame:
@@ -275,8 +275,8 @@ def released(epsilons: list[float], rho: float = math.inf, hours: int = 12, size
 
 
 def test_losses_are_sums_over_releases():
-    found = losses(released([0.5, 1.0, 2.0, 0.0, 0.25]), "UTC")
-    assert found == {"release": 2.0, "day": 2.0, "run": 3.75}
+    actual = losses(released([0.5, 1.0, 2.0, 0.0, 0.25]), "UTC")
+    assert actual == {"release": 2.0, "day": 2.0, "run": 3.75}
     # Days are those of the wall clock: from noon to noon.
     assert losses(released([0.5, 1.0, 2.0, 0.0, 0.25]), "Etc/GMT-12") == {"release": 2.0, "day": 3.0, "run": 3.75}
 
@@ -291,14 +291,14 @@ def test_losses_are_sums_over_releases():
     ],
 )
 def test_a_day_pays_for_every_release_that_shares_time_with_it(size, expected):
-    found = losses(released([0.25, 0.5, 2.0, 1.0], size=size), "UTC")
-    assert found == {"release": 2.0, "day": expected, "run": 3.75}
+    actual = losses(released([0.25, 0.5, 2.0, 1.0], size=size), "UTC")
+    assert actual == {"release": 2.0, "day": expected, "run": 3.75}
 
 
 def test_a_sum_of_charges_has_the_same_bits_in_any_order():
     rows = released([0.1, 0.7, 1 / 3, 1e-3, 0.9, 0.123, 5.0, 2 / 7] * 40).collect()
-    found = {tuple(losses(part.lazy(), "UTC").values()) for part in (rows, rows.reverse())}  # type: ignore[union-attr]
-    assert len(found) == 1
+    actual = {tuple(losses(part.lazy(), "UTC").values()) for part in (rows, rows.reverse())}  # type: ignore[union-attr]
+    assert len(actual) == 1
 
 
 def test_a_release_of_several_days_counts_in_each_of_them():
@@ -312,11 +312,11 @@ def test_the_windows_of_a_block_are_paid_for_once():
 
 
 def test_losses_without_a_pure_bound_are_those_of_rho():
-    found = losses(released([math.inf] * 4, rho=0.5), "UTC")
+    actual = losses(released([math.inf] * 4, rho=0.5), "UTC")
     # Of a Gaussian with ρ = 2 in all: below Bun and Steinke's ρ + 2·√(ρ·ln(1/δ)), above ρ alone.
-    assert 2.0 < found["run"] < 2.0 + 2 * math.sqrt(2.0 * math.log(1 / DELTA))  # type: ignore[index]
-    assert found["release"] < found["day"] < found["run"]  # type: ignore[index]
-    assert "at δ = 1e-06" in losses_in_words(found)  # type: ignore[arg-type]
+    assert 2.0 < actual["run"] < 2.0 + 2 * math.sqrt(2.0 * math.log(1 / DELTA))  # type: ignore[index]
+    assert actual["release"] < actual["day"] < actual["run"]  # type: ignore[index]
+    assert "at δ = 1e-06" in losses_in_words(actual)  # type: ignore[arg-type]
     assert "no bound" in losses_in_words(losses(released([math.inf]), "UTC"))  # type: ignore[arg-type]
 
 
@@ -383,10 +383,12 @@ def test_costs_are_on_both_pages_and_in_the_summary_whatever_is_accounted(tmp_pa
     path = tmp_path / "run.json"
     path.write_text(json.dumps(sections(tmp_path, accountants=accountants)))
     assert main(["run", str(path), "--runner", "local"]) == 0
-    said = "One person loses at most ε = 3 by a day (even odds become at most 95 %), 3 by the whole run (95 %), 0.5 by"
-    assert capsys.readouterr().out.count(said) == 2  # before it and after it
+    message = (
+        "One person loses at most ε = 3 by a day (even odds become at most 95 %), 3 by the whole run (95 %), 0.5 by"
+    )
+    assert capsys.readouterr().out.count(message) == 2  # before it and after it
     for written in write_report(tmp_path / "out"):
-        assert said in Text(written.read_text()).text
+        assert message in Text(written.read_text()).text
 
 
 def test_the_whole_loss_is_what_composition_says(tmp_path):
@@ -434,9 +436,9 @@ def test_keys_that_do_nothing_are_refused(tmp_path, capsys, mechanism, accountan
     path = tmp_path / "run.json"
     path.write_text(json.dumps(sections(tmp_path, accountants=described, **changes)))
     assert main(["validate", str(path)]) == (2 if idle else 0)
-    said = capsys.readouterr().err
-    assert [key for key in ("budget_period", "landmarks") if f"{path}:1: {key}: " in said] == idle
-    assert said.count("here reads it (landmark_uniform does, for one); it must be left out") == len(idle)
+    message = capsys.readouterr().err
+    assert [key for key in ("budget_period", "landmarks") if f"{path}:1: {key}: " in message] == idle
+    assert message.count("here reads it (landmark_uniform does, for one); it must be left out") == len(idle)
 
 
 @pytest.mark.parametrize(
@@ -475,11 +477,11 @@ def test_a_wrong_time_zone_is_suspected_aloud_and_on_the_page(tmp_path, capsys):
         "rows": 2,
         "columns": 2,
     }
-    for zone, said in (("UTC", False), ("Asia/Tokyo", True)):
+    for zone, message in (("UTC", False), ("Asia/Tokyo", True)):
         value["windows"]["time_zone"] = zone
         path = tmp_path / "run.json"
         path.write_text(json.dumps(value))
         assert main(["run", str(path), "--runner", "local"]) == 0
-        assert ("fewest people are counted around 12:00 (Asia/Tokyo)" in capsys.readouterr().out) == said
+        assert ("fewest people are counted around 12:00 (Asia/Tokyo)" in capsys.readouterr().out) == message
         folder = Path(value["output"]["path"])
-        assert ("fewest people are counted around 12:00" in warnings_of(page(folder))) == said
+        assert ("fewest people are counted around 12:00" in warnings_of(page(folder))) == message

@@ -107,26 +107,26 @@ def counts_of(first: int, counts: list[list[int]], plan: Plan) -> tuple[str, byt
 
 def vectors(element: tuple[str, bytes], *, bounded: bool = False) -> dict[int, list[int]]:
     """Windows with anybody in them, and their counts, before or after bounding."""
-    found = decode(element[1])[0]
-    counts = found.bounded if bounded else found.counts
-    return {found.first + row: vector.tolist() for row, vector in enumerate(counts) if vector.any()}
+    actual = decode(element[1])[0]
+    counts = actual.bounded if bounded else actual.counts
+    return {actual.first + row: vector.tolist() for row, vector in enumerate(counts) if vector.any()}
 
 
 def test_spans_are_read_as_named_blocks(plan: Plan) -> None:
     with in_process() as pipeline:
         read = pipeline | ReadEvents(plan)
         assert read.element_type is NamedBlock
-        found = read | beam.Map(lambda named: (named.name, named.block.frame["user"].to_list(), named.block.n_rows))
-        assert_that(found, equal_to([("000000000/000000000", ["ann", "bob", "ann"], 4)]))
+        actual = read | beam.Map(lambda named: (named.name, named.block.frame["user"].to_list(), named.block.n_rows))
+        assert_that(actual, equal_to([("000000000/000000000", ["ann", "bob", "ann"], 4)]))
 
 
 def test_distinct_users_are_counted_exactly_in_any_order(plan: Plan) -> None:
     blocks = [block(*ROWS_OF_EVENTS[i:], name=f"block/{i}") for i in range(4)]
     with in_process() as pipeline:
         counted = pipeline | beam.Create(blocks) | CountDistinctUsers(plan)
-        found = counted["counts"] | beam.FlatMap(lambda element: sorted(vectors(element).items()))
+        actual = counted["counts"] | beam.FlatMap(lambda element: sorted(vectors(element).items()))
         rows = counted[ROWS] | beam.Map(lambda element: decode_rows(element[1])[0].used)
-        assert_that(found, equal_to([(1, [2, 0]), (3, [0, 1])]))
+        assert_that(actual, equal_to([(1, [2, 0]), (3, [0, 1])]))
         assert_that(rows | beam.CombineGlobally(sum), equal_to([4 + 3 + 2 + 1]), label="Rows")
 
 
@@ -194,11 +194,11 @@ def test_accountants_see_every_release_once_and_in_order(plan: Plan) -> None:
 
 def test_row_counts_are_added_up_and_written_down(plan: Plan) -> None:
     with in_process() as pipeline:
-        found = pipeline | "Found" >> beam.Create(
+        actual = pipeline | "Found" >> beam.Create(
             [row_counts(RowCounts(rows=3, used=3)), row_counts(RowCounts(rows=1, late=1))]
         )
         counted = pipeline | "Counted" >> beam.Create([row_counts(memberships=2)])
-        total = (found, counted) | TallyRows(plan) | beam.Map(decode_rows)
+        total = (actual, counted) | TallyRows(plan) | beam.Map(decode_rows)
         assert_that(total, equal_to([(RowCounts(rows=4, used=3, late=1), 2)]))
     assert '"rows": 4' in (parts_folder(plan, "row_counts") / "cluster.json").read_text()
 
@@ -219,9 +219,9 @@ def test_rows_of_a_window_that_is_final_are_late(stream: Plan) -> None:
     blocks = [(block(("ann", 0, "a"), name="0"), after_first), (block(("bob", 0, "a"), ("bob", 2, "b"), name="1"), end)]
     with TestPipeline(runner=BundleBasedDirectRunner()) as pipeline:
         counted = pipeline | fed(blocks) | CountDistinctUsers(stream)
-        found = counted["counts"] | beam.FlatMap(lambda element: sorted(vectors(element).items()))
+        actual = counted["counts"] | beam.FlatMap(lambda element: sorted(vectors(element).items()))
         late = counted[ROWS] | beam.Map(lambda element: decode_rows(element[1])[0].late) | beam.Filter(bool)
-        assert_that(found, equal_to([(1, [1, 0]), (3, [0, 1])]))
+        assert_that(actual, equal_to([(1, [1, 0]), (3, [0, 1])]))
         assert_that(late, equal_to([1]), label="Late")
 
 
@@ -234,14 +234,14 @@ def test_a_stream_keeps_to_what_windows_before_have_left_of_a_bound_on_a_period(
     expected = [(1, [2, 0]), (2, [0, 1]), (3, [0, 1])]
     with TestPipeline(runner=BundleBasedDirectRunner()) as pipeline:
         counted = pipeline | fed(blocks) | CountDistinctUsers(bounded)
-        found = counted["counts"] | beam.FlatMap(lambda element: sorted(vectors(element, bounded=True).items()))
-        assert_that(found, equal_to(expected))
+        actual = counted["counts"] | beam.FlatMap(lambda element: sorted(vectors(element, bounded=True).items()))
+        assert_that(actual, equal_to(expected))
     # One timer for all, and timers in the wrong order and again: the same counts.
-    found = counts.FindContributions(bounded)
-    found.setup()
-    found.start_bundle()
-    sent = [one for named, _ in reversed(blocks) for one in found.process(named, timestamp(FIRST))]
-    pieces = [one.value for one in (*sent, *found.finish_bundle()) if not isinstance(one, beam.pvalue.TaggedOutput)]
+    actual = counts.FindContributions(bounded)
+    actual.setup()
+    actual.start_bundle()
+    sent = [one for named, _ in reversed(blocks) for one in actual.process(named, timestamp(FIRST))]
+    pieces = [one.value for one in (*sent, *actual.finish_bundle()) if not isinstance(one, beam.pvalue.TaggedOutput)]
     assert {key for key, _ in pieces} == {(0, 0)}
     for tags in (["3"], ["0", "3", "1", "2"], ["2", "0", "3", "3"], ["0", "1", "2", "3"]):
         step, pending, lane, quota = counts.CountWhenFinal(bounded), Bag(), Cell(), Cell()
@@ -259,17 +259,17 @@ def test_a_bound_on_a_period_holds_when_a_stream_goes_back_and_other_rows_are_in
 
     def released(*hours: list[tuple[str, int, str]]) -> list[list[list[int]]]:
         """Outcome of a start from empty state, with timely rows for each hour."""
-        found, count, release = (
+        actual, count, release = (
             counts.FindContributions(bounded),
             counts.CountWhenFinal(bounded),
             graph.ReleaseWhenDue(bounded),
         )
-        for step in (found, count, release):
+        for step in (actual, count, release):
             step.setup()
         pending, lane, quota, waiting, further, loop = Bag(), Cell(), Cell(), Bag(), Bag(), Cell()
         for hour, rows in enumerate(hours):
-            found.start_bundle()
-            sent = [*found.process(block(*rows), timestamp(FIRST)), *found.finish_bundle()] if rows else []
+            actual.start_bundle()
+            sent = [*actual.process(block(*rows), timestamp(FIRST)), *actual.finish_bundle()] if rows else []
             for one in sent:
                 if not isinstance(one, beam.pvalue.TaggedOutput):
                     assert list(count.process(one.value, pending, lane, Due())) == []
@@ -356,12 +356,12 @@ def test_elements_and_timers_in_any_order_and_again_release_each_window_once(str
         elif chance.random() < 0.3 and n_failures < 5:
             pending[:], further[:], loop.value, at, memberships = checkpoint
             n_failures += 1
-        found = (
+        actual = (
             step.fire(str(work[at]), pending, further, loop, Due())
             if isinstance(work[at], int)
             else step.process(work[at], pending, further, loop, Due())
         )
-        for one in found:
+        for one in actual:
             if isinstance(one, Batch):
                 for release in one.releases:
                     released.setdefault(release.window, set()).add(np.asarray(release.values).tobytes())
@@ -378,7 +378,7 @@ def test_elements_and_timers_in_any_order_and_again_release_each_window_once(str
 def test_an_execution_from_the_beginning_again_changes_and_charges_nothing(stream: Plan) -> None:
     """As an engine does that goes back behind a release, and has other rows in time then."""
     coder = beam.coders.TupleCoder([beam.coders.StrUtf8Coder(), beam.coders.BytesCoder()])
-    found: list[list[bytes]] = []
+    actual: list[list[bytes]] = []
     for count in (2, 9):
         fed_counts = (
             TestStream(coder=coder)
@@ -388,8 +388,8 @@ def test_an_execution_from_the_beginning_again_changes_and_charges_nothing(strea
         with TestPipeline(runner=BundleBasedDirectRunner()) as pipeline:
             released = pipeline | fed_counts.with_output_types(tuple[str, bytes]) | ReleaseInOrder(stream)
             _ = released["releases"] | WriteReleases(stream)
-        found.append([part.read_bytes() for part in sorted(parts_folder(stream, "releases").iterdir())])
-    assert found[0] == found[1]
+        actual.append([part.read_bytes() for part in sorted(parts_folder(stream, "releases").iterdir())])
+    assert actual[0] == actual[1]
     assert windows_in(ledger_path(stream)) == [1, 2, 3, 4]
 
 

@@ -117,9 +117,9 @@ def test_a_deployment_tells_no_file_that_may_be_named_after_somebody(tmp_path):
     with pytest.raises(PenstockError, match="Permission denied") as caught:
         raise_failure(plan.folder)
     assert "ann" not in str(caught.value)
-    with pytest.raises(UnforeseenError, match="No such file") as told, redact_errors(deployment=True):
+    with pytest.raises(UnforeseenError, match="No such file") as reported, redact_errors(deployment=True):
         (tmp_path / "ann.csv").read_bytes()
-    assert "ann" not in str(told.value)
+    assert "ann" not in str(reported.value)
 
 
 def test_a_worker_without_the_key_ends_the_run(tmp_path):
@@ -214,8 +214,8 @@ def test_a_step_that_would_charge_twice_ends_the_run(tmp_path):
 
 def test_a_topic_is_told_what_the_file_says(tmp_path, monkeypatch):
     plan = plan_in(tmp_path)
-    told: list[pa.Table] = []
-    monkeypatch.setattr(Publisher, "releases", lambda _, table: told.append(table))
+    reported: list[pa.Table] = []
+    monkeypatch.setattr(Publisher, "releases", lambda _, table: reported.append(table))
     loop = ReleaseLoop(plan)
     for counts in ([5, 5, 5, 5], [0, 0, 0, 0]):  # the second attempt would say something else
         batch, _ = loop.advance(loop.start(), 1, np.array([counts]))
@@ -224,9 +224,9 @@ def test_a_topic_is_told_what_the_file_says(tmp_path, monkeypatch):
         list(step.process(Batch(batch.releases, batch.charges)))
     written = list((tmp_path / "public" / "parts" / "releases").iterdir())
     assert len(written) == 1
-    values = [table.column("value").to_pylist() for table in told]
+    values = [table.column("value").to_pylist() for table in reported]
     assert values[0] == values[1]
-    assert told[0].schema == told[1].schema
+    assert reported[0].schema == reported[1].schema
 
 
 def test_a_job_server_ends_with_a_driver_that_is_killed(tmp_path: Path) -> None:

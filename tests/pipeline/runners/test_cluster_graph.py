@@ -140,10 +140,10 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def in_time(plan: Plan) -> list[tuple[str, EventBlock, int | None]]:
     """Every hour's block, then the watermark at the end of the hour."""
-    found = []
+    actual = []
     for number, block in enumerate(blocks_of(plan)):
-        found.append((f"hour/{number}", block, plan.grid.calendar.end(number + 1)))
-    return found
+        actual.append((f"hour/{number}", block, plan.grid.calendar.end(number + 1)))
+    return actual
 
 
 @pytest.fixture(scope="module")
@@ -163,18 +163,18 @@ def fed(fed_once: Path, tmp_path: Path) -> Plan:
 
 
 def test_a_graph_of_this_version_has_these_steps_with_this_state(tmp_path: Path) -> None:
-    found: dict[str, list[str]] = {}
+    actual: dict[str, list[str]] = {}
 
     class Steps(PipelineVisitor):
         def visit_transform(self, transform_node: AppliedPTransform) -> None:
             fn = getattr(transform_node.transform, "fn", None)
             specs = get_dofn_specs(fn) if isinstance(fn, beam.DoFn) else ()
-            found[transform_node.full_label] = sorted(spec.name for kind in specs for spec in kind)
+            actual[transform_node.full_label] = sorted(spec.name for kind in specs for spec in kind)
 
     pipeline = beam.Pipeline()
     build(pipeline, plan_in(tmp_path))
     pipeline.visit(Steps())
-    assert (GRAPH, found) == (9, STEPS)
+    assert (GRAPH, actual) == (9, STEPS)
 
 
 def test_a_cluster_releases_what_a_finite_run_releases(fed: Plan, local: Path) -> None:
@@ -182,8 +182,8 @@ def test_a_cluster_releases_what_a_finite_run_releases(fed: Plan, local: Path) -
     for name in ("public/accounts.parquet", "operator/truth.parquet", "operator/ledger"):
         assert (fed.folder / name).read_bytes() == (local / name).read_bytes(), name
     assert has_ended(fed)
-    found = json.loads((local / "operator" / "manifest.json").read_text())["rows"]
-    assert manifest.row_equation(fed) == found
+    actual = json.loads((local / "operator" / "manifest.json").read_text())["rows"]
+    assert manifest.row_equation(fed) == actual
 
 
 def test_neither_order_nor_shards_change_a_release(tmp_path: Path, local: Path) -> None:
@@ -217,12 +217,12 @@ def in_any_order(plan: Plan, chance: random.Random) -> list[tuple[str, EventBloc
             # Mostly in the order of time, by some hours.
             pieces.append((hour + chance.uniform(0, chance.choice([1, 6])), hour, piece))
     pieces.sort(key=lambda piece: piece[0])
-    found: list[tuple[str, EventBlock | None, int | None]] = []
+    actual: list[tuple[str, EventBlock | None, int | None]] = []
     for number, (_, hour, piece) in enumerate(pieces):
         open_from = min([hour for _, hour, _ in pieces[number + 1 :]], default=plan.grid.n_windows - 1)
         watermark = final_at(plan, open_from) - 2 - chance.randrange(7_000_000)
-        found.append((f"{hour}/{number}", piece, watermark if chance.random() < 0.7 else None))
-    return found
+        actual.append((f"{hour}/{number}", piece, watermark if chance.random() < 0.7 else None))
+    return actual
 
 
 def test_a_run_from_the_beginning_again_changes_and_charges_nothing(fed: Plan) -> None:
@@ -244,8 +244,8 @@ def test_rows_behind_the_watermark_are_late_row_by_row(tmp_path: Path) -> None:
     blocks = in_time(plan)
     moved = [*blocks[:2], *blocks[3:6], (blocks[2][0], blocks[2][1], None), *blocks[6:]]
     feed(plan, moved)
-    found = manifest.row_equation(plan)
-    assert found["late"] == blocks[2][1].n_rows - found_outside(plan, blocks[2][1]) > 0
+    actual = manifest.row_equation(plan)
+    assert actual["late"] == blocks[2][1].n_rows - found_outside(plan, blocks[2][1]) > 0
     manifest.merge_outputs(plan)
     truth = pl.read_parquet(tmp_path / "operator" / "truth.parquet")
     assert truth.filter(pl.col("window") == 3)["count"].sum() == 0
@@ -422,19 +422,19 @@ def test_blocks_leave_in_order_with_their_timestamps_before_the_bundle_ends(tmp_
     start = plan.grid.calendar.from_ms
     for _ in range(2):  # also after a bundle that was given up
         step.start_bundle()
-        found = []
+        actual = []
         for n_rows in range(1, 8):
             same = (pl.lit(start).alias("time"), pl.lit(37.75).alias("latitude"), pl.lit(-122.4).alias("longitude"))
             frame = pl.DataFrame({"user": range(n_rows)}).with_columns(same)
-            found += step.process(NamedBlock(f"block/{n_rows}", EventBlock(frame, n_rows)), Timestamp(n_rows))
-    assert len(found) < 14
-    found += step.finish_bundle()
+            actual += step.process(NamedBlock(f"block/{n_rows}", EventBlock(frame, n_rows)), Timestamp(n_rows))
+    assert len(actual) < 14
+    actual += step.finish_bundle()
     step.teardown()
-    contributions = [value for value in found if not isinstance(value, TaggedOutput)]
+    contributions = [value for value in actual if not isinstance(value, TaggedOutput)]
     assert [(unpack(value.value[1])[1], value.timestamp) for value in contributions] == [
         (n_rows, Timestamp(n_rows)) for n_rows in range(1, 8)
     ]
-    rows = [value.value for value in found if isinstance(value, TaggedOutput)]
+    rows = [value.value for value in actual if isinstance(value, TaggedOutput)]
     assert [(decode_rows(value.value[1])[0].rows, value.timestamp) for value in rows] == [
         (n_rows, Timestamp(n_rows)) for n_rows in range(1, 8)
     ]
@@ -451,4 +451,4 @@ def test_of_several_writers_of_counts_the_first_counts(tmp_path: Path) -> None:
     for data in (b"first", b"second"):
         atomic.write_first(path, data)
     assert path.read_bytes() == b"first"
-    assert [found.name for found in path.parent.iterdir()] == ["7"]
+    assert [actual.name for actual in path.parent.iterdir()] == ["7"]

@@ -36,17 +36,20 @@ def service() -> Iterator[SimpleNamespace]:
             path, _, wanted = unquote(self.path).partition("?get=")
             state.asked += 1
             if path == f"/jobs/{JOB}":
-                said: object = {"state": state.state, "vertices": [{"id": name} for name in REPORTED]}
+                message: object = {"state": state.state, "vertices": [{"id": name} for name in REPORTED]}
             else:
-                own = REPORTED[path.split("/")[4]]
-                said = [{"id": name} for name in own]
+                metrics_of_job = REPORTED[path.split("/")[4]]
+                message = [{"id": name} for name in metrics_of_job]
                 if wanted:
-                    said = [{"id": name, "sum": own[name][0], "max": own[name][1]} for name in wanted.split(",")]
+                    message = [
+                        {"id": name, "sum": metrics_of_job[name][0], "max": metrics_of_job[name][1]}
+                        for name in wanted.split(",")
+                    ]
             self.send_response(200)
             if state.breaks_off:
                 self.send_header("Content-Length", "100000")
             self.end_headers()
-            self.wfile.write(json.dumps(said).encode())
+            self.wfile.write(json.dumps(message).encode())
 
         def log_message(self, *_: object) -> None:
             pass

@@ -35,12 +35,12 @@ def plan(tmp_path: Path) -> Plan:
 
 
 def test_defaults_stand_for_what_is_not_given(plan: Plan) -> None:
-    found = options_of(plan, "localhost:1", ["--parallelism", "7", "--state_backend=rocksdb"])
-    assert {"--streaming", "--job_endpoint=localhost:1"} <= set(found)
-    assert "--checkpointing_interval=5000" in found
-    assert "--finish_bundle_before_checkpointing" in found
-    assert not any(word.startswith(("--parallelism=", "--state_backend=filesystem")) for word in found)
-    assert found[-3:] == ["--parallelism", "7", "--state_backend=rocksdb"]
+    actual = options_of(plan, "localhost:1", ["--parallelism", "7", "--state_backend=rocksdb"])
+    assert {"--streaming", "--job_endpoint=localhost:1"} <= set(actual)
+    assert "--checkpointing_interval=5000" in actual
+    assert "--finish_bundle_before_checkpointing" in actual
+    assert not any(word.startswith(("--parallelism=", "--state_backend=filesystem")) for word in actual)
+    assert actual[-3:] == ["--parallelism", "7", "--state_backend=rocksdb"]
 
 
 @pytest.mark.parametrize(("runner", "option"), [("direct", "direct_num_workers"), ("flink", "parallelism")])
@@ -279,9 +279,9 @@ def test_blocks_of_a_stream_are_small_and_users_are_split(plan: Plan) -> None:
 def test_finite_input_is_a_bounded_job(tmp_path: Path) -> None:
     finite = distributed(make_plan(published(tmp_path, "report: false"), tmp_path), 3)
     assert not finite.streaming
-    found = options_of(finite, "localhost:1", [])
-    assert "--parallelism=2" in found
-    assert not any(word.startswith(("--streaming", "--checkpointing", "--state_backend")) for word in found)
+    actual = options_of(finite, "localhost:1", [])
+    assert "--parallelism=2" in actual
+    assert not any(word.startswith(("--streaming", "--checkpointing", "--state_backend")) for word in actual)
 
 
 def test_missing_jars_are_named_with_the_command_that_fetches_them(

@@ -32,8 +32,8 @@ def test_each_group_is_released_with_its_counts_however_far_ahead_they_came(
     assert (len(pending), len(further)) == (4, 8)
     for group in range(12):
         list(step.fire(str(group), pending, further, loop, due))
-        found = decode((parts_folder(plan, "counted") / f"{group:012d}").read_bytes())[0]
-        assert np.all(found.bounded == group)
+        actual = decode((parts_folder(plan, "counted") / f"{group:012d}").read_bytes())[0]
+        assert np.all(actual.bounded == group)
     assert (len(pending), len(further)) == (0, 0)
     assert windows_in(ledger_path(plan)) == list(range(1, 13))
     assert pending.n_read == (4 + 3 + 2 + 1) + 2 * (3 + 2 + 1)

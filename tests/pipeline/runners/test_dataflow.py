@@ -52,8 +52,8 @@ def sdist(tmp_path_factory) -> Path:
     target = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "setup.py", "-q", "sdist", "--dist-dir", str(target)]
     subprocess.run(command, cwd=project, check=True, capture_output=True)
-    (found,) = target.glob("*.tar.gz")
-    return found
+    (actual,) = target.glob("*.tar.gz")
+    return actual
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +79,8 @@ def say(python: Path, code: str, folder: Path) -> str:
 
 def talk(command: list[str], folder: Path) -> str:
     """Run a command in an isolated environment and return its output."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, check=False)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(command, cwd=folder, env=inherited, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -176,19 +176,19 @@ def graph_of(folder: Path, **changes: object) -> beam_runner_api_pb2.Pipeline:
 
 def leaves(graph: beam_runner_api_pb2.Pipeline) -> dict[str, str]:
     """URN of every transform that is made of no others and does something."""
-    found = {}
+    actual = {}
     for each in graph.components.transforms.values():
         passes_through = set(each.outputs.values()) <= set(each.inputs.values())
         if not each.subtransforms and not (passes_through and each.outputs):
-            found[each.unique_name] = each.spec.urn
-    return found
+            actual[each.unique_name] = each.spec.urn
+    return actual
 
 
 def test_the_graph_is_portable(tmp_path):
     graph = graph_of(tmp_path)
-    found = leaves(graph)
+    actual = leaves(graph)
     composites = {each.spec.urn for each in graph.components.transforms.values()}
-    assert set(found.values()) <= STANDARD, set(found.values()) - STANDARD
+    assert set(actual.values()) <= STANDARD, set(actual.values()) - STANDARD
     assert not [urn for urn in composites if "test_stream" in urn or "fn_api" in urn]
     assert {environment.urn for environment in graph.components.environments.values()} == {"beam:env:docker:v1"}
     coders = {coder.spec.urn for coder in graph.components.coders.values()}
@@ -229,12 +229,12 @@ def deployed(folder: Path) -> dict[str, object]:
 
 def steps_of(graph: beam_runner_api_pb2.Pipeline) -> list[bytes]:
     """Everything that the steps of the graph take along, without the compression that Beam pickles with."""
-    found = []
+    actual = []
     for transform in graph.components.transforms.values():
         if transform.spec.urn == "beam:transform:pardo:v1":
             payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
-            found.append(bz2.decompress(base64.b64decode(payload.do_fn.payload)))
-    return found
+            actual.append(bz2.decompress(base64.b64decode(payload.do_fn.payload)))
+    return actual
 
 
 def holding(graph: beam_runner_api_pb2.Pipeline, secrets: tuple[bytes, ...]) -> int:

@@ -48,11 +48,11 @@ class Service(beam_job_api_pb2_grpc.JobServiceServicer):
 
 @pytest.fixture
 def service():
-    server, own = grpc.server(ThreadPoolExecutor(2)), Service()
-    beam_job_api_pb2_grpc.add_JobServiceServicer_to_server(own, server)
-    own.endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server, servicer = grpc.server(ThreadPoolExecutor(2)), Service()
+    beam_job_api_pb2_grpc.add_JobServiceServicer_to_server(servicer, server)
+    servicer.endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
-    yield own
+    yield servicer
     server.stop(None)
 
 

@@ -92,7 +92,7 @@ def test_the_image_has_what_the_template_wants():
 @pytest.fixture
 def submitted(monkeypatch) -> list[Any]:
     """Options of every job that is submitted; nobody may look at a job again."""
-    found: list[Any] = []
+    actual: list[Any] = []
 
     class Pipeline(beam.Pipeline):
         def __init__(self, runner: str, options: Any) -> None:
@@ -100,19 +100,19 @@ def submitted(monkeypatch) -> list[Any]:
             assert runner == "DataflowRunner"
 
         def run(self, *_: Any) -> None:
-            found.append(self.options.get_all_options(drop_default=True))
+            actual.append(self.options.get_all_options(drop_default=True))
 
     monkeypatch.setattr(service.beam, "Pipeline", Pipeline)
     monkeypatch.setattr("penstock.pipeline.runners.beam.pubsub.connector_of", connector)
-    return found
+    return actual
 
 
 def test_the_launcher_submits_and_ends(tmp_path, launcher, submitted):
     (tmp_path / "run.yaml").write_text(CONFIG.replace("PATH", str(tmp_path / "elsewhere")))
-    own = [f"--config={tmp_path / 'run.yaml'}", f"--output_path={tmp_path / 'run'}"]
+    arguments = [f"--config={tmp_path / 'run.yaml'}", f"--output_path={tmp_path / 'run'}"]
     options = ["--runner=DataflowRunner", "--project=city-1", "--template_location=gs://bucket/job_object"]
-    assert launcher.main([*own, *options]) == 0
-    assert launcher.main([*own, *options, "--update"]) == 0
+    assert launcher.main([*arguments, *options]) == 0
+    assert launcher.main([*arguments, *options, "--update"]) == 0
     assert [job.get("update", False) for job in submitted] == [False, True]
     assert {(job["job_name"], job["streaming"], job["project"]) for job in submitted} == {
         ("subscribed", True, "city-1")

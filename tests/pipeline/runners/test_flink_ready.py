@@ -107,6 +107,6 @@ def test_a_status_tells_how_far_the_readers_of_a_cluster_have_come(tmp_path):
         path = files.parts_folder(plan, files.READERS) / f"{reader:03d}.json"
         atomic.write_json(path, {"watermark": time, "turns": 7})
     atomic.write_json(files.parts_folder(plan, "row_counts") / "cluster.json", {"rows": 12, "late": 3})
-    found = status.of_folder(tmp_path)
-    assert (found.watermark, found.rows, found.late) == (NOON / 1000 - 5, 12, 3)
-    assert (found.state, found.exit_code) == ("stopped", 1)
+    actual = status.of_folder(tmp_path)
+    assert (actual.watermark, actual.rows, actual.late) == (NOON / 1000 - 5, 12, 3)
+    assert (actual.state, actual.exit_code) == ("stopped", 1)

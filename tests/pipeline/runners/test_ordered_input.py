@@ -30,12 +30,12 @@ def events(user_type: str, n: int = 3000) -> pl.DataFrame:
 
 
 def sections(tmp_path: Path, kind: str, user_type: str, **source: object):
-    found = small_sections(tmp_path)
-    times = {key: found["source"][key] for key in ("from", "until") if key in found["source"]}
-    found["source"] = {"type": kind, "path": str(tmp_path / "in"), "time_format": "unix_ms", **times, **source}
+    actual = small_sections(tmp_path)
+    times = {key: actual["source"][key] for key in ("from", "until") if key in actual["source"]}
+    actual["source"] = {"type": kind, "path": str(tmp_path / "in"), "time_format": "unix_ms", **times, **source}
     if kind == "csv":
-        found["source"]["user_type"] = user_type
-    return found
+        actual["source"]["user_type"] = user_type
+    return actual
 
 
 def write(frames, tmp_path: Path, kind: str) -> None:

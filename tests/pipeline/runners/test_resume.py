@@ -106,10 +106,10 @@ def process_of(value: dict, folder: Path, resume: bool, out: str, **kill: Any) -
     """Run in a subprocess and return exit code and output."""
     config = folder / "run.yaml"
     config.write_text(json.dumps(value))
-    said = folder / "said.txt"
-    code = run_in_a_process(config, folder / out, resume, said, **kill)
-    assert code in (0, -signal.SIGKILL), said.read_text()
-    return code, said.read_text()
+    message = folder / "said.txt"
+    code = run_in_a_process(config, folder / out, resume, message, **kill)
+    assert code in (0, -signal.SIGKILL), message.read_text()
+    return code, message.read_text()
 
 
 def killed_often(folder: Path, value: dict, n_kills: int, seed: int) -> Iterator[tuple[Any, Path]]:
@@ -120,28 +120,28 @@ def killed_often(folder: Path, value: dict, n_kills: int, seed: int) -> Iterator
     until = time.monotonic() + 60 * float(os.environ.get("PENSTOCK_MINUTES", "inf"))
     rng, out = random.Random(seed), folder / "out"
     n_writes, seconds = process_of(value, folder, False, "counted")[1].split()[-2:]
-    alone, found, ends = None, [], 0
+    alone, actual, ends = None, [], 0
     while True:
         resume = (out / "operator" / "run.json").exists()
         share = rng.choice((1, 1 / 3))  # of the time of a whole run: one that lives for long, or one of many
-        if len(found) >= n_kills or time.monotonic() >= until:
+        if len(actual) >= n_kills or time.monotonic() >= until:
             kill: dict[str, Any] = {}
         elif rng.random() < 0.5:
             kill = {"fatal": rng.randint(1, int(share * int(n_writes))), "after": rng.random() < 0.5}
         else:
             kill = {"seconds": rng.uniform(0, share * float(seconds))}
         if start(value, folder, resume=resume, **kill) != 0:
-            found.append(n_charged(out))
+            actual.append(n_charged(out))
             continue
         ends += 1
         if alone is None or value.get("mode") == "deployment":  # which draws another nonce for each run
             alone = left_alone(value, out)
         yield alone, out
-        print(f"seed {seed}: {len(found)} kills, {ends} runs that ended like those left alone", flush=True)
+        print(f"seed {seed}: {len(actual)} kills, {ends} runs that ended like those left alone", flush=True)
         if not kill:
             break
         shutil.rmtree(out)
-    parts = np.histogram(found, [0, 1, N_WINDOWS / 2, N_WINDOWS, N_WINDOWS + 1, N_WINDOWS + 2])[0]
+    parts = np.histogram(actual, [0, 1, N_WINDOWS / 2, N_WINDOWS, N_WINDOWS + 1, N_WINDOWS + 2])[0]
     print(f"killed before a charge, in both halves of the charges, with all of them, merged: {parts.tolist()}")
 
 
@@ -208,9 +208,9 @@ def test_a_run_that_is_killed_before_it_has_its_mark_is_begun_anew(folder, deplo
 def test_a_deployment_begins_in_no_folder_with_anything_but_what_comes_before_a_mark(folder, name, reason):
     for side in ("public", "operator"):
         (folder / "out" / side).mkdir(parents=True)
-    found = folder / "out" / name
-    found.parent.mkdir(parents=True, exist_ok=True)
-    found.write_text("kept")
+    actual = folder / "out" / name
+    actual.parent.mkdir(parents=True, exist_ok=True)
+    actual.write_text("kept")
     with pytest.raises(ConfigError, match=reason):
         run(configured(sections(folder, stream=False, deployment=True)))
     assert [path.read_text() for path in (folder / "out").rglob("*") if path.is_file()] == ["kept"]

@@ -165,8 +165,8 @@ def decoded(plan: Any, some: list[tuple[int, PubsubMessage]]) -> list[Any]:
     step = DecodeMessages(plan)
     step.setup()
     step.start_bundle()
-    found = [value for instant, message in some for value in step.process(message, timestamp(instant))]
-    return [value.value for value in [*found, *step.finish_bundle()]]
+    actual = [value for instant, message in some for value in step.process(message, timestamp(instant))]
+    return [value.value for value in [*actual, *step.finish_bundle()]]
 
 
 def test_blocks_are_those_of_a_topic_of_kafka(tmp_path):
@@ -177,10 +177,10 @@ def test_blocks_are_those_of_a_topic_of_kafka(tmp_path):
         for i, (at, m) in enumerate(messages())
     ]
     other = block_of(topic, 0, stamped)
-    found = decoded(plan, messages())
-    frames = pl.concat([named.block.frame for named in found if named.block.frame.height])
+    actual = decoded(plan, messages())
+    frames = pl.concat([named.block.frame for named in actual if named.block.frame.height])
     assert frames.equals(other.frame.drop("arrival"))
-    reasons = sorted(reject.reason for named in found for reject in named.block.rejects)
+    reasons = sorted(reject.reason for named in actual for reject in named.block.rejects)
     assert reasons == sorted(reject.reason for reject in other.rejects)
 
 

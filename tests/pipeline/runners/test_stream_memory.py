@@ -81,9 +81,9 @@ def watch(monkeypatch, value: dict, n_windows: int) -> dict[str, np.ndarray]:
     ids=["20,000 windows", "100 million events"],
 )
 def test_memory_and_state_stay_flat(tmp_path, monkeypatch, n_users, events_per_hour, n_windows):
-    found = watch(monkeypatch, endless(tmp_path, n_users, events_per_hour), n_windows)
-    middle = len(found["memory"]) // 2
-    early, late = found["memory"][10:middle].max(), found["memory"][middle:].max()
-    print({name: values[[10, middle, -1]].tolist() for name, values in found.items()})
+    actual = watch(monkeypatch, endless(tmp_path, n_users, events_per_hour), n_windows)
+    middle = len(actual["memory"]) // 2
+    early, late = actual["memory"][10:middle].max(), actual["memory"][middle:].max()
+    print({name: values[[10, middle, -1]].tolist() for name, values in actual.items()})
     assert late < 1.15 * early
-    assert found["state"][middle:].max() < 1.5 * found["state"][10:middle].max()
+    assert actual["state"][middle:].max() < 1.5 * actual["state"][10:middle].max()

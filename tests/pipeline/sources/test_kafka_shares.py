@@ -84,10 +84,10 @@ def test_every_partition_has_one_reader_whenever_a_run_goes_on(tmp_path, monkeyp
     plan = plan_in(tmp_path)
     for n_partitions in (5, 9):  # the topic has grown before the run goes on
         monkeypatch.setattr(kafka, "Consumer", Broker(n_partitions))
-        found = [PartitionAssignment.of(position) for position in plan.config.source.starts(live_input(plan))]
-        assert found == [PartitionAssignment(number, 5) for number in range(5)]
-    assert all(sum(share.owns(partition) for share in found) == 1 for partition in range(9))
-    readers = [reader_of(plan, share, Broker(9)) for share in found]
+        actual = [PartitionAssignment.of(position) for position in plan.config.source.starts(live_input(plan))]
+        assert actual == [PartitionAssignment(number, 5) for number in range(5)]
+    assert all(sum(share.owns(partition) for share in actual) == 1 for partition in range(9))
+    readers = [reader_of(plan, share, Broker(9)) for share in actual]
     assert [list(reader.begin()) for reader in readers] == [[0, 5], [1, 6], [2, 7], [3, 8], [4]]
 
 
@@ -158,16 +158,16 @@ def client(monkeypatch):
     codes = SimpleNamespace(
         _PARTITION_EOF=-191, GROUP_AUTHORIZATION_FAILED=30, _AUTO_OFFSET_RESET=-140, _AUTHENTICATION=-169, _SSL=-181
     )
-    found = Client()
+    actual = Client()
     library = SimpleNamespace(
-        Consumer=lambda _: found, KafkaException=OSError, KafkaError=codes, TopicPartition=lambda *place: place
+        Consumer=lambda _: actual, KafkaException=OSError, KafkaError=codes, TopicPartition=lambda *place: place
     )
     monkeypatch.setattr("penstock.pipeline.sources.reading.kafka.library", lambda: library)
-    return found
+    return actual
 
 
 @pytest.mark.parametrize(
-    ("partitions", "error", "found"),
+    ("partitions", "error", "actual"),
     [
         ([0, 1], None, [0, 1]),
         ([2, 0, 1], None, [0, 1, 2]),
@@ -179,7 +179,7 @@ def client(monkeypatch):
         (KeyError("events"), None, None),
     ],
 )
-def test_a_list_that_lacks_a_partition_is_none(tmp_path, monkeypatch, client, partitions, error, found):
+def test_a_list_that_lacks_a_partition_is_none(tmp_path, monkeypatch, client, partitions, error, actual):
     def list_topics(_, timeout):
         assert timeout == 2.0
         if isinstance(partitions, Exception):
@@ -192,7 +192,7 @@ def test_a_list_that_lacks_a_partition_is_none(tmp_path, monkeypatch, client, pa
     monkeypatch.setattr(Consumer, "_administrator", lambda _: client)
     reading = Consumer(plan_in(tmp_path).config.source)
     reading.assign({0: 0, 1: 0})
-    assert reading.listed() == found
+    assert reading.listed() == actual
 
 
 def test_a_reader_that_takes_turns_waits_for_no_message_at_the_end(tmp_path, client):
@@ -237,27 +237,27 @@ def committed_at_once(monkeypatch):
 @pytest.mark.usefixtures("committed_at_once")
 def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path):
     plan, consumer, checkpointed = plan_in(tmp_path, "group: watched"), Broker(), Checkpointed()
-    own = kafka.Commits(plan.config.source, consumer, checkpointed)
-    own.update()
+    commits = kafka.Commits(plan.config.source, consumer, checkpointed)
+    commits.update()
     assert consumer.committed == []
     checkpointed.move(PartitionAssignment(1, 2).as_state())
-    own.update()
+    commits.update()
     assert consumer.committed == []  # a reader that has no partition yet
     for number in (4, 4, 9):
         checkpointed.move(Progress({1: number}, {1: MIN_EVENT_TIME}).as_state() | PartitionAssignment(1, 2).as_state())
-        own.update()
+        commits.update()
     assert consumer.committed == [{1: 4}, {1: 9}]
 
 
 @pytest.mark.usefixtures("committed_at_once")
 def test_a_run_on_one_machine_commits_what_its_checkpoint_holds(tmp_path):
     plan, consumer, checkpointed = plan_in(tmp_path, "group: watched"), Broker(), Checkpointed()
-    own = kafka.Commits(plan.config.source, consumer, checkpointed)
-    own.update()
+    commits = kafka.Commits(plan.config.source, consumer, checkpointed)
+    commits.update()
     assert consumer.committed == []
     checkpointed.move(Progress({0: 4, 1: 7}, {0: MIN_EVENT_TIME, 1: 5}).as_state(), 1)
-    own.update()
-    own.update()
+    commits.update()
+    commits.update()
     assert consumer.committed == [{0: 4, 1: 7}]
 
 

@@ -83,8 +83,8 @@ class Client:
         return 500, 900
 
     def consume(self, n: int, timeout: float) -> list:
-        found, self.coming = self.coming, []
-        return found
+        actual, self.coming = self.coming, []
+        return actual
 
     def close(self) -> None:
         pass

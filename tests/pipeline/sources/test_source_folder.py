@@ -108,8 +108,8 @@ def configured(value: dict):
 
 def truth(folder: Path) -> list[list[int]]:
     """True counts of both cells, window by window."""
-    found = pl.read_parquet(folder / "operator" / "truth.parquet").sort("window", "cell")
-    return [part["count"].to_list() for part in found.partition_by("window", maintain_order=True)]
+    actual = pl.read_parquet(folder / "operator" / "truth.parquet").sort("window", "cell")
+    return [part["count"].to_list() for part in actual.partition_by("window", maintain_order=True)]
 
 
 #: Eve's row of minute 8 arrived in minute 34: after her window, which was final at 15.
@@ -153,11 +153,11 @@ def test_files_that_come_while_the_run_goes_on(incoming, tmp_path):
     (incoming / "c.csv").unlink()
     plan = make_plan(configured(value), tmp_path / "plan")
     pieces = plan.config.source.micro_batches(live_input(plan), plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
-    found = [next(pieces), next(pieces)]
+    actual = [next(pieces), next(pieces)]
     put(incoming, "c", *late)
-    found += [piece for piece in pieces if piece is not None]
-    assert sum(piece.block.n_rows for piece in found) == 6  # what was there showed that the clock had passed the end
-    assert found[-1].after == plan.config.source.until + 5 * 60_000
+    actual += [piece for piece in pieces if piece is not None]
+    assert sum(piece.block.n_rows for piece in actual) == 6  # what was there showed that the clock had passed the end
+    assert actual[-1].after == plan.config.source.until + 5 * 60_000
 
 
 def test_an_endless_run_reads_what_comes_and_ends_windows_by_the_clock(tmp_path):
@@ -173,8 +173,8 @@ def test_an_endless_run_reads_what_comes_and_ends_windows_by_the_clock(tmp_path)
     assert (first.block.n_rows, first.after >= now.timestamp() * 1000) == (0, True)  # a window is over, and empty
     path = put(tmp_path / "in", "a", 0, [(0, "annegret", "x")])
     os.utime(path, None)
-    found = next(piece for piece in pieces if piece is not None and piece.block.n_rows)
-    assert found.watermarks[0] == max(path.stat().st_mtime_ns // 1_000_000, found.before)
+    actual = next(piece for piece in pieces if piece is not None and piece.block.n_rows)
+    assert actual.watermarks[0] == max(path.stat().st_mtime_ns // 1_000_000, actual.before)
 
 
 def test_an_interrupted_run_goes_on_in_the_middle_of_a_file(incoming, tmp_path, monkeypatch):
@@ -256,8 +256,8 @@ def test_a_checkpoint_knows_the_files_that_are_still_there_and_no_others(incomin
     value["windows"]["size"] = "365d"
     plan = make_plan(configured(value), tmp_path / "plan")
     pieces = plan.config.source.micro_batches(live_input(plan), plan.folder, {}, 0, MIN_EVENT_TIME, Checkpointed())
-    found = [piece for _, piece in zip(range(6), pieces) if piece is not None]
-    assert [Path(name).name for name in found[-1].end["names"].tolist()] == ["a.csv", "b.csv", "c.csv"]
+    actual = [piece for _, piece in zip(range(6), pieces) if piece is not None]
+    assert [Path(name).name for name in actual[-1].end["names"].tolist()] == ["a.csv", "b.csv", "c.csv"]
     (incoming / "a.csv").unlink()
     put(incoming, "d", 38, [(37, "annegret", "y")])
     last = next(piece for piece in pieces if piece is not None and piece.block.n_rows)
@@ -315,8 +315,8 @@ def test_a_folder_that_is_unmounted_is_no_empty_folder(incoming, tmp_path, monke
     stat = os.stat
 
     def on_another_device(path, *arguments, **options):
-        found = stat(path, *arguments, **options)
-        return os.stat_result((*found[:2], found.st_dev + 1, *found[3:])) if Path(path) == incoming else found
+        actual = stat(path, *arguments, **options)
+        return os.stat_result((*actual[:2], actual.st_dev + 1, *actual[3:])) if Path(path) == incoming else actual
 
     with monkeypatch.context() as unmounted:
         unmounted.setattr("penstock.pipeline.sources.reading.file_systems.os.stat", on_another_device)
@@ -486,10 +486,10 @@ def test_a_store_that_does_not_answer_stops_the_clock_and_at_last_the_run(bucket
         next(pieces_of(tmp_path))  # it has never answered
     Bucket.AWAY = False
     pieces = pieces_of(tmp_path)
-    found = [piece for _, piece in zip(range(6), pieces) if piece is not None]
+    actual = [piece for _, piece in zip(range(6), pieces) if piece is not None]
     Bucket.AWAY = True
     assert next(pieces) is None
-    assert found[-1].after < datetime.now(UTC).timestamp() * 1000
+    assert actual[-1].after < datetime.now(UTC).timestamp() * 1000
     lose_patience()
     with pytest.raises(DataError, match="cannot be listed"):
         for _ in pieces:

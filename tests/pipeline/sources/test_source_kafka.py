@@ -69,9 +69,9 @@ def event(**changes) -> bytes:
 
 
 def test_json_messages_become_events():
-    found = block(kafka(), event(), event(user=7, more=[1, {}]), event(place="ü"))
-    assert found.rejects == ()
-    assert found.frame.to_dict(as_series=False) == {
+    actual = block(kafka(), event(), event(user=7, more=[1, {}]), event(place="ü"))
+    assert actual.rejects == ()
+    assert actual.frame.to_dict(as_series=False) == {
         "user": ["ann", "7", "ann"],
         "time": [NOON] * 3,
         "place": ["a", "a", "ü"],
@@ -101,18 +101,18 @@ def test_json_messages_become_events():
     ],
 )
 def test_one_malformed_message_is_one_reject(value, reason):
-    found = block(kafka(), event(), value, event())
-    assert found.frame.height == 2
-    assert [(reject.file, reject.line, reject.reason) for reject in found.rejects] == [("events/3", 11, reason)]
+    actual = block(kafka(), event(), value, event())
+    assert actual.frame.height == 2
+    assert [(reject.file, reject.line, reject.reason) for reject in actual.rejects] == [("events/3", 11, reason)]
 
 
 @pytest.mark.parametrize("latitude", ["NaN", "Infinity", "1e999", "91", '"1"', "true", "9" * 400])
 def test_coordinates_are_finite_numbers_in_range(latitude):
     source = kafka(columns={}, time_format="unix_ms", user_type="integer")
     good = f'{{"user": 1, "time": {NOON}, "latitude": 1, "longitude": 2.5}}'
-    found = block(source, good.encode(), good.replace("1,", f"{latitude},", 2).replace(f"{latitude}", "1", 1).encode())
-    assert found.frame.rows() == [(1, NOON, 1.0, 2.5, NOON)]
-    assert len(found.rejects) == 1
+    actual = block(source, good.encode(), good.replace("1,", f"{latitude},", 2).replace(f"{latitude}", "1", 1).encode())
+    assert actual.frame.rows() == [(1, NOON, 1.0, 2.5, NOON)]
+    assert len(actual.rejects) == 1
 
 
 def test_an_event_cannot_be_long_after_its_message():
@@ -134,9 +134,9 @@ def avro(*, schema=AVRO, **event) -> bytes:
 def test_avro_records_become_events():
     source = kafka(format="avro", schema=json.dumps(AVRO), time_format="unix_ms")
     good = avro(user="ann", time=NOON, place="a")
-    found = block(source, good, good + b"x", good[:-1], b"\xff" * 20, avro(user="bob", time=NOON, place=None))
-    assert found.frame.rows() == [("ann", NOON, "a", NOON)]
-    assert [reject.reason for reject in found.rejects] == [
+    actual = block(source, good, good + b"x", good[:-1], b"\xff" * 20, avro(user="bob", time=NOON, place=None))
+    assert actual.frame.rows() == [("ann", NOON, "a", NOON)]
+    assert [reject.reason for reject in actual.rejects] == [
         "bytes after the Avro record",
         "not a record of the Avro schema",
         "not a record of the Avro schema",
@@ -147,15 +147,15 @@ def test_avro_records_become_events():
 def test_avro_with_a_schema_id_before_it():
     source = kafka(format="avro", schema=json.dumps(AVRO), schema_ids=True, time_format="unix_ms")
     good = avro(user="ann", time=NOON, place="a")
-    found = block(source, b"\0\0\0\0\7" + good, good)
-    assert found.frame.height == 1
-    assert [reject.reason for reject in found.rejects] == ["no schema id before the event"]
+    actual = block(source, b"\0\0\0\0\7" + good, good)
+    assert actual.frame.height == 1
+    assert [reject.reason for reject in actual.rejects] == ["no schema id before the event"]
 
 
 def test_json_with_a_schema_id_before_it():
-    found = block(kafka(schema_ids=True), b"\0\0\0\0\7" + event(), event())
-    assert found.frame.height == 1
-    assert [reject.reason for reject in found.rejects] == ["no schema id before the event"]
+    actual = block(kafka(schema_ids=True), b"\0\0\0\0\7" + event(), event())
+    assert actual.frame.height == 1
+    assert [reject.reason for reject in actual.rejects] == ["no schema id before the event"]
 
 
 @pytest.mark.parametrize(
@@ -180,19 +180,19 @@ def test_logical_types_that_are_no_instants_are_refused(logical):
 
 
 @pytest.mark.parametrize(
-    ("kind", "format", "said"), [("long", "iso", "times are numbers"), ("string", "unix_ms", "times are text")]
+    ("kind", "format", "message_part"), [("long", "iso", "times are numbers"), ("string", "unix_ms", "times are text")]
 )
-def test_times_that_no_message_can_have_are_refused_beforehand(kind, format, said):
+def test_times_that_no_message_can_have_are_refused_beforehand(kind, format, message_part):
     schema = json.loads(json.dumps(AVRO))
     schema["fields"][1]["type"] = kind
-    with pytest.raises(ParameterError, match=said):
+    with pytest.raises(ParameterError, match=message_part):
         kafka(format="avro", schema=json.dumps(schema), time_format=format)
 
 
 @pytest.mark.parametrize(("format", "factor"), [("unix_us", 1000), ("unix_ns", 10**6)])
 def test_json_may_count_micro_or_nanoseconds(format, factor):
-    found = block(kafka(time_format=format), event(time=NOON * factor + 1))
-    assert found.frame["time"].to_list() == [NOON]
+    actual = block(kafka(time_format=format), event(time=NOON * factor + 1))
+    assert actual.frame["time"].to_list() == [NOON]
 
 
 @pytest.mark.parametrize(
@@ -217,15 +217,15 @@ def test_damaged_avro_and_json_are_malformed_and_nothing_else():
     source = kafka(format="avro", schema=json.dumps(AVRO), time_format="unix_ms")
     good, n_read = avro(user="ann", time=NOON, place="a"), 0
     assert parse(good)["user"] == "ann"
-    for make, own in ((good, source), (event(), kafka())):
+    for make, topic_source in ((good, source), (event(), kafka())):
         damaged = []
         for _ in range(2000):
             data = bytearray(make)
             data[rng.randrange(len(data))] = rng.randrange(256)
             damaged.append(bytes(data))
-        found = block(own, *damaged)
-        assert found.n_rows == 2000
-        n_read += found.frame.height
+        actual = block(topic_source, *damaged)
+        assert actual.n_rows == 2000
+        n_read += actual.frame.height
     assert 0 < n_read < 4000
 
 

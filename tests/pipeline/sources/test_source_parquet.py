@@ -133,9 +133,9 @@ def test_bad_rows_are_rejected_with_their_row(tmp_path: Path) -> None:
     for block_rows in (2, 3, 100):
         blocks = read(Parquet(path=write(tmp_path / "a.parquet", table, row_group=4), block_rows=block_rows))
         assert [row[0] for block in blocks for row in block.frame.rows()] == [9]
-        found = [(reject.line, reject.reason) for block in blocks for reject in block.rejects]
+        actual = [(reject.line, reject.reason) for block in blocks for reject in block.rejects]
         missing = "user is missing (or is no integer)"
-        assert found == [
+        assert actual == [
             (1, missing),
             (2, missing),
             (3, "time cannot be read"),

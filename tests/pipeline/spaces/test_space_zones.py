@@ -427,8 +427,8 @@ def test_a_run_over_real_trips_releases_and_draws_its_zones(tmp_path, capsys):
     (tmp_path / "config.yaml").write_text(json.dumps(sections))
     assert main(["validate", str(tmp_path / "config.yaml")]) == 0
     assert main(["validate", str(tmp_path / "config.yaml"), "--set", "space.name=district"]) == 2
-    assert "space.name: 'district' is not allowed" in (said := capsys.readouterr().err)
-    assert "feature 1: there is no property 'district'; it has: zone" in said
+    assert "space.name: 'district' is not allowed" in (text_of_error := capsys.readouterr().err)
+    assert "feature 1: there is no property 'district'; it has: zone" in text_of_error
     result = penstock.run(penstock.load(tmp_path / "config.yaml"), tmp_path / "run", runner="local")
     rows = json.loads((result.folder / "operator" / "manifest.json").read_text())["rows"]
     assert rows["used"] > 100

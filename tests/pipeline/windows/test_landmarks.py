@@ -28,14 +28,14 @@ def hours(zone: str, day: tuple[int, int, int], n_days: int = 1, size: int = HOU
     return Fixed(size=size, time_zone=zone).calendar(begin, local(zone, *following.timetuple()[:3]))
 
 
-def found(landmarks: Landmarks, calendar: Calendar) -> list[int]:
+def actual(landmarks: Landmarks, calendar: Calendar) -> list[int]:
     return (np.flatnonzero(landmarks.mask(calendar, 1, calendar.n_windows)) + 1).tolist()
 
 
 def test_listed_windows_are_landmarks_wherever_the_mask_begins():
     calendar = hours("UTC", (2020, 1, 1))
     landmarks = Landmarks(windows=(5, 2, 2, 24))
-    assert found(landmarks, calendar) == [2, 5, 24]
+    assert actual(landmarks, calendar) == [2, 5, 24]
     assert landmarks.mask(calendar, 3, 6).tolist() == [False, False, True, False]
     assert landmarks.mask(calendar, 6, 5).tolist() == []
     assert landmarks.count(calendar) == 3
@@ -60,15 +60,15 @@ def test_listed_windows_are_landmarks_wherever_the_mask_begins():
 )
 def test_a_time_or_range_is_every_window_that_it_touches(entry, windows):
     landmarks = Landmarks(times=(entry,))
-    assert found(landmarks, hours("UTC", (2020, 1, 1))) == windows
+    assert actual(landmarks, hours("UTC", (2020, 1, 1))) == windows
     assert landmarks.count(hours("UTC", (2020, 1, 1))) == len(windows)
 
 
 def test_a_time_without_offset_is_on_the_clock_of_the_windows():
     calendar = hours(NEW_YORK, (2020, 7, 4))
-    assert found(Landmarks(times=("2020-07-04T21:00/2020-07-04T23:00",)), calendar) == [22, 23]
-    assert found(Landmarks(times=("2020-07-05T01:00Z",)), calendar) == [22]
-    assert len(found(Landmarks(times=("2020-11-01",)), hours(NEW_YORK, (2020, 10, 31), 3))) == 25
+    assert actual(Landmarks(times=("2020-07-04T21:00/2020-07-04T23:00",)), calendar) == [22, 23]
+    assert actual(Landmarks(times=("2020-07-05T01:00Z",)), calendar) == [22]
+    assert len(actual(Landmarks(times=("2020-11-01",)), hours(NEW_YORK, (2020, 10, 31), 3))) == 25
 
 
 def test_recurring_ranges_follow_days_of_the_week():
@@ -79,37 +79,37 @@ def test_recurring_ranges_follow_days_of_the_week():
         clock = datetime.fromtimestamp(start / 1000, ZoneInfo(NEW_YORK))
         if clock.weekday() < 5 and 7 <= clock.hour < 9:
             expected.append(i)
-    assert found(Landmarks(recurring=("Mon-Fri 07:00-09:00",)), calendar) == expected
+    assert actual(Landmarks(recurring=("Mon-Fri 07:00-09:00",)), calendar) == expected
     assert len(expected) == 20
-    weekend = found(Landmarks(recurring=("sat,sun",)), calendar)
+    weekend = actual(Landmarks(recurring=("sat,sun",)), calendar)
     assert len(weekend) == 24 + 23 + 48
-    assert found(Landmarks(recurring=("Sat-Sun 00:00-24:00",)), calendar) == weekend
-    assert found(Landmarks(recurring=("Mon, Wed 7:00-7:01",)), calendar) == [8, 56, 175, 223]
-    assert found(Landmarks(recurring=("Fri-Mon", "Tue-Thu")), calendar) == list(range(1, len(starts) + 1))
+    assert actual(Landmarks(recurring=("Sat-Sun 00:00-24:00",)), calendar) == weekend
+    assert actual(Landmarks(recurring=("Mon, Wed 7:00-7:01",)), calendar) == [8, 56, 175, 223]
+    assert actual(Landmarks(recurring=("Fri-Mon", "Tue-Thu")), calendar) == list(range(1, len(starts) + 1))
 
 
 def test_a_range_across_midnight_belongs_to_the_day_it_begins():
     calendar = hours("UTC", (2020, 1, 4), 3)  # Saturday
-    assert found(Landmarks(recurring=("Sat 22:00-02:00",)), calendar) == [23, 24, 25, 26]
-    assert found(Landmarks(recurring=("Fri 22:00-02:00",)), calendar) == [1, 2]
+    assert actual(Landmarks(recurring=("Sat 22:00-02:00",)), calendar) == [23, 24, 25, 26]
+    assert actual(Landmarks(recurring=("Fri 22:00-02:00",)), calendar) == [1, 2]
 
 
 def test_recurring_ranges_at_clock_changes_are_what_the_clock_shows():
     spring, autumn = hours(NEW_YORK, (2020, 3, 8)), hours(NEW_YORK, (2020, 11, 1))
-    assert found(Landmarks(recurring=("02:00-03:00",)), spring) == []
-    assert found(Landmarks(recurring=("01:30-03:30",)), spring) == [2, 3]
-    assert found(Landmarks(recurring=("01:00-02:00",)), autumn) == [2, 3]
-    assert found(Landmarks(recurring=("00:30-01:00",)), autumn) == [1]
+    assert actual(Landmarks(recurring=("02:00-03:00",)), spring) == []
+    assert actual(Landmarks(recurring=("01:30-03:30",)), spring) == [2, 3]
+    assert actual(Landmarks(recurring=("01:00-02:00",)), autumn) == [2, 3]
+    assert actual(Landmarks(recurring=("00:30-01:00",)), autumn) == [1]
 
 
 def test_a_night_that_a_clock_change_cuts_is_one_landmark_range():
     night = hours(NEW_YORK, (2020, 3, 7), 2)
-    assert found(Landmarks(recurring=("Sat 22:00-04:00",)), night) == [23, 24, 25, 26, 27]
+    assert actual(Landmarks(recurring=("Sat 22:00-04:00",)), night) == [23, 24, 25, 26, 27]
 
 
 def test_a_window_that_overlaps_a_little_is_a_landmark():
     day = hours("UTC", (2020, 1, 1), 3, size=DAY)
-    assert found(Landmarks(times=("2020-01-02T23:59:59.999Z",)), day) == [2]
+    assert actual(Landmarks(times=("2020-01-02T23:59:59.999Z",)), day) == [2]
 
 
 RECURRING = ("07:00-09:00", "Mon-Fri 16:30-18:15", "Sat,Sun", "23:30-00:30", "01:30-02:30", "Sun,Wed 22:00-03:30")

@@ -33,9 +33,9 @@ def test_stay_points_of_many_traces_are_those_of_each_by_the_book():
         traces = [PLACE + np.cumsum(rng.normal(0, 0.0007, (int(rng.integers(1, 60)), 2)), axis=0) for _ in range(40)]
         times = [np.cumsum(rng.integers(0, 4, len(trace))) for trace in traces]
         starts = np.cumsum([0, *map(len, traces[:-1])])
-        found = stay_points(np.concatenate(times), np.concatenate(traces), starts, max_distance, min_time)
+        actual = stay_points(np.concatenate(times), np.concatenate(traces), starts, max_distance, min_time)
         expected = [by_the_book(t, p, max_distance, min_time) for t, p in zip(times, traces)]
-        assert np.array_equal(found, np.concatenate(expected))
+        assert np.array_equal(actual, np.concatenate(expected))
 
 
 def test_one_trace_never_ends_a_stay_of_the_next():

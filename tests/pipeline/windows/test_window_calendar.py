@@ -136,7 +136,7 @@ def test_segments_are_the_offsets_of_the_zone(zone):
 
 def test_a_skipped_wall_time_is_the_change_and_a_repeated_one_its_first_occurrence():
     times = ["2020-03-08T01:59", "2020-03-08T02:00", "2020-03-08T02:30", "2020-03-08T03:01", "2020-11-01T01:30"]
-    found = instants("America/New_York", np.array([utc(text) for text in times]))
+    actual = instants("America/New_York", np.array([utc(text) for text in times]))
     expected = ["2020-03-08T06:59", "2020-03-08T07:00", "2020-03-08T07:00", "2020-03-08T07:01", "2020-11-01T05:30"]
-    assert found.tolist() == [utc(text) for text in expected]
+    assert actual.tolist() == [utc(text) for text in expected]
     assert instants("UTC", np.array([], np.int64)).tolist() == []
