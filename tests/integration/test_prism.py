@@ -7,12 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
 from penstock.pipeline.config.run import load
+from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.run import run
 from tests.integration.flink_cluster import ROOT
 from tests.integration.flink_runs import SAME, check, goes_on, running, wait_until, words_of
@@ -65,6 +67,21 @@ def test_releases_are_those_of_the_plain_loop(config: Path, tmp_path: Path, chan
     run(value, folders[1], runner="prism", beam_options=[f"--prism_location={PRISM}"])
     for name in SAME:
         assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes(), name
+
+
+def test_bundles_that_take_long_keep_what_they_have_counted(
+    config: Path, local: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prism would split them, and lose the state of one part."""
+    accounts = RunWriter.accounts
+
+    def slow(self: RunWriter, *given: object) -> None:
+        time.sleep(0.3)
+        accounts(self, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RunWriter, "accounts", slow)
+    run(load(config, ["source.speed=max"]), tmp_path / "run", runner="prism", beam_options=LOCATION[1:])
+    check(tmp_path / "run", local)
 
 
 def test_prisms_clock_is_that_of_the_faster_reader() -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from penstock.mechanisms.core.plugin import ConfigError, DataError, PenstockError
+from penstock.mechanisms.core.plugin import ConfigError, PenstockError
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.checkpoint import finished
 from penstock.pipeline.runners.failure import raise_failure
@@ -157,15 +157,11 @@ def _import_quietly() -> None:
 
 
 def _run(plan: Plan, runner: str, beam_options: Sequence[str]) -> None:
-    from penstock.pipeline.runners.beam.graph import build, row_counts_exist
+    from penstock.pipeline.runners.beam.graph import build, check_complete
     from penstock.pipeline.runners.beam.read import ReadEvents
 
     pipeline = _pipeline(plan, runner, beam_options)
     # The in-process runner has one worker unless the options say otherwise.
     build(pipeline, plan, ReadEvents(plan, shared=runner != IN_PROCESS or bool(beam_options)))
     pipeline.run().wait_until_finish()
-    if not row_counts_exist(plan):
-        raise DataError(
-            f"{plan.folder}: the row counts are missing after {runner} has run; "
-            "the folder must be one that the driver shares with all workers"
-        )
+    check_complete(plan, runner)

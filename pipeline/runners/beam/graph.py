@@ -22,6 +22,7 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 from apache_beam.typehints.decorators import with_input_types, with_output_types
 
 from penstock.accountants.core.accountant import Rows
+from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline import atomic
 from penstock.pipeline.counting.count import GroupCounts, nothing
 from penstock.pipeline.counting.ingest import RowCounts
@@ -103,7 +104,7 @@ def release_counts(events: Any, plan: Plan) -> tuple[Any, Any]:
 
 
 def has_ended(plan: Plan) -> bool:
-    """Return whether an endless run has released and accounted all of its input, or exhausted a budget."""
+    """Return whether a run has released and accounted all of its input, or exhausted a budget."""
     ended = parts_folder(plan, "ended")
     if any(not (ended / f"{_account_name(part)}.json").exists() for part in account_parts(plan)):
         return False
@@ -128,9 +129,18 @@ def settle(plan: Plan) -> None:
         writer.memberships(_TALLY, total["memberships"])
 
 
-def row_counts_exist(plan: Plan) -> bool:
-    """Return whether workers have written to the folder as seen by this process."""
-    return (parts_folder(plan, "row_counts") / f"{_TALLY}.json").exists()
+def check_complete(plan: Plan, engine: str) -> None:
+    """Raise `DataError` where a bounded job has ended, and not all of its input is counted, released and accounted."""
+    if not (parts_folder(plan, "row_counts") / f"{_TALLY}.json").exists():
+        raise DataError(
+            f"{plan.folder}: the row counts are missing after {engine} has run; "
+            "the folder must be one that the driver shares with all workers"
+        )
+    if not (plan.on_points or has_ended(plan)):
+        raise DataError(
+            f"{engine} has ended the job before all windows were released and accounted: it has lost state or elements "
+            "of the job; --resume does the rest, and what is charged stays charged"
+        )
 
 
 @with_input_types(COUNTS)

@@ -23,7 +23,7 @@ from penstock.pipeline import atomic
 from penstock.pipeline.atomic import private_opener
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.monitoring.status import of_folder
-from penstock.pipeline.runners.beam.graph import build, has_ended, settle
+from penstock.pipeline.runners.beam.graph import build, check_complete, has_ended, settle
 from penstock.pipeline.runners.beam.pool import worker_pool
 from penstock.pipeline.runners.failure import forget_failure, raise_failure
 from penstock.pipeline.runners.shared import stopping
@@ -163,8 +163,8 @@ def submit(
         pipeline = beam.Pipeline(runner=PortableRunner(), options=options)
         build(pipeline, plan)
         outcome = _watch(plan, pipeline.run(), engine, look, renewal)
-    if outcome == ENDED and plan.streaming:
-        settle(plan)
+    if outcome == ENDED:
+        settle(plan) if plan.streaming else check_complete(plan, engine)
     return outcome
 
 

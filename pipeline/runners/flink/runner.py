@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -86,6 +87,7 @@ def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
         if outcome != RENEWED:
             return outcome == ENDED
         made, plan = latest_checkpoint(plan), replace(plan, resumed=True)
+        gc.collect()  # readers of the job before hold their connections, and are in cycles
 
 
 def _rest_service(given: Mapping[str, str]) -> tuple[str | None, int | None]:

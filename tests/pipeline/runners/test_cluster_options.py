@@ -10,9 +10,12 @@ import pytest
 from penstock.mechanisms.core.plugin import ConfigError, DataError, StateVersionError
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.output import checkpoint
+from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import BLOCK_ROWS, distributed, prepare
+from penstock.pipeline.runners.beam.graph import check_complete
 from penstock.pipeline.runners.flink import jars
 from penstock.pipeline.runners.flink import runner as flink_runner
 from penstock.pipeline.runners.flink.jobs import (
@@ -282,6 +285,16 @@ def test_finite_input_is_a_bounded_job(tmp_path: Path) -> None:
     actual = options_of(finite, "localhost:1", [])
     assert "--parallelism=2" in actual
     assert not any(word.startswith(("--streaming", "--checkpointing", "--state_backend")) for word in actual)
+
+
+def test_a_bounded_job_that_ended_early_did_not_end_the_run(tmp_path: Path) -> None:
+    """Prism said that jobs were done whose accountants had stepped through half of the windows."""
+    finite = distributed(make_plan(published(tmp_path, "report: false"), tmp_path))
+    with pytest.raises(DataError, match="the row counts are missing after Prism has run"):
+        check_complete(finite, "Prism")
+    RunWriter(finite).row_counts("cluster", RowCounts())
+    with pytest.raises(DataError, match="Prism has ended the job before all windows were released and accounted"):
+        check_complete(finite, "Prism")
 
 
 def test_missing_jars_are_named_with_the_command_that_fetches_them(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +20,12 @@ from penstock.pipeline.runners.flink.renewal import MIN_TURNS, TURNS, Renewal
 
 JOB = "a" * 32
 NOW = TURNS * 7 // 5
+
+
+class InACycle:
+    """Object that no count of references frees."""
+
+    itself: object
 
 
 @pytest.fixture
@@ -123,11 +130,16 @@ def test_a_flink_that_answers_too_late_may_stop_the_job_all_the_same(plan, own, 
 
 
 def test_a_renewed_run_goes_on_from_the_savepoint_and_drops_the_one_before(tmp_path, monkeypatch):
-    """Each job begins at the latest savepoint; one that no job needs any more is removed."""
+    """Each job begins at the latest savepoint; one that no job needs any more is removed, as are its readers."""
     plan = files_plan(tmp_path)
     folder, outcomes, seen = tmp_path / "operator" / "checkpoint" / "flink", iter("rre"), []
+    readers = []
 
     def run_job(plan, *_):
+        assert not any(reader() for reader in readers)
+        reader = InACycle()
+        reader.itself = reader
+        readers.append(weakref.ref(reader))
         latest = runner.latest_checkpoint(plan)
         seen.append((plan.resumed, latest and latest.name))
         outcome = {"r": "renewed", "e": "ended"}[next(outcomes)]
