@@ -19,9 +19,9 @@ from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.monitoring.redaction import explained, redact_errors
 from penstock.pipeline.output import checkpoint, files
 from penstock.pipeline.output import manifest as outcome
+from penstock.pipeline.output.cells import write_cells
 from penstock.pipeline.output.files import LOCK, alone_in
 from penstock.pipeline.output.manifest import input_digests, operator_manifest, public_manifest
-from penstock.pipeline.output.maps import write_cells, write_outlines
 from penstock.pipeline.output.writer import sinks_of
 from penstock.pipeline.reporting.result import Result
 from penstock.pipeline.runners import beam
@@ -110,8 +110,11 @@ def _run_alone(
     atomic.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
     if not plan.on_points:
         write_cells(plan.folder, plan.space)
-        if config.output.outlines is not None and (caution := write_outlines(plan.folder, config.output.outlines)):
-            logs.caution(caution)
+        if config.output.outlines is not None:
+            from penstock.pipeline.output.maps import write_outlines
+
+            if caution := write_outlines(plan.folder, config.output.outlines):
+                logs.caution(caution)
     for sink in sinks_of(plan):
         sink.begin()
     clock.lap("prepare")

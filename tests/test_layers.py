@@ -169,3 +169,10 @@ def test_help_imports_nothing_heavy():
         "import penstock.pipeline.cli.main\ntry: penstock.pipeline.cli.main.main(['--help'])\nexcept SystemExit: pass"
     )
     assert not loaded_by(code) & heavy
+
+
+def test_a_check_of_the_quick_start_loads_no_library_of_tables():
+    heavy = {"polars", "pyarrow", "apache_beam", "scipy", "sklearn", "shapely"}
+    quick_start = str(ROOT / "configs" / "quickstart.yaml")
+    code = f"import penstock.pipeline.cli.main as cli; cli.main(['validate', {quick_start!r}])"
+    assert not loaded_by(code) & heavy

@@ -97,7 +97,6 @@ class AccountingFacts(Bounds):
         return over_windows or (coarse and self.max_cells < self.n_cells)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Accountant(Checked, ABC):
     """Base of every accountant: a frozen dataclass whose methods are pure functions.
 

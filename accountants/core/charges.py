@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.concentrated import MAX_COORDINATES, SMOOTHING
+from penstock.mechanisms.core.contract import Release
 from penstock.mechanisms.core.plugin import UnsupportedEvent
 
 Adjacency = Literal["add_remove", "replacement"]
@@ -182,3 +183,16 @@ def _rho(event: events.Event) -> float:
 
 #: Price of a charge by measure.
 PRICES = {"epsilon": pure_epsilon, "rho": concentrated_rho, "gaussian": gaussian_amount}
+
+
+def charges_shown(releases: Sequence[Release]) -> list[tuple[events.Event, ...]]:
+    """Charge shown with each release; a block's is paid once and shown in each of its windows."""
+    shown: list[tuple[events.Event, ...]] = []
+    block: tuple[events.Event, ...] = ()
+    last = 0
+    for release in releases:
+        ends = [event.last for event in release.charge if isinstance(event, events.Block)]
+        if ends:
+            block, last = release.charge, max(ends)
+        shown.append(block if not release.charge and release.window <= last else release.charge)
+    return shown

@@ -160,7 +160,6 @@ class BlockMechanism(Mechanism):
     kept: ClassVar[tuple[str, ...]] = ("n_windows",)
 
 
-@dataclass(frozen=True, kw_only=True)
 class CountsOfBlock(BlockMechanism):
     """Base of block mechanisms without noise that need all counts of a block together."""
 

@@ -315,7 +315,6 @@ class Release:
         return replace(self, **changes)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ChainStep(Checked, ABC):
     """One entry of a configuration's ``mechanism``: a frozen dataclass of parameters whose methods are pure functions.
 
@@ -388,7 +387,6 @@ class Mechanism(ChainStep):
 MECHANISMS: Registry[ChainStep] = Registry("penstock.mechanisms", "mechanism", ChainStep)
 
 
-@dataclass(frozen=True, kw_only=True)
 class EventStep(ChainStep):
     """Base of steps on events, before counting."""
 
@@ -399,7 +397,6 @@ class EventStep(ChainStep):
         """Return which distinct (user, cell) memberships of the window stay; ``hashes`` are keyed and uniform."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Generalization(EventStep):
     """Base of the two steps that coarsen memberships before counting, without dropping any."""
 
@@ -410,7 +407,6 @@ class Generalization(EventStep):
         return np.ones(len(cells), bool)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Postprocess(ChainStep):
     """Base of post-processing: functions of releases alone, at no cost.
 

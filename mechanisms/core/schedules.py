@@ -104,7 +104,6 @@ class Offer(NamedTuple):
     publish: Mask
 
 
-@dataclass(frozen=True, kw_only=True)
 class Scheduled(Mechanism):
     """Base of mechanisms that allocate a budget over time, with noise of a family and distances of a view.
 
@@ -406,7 +405,6 @@ class BudgetSchedule(Budgeted, Scheduled):
         return (*pure, *gaussian, *both)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PeriodSchedule(BudgetSchedule):
     """Base of mechanisms whose unit is the budget period: noise for all memberships of a person in the period.
 
@@ -486,7 +484,6 @@ class TraceSchedule(BudgetSchedule):
             raise ParameterError("radius", self.radius, "left out unless noise is " + " or ".join(families("points")))
 
 
-@dataclass(frozen=True, kw_only=True)
 class LandmarkSchedule(TraceSchedule):
     """Base of landmark mechanisms: counts the landmarks of a period and refuses those over the declared maximum."""
 
@@ -546,12 +543,10 @@ class WEventSchedule(BudgetSchedule):
         return np.zeros((*facts.shape, min(self.w, facts.n_windows or self.w)))
 
 
-@dataclass(frozen=True, kw_only=True)
 class WEventTraceSchedule(TraceSchedule, WEventSchedule):
     """Base of w-event mechanisms on counts and on traces, with the parameters of both bases."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class DissimilaritySchedule(WEventTraceSchedule):
     """Base of the two schedules that spend half their budget on dissimilarity queries (Kellaris et al. 2014).
 

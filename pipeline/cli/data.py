@@ -287,8 +287,8 @@ def _init(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.config.columns import Stated
     from penstock.pipeline.config.draft import write_draft
     from penstock.pipeline.config.run import loads
-    from penstock.pipeline.output.loss import expected_losses, losses_in_words
-    from penstock.pipeline.output.utility_summary import rehearse
+    from penstock.pipeline.output.loss import losses_in_words
+    from penstock.pipeline.output.rehearsal import expected_losses, rehearse
 
     if len(arguments.path) > 1:
         raise ParameterError("FILE.csv", arguments.path, "one file, or for several a folder or a pattern in quotes")

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,8 +132,14 @@ def progress_line(registry: RunMetrics, seconds: float) -> str:
 def expectations(config: RunConfig) -> list[str]:
     """Return lines on the cost and the error to expect of a run, from public facts, before it begins."""
     from penstock.pipeline.counting.bounding import unbounded
-    from penstock.pipeline.output.loss import caution, expected_losses, losses_in_words
-    from penstock.pipeline.output.utility_summary import expected_in_words, expected_noise, noise_warning, rehearse
+    from penstock.pipeline.output.loss import caution, losses_in_words
+    from penstock.pipeline.output.rehearsal import (
+        expected_in_words,
+        expected_losses,
+        expected_noise,
+        noise_warning,
+        rehearse,
+    )
     from penstock.pipeline.sources.base import is_recorded
 
     rehearsal = rehearse(config)
@@ -216,6 +221,8 @@ def _configure_demo(parser: argparse.ArgumentParser) -> None:
 
 def _demo(arguments: argparse.Namespace) -> int:
     """Run the quick start that is installed with the package, and print the path of its report last."""
+    from importlib.resources import as_file, files
+
     with as_file(files("penstock") / "configs" / "quickstart.yaml") as path:
         parser = argparse.ArgumentParser()
         _configure(parser)

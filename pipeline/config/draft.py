@@ -38,9 +38,9 @@ from penstock.pipeline.sources.parquet import Parquet
 from penstock.pipeline.sources.reading.inputs import ARCHIVES, list_files, matches
 from penstock.pipeline.sources.reading.text import join_date
 from penstock.pipeline.sources.reading.times import TimeFormat
-from penstock.pipeline.spaces.base import SPACES, Space
+from penstock.pipeline.spaces.base import ELSEWHERE, SPACES, Space
 from penstock.pipeline.spaces.grid import Grid
-from penstock.pipeline.spaces.places import ELSEWHERE, Places
+from penstock.pipeline.spaces.places import Places
 from penstock.pipeline.spaces.stations import Stations
 from penstock.pipeline.spaces.tables import read_table
 from penstock.pipeline.windows.calendar import DAY, format_time, instants, wall_time

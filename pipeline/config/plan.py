@@ -15,9 +15,7 @@ from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.bounding import CountingBounds
-from penstock.pipeline.counting.presence import prepared
 from penstock.pipeline.counting.spec import Batching, CoreSpec, RunKeys, TraceSpec
-from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.sources.base import FileSource, LiveSource
 from penstock.pipeline.windows.grid import WindowGrid
 from penstock.pipeline.windows.timestamps import Timestamps
@@ -79,6 +77,8 @@ def make_plan(config: RunConfig, folder: Path | None = None, nonce: bytes = b"",
 
     ``nonce``: random bytes of a deployment's run (`NoiseKey.for_run`). ``changes``: as in `outline`.
     """
+    from penstock.pipeline.counting.presence import prepared
+
     plan = outline(config, noise_key(config).for_run(nonce), folder, **changes)
     return replace(plan, prepared=prepared(plan))
 
@@ -149,6 +149,8 @@ def _measure_of_ledger(plan: Plan) -> str | None:
         return None
     if plan.config.output.ledger_budget is not None:
         return "rho"
+    from penstock.pipeline.releasing.ledger import Ledger
+
     first = next(Ledger(ledger_path(plan)).entries(), None)
     return None if first is None else str(first.values["terms"]["measure"])
 

@@ -12,8 +12,7 @@ from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ChainStep
 from penstock.mechanisms.core.plugin import Checked, ConfigError, PluginError, parameter
 from penstock.pipeline.config.build import FAILED, Builder, defaults_of, fields_of
-from penstock.pipeline.config.deployment import DEPLOYMENT_RULES
-from penstock.pipeline.config.rules import METRIC, RULES, broken_rules, keys_are_read, on_points
+from penstock.pipeline.config.rules import METRIC, RULES, Rule, broken_rules, keys_are_read, on_points
 from penstock.pipeline.config.sections import UNIONS, Output, add_folder
 from penstock.pipeline.config.yaml import Mapping, Problem, apply_override, parse_section
 from penstock.pipeline.counting.bounding import Bounding
@@ -176,7 +175,11 @@ def from_document(
     values = builder.values(root, RunConfig, ())
     problems += builder.problems
     known = defaults_of(RunConfig) | values
-    rules = (*RULES, *DEPLOYMENT_RULES) if known["mode"] == "deployment" else RULES
+    rules: tuple[Rule, ...] = tuple(RULES)
+    if known["mode"] == "deployment":
+        from penstock.pipeline.config.deployment import DEPLOYMENT_RULES
+
+        rules = (*rules, *DEPLOYMENT_RULES)
     problems += broken_rules((rule for rule in rules if not (is_trial and rule is keys_are_read)), root, known)
     if problems:
         raise ConfigError(tuple(str(problem) for problem in sorted(problems, key=_position)))

@@ -13,7 +13,7 @@ from penstock.pipeline.counting.ingest import RowCounts, cells_of, located
 from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.sources.base import EventBlock, Source
 from penstock.pipeline.sources.reading.text import NOT_UTF8, MappedColumns
-from penstock.pipeline.spaces.places import ELSEWHERE
+from penstock.pipeline.spaces.base import ELSEWHERE
 from penstock.pipeline.windows.calendar import DAY, clock_changes, utc_offset, wall_time
 
 #: Rows that a likely cure is looked for in.

@@ -13,7 +13,6 @@ from penstock.accountants.core.accountant import Accountant
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.counting.bounding import bound
 from penstock.pipeline.counting.contributions import ContributionRows, Contributions, KeyLayout, starts_of, widened
-from penstock.pipeline.counting.users import text_digest
 
 Integers = NDArray[np.int64]
 
@@ -173,6 +172,8 @@ def _identities(name: int | str) -> Iterable[tuple[int, int]]:
     text = str(name)
     if text.removeprefix("-").isdecimal() and -(2**63) <= int(text) < 2**63:
         yield int(text), 0
+    from penstock.pipeline.counting.users import text_digest  # loads polars, which few accountants need
+
     yield text_digest(text)
 
 

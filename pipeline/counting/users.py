@@ -60,20 +60,28 @@ def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[Integers, In
 
 
 class TextTable:
-    """Text ids of successive blocks with stable codes; hashed on demand.
+    """Text ids of successive blocks with stable codes; each is digested once, when identities are first asked for.
 
-    The texts themselves are in memory until the table is dropped: for a simulation.
+    A text is looked up by a hash, in sorted order since that is kind to the processor's cache, and then compared: codes
+    are exact. The texts themselves are in memory until the table is dropped: for a simulation.
 
     >>> table = TextTable()
-    >>> table.codes(pl.Series(["b", "a"])).tolist(), table.codes(pl.Series(["c", "a"])).tolist(), len(table)
-    ([0, 1], [2, 1], 3)
+    >>> first, second = table.codes(pl.Series(["b", "a"])), table.codes(pl.Series(["c", "a"]))
+    >>> bool(first[1] == second[1]), sorted({*first.tolist(), *second.tolist()}), len(table)
+    (True, [0, 1, 2], 3)
     """
 
     def __init__(self, limit: int = MAX_TEXTS) -> None:
         self._limit = limit
-        # Polars keeps the codes of texts for as long as there is a column with them.
-        self._coded = pl.Series([], dtype=pl.Categorical(pl.Categories.random()))
         self._texts = pl.Series([], dtype=pl.String)
+        self._identities = np.empty((0, 2), np.int64)
+        self._hash_with(0)
+
+    def _hash_with(self, seed: int) -> None:
+        """Order the texts by their hashes."""
+        self._seed, hashes = seed, self._texts.hash(seed).to_numpy()
+        self._code = np.argsort(hashes)
+        self._hashes = hashes[self._code]
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -85,20 +93,34 @@ class TextTable:
 
     def codes(self, users: pl.Series) -> Integers:
         """Code of every row, shape (n_rows,)."""
-        codes = users.rechunk().cast(self._coded.dtype).to_physical().to_numpy().astype(np.int64)
-        n_new = int(codes.max(initial=-1)) + 1 - len(self)
-        if n_new > 0:
-            row, rows = np.empty(n_new, np.int64), np.flatnonzero(codes >= len(self))
-            row[codes[rows] - len(self)] = rows
+        hashes, which = np.unique(users.hash(self._seed).to_numpy(), return_inverse=True)
+        at = np.searchsorted(self._hashes, hashes)
+        is_new = np.append(self._hashes, hashes[-1:])[at] != hashes
+        is_new |= at == len(self)
+        code = np.append(self._code, 0)[at]
+        code[is_new] = len(self) + np.arange(np.count_nonzero(is_new))
+        codes, texts = code[which], self._texts
+        if is_new.any():
+            row = np.empty(len(hashes), np.int64)
+            row[which] = np.arange(len(which))
             # By way of Arrow, which copies them: what is kept of a column keeps all of it in memory. A column of their
-            # own, since groups may be counted in other threads that ask for identities.
-            self._texts = self._texts.clone().append(pl.Series(users.gather(row).to_arrow()))
+            # own, since groups may be counted in other threads that ask for identities; looked up in one chunk.
+            texts = texts.clone().append(pl.Series(users.gather(row[is_new]).to_arrow())).rechunk()
+        if not (texts.gather(codes) == users).all():  # two texts have one hash
+            self._hash_with(self._seed + 1)
+            return self.codes(users)
+        self._texts, self._hashes = texts, np.insert(self._hashes, at[is_new], hashes[is_new])
+        self._code = np.insert(self._code, at[is_new], code[is_new])
         return codes
 
     def of(self, codes: Integers | slice) -> Integers:
         """Identities of users, shape (n, 1) or (n, 2)."""
-        texts = self._texts[codes] if isinstance(codes, slice) else self._texts.gather(codes)
-        return _digests_of_text(*_bytes_of(texts.rechunk().to_arrow()), None)
+        # Groups of windows are counted in several threads: one may hash what another hashes, too, and gets the same.
+        identities, texts = self._identities, self._texts
+        if len(identities) < len(texts):
+            new = texts[len(identities) :].rechunk().to_arrow()
+            self._identities = identities = np.concatenate([identities, _digests_of_text(*_bytes_of(new), None)])
+        return identities[codes]
 
 
 def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:

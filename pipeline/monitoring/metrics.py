@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.pipeline.monitoring import logs
 
 if TYPE_CHECKING:
+    from prometheus_client import Counter, Gauge, Histogram
+
     from penstock.pipeline.counting.ingest import RowCounts
     from penstock.pipeline.releasing.release import Batch
 
@@ -160,6 +160,8 @@ class RunMetrics(Listener):
     """
 
     def __init__(self) -> None:
+        from prometheus_client import CollectorRegistry  # loads a web server
+
         self._lock = threading.Lock()
         self.everything, self.public = CollectorRegistry(), CollectorRegistry()
         self._metrics: dict[MetricDefinition, Counter | Gauge | Histogram] = {}
@@ -210,6 +212,8 @@ class RunMetrics(Listener):
 
 def _new(measure: MetricDefinition) -> Counter | Gauge | Histogram:
     """Make a metric in no registry, at 0 for every value of its label."""
+    from prometheus_client import Counter, Gauge, Histogram
+
     name, labels = f"penstock_{measure.name}", [measure.label] if measure.label else []
     if measure.kind == "histogram":
         return Histogram(name, measure.doc, labels, buckets=SECONDS, registry=None)

@@ -1,26 +1,61 @@
-"""Privacy loss of a person by a release, a day and a run: bounds before it, sums after it, and wording."""
+"""Privacy loss of a person by a release, a day and a run: sums of charges, and wording."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import polars as pl
+import numpy as np
+from numpy.typing import NDArray
 
 from penstock.mechanisms.core.concentrated import SMOOTHING, epsilon_at
-from penstock.mechanisms.core.guarantee import EPSILON, GAUSSIAN, RHO
-from penstock.pipeline.config.plan import Plan
-from penstock.pipeline.output.registration import own_terms
-from penstock.pipeline.output.tables import releases_table
-from penstock.pipeline.output.utility_summary import Rehearsal, first_rows, short
-from penstock.pipeline.windows.calendar import DAY, wall_time
+from penstock.mechanisms.core.guarantee import GAUSSIAN, RHO
+
+if TYPE_CHECKING:
+    import polars as pl
 
 #: δ of the figures of a budget in ρ.
 DELTA = 1e-6
 #: ε of a day from which on a promise is weak, and from which on it is next to none.
 WEAK, VERY_WEAK = 5.0, 10.0
-HOUR = 3_600_000
+
+
+def short(value: float) -> str:
+    """Three digits, or whole numbers.
+
+    >>> short(0.0417), short(3.8), short(1203.7)
+    ('0.0417', '3.8', '1,204')
+    """
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+class Paid(NamedTuple):
+    """What each release of counts cost, and when: columns of one entry a release.
+
+    Parameters
+    ----------
+    available_at
+        When it leaves; windows of a block leave together, and are paid for once.
+    first, last
+        Days that its window begins and ends in, counted from 1970.
+    is_covered
+        Whether it is published without a charge of its own.
+    epsilon, rho
+        The charge.
+    noise, scale
+        Family of the noise, and its scale in the first cell.
+    """
+
+    available_at: NDArray[np.int64]
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+    is_covered: NDArray[np.bool_]
+    epsilon: NDArray[np.float64]
+    rho: NDArray[np.float64]
+    noise: NDArray[np.str_]
+    scale: NDArray[np.float64]
 
 
 def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -> dict[str, float] | None:
@@ -45,119 +80,96 @@ def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -
     ε in nats by ``release``, ``day`` and ``run``. Where one of them is infinite, all are what their ρ says at
     ``delta``, which is there then; infinite without a guarantee. None before the first release.
     """
-    amounts = ["epsilon", "rho"]
-    if measure == GAUSSIAN:
-        variance = pl.col("scale") ** 2
-        minimum = pl.when(pl.col("noise").cast(pl.String) == "gaussian").then(0.0).otherwise(SMOOTHING)
-        amount = pl.when(variance > minimum).then(pl.col("rho") * variance / (variance - minimum)).otherwise(math.inf)
-        releases = releases.with_columns(gaussian=pl.when(pl.col("rho") > 0).then(amount).otherwise(0.0))
-        amounts.append("gaussian")
-    charge = pl.col(amounts)
-    of_one = [f"one_{name}" for name in amounts]
-    total = charge.sort().sum()  # groups come in any order, and the last bit of a sum depends on it
+    import polars as pl
+
+    def day(time: pl.Expr) -> pl.Expr:
+        return time.dt.convert_time_zone(time_zone).dt.date().to_physical().cast(pl.Int64)
+
     if "pseudonym" in releases.collect_schema().names():
-        person = ["pseudonym"]
-        points = releases.with_columns(day=_date(pl.col("time"), time_zone))
-        daily = points.group_by(*person, "day").agg(charge.max().name.prefix("one_"), total)
-        days = daily.collect(engine="streaming")
-        overall = days.group_by(*person).agg(total)
-    else:
-        # The windows of a block leave together, and are paid for once.
-        first = _date(pl.col("window_start").min(), time_zone)
-        last = _date((pl.col("window_end") - pl.duration(milliseconds=1)).max(), time_zone)
-        is_covered = ((pl.col("action") == "published") & (pl.col("epsilon") == 0)).any()
-        paid = first_rows(releases).group_by("available_at")
-        released = paid.agg(charge.max(), first=first, last=last, is_covered=is_covered).collect(engine="streaming")
-        # Of the windows that an earlier charge covers the last one ends it.
-        covered = pl.when("is_covered").then("last").otherwise(None).max()
-        number = (~pl.col("is_covered")).cum_sum()
-        by_charge = released.sort("available_at").group_by(number.alias("charge"))
-        charges = by_charge.agg(
-            charge.max(), pl.col("first").min(), last=pl.max_horizontal(pl.col("last").first(), covered)
-        )
-        spans_days = pl.col("first") != pl.col("last")
-        days = (
-            charges.with_columns(charge.name.prefix("one_"), day=pl.date_ranges("first", "last"))
-            .with_columns(charge * pl.when(spans_days).then(2.0).otherwise(1.0))
-            .explode("day")
-            .group_by("day")
-            .agg(pl.col(of_one).max(), total)
-        )
-        overall = charges.select(total)
-    if days.is_empty():
+        charge = pl.col("epsilon", "rho")
+        of_one = charge.max().name.prefix("one_")
+        total = charge.sort().sum()  # groups come in any order, and the last bit of a sum depends on it
+        points = releases.with_columns(day=day(pl.col("time")))
+        days = points.group_by("pseudonym", "day").agg(of_one, total).collect(engine="streaming")
+        if days.is_empty():
+            return None
+        overall = days.group_by("pseudonym").agg(total)
+        figures = (days.select("one_epsilon", "one_rho"), days.select(charge), overall.select(charge))
+        return price(dict(zip(FIGURES, (frame.max().row(0) for frame in figures))))
+    noise, scale = ("noise", "scale") if measure == GAUSSIAN else (pl.lit(""), pl.lit(0.0))
+    paid = first_rows(releases).select(
+        pl.col("available_at").to_physical(),
+        first=day(pl.col("window_start")),
+        last=day(pl.col("window_end") - pl.duration(milliseconds=1)),
+        is_covered=(pl.col("action") == "published") & (pl.col("epsilon") == 0),
+        epsilon="epsilon",
+        rho="rho",
+        noise=noise,
+        scale=scale,
+    )
+    columns = paid.collect(engine="streaming").to_dict(as_series=True)
+    return of_counts(Paid(**{name: column.to_numpy() for name, column in columns.items()}), measure)
+
+
+def first_rows(releases: pl.LazyFrame) -> pl.LazyFrame:
+    """First row of each release in ``public/releases``, which keeps the rows of a release together."""
+    import polars as pl
+
+    return releases.filter(pl.col("window").ne_missing(pl.col("window").shift()))
+
+
+#: Names of the figures of `losses`.
+FIGURES = ("release", "day", "run")
+
+
+def of_counts(paid: Paid, measure: str | None) -> dict[str, float] | None:
+    """Return `losses` of releases of counts."""
+    if not len(paid.available_at):
         return None
-    of_release = days.select(of_one).max().row(0)
-    of_day, of_run = (frame.select(amounts).max().row(0) for frame in (days, overall))
-    return _price({"release": of_release, "day": of_day, "run": of_run})
+    amounts = np.stack([paid.epsilon, paid.rho, *([_gaussian(paid)] if measure == GAUSSIAN else [])], axis=1)
+    order = np.argsort(paid.available_at, kind="stable")
+    at = _starts(paid.available_at[order])
+    amounts = np.maximum.reduceat(amounts[order], at)
+    first, last = np.minimum.reduceat(paid.first[order], at), np.maximum.reduceat(paid.last[order], at)
+    is_covered = np.logical_or.reduceat(paid.is_covered[order], at)
+    # Of the windows that an earlier charge covers the last one ends it.
+    at = _starts(np.cumsum(~is_covered))
+    end = np.maximum(last[at], np.maximum.reduceat(np.where(is_covered, last, -(2**62)), at))
+    amounts, begin = np.maximum.reduceat(amounts, at), np.minimum.reduceat(first, at)
+    n_days = end - begin + 1
+    row = np.repeat(np.arange(len(at)), n_days)
+    day = begin[row] + np.arange(len(row)) - np.repeat(np.cumsum(n_days) - n_days, n_days)
+    order = np.argsort(day, kind="stable")
+    of_days = (amounts * np.where(end > begin, 2.0, 1.0)[:, None])[row[order]]
+    cuts = [*_starts(day[order]), len(row)]
+    of_day = [max(math.fsum(column[i:j]) for i, j in pairwise(cuts)) for column in of_days.T]
+    return price(dict(zip(FIGURES, (amounts.max(axis=0), of_day, [math.fsum(column) for column in amounts.T]))))
 
 
-def _price(amounts: Mapping[str, Sequence[float]]) -> dict[str, float]:
+def _starts(sorted_keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.flatnonzero(np.diff(sorted_keys, prepend=sorted_keys[0] - 1))
+
+
+def _gaussian(paid: Paid) -> NDArray[np.float64]:
+    """Half of μ² of each release with Gaussian noise."""
+    variance, least = paid.scale**2, np.where(paid.noise == "gaussian", 0.0, SMOOTHING)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        amount = np.where(variance > least, paid.rho * variance / (variance - least), math.inf)
+    return np.where(paid.rho > 0, amount, 0.0)
+
+
+def price(amounts: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Return the ε of amounts in ε, ρ and, if there is a third, half of μ² of Gaussian noise.
 
     Where one ε is infinite all are the smallest that the others have at δ.
     """
     if all(math.isfinite(epsilon) for epsilon, *_ in amounts.values()):
-        return {name: epsilon for name, (epsilon, *_) in amounts.items()}
+        return {name: float(epsilon) for name, (epsilon, *_) in amounts.items()}
     at_delta = {
         name: min(epsilon_at(kind, amount, DELTA) for kind, amount in zip((RHO, GAUSSIAN), others))
         for name, (_, *others) in amounts.items()
     }
     return at_delta | {"delta": DELTA}
-
-
-def _date(time: pl.Expr, time_zone: str) -> pl.Expr:
-    return time.dt.convert_time_zone(time_zone).dt.date()
-
-
-# Before a run, from public facts alone.
-
-
-def expected_losses(rehearsal: Rehearsal) -> dict[str, float] | None:
-    """Upper bound of `losses`, from the configuration alone.
-
-    A run whose charges are fixed beforehand is rehearsed on zeros, and its charges summed as those of the run will be.
-    Where they follow earlier outputs, or the run is long or endless, the budget of the mechanism's unit counts in full
-    for as many units as a day, or the run, can meet: more than the run will come to, never less.
-
-    ``run`` is missing for an endless stream.
-    """
-    plan = rehearsal.plan
-    if not rehearsal.has_every_charge:
-        return _budget_totals(plan)
-    # A block may end with windows that no release is about.
-    by_index = {window.index: window for window in rehearsal.windows}
-    released = [by_index[release.window] for release in rehearsal.releases]
-    first = [release.replica(0) for release in rehearsal.releases]
-    table = pl.DataFrame(releases_table(first, released, list(plan.space.cells), plan.grid.lateness_ms))
-    return losses(table.lazy(), plan.config.windows.time_zone, plan.chain.reader.guarantee.measure)
-
-
-def _budget_totals(plan: Plan) -> dict[str, float]:
-    """Return the budget of a unit times the number of units in a day and in a run."""
-    terms, calendar = own_terms(plan), plan.grid.calendar
-    n_windows = calendar.n_windows
-    day = DAY if calendar.time_zone == "UTC" else DAY + HOUR  # that clocks are set back in
-    begin = wall_time(calendar.time_zone, calendar.start(1))
-    per_day = -(-day // terms.step)
-    if begin % terms.step or DAY % terms.step:
-        per_day = 2 * (per_day + 1)  # some windows go beyond the day
-    day_is_whole = terms.period is not None and DAY % terms.period == begin % DAY == 0
-    n_periods = 1 if terms.period is None or n_windows is None else -(-n_windows * terms.step // terms.period)
-    periods = DAY // (terms.period or 1) if day_is_whole else 2 * (-(-day // (terms.period or day)) + 1)
-
-    def amounts(n: int, periods: int) -> tuple[float, ...]:
-        """Return the amounts (see `_price`) of a number of successive windows in a number of periods."""
-        units = -(-n // terms.length) if terms.kind == "stretch" else periods
-        if terms.kind == "landmarks":
-            # Landmarks cost with every other window, one at a time, at most the budget.
-            units = max(n, 1) + periods - 1
-        total = terms.budget * units
-        if terms.measure == EPSILON:
-            return total, total**2 / 2
-        return (math.inf, total) if terms.measure == RHO else (math.inf, math.inf, total)
-
-    figures = {"release": amounts(1, 1), "day": amounts(per_day, periods)}
-    return _price(figures if n_windows is None else figures | {"run": amounts(n_windows, n_periods)})
 
 
 # In words.

@@ -29,9 +29,9 @@ from penstock.pipeline.config.sections import SINKS
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.output import tables
 from penstock.pipeline.output.files import has_truth, merge, parts_folder
-from penstock.pipeline.output.loss import losses
+from penstock.pipeline.output.loss import losses, short
 from penstock.pipeline.output.registration import KnownLedgers, promise
-from penstock.pipeline.output.utility_summary import shared_rows, short
+from penstock.pipeline.output.utility_summary import shared_rows
 from penstock.pipeline.releasing.account import writable
 from penstock.pipeline.releasing.charge_table import Terms
 from penstock.pipeline.releasing.ledger import Ledger, Posting, series

@@ -11,9 +11,8 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from penstock.accountants.core.accountant import AccountRow
-from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+from penstock.accountants.core.charges import charges_shown, concentrated_rho, pure_epsilon
 from penstock.mechanisms.core.contract import ChainStep, Postprocess, Release, Window
-from penstock.mechanisms.core.events import Block, Event
 from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.run import ReleasedTraces
 from penstock.mechanisms.core.traces import Traces
@@ -102,7 +101,7 @@ def releases_table(
     actions, action_codes = np.unique([str(r.action) for r in releases], return_inverse=True)
     repeats = rows.spread([-1 if r.repeats is None else int(r.repeats) for r in releases])
     available = [w.end + lateness if r.available_at is None else r.available_at for r, w in zip(releases, windows)]
-    charges = _charges(releases)
+    charges = charges_shown(releases)
     deviations = rows.each([np.nan if r.standard_deviation is None else r.standard_deviation for r in releases])
     columns = rows.of(windows, cells) | {
         "value": rows.each([r.values for r in releases]),
@@ -134,19 +133,6 @@ def releases_schema(steps: Sequence[ChainStep]) -> pa.Schema:
     'alarm'
     """
     return JUDGED_RELEASES if any(isinstance(step, Postprocess) and step.raises_alarms for step in steps) else RELEASES
-
-
-def _charges(releases: Sequence[Release]) -> list[tuple[Event, ...]]:
-    """Charge shown with each release; a block's is paid once and shown in each of its windows."""
-    shown: list[tuple[Event, ...]] = []
-    block: tuple[Event, ...] = ()
-    last = 0
-    for release in releases:
-        ends = [event.last for event in release.charge if isinstance(event, Block)]
-        if ends:
-            block, last = release.charge, max(ends)
-        shown.append(block if not release.charge and release.window <= last else release.charge)
-    return shown
 
 
 def truth_table(

@@ -11,11 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from penstock.accountants.correlation.adversary import Learned
 from penstock.evaluation.utility import METRICS, skills
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.profile import UsualCounts
-from penstock.mechanisms.filter import Filter
 from penstock.pipeline import atomic
 from penstock.pipeline.config.kinds import parse_time
 from penstock.pipeline.config.rules import METRIC
@@ -33,6 +31,7 @@ from penstock.pipeline.output.utility_summary import (
 )
 
 if TYPE_CHECKING:
+    from penstock.accountants.correlation.adversary import Learned
     from penstock.pipeline.config.plan import Plan
 
 
@@ -147,7 +146,7 @@ def _prior_scores(
 
 def _profile(plan: Plan) -> UsualCounts | None:
     """Return the initial profile of a filter."""
-    profiles = (step.profile for step in plan.config.mechanism if isinstance(step, Filter))
+    profiles = (getattr(step, "profile", None) for step in plan.config.mechanism)
     return next((UsualCounts.read(profile.file) for profile in profiles if profile is not None), None)
 
 
@@ -157,6 +156,8 @@ def _learned_file(plan: Plan) -> Learned | None:
         known = getattr(accountant, "prior", None) or getattr(accountant, "correlation", None)
         if (path := getattr(known, "learned", None)) is None:
             continue
+        from penstock.accountants.correlation.adversary import Learned
+
         learned, cells = Learned.read(path), plan.space.cells
         if tuple(learned.states[: len(cells)]) == cells:
             return learned

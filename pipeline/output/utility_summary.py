@@ -1,36 +1,21 @@
-"""Utility of a run in a few figures and a sentence each: expected before it, measured after it."""
+"""Utility of a run in a few figures and a sentence each, measured after it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Postprocess, Release, Window
-from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.observation import shows_single_counts
-from penstock.mechanisms.core.run import run_mechanism
-from penstock.mechanisms.core.schedules import AUTO, BudgetSchedule
-from penstock.pipeline.config.plan import Plan, outline
-from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.output.files import PART_ROWS, ROW_GROUP
+from penstock.pipeline.output.loss import first_rows, short
+from penstock.pipeline.output.rehearsal import remedies
 from penstock.pipeline.windows.calendar import DAY
 
 Array = NDArray[np.float64]
-
-
-def short(value: float) -> str:
-    """Format a number with three digits, or as a whole number.
-
-    >>> short(0.0417), short(3.8), short(1203.7)
-    ('0.0417', '3.8', '1,204')
-    """
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 # Intervals that hold a true count with 95 %, from what is released; a count is never negative.
@@ -300,16 +285,6 @@ def zeros_are_better(summary: Mapping[str, Any]) -> bool:
     return bool(summary["error"] > 0 and summary["error"] >= summary["error_of_zeros"])
 
 
-def remedies(error: float, count: float) -> str:
-    """Describe the remedy for a release worse than zeros: fuller counts at the same error.
-
-    >>> remedies(24.0, 10.0)
-    'Take larger cells or longer windows, of 3 times as many people, or more budget.'
-    """
-    fuller = f", of {short(max(math.ceil(error / count), 2))} times as many people," if count > 0 else ""
-    return f"Take larger cells or longer windows{fuller} or more budget."
-
-
 def _is_usual(summary: Mapping[str, Any]) -> bool:
     """Return whether a prior is at least as accurate as the release, in windows outside its training data."""
     error = summary.get("error_after_training", summary["error"])
@@ -409,114 +384,11 @@ def zone_in_words(hour: int, time_zone: str) -> str:
     )
 
 
-# Error to expect, from public facts alone.
-
-#: Windows of a rehearsal where not all are rehearsed, and how many counts these and all may hold.
-REHEARSED = 168
-MAX_COUNTS = 200_000
-MAX_TOTAL_COUNTS = 500_000
-#: Counts of a rehearsal, about, where a run holds fewer: of a few counts the figures would be a matter of luck.
-MIN_COUNTS = 20_000
-
-
-class Rehearsal(NamedTuple):
-    """Simulated run without people, with public facts and noise from a public seed.
-
-    Parameters
-    ----------
-    plan
-        The plan, without its data.
-    windows
-        Those that were rehearsed: the first ones.
-    releases
-        What their noisy counts would be, without what is done to them afterwards; as many replicas as make up enough
-        counts.
-    has_every_charge
-        Whether these are the charges of the whole run: all windows are here, and no charge follows earlier outputs.
-    """
-
-    plan: Plan
-    windows: Sequence[Window]
-    releases: list[Release]
-    has_every_charge: bool
-
-
-def public_plan(config: RunConfig) -> Plan | None:
-    """Plan of a configuration without its data; None for traces, and for cells taken from the data."""
-    if any(step.guarantee.on_points for step in config.mechanism) or config.space.derived_from_data:
-        return None
-    return outline(config, NoiseKey.from_seed(0))
-
-
-def rehearse(config: RunConfig) -> Rehearsal | None:
-    """Release windows of zeros through the configured steps, all of a short run; None as in `public_plan`."""
-    if (plan := public_plan(config)) is None:
-        return None
-    n_cells, n_in_run, reader = plan.grid.n_cells, plan.grid.calendar.n_windows, plan.chain.reader
-    n_windows = max(plan.chain.unit_windows, min(REHEARSED, MAX_COUNTS // n_cells))
-    is_fixed = reader.unit.kind == "period" or not reader.guarantee.adaptive
-    is_whole = is_fixed and n_in_run is not None and n_in_run * n_cells <= MAX_TOTAL_COUNTS
-    if n_in_run is not None:
-        n_windows = n_in_run if is_whole else min(n_windows, n_in_run)
-    nobody = np.zeros((max(1, MIN_COUNTS // (n_windows * n_cells)), n_windows, n_cells), np.int64)
-    noisy = replace(plan.chain, after=())  # what is done to the noisy counts would show zeros as zeros
-    windows = plan.grid.windows(1, n_windows)
-    return Rehearsal(plan, windows, run_mechanism(noisy, nobody, plan.facts(), windows=windows), is_whole)
-
-
-def expected_noise(rehearsal: Rehearsal) -> tuple[float, float] | None:
-    """Mean size and 95 % quantile of the noise in a count; None without noise."""
-    sizes = np.abs(np.concatenate([release.values for release in rehearsal.releases]))
-    sizes = sizes[np.isfinite(sizes)]
-    return (float(sizes.mean()), float(np.quantile(sizes, 0.95))) if sizes.any() else None
-
-
-def noise_warning(config: RunConfig, noise: float) -> str | None:
-    """Warn of noise whose mean size is at least a typical count; None if that is unknown, or larger."""
-    typical = config.typical_count
-    if typical is None or noise < typical:
-        return None
-    left_open = [
-        replace(step, noise=AUTO, accounting=None) if isinstance(step, BudgetSchedule) and step.delta else step
-        for step in config.mechanism
-    ]
-    plan = public_plan(replace(config, mechanism=tuple(left_open)))
-    choice = plan and plan.noise_choice
-    by_laplace = ""
-    if choice and tuple(left_open) != config.mechanism and choice.schedule.delta is None:
-        by_laplace = " Laplace noise (noise: auto) is smaller here."
-    smoothing_note = ", unless smoothing mends it" if _is_smoothed(config) else ""
-    figures = f"about {short(noise)} people of noise where {short(typical)} are typical"
-    return f"Zeros would be nearer to the counts{smoothing_note}: {figures}. {remedies(noise, typical)}{by_laplace}"
-
-
-def _is_smoothed(config: RunConfig) -> bool:
-    return any(isinstance(step, Postprocess) or not shows_single_counts(step) for step in config.mechanism)
-
-
-def expected_in_words(config: RunConfig, mean: float, upper: float) -> str:
-    """Describe `expected_noise` in a sentence."""
-    text = (
-        f"Noise will make a count wrong by about {short(mean)} people on average, and by up to {short(upper)} in 95 % "
-        "of cases"
-    )
-    if (typical := config.typical_count) is None:
-        return f"{text}: counts that are not well above that are lost in it (typical_count sets yours beside it)."
-    given = f"{text}; {short(typical)} are typical (typical_count)"
-    later = ", before it is smoothed" if _is_smoothed(config) else ""
-    return f"{given}: by {100 * mean / typical:.0f} % of a count{later}."
-
-
 # What the rows of a release share.
 
 #: Columns that the rows of a release share and that say what it was and cost.
 SHARED = ["window", "window_start", "window_end", "landmark", "action", "epsilon", "rho", "available_at"]
 SHARED += ["noise", "scale"]
-
-
-def first_rows(releases: pl.LazyFrame) -> pl.LazyFrame:
-    """First row of each release in ``public/releases``, which keeps the rows of a release together."""
-    return releases.filter(pl.col("window").ne_missing(pl.col("window").shift()))
 
 
 def shared_rows(releases: pl.LazyFrame) -> pl.DataFrame:

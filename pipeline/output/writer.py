@@ -16,8 +16,6 @@ from penstock.pipeline.counting.ingest import RowCounts, kept_reject
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import PART_ROWS, has_truth, parts_folder
 from penstock.pipeline.output.sinks import Sink
-from penstock.pipeline.output.sinks.messages import Publisher, PubSub
-from penstock.pipeline.output.sinks.store import Store
 from penstock.pipeline.output.tables import accounts_table, releases_table, traces_table, true_traces_table, truth_table
 from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.releasing.traces import TraceBatch
@@ -31,10 +29,16 @@ def sinks_of(plan: Plan) -> list[Sink]:
     """Return the configured sinks of a run."""
     output, sinks = plan.config.output, list[Sink]()
     if output.kafka is not None:
+        from penstock.pipeline.output.sinks.messages import Publisher
+
         sinks.append(Publisher(output.kafka))
     if output.store is not None:
+        from penstock.pipeline.output.sinks.store import Store
+
         sinks.append(Store(plan, output.store))
     if output.pubsub is not None:
+        from penstock.pipeline.output.sinks.messages import PubSub
+
         sinks.append(PubSub(output.pubsub))
     return sinks
 

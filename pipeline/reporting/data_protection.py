@@ -12,8 +12,9 @@ from penstock.mechanisms.core.guarantee import EPSILON
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline import atomic
 from penstock.pipeline.counting.bounding import over_time, unbounded
+from penstock.pipeline.output.cells import CELLS
 from penstock.pipeline.output.loss import DELTA, VERY_WEAK, caution, even_odds
-from penstock.pipeline.output.maps import CELLS, OUTLINES
+from penstock.pipeline.output.maps import OUTLINES
 from penstock.pipeline.reporting.accounts import treatment
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.experiment import is_experiment

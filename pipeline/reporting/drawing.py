@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError, MissingLibrary, ParameterError
-from penstock.pipeline.output.maps import CELLS, read_cells, read_outlines, rings_of
+from penstock.pipeline.output.cells import CELLS, read_cells, rings_of
+from penstock.pipeline.output.maps import read_outlines
 from penstock.pipeline.output.utility_summary import ends
 from penstock.pipeline.reporting.data import Run, ShownCounts
 

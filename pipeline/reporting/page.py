@@ -16,7 +16,8 @@ from penstock.mechanisms.core.plugin import PenstockError
 from penstock.pipeline import atomic
 from penstock.pipeline.config.build import build_plugin, input_paths
 from penstock.pipeline.config.sections import add_folder
-from penstock.pipeline.output.maps import cell_names, geometries, read_cells, read_outlines, rings_of
+from penstock.pipeline.output.cells import cell_names, geometries, read_cells, rings_of
+from penstock.pipeline.output.maps import read_outlines
 from penstock.pipeline.reporting.accounts import charts, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import Run, ShownCounts
 from penstock.pipeline.reporting.experiment import ExperimentFolder, choice_section, frontier, is_experiment

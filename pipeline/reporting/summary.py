@@ -16,13 +16,12 @@ from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.pipeline.counting.bounding import unbounded
 from penstock.pipeline.counting.input_check import lost
-from penstock.pipeline.output.loss import VERY_WEAK, caution, even_odds, losses_in_words
+from penstock.pipeline.output.loss import VERY_WEAK, caution, even_odds, losses_in_words, short
 from penstock.pipeline.output.manifest import users_in_words
 from penstock.pipeline.output.utility_summary import (
     ONE,
     in_words,
     is_better,
-    short,
     zeros_are_better,
 )
 from penstock.pipeline.reporting.accounts import AccountFigure, metric_words, smallest_is_worst, treatment

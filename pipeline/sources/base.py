@@ -6,10 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, Registry, duration, parameter
@@ -17,6 +16,9 @@ from penstock.mechanisms.core.state import State
 from penstock.pipeline.sources.reading.offsets import OffsetRange, OffsetsRead
 from penstock.pipeline.windows.calendar import Calendar, format_time
 from penstock.pipeline.windows.grid import WindowGrid
+
+if TYPE_CHECKING:
+    import polars as pl
 
 # Blocks of events, in which data moves until it is counted.
 
@@ -79,6 +81,7 @@ class EventBlock:
     def pieces(self, n_rows: int) -> Iterator[EventBlock]:
         """Pieces of up to ``n_rows`` sound rows, which share its memory; the first has all rejects and offsets.
 
+        >>> import polars as pl
         >>> block = EventBlock(pl.DataFrame({"time": [1, 2, 3], "user": [1, 1, 2]}), 3)
         >>> [piece.n_rows for piece in block.pieces(2)]
         [2, 1]

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
-import polars as pl
-
 from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
 from penstock.pipeline.sources.base import EventBlock, FileSource, Span
 from penstock.pipeline.sources.city import DAY, HOUR, Commuters, Emission, Events, MarkovPeople, People, PlaceGrid, join
@@ -171,6 +169,8 @@ class Synthetic(FileSource):
         )
 
     def _blocks(self, parts: list[Events]) -> Iterator[EventBlock]:
+        import polars as pl  # not for those who only read configurations
+
         events = join(parts)
         names = pl.Series([f"place_{index}" for index in range(self.rows * self.columns)])
         columns = {name: events[name] for name in ("user", "time", "latitude", "longitude")}

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import Checked, DataError, Registry
 from penstock.pipeline.sources.base import Source
+
+if TYPE_CHECKING:
+    import polars as pl
+
+#: Cell of what is in no other one.
+ELSEWHERE = "elsewhere"
 
 
 class WrongName(DataError):
     """A file of zones has no property, or column, of the given name."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Space(Checked, ABC):
     """Base of every space. Cells are public: their list never depends on counts."""
 

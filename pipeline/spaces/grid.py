@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.pipeline.spaces.base import Space, in_chunks
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _CHUNK = 1 << 16  # rows at a time: all intermediate arrays stay in the processor's cache
 
@@ -44,6 +46,7 @@ class Grid(Space):
     >>> grid = Grid(south=37.74, north=37.82, west=-122.47, east=-122.37, rows=10, columns=10)
     >>> len(grid.cells), grid.cells[23]
     (100, 'r02c03')
+    >>> import polars as pl
     >>> frame = pl.DataFrame({"latitude": [37.749, 37.82, 37.83], "longitude": [-122.47, -122.37, -122.4]})
     >>> [grid.cells[i] if i >= 0 else None for i in grid.place(frame)]
     ['r01c00', 'r09c09', None]

@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError, PenstockError, check_one_of, parameter
 from penstock.pipeline.sources.base import Source
-from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.spaces.base import ELSEWHERE, Space
 from penstock.pipeline.spaces.polygons import Zone, is_binary, outlines, read_zones
 from penstock.pipeline.spaces.tables import read_table
-
-ELSEWHERE = "elsewhere"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.pipeline.output.cells import CELLS
 from penstock.pipeline.output.checkpoint import public_name
 from penstock.pipeline.output.files import canonical
-from penstock.pipeline.output.maps import CELLS, OUTLINES
+from penstock.pipeline.output.maps import OUTLINES
 from penstock.pipeline.output.sinks import Sink
 from penstock.pipeline.sources.reading.file_systems import file_system, opened
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.windows.calendar import check_time_zone
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Years 1 to 9999 in milliseconds since 1970 UTC; what lies outside is no time.
 EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_799_999
@@ -180,10 +181,14 @@ def plain_times(table: pa.Table) -> pa.Table:
 
     Seconds after the year 9999 are missing: as milliseconds they would come round to other times.
 
+    >>> import pyarrow as pa
     >>> table = pa.table({"time": pa.array([60, 2**62], pa.timestamp("s", "Mars/Base"))})
     >>> plain_times(table)["time"].cast(pa.int64()).to_pylist()
     [60000, None]
     """
+    import pyarrow as pa
+    import pyarrow.compute as pc  # as much as a tenth of a small run, which only Parquet files need
+
     for position, kind in enumerate(table.schema.types):
         if not pa.types.is_timestamp(kind):
             continue

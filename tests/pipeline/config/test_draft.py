@@ -18,8 +18,7 @@ from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.columns import Stated
 from penstock.pipeline.config.draft import draft
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.output.loss import expected_losses
-from penstock.pipeline.output.utility_summary import rehearse
+from penstock.pipeline.output.rehearsal import expected_losses, rehearse
 from tests.pipeline.sources.test_source_citibike import NEW, OLD, new, old
 
 NAMED = ["rider,lat,lon,tapped_at"] + [

@@ -21,7 +21,7 @@ from penstock.pipeline.counting.contributions import (
     widened,
 )
 from penstock.pipeline.counting.count import contributions_of, count_group, summarise_users
-from penstock.pipeline.counting.users import TextTable
+from penstock.pipeline.counting.users import TextTable, text_digest
 from penstock.pipeline.sources.base import EventBlock
 from tests.tools.small_configuration import START, made_up_events, small_sections
 
@@ -113,6 +113,23 @@ def test_texts_by_one_code_are_counted_as_by_their_digests(tmp_path, more, most)
         summaries.append((figures, everybody, {name: sorted(numbers) for name, numbers in summary.items()}))
     assert summaries[0] == summaries[1]
     assert np.sum(summaries[0][0][0][0]) > np.sum(summaries[0][0][0][1]) > 0
+
+
+@pytest.mark.parametrize("n_hashes", [1, 3, None], ids=["all equal", "three", "as they are"])
+def test_texts_of_one_hash_have_codes_of_their_own(monkeypatch, n_hashes):
+    """Hashes of the first two ways to hash are nearly all equal; codes are those of texts in any case, and stay."""
+    plain = pl.Series.hash
+    coarse = lambda users, seed: plain(users, seed) % n_hashes if n_hashes and seed < 2 else plain(users, seed)  # noqa: E731
+    monkeypatch.setattr(pl.Series, "hash", coarse)
+    random, table, code_of = np.random.default_rng(5), TextTable(), {}
+    assert table.codes(pl.Series([], dtype=pl.String)).tolist() == []
+    for n in (1, 4, 40, 400):
+        names = [f"user {number}" for number in random.integers(n, size=2 * n).tolist()]
+        for name, code in zip(names, table.codes(pl.Series(names)).tolist()):
+            assert code_of.setdefault(name, code) == code
+    assert sorted(code_of.values()) == list(range(len(table)))
+    identities = table.of(np.array(list(code_of.values())))
+    assert identities.tolist() == [list(text_digest(name)) for name in code_of]
 
 
 def test_bare_keys_are_read_as_they_are_written(plan):

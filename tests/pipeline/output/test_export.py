@@ -14,7 +14,8 @@ import pytest
 import penstock
 from penstock.pipeline import DONE, FAILED, WRONG_USE
 from penstock.pipeline.cli.main import main
-from penstock.pipeline.output.maps import CELLS, FORMATS, cells_geojson, export
+from penstock.pipeline.output.cells import CELLS, cells_geojson
+from penstock.pipeline.output.maps import FORMATS, export
 from penstock.pipeline.spaces.places import Places
 
 SECTIONS = {

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.pipeline.config.build import build_plugin
-from penstock.pipeline.output.maps import write_cells, write_outlines
+from penstock.pipeline.output.cells import write_cells
+from penstock.pipeline.output.maps import write_outlines
 from penstock.pipeline.output.tables import RELEASES
 from penstock.pipeline.reporting.data_protection import write_statement
 from penstock.pipeline.reporting.live import watch

@@ -15,12 +15,11 @@ from test_report import Text, page, warnings_of
 
 from penstock.mechanisms.core.concentrated import SMOOTHING, epsilon_at
 from penstock.pipeline.cli.main import main
-from penstock.pipeline.output.loss import DELTA, caution, expected_losses, losses, losses_in_words
+from penstock.pipeline.output.loss import DELTA, caution, losses, losses_in_words
+from penstock.pipeline.output.rehearsal import expected_losses, expected_noise, rehearse
 from penstock.pipeline.output.utility_summary import (
-    expected_noise,
     in_words,
     quiet_by_day,
-    rehearse,
     usual_counts,
 )
 from penstock.pipeline.reporting.page import write_report
@@ -365,7 +364,7 @@ def test_what_a_run_loses_is_known_before_it(tmp_path, monkeypatch, mechanism, c
     measured = run(config, tmp_path / "losses", runner="local").manifest["loss"]
     expected = expected_losses(rehearse(config))
     assert expected == measured or not is_exact
-    monkeypatch.setattr("penstock.pipeline.output.utility_summary.MAX_TOTAL_COUNTS", 0)
+    monkeypatch.setattr("penstock.pipeline.output.rehearsal.MAX_TOTAL_COUNTS", 0)
     for forecast in (expected, expected_losses(rehearse(config))):  # the second as of a long run
         assert forecast is not None
         assert all(forecast[name] >= amount * (1 - 1e-12) for name, amount in measured.items())

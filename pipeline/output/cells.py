@@ -1,0 +1,93 @@
+"""Cells of a run as GeoJSON: written when it begins, and read for its maps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from penstock.pipeline import atomic
+from penstock.pipeline.spaces.base import Space
+
+#: Name of the file of cells, in ``public``; spaces of more cells than `MAX_CELLS` have none.
+CELLS = "cells.geojson"
+MAX_CELLS = 100_000
+
+
+def cells_geojson(space: Space) -> dict[str, Any] | None:
+    """Cells of a space as a GeoJSON feature collection (RFC 7946); None if no cell has a known location.
+
+    **Privacy**: a function of the public list of cells alone.
+
+    >>> from penstock.pipeline.spaces.grid import Grid
+    >>> result = cells_geojson(Grid(south=0, north=1, west=0, east=1, rows=1, columns=1))
+    >>> result["features"][0]["properties"], result["features"][0]["geometry"]["type"]
+    ({'cell': 'r00c00'}, 'Polygon')
+    """
+    if len(space.cells) > MAX_CELLS:
+        return None
+    placed = space.geometry()
+    if all(_geometry(place) is None for place in placed):
+        return None
+    return {"type": "FeatureCollection", "features": [_feature(place) for place in placed]}
+
+
+def _feature(placed: dict[str, Any]) -> dict[str, Any]:
+    facts = {name: value for name, value in placed.items() if name not in ("polygon", "polygons", "point")}
+    return {"type": "Feature", "properties": facts, "geometry": _geometry(placed)}
+
+
+def _geometry(placed: dict[str, Any]) -> dict[str, Any] | None:
+    """GeoJSON geometry of a cell."""
+    if "point" in placed:
+        return {"type": "Point", "coordinates": placed["point"]}
+    polygons = placed.get("polygons") or ([[placed["polygon"]]] if "polygon" in placed else [])
+    if not polygons:
+        return None
+    if len(polygons) == 1:
+        return {"type": "Polygon", "coordinates": polygons[0]}
+    return {"type": "MultiPolygon", "coordinates": polygons}
+
+
+def geometries(space: Space) -> dict[str, dict[str, Any] | None]:
+    """Geometry by cell of a space."""
+    return {placed["cell"]: _geometry(placed) for placed in space.geometry()}
+
+
+def read_cells(folder: Path) -> dict[str, dict[str, Any] | None] | None:
+    """Read the geometry by cell from the published file of a run; None without one."""
+    path = folder / "public" / CELLS
+    if not path.is_file():
+        return None
+    features = json.loads(path.read_text(encoding="utf-8"))["features"]
+    return {feature["properties"]["cell"]: feature["geometry"] for feature in features}
+
+
+def cell_names(folder: Path) -> dict[str, str]:
+    """Display names of cells with identifiers, such as stops, from the published file of a run."""
+    path = folder / "public" / CELLS
+    features = json.loads(path.read_text(encoding="utf-8"))["features"] if path.is_file() else ()
+    facts = (feature["properties"] for feature in features)
+    return {place["cell"]: place["name"] for place in facts if place.get("name")}
+
+
+def rings_of(geometry: dict[str, Any]) -> list[list[list[float]]]:
+    """Return all rings of a polygon or multipolygon; a point is a ring.
+
+    >>> rings_of({"type": "Point", "coordinates": [8.5, 47.4]})
+    [[[8.5, 47.4]]]
+    """
+    if geometry["type"] == "Point":
+        return [[geometry["coordinates"]]]
+    return [ring for polygon in _polygons(geometry) for ring in polygon]
+
+
+def _polygons(geometry: dict[str, Any]) -> list[list[list[list[float]]]]:
+    coordinates = geometry["coordinates"]
+    return list(coordinates) if geometry["type"] == "MultiPolygon" else [coordinates]
+
+
+def write_cells(folder: Path, space: Space) -> None:
+    """Write ``public/cells.geojson`` into the folder of a run, if its cells have locations."""
+    if (geojson := cells_geojson(space)) is not None:
+        atomic.write_text(folder / "public" / CELLS, json.dumps(geojson, ensure_ascii=False) + "\n")
