@@ -41,8 +41,10 @@ def listeners(pids: Iterable[int]) -> dict[int, set[tuple[str, int]]]:
 
 def descendants(pid: int) -> list[int]:
     """Child processes of a process, recursively."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    children = list[int]()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # a thread that has ended meanwhile
+            children += map(int, (task / "children").read_text().split())
     return [*children, *(one for child in children for one in descendants(child))]
 
 
