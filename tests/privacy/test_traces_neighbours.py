@@ -15,6 +15,7 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.releasing.traces import area_of, gather, points_of
 from penstock.pipeline.run import run
 from penstock.pipeline.sources.base import EventBlock
+from tests.tools.small_configuration import walk_source
 
 #: Released points are rounded to a millionth of a degree, 11 cm.
 RASTER = 0.16
@@ -25,14 +26,7 @@ def configuration(path, out, space=BOX, **changes):
     sections = {
         "name": "neighbours",
         "seed": 3,
-        "source": {
-            "type": "csv",
-            "path": str(path),
-            "from": "1970-01-01T00:00:00Z",
-            "until": "1970-01-01T02:00:00Z",
-            "columns": {"user": "user", "time": "time", "latitude": "lat", "longitude": "lon"},
-            "time_format": "unix_s",
-        },
+        "source": walk_source(path),
         "space": space,
         "windows": {"type": "timestamps"},
         "mechanism": {"type": "gaussian_trace", "sigma": 0.0},

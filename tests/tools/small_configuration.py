@@ -52,6 +52,18 @@ def write_events(folder: Path, events: Iterable[tuple[Any, ...]]) -> Path:
     return path
 
 
+def walk_source(path: Path | str) -> dict[str, Any]:
+    """Source of a CSV file of users, times in seconds and positions: the first two hours of 1970."""
+    return {
+        "type": "csv",
+        "path": str(path),
+        "from": "1970-01-01T00:00:00Z",
+        "until": "1970-01-01T02:00:00Z",
+        "columns": {"user": "user", "time": "time", "latitude": "lat", "longitude": "lon"},
+        "time_format": "unix_s",
+    }
+
+
 def small_sections(
     folder: Path, events: Iterable[tuple[Any, ...]] | str = (), n_windows: int = 6, **changes: Any
 ) -> dict[str, Any]:

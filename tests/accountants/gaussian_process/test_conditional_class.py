@@ -13,17 +13,9 @@ from penstock.accountants.gaussian_process.kernels import named_family
 from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.trace_goal import ConditionalGoal, LengthScales
+from tests.tools.conditional_losses import LONGEST, PRIOR, RADIUS, SECRETS, largest_loss
 
-RADIUS, VARIANCE, NUGGET, LONGEST = 40.0, 1e5, 100.0, 300.0
-SECRETS = ({"secrets": "singletons"}, {"secrets": "every_other"}, {"secrets": "sliding_blocks", "width": 3})
-
-
-def largest(times, family, sigma, kernel="rbf", scales=np.geomspace(1.0, LONGEST, 40)):
-    """Brute force: the largest loss of any secret at any of many length scales."""
-    given = {"radius": RADIUS, "order": 2.0, "kernel": kernel, "variance": VARIANCE, "nugget": NUGGET}
-    return max(
-        conditional_inferential_loss(times, secret, sigma, scale, **given)[0] for secret in family for scale in scales
-    )
+VARIANCE, NUGGET = PRIOR["variance"], PRIOR["nugget"]
 
 
 @given(
@@ -36,7 +28,7 @@ def test_no_length_scale_and_no_gaps_break_a_goal(gaps, kernel, which):
     times = np.concatenate([[0.0], np.cumsum(gaps)])
     goal = ConditionalGoal(goal=1.0, length_scale=LONGEST, variance=VARIANCE, nugget=NUGGET, kernel=kernel, **which)
     sigma = planned_sigma(goal, RADIUS, times)
-    worst = largest(times, promised_secrets(goal, len(times)), sigma, kernel)
+    worst = largest_loss(times, promised_secrets(goal, len(times)), sigma, kernel)
     assert worst <= 1.0
     assert worst > 0.9  # no more noise than it takes; the peak may lie between two of these length scales
     account = ConditionalInferential(
@@ -46,7 +38,7 @@ def test_no_length_scale_and_no_gaps_break_a_goal(gaps, kernel, which):
     losses = [row.value for row in rows if row.name == "loss"]
     for n in {1, len(times)}:
         family = named_family(which["secrets"], n, which.get("width", 2))
-        so_far = largest(times[:n], family, sigma, kernel)
+        so_far = largest_loss(times[:n], family, sigma, kernel)
         assert so_far * (1 - 1e-9) <= losses[n - 1] <= 1.0 + 1e-6
 
 
@@ -59,8 +51,8 @@ def test_a_plan_for_the_longest_alone_would_lose_more():
         alone = ConditionalGoal(goal=1.0, length_scale=LengthScales(exactly=LONGEST), **chosen)
         sigma = planned_sigma(alone, RADIUS, times)
         secrets = promised_secrets(alone, len(times))
-        assert largest(times, secrets, sigma, scales=[LONGEST]) <= 1.0
-        actual.append(largest(times, secrets, sigma))
+        assert largest_loss(times, secrets, sigma, scales=[LONGEST]) <= 1.0
+        actual.append(largest_loss(times, secrets, sigma))
         assert planned_sigma(ConditionalGoal(goal=1.0, length_scale=LONGEST, **chosen), RADIUS, times) >= sigma
     assert max(actual) > 3.0  # of a goal of 1; 4.35 and 3.94 of these eight traces
 

@@ -20,7 +20,6 @@ from penstock.accountants.gaussian_process.goal import (
     promised_secrets,
 )
 from penstock.accountants.gaussian_process.kernels import named_family
-from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
 from penstock.accountants.landmark_budget import LandmarkBudget
 from penstock.mechanisms import get
 from penstock.mechanisms.core.geometry import offsets_between
@@ -33,11 +32,10 @@ from penstock.pipeline.config.goals import plan_conditional
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.verify import verify
 from tests.accountants.gaussian_process.test_conditional_accountant import rows_of, view
+from tests.tools.conditional_losses import LONGEST, PRIOR, RADIUS, SECRETS, largest_loss
 from tests.tools.small_configuration import run_locally as run
+from tests.tools.small_configuration import walk_source
 
-RADIUS, LONGEST = 40.0, 300.0
-PRIOR = {"length_scale": LONGEST, "variance": 1e5, "nugget": 100.0}
-SECRETS = ({"secrets": "singletons"}, {"secrets": "every_other"}, {"secrets": "sliding_blocks", "width": 3})
 BEIJING = np.array([39.9, 116.4])
 
 
@@ -47,16 +45,6 @@ def goal_of(**changes):
 
 def designed(goal):
     return get("gaussian_trace")(sigma=PlannedNoise(conditional_goal=goal), radius=RADIUS, covariance="designed")
-
-
-def largest(times, family, covariance, kernel="rbf", scales=np.geomspace(1.0, LONGEST, 40)):
-    """Brute force: the largest loss of any secret at any of many length scales."""
-    known = {"kernel": kernel, "variance": PRIOR["variance"], "nugget": PRIOR["nugget"]}
-    return max(
-        conditional_inferential_loss(times, secret, None, scale, RADIUS, 2.0, noise_covariance=covariance, **known)[0]
-        for secret in family
-        for scale in scales
-    )
 
 
 @given(
@@ -70,11 +58,11 @@ def test_no_length_scale_and_no_gaps_break_a_goal_with_designed_noise(gaps, kern
     goal = goal_of(kernel=kernel, **which)
     covariance = planned_covariance(goal, RADIUS, times)
     secrets = promised_secrets(goal, len(times))
-    assert largest(times, secrets, covariance, kernel) <= 1.0
+    assert largest_loss(times, secrets, kernel=kernel, covariance=covariance) <= 1.0
     assert np.trace(covariance) <= len(times) * planned_sigma(goal, RADIUS, times) ** 2 * (1 + 1e-9)
     for n in range(1, len(times)):
         beginning = [secret for secret in secrets if secret[-1] < n]
-        assert largest(times[:n], beginning, covariance[:n, :n], kernel, (20.0, LONGEST)) <= 1.0
+        assert largest_loss(times[:n], beginning, None, kernel, (20.0, LONGEST), covariance[:n, :n]) <= 1.0
 
 
 @pytest.mark.parametrize("which", SECRETS, ids=str)
@@ -90,8 +78,8 @@ def test_a_design_for_the_longest_length_scale_alone_would_lose_more():
     which = {"secrets": "sliding_blocks", "width": 3}
     alone = planned_covariance(goal_of(**which | {"length_scale": LengthScales(exactly=LONGEST)}), RADIUS, times)
     secrets = promised_secrets(goal_of(**which), 8)
-    assert largest(times, secrets, alone, scales=[LONGEST]) <= 1.0
-    assert largest(times, secrets, alone) > 1.5
+    assert largest_loss(times, secrets, scales=[LONGEST], covariance=alone) <= 1.0
+    assert largest_loss(times, secrets, covariance=alone) > 1.5
 
 
 TIMES = 60.0 * np.arange(5)  # of `traces_of`
@@ -167,7 +155,7 @@ def test_the_account_is_exact_under_the_covariance_at_every_point():
     for subject, factor in zip("ab", factors):
         covariance = factor @ factor.T
         for n in range(1, len(factor) + 1):
-            exact = largest(60.0 * np.arange(n), named_family("every_other", n), covariance[:n, :n])
+            exact = largest_loss(60.0 * np.arange(n), named_family("every_other", n), covariance=covariance[:n, :n])
             assert exact * (1 - 1e-9) <= losses[subject, n] <= 1.0 + 1e-6
     assert {row.name for row in rows} == {row.name for row in account.trace_rows("x", TIMES, np.full(5, 80.0))}
     ended = [row.status for row in rows if row.name == "loss"]
@@ -224,14 +212,7 @@ def sections(path, out, covariance="designed", **mechanism):
     return {
         "name": "designed",
         "seed": 3,
-        "source": {
-            "type": "csv",
-            "path": str(path),
-            "from": "1970-01-01T00:00:00Z",
-            "until": "1970-01-01T02:00:00Z",
-            "columns": {"user": "user", "time": "time", "latitude": "lat", "longitude": "lon"},
-            "time_format": "unix_s",
-        },
+        "source": walk_source(path),
         "space": {"type": "grid", "south": 39, "north": 42, "west": 115, "east": 118, "rows": 1, "columns": 1},
         "windows": {"type": "timestamps", "gap": "1m"},
         "mechanism": step,

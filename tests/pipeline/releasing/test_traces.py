@@ -24,6 +24,7 @@ from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.traces import TraceLoop, check_budget, gather, points_of, pseudonyms
 from tests.tools.checkout import ROOT
 from tests.tools.small_configuration import run_locally as run
+from tests.tools.small_configuration import walk_source
 
 STAYS = {"stay_points": {"distance": 300, "time": "5m"}}
 ADAPTIVE = {"type": "landmark_adaptive", "noise": "planar_laplace", "epsilon": 2.0, "radius": 50}
@@ -50,14 +51,7 @@ def sections(path, out, **changes):
     return {
         "name": "walks",
         "seed": 3,
-        "source": {
-            "type": "csv",
-            "path": str(path),
-            "from": "1970-01-01T00:00:00Z",
-            "until": "1970-01-01T02:00:00Z",
-            "columns": {"user": "user", "time": "time", "latitude": "lat", "longitude": "lon"},
-            "time_format": "unix_s",
-        },
+        "source": walk_source(path),
         "space": {"type": "grid", "south": 39, "north": 42, "west": 115, "east": 118, "rows": 1, "columns": 1},
         "windows": {"type": "timestamps"},
         "landmarks": STAYS,

@@ -1,0 +1,33 @@
+"""Brute force over length scales, for goals of conditional inferential privacy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
+
+RADIUS, LONGEST = 40.0, 300.0
+#: A class of priors, with the keys of a goal.
+PRIOR: dict[str, Any] = {"length_scale": LONGEST, "variance": 1e5, "nugget": 100.0}
+SECRETS = ({"secrets": "singletons"}, {"secrets": "every_other"}, {"secrets": "sliding_blocks", "width": 3})
+
+
+def largest_loss(
+    times: ArrayLike,
+    family: Sequence[ArrayLike],
+    sigma: ArrayLike | None = None,
+    kernel: str = "rbf",
+    scales: Iterable[float] = tuple(np.geomspace(1.0, LONGEST, 40)),
+    covariance: ArrayLike | None = None,
+) -> float:
+    """Largest loss of any secret at any of many length scales."""
+    prior = {"kernel": kernel, "variance": PRIOR["variance"], "nugget": PRIOR["nugget"]}
+    return max(
+        conditional_inferential_loss(times, secret, sigma, scale, RADIUS, 2.0, noise_covariance=covariance, **prior)[0]
+        for scale in scales
+        for secret in family
+    )
