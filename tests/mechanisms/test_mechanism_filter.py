@@ -135,7 +135,7 @@ def test_without_a_publication_the_prediction_stands_and_its_doubt_grows():
     [
         (get("fast")(epsilon=5.0, delta=1e-6, publications=6, noise="gaussian"), "_time_of_day_variance"),
         (get("w_event_sample")(epsilon=1.0, w=24), "_time_of_day_variance"),
-        (get("rescue_dp")(epsilon=5.0, w=24), "hidden_in_groups"),
+        (get("rescue_dp")(epsilon=5.0, w=24), "group_variance"),
     ],
     ids=["fast", "w_event_sample", "rescue_dp"],
 )
