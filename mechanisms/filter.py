@@ -108,7 +108,7 @@ class Filter(Postprocess):
     profile: Profile | None = parameter(None, doc="counts that are usual, known before")
     reads_noise: ClassVar[bool] = True
     raises_alarms: ClassVar[bool] = True
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
 
     def start(self, facts: Facts) -> State:
         """Return the state before the first window."""
@@ -129,8 +129,9 @@ class Filter(Postprocess):
             "information": np.zeros((*shape, n_features, n_features)),
             "moments": np.zeros((*shape, n_features)),
             "variance": facts.constant(1.0),
-            # By level of the prediction: sums of errors, of their weights, of squared errors, and of their weights.
-            "levels": np.zeros((*shape, 4, LEVELS)),
+            # By level of the prediction: sums of errors, of their weights, of squared errors, and of their weights; the
+            # last two also of single counts alone.
+            "levels": np.zeros((*shape, 6, LEVELS)),
             # Numerator and denominator of the common error's variance.
             "common_errors": facts.constant(COMMON_ERROR**2),
             "common_weights": facts.constant(1.0),
@@ -158,10 +159,11 @@ class Filter(Postprocess):
         first, slot = release.day_type * n_slots, release.time_of_day * n_slots // DAY
         begun = np.asarray(state["levels"][..., 3, :].sum(-1) > 0) | ("profile" in state)
 
+        hidden = group_variance(release, seen, state["hidden"])
         features = _features(first, slot, state)
         predicted, level = _predict(features, noisy, begun, state)
         size = np.maximum(predicted, MIN_SIZE * np.maximum(predicted.mean(-1), 1.0)[..., None])
-        known, caution = _spread(predicted, size, level, state)
+        known, caution, beside = _spread(predicted, size, level, state)
         n_counts = float(per_day * values.shape[-1])
         limit = surprise.limits(release.noise, release.scale, n_counts, begun)
 
@@ -177,17 +179,18 @@ class Filter(Postprocess):
 
         alone = event.spread - doubt + _time_of_day_variance(first + slot, size, seen, state)
         best = posterior(shifted, alone, doubt + caution, noisy, release.noise, release.scale, event)
-        hidden = group_variance(release, seen, state["hidden"])
         gain = np.where(seen, alone / (alone + noisy.variance), 0.0)
         linear = np.maximum(shifted + gain * (noisy.values - shifted), 0.0)
         usual = np.where(event.alarm, shifted, linear)
+        variance = best.deviation**2 + hidden + (1.0 - gain) ** 2 * beside
         shown = replace(
             release,
             values=np.where(inactive, np.nan, millionths(best.median)),
-            standard_deviation=np.where(inactive, np.nan, millionths(np.sqrt(best.deviation**2 + hidden))),
+            standard_deviation=np.where(inactive, np.nan, millionths(np.sqrt(variance))),
             alarm=event.alarm & ~inactive,
         )
-        learned = common | events | _update(features, shifted, doubt, spread, size, level, shared, begun, state)
+        learned = common | events
+        learned |= _update(features, shifted, doubt, spread, size, level, shared, hidden, begun, state)
         shared = noisy._replace(seen=seen & ~event.alarm)
         learned |= usual_days.learned(first + slot, shared, shifted, learned["variance"], per_day, state)
         return shown, state | learned | {
@@ -227,7 +230,7 @@ def group_variance(release: Release, seen: NDArray[np.bool_], before: Array) -> 
     """Variance of single counts around the released means of groups of cells.
 
     A mean says nothing of how its cells differ, however often it is released: counts of a group are taken to be as far
-    from it as from 0.
+    from it as from 0, and to vary as counts do.
 
     Parameters
     ----------
@@ -242,7 +245,7 @@ def group_variance(release: Release, seen: NDArray[np.bool_], before: Array) -> 
     --------
     >>> release = Release(window=1, values=np.array([40.0, 3.0, 3.0]), noise="laplace", scale=np.array([2.0, 1.0, 1.0]))
     >>> group_variance(release, np.ones(3, bool), np.zeros(3)).tolist()
-    [0.0, 9.0, 9.0]
+    [0.0, 12.0, 12.0]
     """
     scale = np.asarray(release.scale, np.float64)
     if not scale.ndim or scale.shape[-1] < 2:
@@ -254,7 +257,7 @@ def group_variance(release: Release, seen: NDArray[np.bool_], before: Array) -> 
     # Where no cell stands alone all scales may be the same.
     is_common = 2 * n_distinct <= np.count_nonzero(seen, -1)
     is_mean = seen & ((scale < scale.max(-1)[..., None]) | is_common[..., None])
-    return np.where(seen, np.where(is_mean, values**2, 0.0), before)
+    return np.where(seen, np.where(is_mean, values**2 + np.abs(values), 0.0), before)
 
 
 # All sums over cells are NumPy's own, without BLAS, whose last bit may depend on the number of threads.
@@ -293,30 +296,41 @@ def _predict(features: Array, noisy: Noisy, begun: NDArray[np.bool_], state: Sta
     return np.maximum(predicted + bias, 0.0), level
 
 
-def _spread(predicted: Array, size: Array, level: NDArray[np.int64], state: State) -> tuple[Array, Array]:
-    """Variance of each prediction, κ·m with the κ of its level, and its standard error."""
-    errors, weights = state["levels"][..., 2, :], state["levels"][..., 3, :]
-    total = weights.sum(-1, keepdims=True)
-    some = np.maximum(total, TINY**2)
-    common = np.maximum(errors.sum(-1, keepdims=True) / some, TINY)
-    errors, weights = (np.take_along_axis(sums, level, -1) for sums in (errors, weights))
-    # Where few errors are known at all, the common κ is not known to be small.
-    prior_weight = PRIOR_WEIGHT / (common + np.sqrt(2.0 / some)) ** 2
-    information = weights + prior_weight
+def _spread(predicted: Array, size: Array, level: NDArray[np.int64], state: State) -> tuple[Array, Array, Array]:
+    """Variance of each prediction, κ·m with the κ of its level, its standard error, and what single counts add.
+
+    Means of groups err less than their cells do: what errors of single counts show beyond is in the intervals.
+    """
     size = np.sqrt(1.0 + state["gap"])[..., None] * size
-    learned = np.maximum((errors + prior_weight * common) / information, TINY) * size
     # Before the first release the cells may be as far from their mean as from 0, or from the profile by a share of it.
     first = np.maximum(predicted.max(-1), 1.0)[..., None] * size
     if "profile" in state:
         first = size + PROFILE_ERROR**2 * size**2
+    levels = state["levels"]
+    spread, doubt = _level_variance(levels[..., 2:4, :], size, first, level)
+    single, its_doubt = _level_variance(levels[..., 4:6, :], size, first, level)
+    return spread, doubt, np.maximum(single - spread, 0.0) + np.maximum(its_doubt - doubt, 0.0)
+
+
+def _level_variance(sums: Array, size: Array, first: Array, level: NDArray[np.int64]) -> tuple[Array, Array]:
+    """Variance that squared errors and their weights by level show, and its standard error."""
+    errors, weights = sums[..., 0, :], sums[..., 1, :]
+    total = weights.sum(-1, keepdims=True)
+    some = np.maximum(total, TINY**2)
+    common = np.maximum(errors.sum(-1, keepdims=True) / some, TINY)
+    errors, weights = (np.take_along_axis(one, level, -1) for one in (errors, weights))
+    # Where few errors are known at all, the common κ is not known to be small.
+    prior_weight = PRIOR_WEIGHT / (common + np.sqrt(2.0 / some)) ** 2
+    information = weights + prior_weight
+    learned = np.maximum((errors + prior_weight * common) / information, TINY) * size
     return np.where(total > 0, learned, first), np.where(total > 0, np.sqrt(2.0 / information) * size, 0.0)
 
 
 def _time_of_day_variance(slot: int, size: Array, seen: NDArray[np.bool_], state: State) -> Array:
     """Additional variance of predictions for a time of day without any publication."""
-    # It may be as far from the others as these are from 0.
+    # It may be as far from the others as these are from 0, and a cell that is empty at those may be as full as others.
     is_new = ~(state["variances"][..., slot, :] > 0).any(-1) & ~seen.any(-1)
-    return np.asarray((is_new * size.max(-1))[..., None] * size)
+    return np.asarray((is_new * size.max(-1))[..., None] * np.maximum(size, size.mean(-1)[..., None]))
 
 
 def _inflate(spread: Array, shifted: Array, doubt: Array, noisy: Noisy) -> Array:
@@ -369,6 +383,7 @@ def _update(
     size: Array,
     level: NDArray[np.int64],
     noisy: Noisy,
+    hidden: Array,
     begun: NDArray[np.bool_],
     state: State,
 ) -> State:
@@ -379,7 +394,9 @@ def _update(
     square = np.where(begun[..., None], error**2 - noisy.variance + doubt, spread)
     information = np.where(begun, 1.0, FIRST_WEIGHT)[..., None] * weight**2 * size
     weight = weight * begun[..., None]
-    sums = np.stack([weight * error, weight, information * square, information * size], -2)
+    single = information * (hidden == 0)
+    errors = [weight * error, weight, information * square, information * size, single * square, single * size]
+    sums = np.stack(errors, -2)
     by_level = np.einsum("...kc,...cl->...kl", sums, (level[..., None] == np.arange(LEVELS)).astype(np.float64))
     fading = np.where(published, FORGETTING, 1.0)[..., None]
     fading_errors = np.where(published, VARIANCE_FORGETTING, 1.0)[..., None, None]

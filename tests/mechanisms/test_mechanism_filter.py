@@ -153,6 +153,24 @@ def test_intervals_hold_what_was_sampled_repeated_or_released_in_groups(reader, 
     assert coverage() < 0.9
 
 
+@pytest.mark.parametrize(
+    ("reader", "shape"),
+    [(get("fast")(epsilon=5.0, publications=6), np.inf), (get("rescue_dp")(epsilon=1.0, delta=1e-6, w=24), 1.0)],
+    ids=["fast", "rescue_dp"],
+)
+def test_intervals_hold_in_every_tenth_of_what_was_sampled_or_released_in_groups(reader, shape):
+    """Cells that are empty in the hours published, and counts that vary more than the means of their groups."""
+    rng, hours = np.random.default_rng(2), np.arange(240)[:, None] % 24
+    works = np.arange(N_CELLS) < N_CELLS // 2
+    mean = np.where(works, np.exp(-(((hours - 13) / 4.5) ** 2)), 0.3) * rng.lognormal(2.6, 0.8, N_CELLS)
+    counts = rng.poisson(mean if np.isinf(shape) else mean * rng.gamma(shape, 1.0 / shape, mean.shape))
+    values, deviations = filtered(counts, reader, budget_period=24)
+    low, high = ends(values, margin(values, deviations))
+    is_held = ((low <= counts) & (counts <= high))[48:].ravel()
+    place = np.searchsorted(np.quantile(values[48:], np.arange(1, 10) / 10), values[48:].ravel(), "right")
+    assert min(is_held[place == number].mean() for number in np.unique(place)) >= 0.92
+
+
 def test_inactive_cells_stay_empty_and_teach_nothing():
     state = Filter().start(Facts(n_cells=3))
     for index in range(30):
@@ -203,7 +221,7 @@ def test_means_are_drawn_together_as_noise_drives_them_apart():
 
 def test_a_chain_refuses_the_state_of_an_earlier_filter():
     chain = Chain.of([READERS["gaussian"], Filter()])
-    assert (chain.version, Chain.of([READERS["gaussian"]]).version) == (6, 1)
+    assert (chain.version, Chain.of([READERS["gaussian"]]).version) == (7, 1)
     data = encode_state("chain", 1, {"means": np.zeros(2)})
     with pytest.raises(StateVersionError, match="version 1"):
         decode_state(data, "chain", chain.version)
