@@ -56,7 +56,7 @@ def overview(path: Path) -> dict[str, Any]:
     """
     from penstock.mechanisms.core.plugin import DataError
     from penstock.pipeline.releasing.charge_table import Terms
-    from penstock.pipeline.releasing.ledger import Ledger, Posting, series
+    from penstock.pipeline.releasing.ledger import Ledger, Posting, landmark_choices, series
     from penstock.pipeline.windows.calendar import format_time
 
     if not path.is_file():
@@ -85,6 +85,7 @@ def overview(path: Path) -> dict[str, Any]:
         "runs": runs,
         "periods": list(_by_period(terms, postings)),
         "series": series(terms, postings),
+        "choices": landmark_choices(entries),
         "faults": faults,
     }
 
@@ -163,6 +164,9 @@ def _lines(ledger: dict[str, Any]) -> list[str]:
         costs = [f"{series[name]:g}{_odds(series[name], terms['measure'])}" for name in ("sum", "sum_of_30_days")]
         lines.append(f"series    {series['from']} to {series['until']}: whoever was there throughout has lost at most")
         lines.append(f"          {costs[0]} in all, and {costs[1]} in the last 30 days")
+    if choices := ledger["choices"]:
+        told = f"{choices['about_each']:g} nats about each that hides, {choices['about_all']:g} about all"
+        lines.append(f"landmarks chosen {choices['choices']:,} time{'s' * (choices['choices'] > 1)}: {told}")
     return lines
 
 

@@ -8,6 +8,10 @@ whichever windows L are, so all L of the size have the same normaliser; the log-
 ε·(abs(S ∩ L) − abs(S ∩ L′)), at most ε for each landmark that differs, and at most ε·min(k, m). ∎ The usual
 exponential mechanism, which does not know that, takes half of ε in the exponent.
 
+*The choice is charged once for each set*, in the ledger of the first run that shows it, and not against the budget:
+neighbours differ in L there, in a person's events here, and no unit holds both. Whoever draws again, with another key
+or for other landmarks, is charged again; a ledger whose unit is landmarks refuses other ones than its first run's.
+
 *What releases cost the true landmarks.* Budgets are spent as if S were the landmarks: over S and any one window at
 most B. Let n of the windows of L and one other be outside S. If n > 0, those in S and one outside cost at most B
 together and each further one at most B, so all of them n·B, else B; with c landmarks covered at most (k − c + 1)·B.
@@ -130,6 +134,32 @@ def _log_binomial(n: int, k: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
 
 
+def choice_of(config: RunConfig) -> LandmarkChoice | None:
+    """Return the choice by which the landmarks of a configuration were made, None where they hide no others."""
+    landmarks = config.landmarks
+    n_windows = config.windows.calendar(config.source.from_, config.source.until).n_windows
+    if landmarks is None or landmarks.hidden is None or n_windows is None:
+        return None
+    shown, hidden = len(set(landmarks.windows)), landmarks.hidden
+    return LandmarkChoice(n_windows=n_windows, size=hidden.number, shown=shown, epsilon=hidden.epsilon)
+
+
+def in_words(choice: LandmarkChoice, mechanism: LandmarkSchedule) -> tuple[str, str]:
+    """Say what a choice costs, and what releases cost the private landmarks: a sentence each."""
+    chosen = np.arange(choice.n_windows) < choice.shown  # what they cost does not depend on which windows it is
+    size, fewer = choice.size, np.cumsum(choice.coverage())
+    usual = int(np.searchsorted(fewer, _RARE, side="right"))
+    always, mostly = (_loss(mechanism, chosen, size, covered) for covered in (0, usual))
+    unit = "ρ" if mechanism.guarantee.concentrated else "ε"
+    return (
+        f"{choice.shown} windows in which {size} private landmarks hide; the choice costs {choice.epsilon:g} nats "
+        f"about each and {choice.whole_epsilon:g} about all",
+        f"over any {size} landmarks and any one other window releases cost at most {unit} = {always:.4g}; at "
+        f"most {mostly:.4g} where {usual} or more of the landmarks are covered, which has probability "
+        f"{1 - (fewer[usual - 1] if usual else 0):.3g}",
+    )
+
+
 def plan_landmarks(config: RunConfig, path: str | Path, shown: int, epsilon: float) -> PlannedLine:
     """Choose public landmarks that cover private ones, with the guarantee of the choice.
 
@@ -155,21 +185,10 @@ def plan_landmarks(config: RunConfig, path: str | Path, shown: int, epsilon: flo
     landmarks = _read(Path(path), n_windows)
     choice = LandmarkChoice(n_windows=n_windows, size=int(landmarks.sum()), shown=shown, epsilon=epsilon)
     chosen = choice.choose(landmarks, noise_key(config).subkey("landmarks"))
-    size = choice.size
-    fewer = np.cumsum(choice.coverage())
-    usual = int(np.searchsorted(fewer, _RARE, side="right"))
-    always, mostly = (_loss(mechanism, chosen, size, covered) for covered in (0, usual))
-    unit = "ρ" if mechanism.guarantee.concentrated else "ε"
-    return PlannedLine(
-        section="landmarks",
-        key="windows",
-        value=(np.flatnonzero(chosen) + 1).tolist(),
-        promise=f"{shown} windows in which {size} private landmarks hide; the choice costs {epsilon:g} nats about each "
-        f"and {choice.whole_epsilon:g} about all",
-        remark=f"over any {size} landmarks and any one other window releases cost at most {unit} = {always:.4g}; at "
-        f"most {mostly:.4g} where {usual} or more of the landmarks are covered, which has probability "
-        f"{1 - (fewer[usual - 1] if usual else 0):.3g}; the ledger does not hold the choice, which reads no events",
-    )
+    windows, hidden = (np.flatnonzero(chosen) + 1).tolist(), {"number": choice.size, "epsilon": epsilon}
+    promise, remark = in_words(choice, mechanism)
+    value = {"windows": windows, "hidden": hidden}
+    return PlannedLine(section="the configuration", key="landmarks", value=value, promise=promise, remark=remark)
 
 
 def _loss(mechanism: LandmarkSchedule, chosen: NDArray[np.bool_], size: int, covered: int) -> float:

@@ -20,6 +20,7 @@ from penstock.mechanisms.core.chain import Chain, misplaced
 from penstock.mechanisms.core.contract import MECHANISMS, ChainStep, Generalization
 from penstock.mechanisms.core.draws import LARGEST_SCALE, SMALLEST_SCALE
 from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.mechanisms.core.schedules import LandmarkSchedule
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.config.build import FAILED, fields_of, input_paths
@@ -248,6 +249,27 @@ def landmarks_are_in_the_run(landmarks: Landmarks | None, source: Source, window
         if not Landmarks(times=(entry,)).count(calendar):
             begin, end = format_time(calendar.start(1)), format_time(calendar.end(n_windows))
             yield Finding(("landmarks", "times", i), entry, f"in the run, between {begin} and {end}")
+
+
+@rule
+def hidden_landmarks_have_a_price(
+    landmarks: Landmarks | None,
+    source: Source,
+    windows: Windows,
+    mechanism: tuple[ChainStep, ...],
+    budget_period: int | None,
+) -> Iterator[Finding]:
+    """What releases cost landmarks that hide among others is known of schedules on counts, within one budget period."""
+    if landmarks is None or landmarks.hidden is None:
+        return
+    calendar, path = _calendar(source, windows), ("landmarks", "hidden")
+    n_windows = None if calendar is None else calendar.n_windows
+    is_priced = any(isinstance(step, LandmarkSchedule) for step in mechanism) and budget_period is None
+    if windows.per_event or not is_priced or n_windows is None:
+        expected = "left out, but for a landmark mechanism on counts in a run with an end, of one budget period"
+        yield Finding(path, landmarks.hidden.number, expected)
+    elif landmarks.hidden.number > n_windows:
+        yield Finding((*path, "number"), landmarks.hidden.number, f"at most the {n_windows} windows of the run")
 
 
 @rule

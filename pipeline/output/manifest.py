@@ -21,8 +21,10 @@ from penstock.mechanisms.core.contract import ChainStep
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise_keys import BEGINNING
 from penstock.mechanisms.core.plugin import DataError, RowEquationError
+from penstock.mechanisms.core.schedules import LandmarkSchedule
 from penstock.pipeline import atomic
 from penstock.pipeline.config.canonical import digest, resolved
+from penstock.pipeline.config.hidden_landmarks import choice_of, in_words
 from penstock.pipeline.config.plan import Plan, ledger_path
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import SINKS
@@ -34,7 +36,7 @@ from penstock.pipeline.output.registration import KnownLedgers, promise
 from penstock.pipeline.output.utility_summary import shared_rows
 from penstock.pipeline.releasing.account import writable
 from penstock.pipeline.releasing.charge_table import Terms
-from penstock.pipeline.releasing.ledger import Ledger, Posting, series
+from penstock.pipeline.releasing.ledger import Ledger, Posting, landmark_choices, series
 from penstock.pipeline.releasing.traces import area_of
 from penstock.pipeline.sources.base import LiveInput, LiveSource, Source
 from penstock.pipeline.sources.reading.offsets import OffsetsRead
@@ -113,11 +115,19 @@ def _guarantees(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
+def _hidden_landmarks(plan: Plan) -> dict[str, Any]:
+    """Losses of landmarks that hide among the public ones."""
+    choice = choice_of(plan.config)
+    schedules = [step for step in plan.config.mechanism if isinstance(step, LandmarkSchedule)]
+    return {"hidden_landmarks": list(in_words(choice, schedules[0]))} if choice and schedules else {}
+
+
 def ledger_head(plan: Plan) -> dict[str, Any]:
     """Head of the ledger's chain and the number of the run in it.
 
     Of a deployment with ``others``: whether other ledgers over the same event source are known; and ``series``: what
-    all runs on the ledger have cost together (`penstock.pipeline.releasing.ledger.series`).
+    all runs on the ledger have cost together (`penstock.pipeline.releasing.ledger.series`), and ``choices`` of
+    landmarks about those that hide among them.
     """
     path, run = ledger_path(plan), plan.keys.run_id
     entries = list(Ledger(path).entries())
@@ -135,6 +145,7 @@ def ledger_head(plan: Plan) -> dict[str, Any]:
     return head | {
         "others": others,
         "series": writable(series(Terms.of(entries[0].values["terms"]), postings)) if entries else None,
+        "choices": landmark_choices(entries),
     }
 
 
@@ -187,6 +198,7 @@ def public_manifest(
         "versions": versions(),
         "guarantee": _guarantees(plan),
         **({} if plan.noise_choice is None else {"noise_choice": plan.noise_choice.words}),
+        **_hidden_landmarks(plan),
         "lateness": lateness_in_words(plan.config.source),
         "distinct_people": plan.config.source.has_people,
         "accounts": [dict(books) for books in accounts if books["public"]],
@@ -194,6 +206,8 @@ def public_manifest(
     }
     if ledger and "series" in ledger:
         manifest |= {"ledger_head": ledger["head"], "ledger_series": ledger["series"]}
+        if ledger["choices"]:
+            manifest["ledger_choices"] = ledger["choices"]
         if ledger["others"]:
             manifest["total"] = (
                 "unknown: there are other ledgers over the same event source, whose charges count as well"

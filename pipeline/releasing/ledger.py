@@ -122,7 +122,7 @@ class LedgerEntry(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """``ledger`` (the first line), ``run``, ``nonce`` or ``charge``."""
+        """``ledger`` (the first line), ``run``, ``nonce``, ``choice`` or ``charge``."""
         return str(self.values.get("entry", "charge"))
 
 
@@ -178,6 +178,8 @@ class _Knowledge:
     #: Costs of all units; None without a budget.
     table: ChargeTable | None = None
     runs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: Choices of public landmarks among which private ones hide.
+    choices: list[dict[str, Any]] = field(default_factory=list)
     #: Nonces of the run itself by their short names, the newest last.
     nonces: dict[str, str] = field(default_factory=dict)
     #: Digest of the input of the run's own charges, by part and slot; and the nonce of its steps, by slot.
@@ -351,6 +353,16 @@ class Ledger:
         self.new.append(values)
         self._record(values)
 
+    def charge_choice(self, windows: Sequence[int], about_each: float, about_all: float) -> None:
+        """Charge the choice of public landmarks among which private ones hide: once, whichever runs show it.
+
+        It is about which windows are landmarks and not about anybody's events, so that it is no part of the budget.
+        """
+        slots = [window + self._offset for window in windows]
+        choice = {"entry": "choice", "slots": slots, "about_each": about_each, "about_all": about_all}
+        if choice not in self._known.choices:
+            self.enter(choice)
+
     def nonce(self, window: int) -> str:
         """Return the nonce of a window: that of its charge, or else the newest of the run."""
         slot = window + self._offset
@@ -433,6 +445,8 @@ class Ledger:
         elif kind == "ledger":
             known.identity, known.terms = values["id"], Terms.of(values["terms"])
             known.table = ChargeTable(known.terms) if math.isfinite(known.terms.budget) else None
+        elif kind == "choice":
+            known.choices.append(values)
         elif values["run"] == self.run and values.get("nonce"):
             known.nonces[_short(values["nonce"])] = values["nonce"]
         if kind == "run":
@@ -522,6 +536,13 @@ def series(terms: Terms, postings: Sequence[Posting]) -> dict[str, Any] | None:
     }
     ends = {"from": format_time(terms.start(begin)), "until": format_time(end)}
     return {**ends, "charges": len(postings), "measure": terms.measure, **sums}
+
+
+def landmark_choices(entries: Sequence[LedgerEntry]) -> dict[str, Any] | None:
+    """Return what all choices of public landmarks tell together about the private ones; None without a choice."""
+    choices = [entry.values for entry in entries if entry.kind == "choice"]
+    sums = {name: sum(choice[name] for choice in choices) for name in ("about_each", "about_all")}
+    return {"choices": len(choices), **sums} if choices else None
 
 
 def is_paid_for(profile: Profile) -> bool:

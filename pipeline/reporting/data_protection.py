@@ -131,7 +131,8 @@ def _landmarks(run: Run) -> str:
         return "None."
     n_released = 0 if run.counts is None else int(run.counts.windows["landmark"].sum())
     count_note = f" Released so far: {n_released:,}." if n_released else ""
-    return f"Public: {'; '.join(given)}.{count_note}"
+    hidden = " ".join(f"{sentence[:1].upper()}{sentence[1:]}." for sentence in run.public.get("hidden_landmarks", ()))
+    return f"Public: {'; '.join(given)}.{count_note} {hidden}".strip()
 
 
 # 2. Lost.

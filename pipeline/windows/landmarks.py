@@ -43,6 +43,18 @@ class DrawnLandmarks(Checked):
     share: float = parameter(doc="of the points of a trace", at_least=0, at_most=1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class HiddenLandmarks(Checked):
+    """Private landmarks that hide among the listed windows, and what the choice of these costs.
+
+    >>> HiddenLandmarks(number=3, epsilon=2.0).number
+    3
+    """
+
+    number: int = parameter(doc="number of private landmarks", at_least=1)
+    epsilon: float = parameter(doc="loss about each of them by the choice of windows", at_least=0, unit="nats")
+
+
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _RANGE = re.compile(
     r"(?:(?P<days>[a-z,\s-]+?))?\s*(?:(?P<begin>\d{1,2}:\d\d)\s*-\s*(?P<end>\d{1,2}:\d\d))?", re.IGNORECASE
@@ -87,6 +99,8 @@ class Landmarks(Checked):
     declared
         Declared maximum per budget period (in YAML ``max_per_period``), in place of the number listed; landmarks over
         it are not published.
+    hidden
+        Private landmarks that hide among ``windows``, which ``penstock plan --landmarks`` has chosen.
 
     Raises
     ------
@@ -107,6 +121,7 @@ class Landmarks(Checked):
     stay_points: StayPoints | None = parameter(None, doc="on traces: the stay points of every trace (simulation only)")
     drawn: DrawnLandmarks | None = parameter(None, doc="on traces: a random share of every trace (simulation only)")
     declared: int | None = parameter(None, key="max_per_period", at_least=0, doc="declared maximum per budget period")
+    hidden: HiddenLandmarks | None = parameter(None, doc="private landmarks that hide among the listed windows")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -117,6 +132,9 @@ class Landmarks(Checked):
             _interval(entry, "UTC")
         for entry in self.recurring:
             _daily_range(entry)
+        others = (self.times, self.recurring, self.stay_points, self.drawn, self.declared is not None)
+        if self.hidden is not None and (not self.windows or any(others)):
+            raise ParameterError("hidden", self.hidden.number, "left out, unless windows, and nothing else, are given")
 
     @property
     def endless(self) -> bool:

@@ -108,8 +108,11 @@ def test_the_printed_guarantee_holds_for_every_set_of_landmarks(tmp_path, name, 
     line, remark, _ = capsys.readouterr().out.split("\n")
     assert "4 windows in which 2 private landmarks hide; the choice costs 1.5 nats about each and 3 about all" in line
     promised = float(remark.partition("= ")[2].partition(";")[0])
-    chosen = yaml.safe_load(line)
-    result = run(loads(json.dumps(given | {"landmarks": chosen})))
+    landmarks = yaml.safe_load(line)
+    chosen = landmarks["landmarks"]
+    result = run(loads(json.dumps(given | landmarks)))
+    public = json.loads((result.folder / "public" / "manifest.json").read_text())
+    assert public["hidden_landmarks"] == [line.partition("configuration: ")[2], remark.removeprefix("# ")]
     rows = pl.read_parquet(result.folder / "public" / "accounts.parquet")
     spent = rows.filter(pl.col("name") == "epsilon").sort("window")["value"].to_numpy()
     mask = np.isin(np.arange(1, 11), chosen["windows"])
@@ -148,3 +151,31 @@ def test_what_hides_them_is_asked_for(tmp_path, capsys):
     (tmp_path / "run.yaml").write_text(json.dumps(sections(tmp_path)))
     assert main(["plan", str(tmp_path / "run.yaml"), "--landmarks", "private.txt", "--among", "4"]) == 2
     assert "--epsilon: None is not allowed; it must be given with --landmarks" in capsys.readouterr().err
+
+
+HIDDEN = {"number": 2, "epsilon": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"landmarks": {"recurring": ["07:00-09:00"], "hidden": HIDDEN}},
+            "landmarks.hidden: a section is not allowed; it must be left out",
+        ),
+        ({"landmarks": {"windows": [1], "max_per_period": 2, "hidden": HIDDEN}}, "unless windows, and nothing else"),
+        ({"landmarks": {"windows": [1], "hidden": HIDDEN}, "budget_period": "5h"}, "of one budget period"),
+        (
+            {"landmarks": {"windows": [1], "hidden": HIDDEN | {"number": 11}}},
+            "landmarks.hidden.number: 11 is not allowed; it must be at most the 10 windows of the run",
+        ),
+        (
+            {"landmarks": {"windows": [1], "hidden": HIDDEN}, "mechanism": {"type": "laplace", "epsilon": 1.0}},
+            "a landmark mechanism on counts",
+        ),
+    ],
+)
+def test_hidden_landmarks_without_a_price_are_refused(tmp_path, changes, message):
+    with pytest.raises(PenstockError) as caught:
+        loads(json.dumps(sections(tmp_path, **changes)))
+    assert message in str(caught.value)

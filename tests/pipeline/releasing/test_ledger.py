@@ -302,6 +302,46 @@ def test_show_sums_by_period_and_unit(tmp_path, value, capsys):
     assert main(["ledger", "show", str(tmp_path / "none")]) == 1
 
 
+def hiding(windows: list[int], epsilon: float) -> dict[str, Any]:
+    return {"windows": windows, "hidden": {"number": 2, "epsilon": epsilon}}
+
+
+def test_a_choice_of_landmarks_is_charged_once_and_another_in_addition(tmp_path, value, capsys):
+    value["output"] |= {"ledger_budget": 50.0, "ledger_span": "6h"}  # landmarks of runs may differ
+    shown = None
+    for name, landmarks, about_each in (
+        ("one", hiding([2, 4, 5], 1.5), 1.5),
+        ("again", hiding([5, 4, 2], 1.5), 1.5),  # the same windows tell no more
+        ("other", hiding([1, 4, 6], 1.5), 3.0),
+        ("none", {"windows": [3]}, 3.0),
+    ):
+        public = run(configured(changed(value, landmarks=landmarks)), tmp_path / name).folder / "public"
+        manifest = json.loads((public / "manifest.json").read_text())
+        assert manifest["ledger_choices"]["about_each"] == about_each
+        assert ("hidden_landmarks" in manifest) == (name != "none")
+        assert main(["ledger", "show", str(tmp_path / "ledger"), "--json"]) == DONE
+        shown = json.loads(capsys.readouterr().out)
+        assert shown["choices"] == manifest["ledger_choices"]
+    assert shown["choices"] == {"choices": 2, "about_each": 3.0, "about_all": 6.0}
+    # Four runs of six windows, a quarter of ε = 1 in each, half where one landmark is declared: the choice is no part.
+    assert shown["series"]["sum"] == pytest.approx(6 * (3 / 4 + 1 / 2))
+    assert main(["ledger", "show", str(tmp_path / "ledger")]) == DONE
+    assert "chosen 2 times: 3 nats about each that hides, 6 about all" in capsys.readouterr().out
+    page = write_statement(tmp_path / "one").read_text()
+    assert "3 windows in which 2 private landmarks hide; the choice costs 1.5 nats about each and 3 about all." in page
+    (tmp_path / "ledger").write_text(
+        (tmp_path / "ledger").read_text().replace('"about_each": 1.5', '"about_each": 1', 1)
+    )
+    assert main(["ledger", "show", str(tmp_path / "ledger")]) == 1
+
+
+def test_another_choice_is_refused_by_a_ledger_of_landmarks(tmp_path, value):
+    value["output"]["ledger_budget"] = 50.0
+    run(configured(changed(value, landmarks=hiding([2, 4], 1.5))), tmp_path / "one")
+    with pytest.raises(ConfigError, match="window 5 is one of this run"):
+        run(configured(changed(value, landmarks=hiding([2, 5], 1.5))), tmp_path / "other")
+
+
 def test_a_public_manifest_has_no_paths(tmp_path, value):
     folder = run(configured(value), tmp_path / "first").folder
     public = (folder / "public" / "manifest.json").read_text()
