@@ -34,7 +34,7 @@ from penstock.accountants.gaussian_process.loss import conditional_inferential_l
 from penstock.accountants.gaussian_process.running import MinimumSpacing, TraceLossState, largest_losses, running_losses
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.contract import Release, Window
-from penstock.mechanisms.core.plugin import UnsupportedEvent, parameter
+from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.trace_goal import TracePrior
 
@@ -82,9 +82,10 @@ class ConditionalInferential(TracePrior, Accountant):
     with probability 0.954). For a class ``worst_length_scale`` says where ``loss`` is largest (found by a search that
     is careful, not proved; a thousandth is added). Unit: the secret points of one user; they never depend on positions.
     Meehan and Chaudhuri 2021; ``docs/conditional_inferential.md`` proves the bound. Only Gaussian noise on points has a
-    theorem: anything else has an infinite loss. O(block³) for each secret and figure, a hundred times that for a class.
-    Designed noise is accounted with its covariance, exactly over all releases so far in place of a block, whatever is
-    promised: O(n³) for n of them, and only the last figures are final.
+    theorem: anything else has an infinite loss, as has a trace in which secret points follow from each other to machine
+    precision (a ``nugget`` ends that). O(block³) for each secret and figure, a hundred times that for a class. Designed
+    noise is accounted with its covariance, exactly over all releases so far in place of a block, whatever is promised:
+    O(n³) for n of them, and only the last figures are final.
 
     Examples
     --------
@@ -205,13 +206,20 @@ class ConditionalInferential(TracePrior, Accountant):
         if n_points == 0:
             return [row("loss", 0.0), row("independent_loss", 0.0)]
         family = named_family(self.secrets, n_points, self.width)
-        figures = running_losses(state, model.prior, family, self.radius, self.order, model.spacing)
-        loss, independent = float(figures.loss.max()), float(figures.independent_loss.max())
         rows = []
-        if model.is_class:
-            losses = partial(largest_losses, state, model.prior, family, self.radius, self.order, spacing=model.spacing)
-            loss, at = worst_length_scale(losses, model.prior, state["times"])
-            rows = [row("worst_length_scale", at, unit="1" if self.kernel == "periodic" else "seconds")]
+        try:
+            figures = running_losses(state, model.prior, family, self.radius, self.order, model.spacing)
+            loss, independent = float(figures.loss.max()), float(figures.independent_loss.max())
+            if model.is_class:
+                given = (state, model.prior, family, self.radius, self.order)
+                loss, at = worst_length_scale(
+                    partial(largest_losses, *given, spacing=model.spacing), model.prior, state["times"]
+                )
+                rows = [row("worst_length_scale", at, unit="1" if self.kernel == "periodic" else "seconds")]
+        except ParameterError as error:
+            if error.field != "nugget":
+                raise
+            return [row("loss", np.inf), row("independent_loss", np.inf)]
         return [
             row("loss", loss),
             row("independent_loss", independent),

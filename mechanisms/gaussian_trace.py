@@ -20,6 +20,9 @@ from penstock.mechanisms.core.trace_goal import PlannedNoise
 if TYPE_CHECKING:
     from penstock.mechanisms.core.draws import Noise
 
+#: Points of a trace with designed noise.
+MOST_DESIGNED = 1000
+
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianTrace(Scheduled):
@@ -77,6 +80,10 @@ class GaussianTrace(Scheduled):
         super().__post_init__()
         given = self.sigma
         if isinstance(given, PlannedNoise):
+            n_points = given.conditional_goal.n_points
+            if self.is_designed and n_points > MOST_DESIGNED:
+                text = f"at most {MOST_DESIGNED:,} with designed noise, whose state holds a draw for each"
+                raise ParameterError("sigma.conditional_goal.n_points", n_points, text)
             return
         if self.is_designed:
             raise ParameterError(

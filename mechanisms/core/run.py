@@ -153,7 +153,7 @@ def release_traces(
         raise ParameterError("mechanism", type(mechanism).__name__, "one that releases points of traces")
     traces = schedule.traces
     order = np.argsort(-traces.lengths, kind="stable")
-    lengths, starts, users = traces.lengths[order], traces.starts[order], traces.users[order]
+    lengths, starts, users = traces.lengths[order], traces.starts[order], schedule.identities[order]
     state = mechanism.start(Facts(n_cells=2, n_replicas=len(order)))
     for index in range(1, int(lengths.max(initial=0)) + 1):
         n_left = int(np.searchsorted(-lengths, -index, "right"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,6 +57,19 @@ class PointSchedule:
     deviations: NDArray[np.float64] | None = None
     # Cholesky factor of each user's noise covariance, in metres, over the points that are released; None: independent
     factors: Sequence[NDArray[np.float64]] | None = None
+
+    @cached_property
+    def identities(self) -> Integers:
+        """Words that choose each user's noise: where noise is planned, of the times too, from which the plan follows.
+
+        So no two plans scale the same draws, whose difference would show the point.
+        """
+        traces = self.traces
+        if self.deviations is None:
+            return traces.users
+        times = np.split(traces.times, traces.starts[1:])
+        words = [np.frombuffer(hashlib.sha256(each.tobytes()).digest(), np.int64) for each in times]
+        return np.hstack([traces.users, np.array(words).reshape(len(times), -1)])
 
     @cached_property
     def _columns(self) -> tuple[Integers, ...]:

@@ -109,7 +109,7 @@ def steps_of(mechanism, traces, landmarks, restart=lambda state: state, seed=7):
         selected = restart({name: array[left] for name, array in state.items()})
         rows = flat.starts[left] + index - 1
         time, points = schedule.at(rows, index), flat.points[rows]
-        drawn = noise.at_points(index, flat.users[left], time.start, points, selected)
+        drawn = noise.at_points(index, schedule.identities[left], time.start, points, selected)
         worst = charged(mechanism.worst_charge(time, selected))
         arrays = (points, *selected.values())
         given = [array.copy() for array in arrays]

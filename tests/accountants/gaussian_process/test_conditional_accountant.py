@@ -167,6 +167,17 @@ def test_a_goal_is_kept_with_no_more_noise_than_it_takes():
         assert planned_sigma(goal, 2 * RADIUS, times) > sigma
 
 
+def test_where_the_prior_determines_a_secret_point_the_loss_is_infinite_and_a_nugget_ends_that():
+    given = {"length_scale": 6000.0, "variance": 1e6, "radius": RADIUS, "secrets": "sliding_blocks", "width": 4}
+    times, sigma = np.arange(6.0), np.full(6, SIGMA)
+    losses = [
+        rows_of(ConditionalInferential(**given, nugget=nugget).trace_rows("x", times, sigma), "loss")
+        for nugget in (0.0, 100.0)
+    ]
+    assert np.isinf(losses[0][-1])
+    assert np.isfinite(losses[1]).all()
+
+
 GOALS = {
     "single points": {"secrets": "singletons"},
     "pairs": {"secrets": "sliding_blocks", "width": 2},
