@@ -294,6 +294,35 @@ def test_what_lets_an_adversary_tell_the_most_exposed_people_apart_is_refused_be
     assert any(line.startswith("best      none: every candidate is refused") for line in message)
 
 
+def test_a_limit_on_the_advantage_takes_candidates_away_and_changes_nothing_else(
+    configuration, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setitem(GAME, "samples", 120)
+    monkeypatch.setitem(GAME, "targets", 3)
+    few = [*CITY, "--protect", "window", "--delta", "0", "--epsilon", "8", "--for", "places"]
+    answers = {}
+    for name, limit in (("free", []), ("limited", ["--advantage", "0.5"])):
+        folder = tmp_path / name
+        main(["choose", str(configuration), *few, *limit, "--out", str(folder)])
+        answers[name] = (
+            pl.read_parquet(folder / "grid-1" / "frontier.parquet"),
+            json.loads((folder / "choice.json").read_text()),
+        )
+    (free, without), (limited, answer) = answers["free"], answers["limited"]
+    refused = {one["variant"] for one in answer["attacked"] if one["refused"]}
+    is_kept = [name.removesuffix(", filter").removesuffix(", kalman") not in refused for name in free["variant"]]
+    assert refused
+    assert any(is_kept)
+    figures = [name for name in free.columns if name.startswith("mean ")] + ["variant", "allowed"]
+    kept = free.filter(pl.Series(is_kept)).select(figures).sort("variant")
+    assert kept.equals(limited.select(figures).sort("variant"))
+    for choice in (without["choice"], answer["choice"]):
+        assert (choice["at_least"], choice["prefer"]) == ({"kendall_tau": 0.05}, "hotspot_f1")
+    best = kept.filter("allowed")["mean hotspot_f1"].max()
+    assert limited.filter("best")["mean hotspot_f1"].to_list() == [best]
+    assert best <= free.filter("best")["mean hotspot_f1"].item()
+
+
 def test_a_release_of_less_budget_gives_an_adversary_less_advantage(configuration):
     def advantage(epsilon: float) -> float:
         asked = ChoiceRequest(protect="window", epsilon=epsilon, delta=0.0, n_seeds=1)

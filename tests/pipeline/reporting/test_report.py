@@ -402,6 +402,25 @@ def test_a_sound_run_warns_of_nothing_but_being_a_simulation(tmp_path):
     assert "Danger" not in actual
 
 
+def test_where_negative_counts_leave_the_page_proposes_the_step_that_ends_them(small_run):
+    noise = {"type": "laplace", "epsilon": 0.2}
+
+    def found(steps):
+        folder = small_run(
+            [("u", "2024-01-01T00:10:00Z", "a")], out=str(len(steps)), output={"report": True}, mechanism=steps
+        ).folder
+        least = pl.read_parquet(folder / "public" / "releases.parquet")["value"].min()
+        return least, warnings_of((folder / "report.html").read_text(encoding="utf-8"))
+
+    least, told = found([noise])
+    assert least < 0
+    assert "Note: negative counts. Noise makes counts negative where few people are." in told
+    (proposed,) = re.findall(r"\{type: \w+\}", told)
+    least, told = found([noise, yaml.safe_load(proposed)])
+    assert least == 0
+    assert "negative" not in told
+
+
 def test_geometry_comes_from_the_configuration(tmp_path):
     space = {"type": "grid", "south": 0, "north": 1, "west": 10, "east": 12, "rows": 1, "columns": 2}
     actual = data(page(run_folder(tmp_path, cells=("r00c00", "r00c01"), space=space)))["geometry"]
