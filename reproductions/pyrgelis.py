@@ -145,11 +145,12 @@ def trade_off_table(gains: pl.DataFrame, results: Path) -> pl.DataFrame:
     ``gains``: columns ``defense`` and ``gain``. ``results``: folder with the tables of the experiments sfc_*.
 
     Returns ``defense``, ``family``, ``metric``, ``privacy_gain`` (equation 1: an area below ½ counts as no gain) and
-    ``utility_loss``: the metric itself where 0 is best, and 1 less the metric where 1 is.
+    ``utility_loss``: the distance of the metric from that of the raw counts, whose r is below 1, since counts of some
+    cells are constant.
     """
-    metrics = {"mre": 0, "mre_top": 0, "hotspot_f1": 1, "hotspot_rank_tau": 1, "js_distance": 0, "pearson": 1}
+    raw = pl.read_csv(results / "utility_differences.csv").filter(defense="true counts", reading="as here")
     rows = []
-    for metric, best in metrics.items():
+    for metric in ("mre", "mre_top", "hotspot_f1", "hotspot_rank_tau", "js_distance", "pearson"):
         for defense, gain in gains.select("defense", "gain").iter_rows():
             family, _, setting = defense.partition(" ")
             path = results / f"{EXPERIMENTS[family]}.csv"
@@ -158,7 +159,7 @@ def trade_off_table(gains: pl.DataFrame, results: Path) -> pl.DataFrame:
             utility = pl.read_csv(path).filter(variant=VARIANTS.get(defense, setting), measure=metric)["mean"]
             rows += [
                 {"defense": defense, "family": family, "metric": metric, "privacy_gain": gain, "utility_loss": loss}
-                for loss in (utility - best).abs()
+                for loss in (utility - raw[metric].item()).abs()
             ]
     return pl.DataFrame(rows)
 
