@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from scipy.stats import spearmanr
 
-from reproductions.saved import HERE, RESULTS
+from reproductions.saved import HERE, RESULTS, written
 
 #: Gains that the paper's text tells, the middle of a range.
 PAPER_GAINS = {
@@ -250,7 +250,13 @@ def boxes() -> list[str]:
     coarse = errors_of("sfc_spatial_generalization", "5x5", "2x2", "1x1")
     noisy = errors_of("sfc_perturb_small", *(f"k = {k}" for k in (2, 5, 10, 20, 40, 80, 160)))
     both = errors_of("sfc_sampling_perturb_small", *(f"w = {w}" for w in (0.2, 0.4, 0.6, 0.8)))
+    published = written(HERE / "experiments" / "sfc_fixed_ranges.yaml")["published"]["rows"]
+    ranges = errors_of("sfc_fixed_ranges", *published)
+    over = [[100 * (ours / row[0] - 1) for ours, row in zip(box, published.values())] for box in ranges]
     return [
+        "(by {:.0f} to {:.0f} %, in the second box by {:.0f} to {:.0f} %)".format(
+            min(over[0]), max(over[0]), min(over[1]), max(over[1])
+        ),
         f"error over all cells: {guess[0][0]:.0f} here, {guess[1][0]:.0f} in the second box, 85 in the paper",
         "{:.1f}, {:.0f} and {:.0f} here, {:.2f}, {:.0f} and {:.0f} in the second".format(*coarse[0], *coarse[1]),
         f"({span(noisy[0])}, {span(noisy[1])} in the second box)",
