@@ -254,9 +254,8 @@ def boxes() -> list[str]:
     ranges = errors_of("sfc_fixed_ranges", *published)
     over = [[100 * (ours / row[0] - 1) for ours, row in zip(box, published.values())] for box in ranges]
     return [
-        "(by {:.0f} to {:.0f} %, in the second box by {:.0f} to {:.0f} %)".format(
-            min(over[0]), max(over[0]), min(over[1]), max(over[1])
-        ),
+        f"(by {min(over[0]):.0f} to {max(over[0]):.0f} %, in the second box by {min(over[1]):.0f} to "
+        f"{max(over[1]):.0f} %)",
         f"error over all cells: {guess[0][0]:.0f} here, {guess[1][0]:.0f} in the second box, 85 in the paper",
         "{:.1f}, {:.0f} and {:.0f} here, {:.2f}, {:.0f} and {:.0f} in the second".format(*coarse[0], *coarse[1]),
         f"({span(noisy[0])}, {span(noisy[1])} in the second box)",
