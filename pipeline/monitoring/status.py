@@ -13,7 +13,7 @@ import polars as pl
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline import DONE, FAILED
 from penstock.pipeline.output import checkpoint
-from penstock.pipeline.output.files import READERS, lock_holder, read_part, windows_of
+from penstock.pipeline.output.files import LOCK, READERS, lock_holder, read_part, windows_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,8 @@ def of_folder(folder: Path) -> Status:
         state, detail = "running" if holder else "stopped", holder or "--resume continues it"
         released, end = _of_parts(folder / "public" / "parts" / "releases")
         known = _of_checkpoint(folder / "operator" / "checkpoint" / "latest", released) or _of_cluster(folder)
-        code = DONE if holder else ending.get("code", FAILED)
+        was_killed = (folder / LOCK).exists()  # with what it said before it went on
+        code = DONE if holder else FAILED if was_killed else ending.get("code", FAILED)
     return Status(
         state=state, exit_code=code, detail=detail, released=released, planned=planned, last_window_end=end, **known
     )

@@ -87,7 +87,8 @@ def test_the_lock_of_a_killed_process_holds_nobody(stopped):
     from socket import gethostname
 
     (stopped.folder / LOCK).write_text(f"process {gone.pid} on {gethostname()}\n")
-    assert status.of_folder(stopped.folder).state == "stopped"
+    actual = status.of_folder(stopped.folder)
+    assert (actual.state, actual.exit_code) == ("stopped", 1)  # whatever it was before it was continued and killed
     (stopped.folder / LOCK).write_text(f"process {gone.pid} on another machine\n")
     assert status.of_folder(stopped.folder).state == "running"  # nobody here can know better
 
