@@ -35,6 +35,7 @@ from penstock.mechanisms.landmark_uniform import LandmarkUniform
 from penstock.pipeline.config.goals import PlannedLine
 from penstock.pipeline.config.plan import noise_key
 from penstock.pipeline.config.run import RunConfig
+from penstock.pipeline.windows.landmarks import HiddenLandmarks
 
 #: Probability that the printed guarantee leaves to a choice that covers fewer landmarks.
 _RARE = 0.05
@@ -76,7 +77,7 @@ class LandmarkChoice(Checked):
     @property
     def whole_epsilon(self) -> float:
         """Loss about all landmarks together, in nats."""
-        return self.epsilon * min(self.size, self.shown)
+        return HiddenLandmarks(number=self.size, epsilon=self.epsilon).whole_epsilon(self.shown)
 
     def coverage(self) -> NDArray[np.float64]:
         """Probability that 0, 1, … k landmarks are in the public set, (k + 1,), for any k landmarks."""

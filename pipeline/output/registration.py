@@ -23,7 +23,6 @@ from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD, RUN, WINDOW
 from penstock.pipeline.atomic import make_folder, private_opener, write_json
 from penstock.pipeline.config.canonical import digest
-from penstock.pipeline.config.hidden_landmarks import choice_of
 from penstock.pipeline.config.kinds import format_duration
 from penstock.pipeline.config.plan import Plan, ledger_path, state_folder
 from penstock.pipeline.releasing.charge_table import Terms
@@ -271,9 +270,9 @@ def _begin(plan: Plan, transaction: Ledger, begin: Callable[[], None] | None) ->
     """Register a run, and charge a choice of landmarks and mechanisms that are charged as a whole."""
     if plan.on_points:
         _charge_traces(plan, transaction)
-    if (choice := choice_of(plan.config)) is not None and plan.config.landmarks is not None:
-        windows = sorted(set(plan.config.landmarks.windows))
-        transaction.charge_choice(windows, choice.epsilon, choice.whole_epsilon)
+    if (landmarks := plan.config.landmarks) is not None and landmarks.hidden is not None:
+        windows, hidden = sorted(set(landmarks.windows)), landmarks.hidden
+        transaction.charge_choice(windows, hidden.epsilon, hidden.whole_epsilon(len(windows)))
     if begin is not None:
         begin()
 

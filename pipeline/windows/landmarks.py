@@ -47,12 +47,16 @@ class DrawnLandmarks(Checked):
 class HiddenLandmarks(Checked):
     """Private landmarks that hide among the listed windows, and what the choice of these costs.
 
-    >>> HiddenLandmarks(number=3, epsilon=2.0).number
-    3
+    >>> HiddenLandmarks(number=3, epsilon=2.0).whole_epsilon(8)
+    6.0
     """
 
     number: int = parameter(doc="number of private landmarks", at_least=1)
     epsilon: float = parameter(doc="loss about each of them by the choice of windows", at_least=0, unit="nats")
+
+    def whole_epsilon(self, n_windows: int) -> float:
+        """Loss about all of them together, by the choice of so many windows."""
+        return self.epsilon * min(self.number, n_windows)
 
 
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

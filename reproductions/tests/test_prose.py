@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from scipy.stats import spearmanr
 
-from reproductions.saved import HERE, RESULTS, written
+from reproductions.saved import RESULTS, ROOT, written
 
 #: Gains that the paper's text tells, the middle of a range.
 PAPER_GAINS = {
@@ -250,7 +250,7 @@ def boxes() -> list[str]:
     coarse = errors_of("sfc_spatial_generalization", "5x5", "2x2", "1x1")
     noisy = errors_of("sfc_perturb_small", *(f"k = {k}" for k in (2, 5, 10, 20, 40, 80, 160)))
     both = errors_of("sfc_sampling_perturb_small", *(f"w = {w}" for w in (0.2, 0.4, 0.6, 0.8)))
-    published = written(HERE / "experiments" / "sfc_fixed_ranges.yaml")["published"]["rows"]
+    published = written(ROOT / "experiments" / "sfc_fixed_ranges.yaml")["published"]["rows"]
     ranges = errors_of("sfc_fixed_ranges", *published)
     over = [[100 * (ours / row[0] - 1) for ours, row in zip(box, published.values())] for box in ranges]
     return [
@@ -281,6 +281,6 @@ PAGES: dict[str, tuple[Callable[[], list[str]], ...]] = {
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_the_figures_of_a_page_are_those_of_the_saved_results(page, told):
-    text = " ".join((HERE / page).read_text(encoding="utf-8").split())
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
     missing = [sentence for sentence in told() if sentence not in text]
     assert not missing
