@@ -285,7 +285,7 @@ def _standardise(series: Array) -> Array:
 SMOOTHING = 0.3
 """Weight of the newest value in the level of its place in the season."""
 PERSISTENCE = 0.5
-"""How much of the last deviation from its level is expected again."""
+"""Share of the last deviation from the level that is expected again."""
 
 
 def seasonal_forecasts(series: Array, period: int = PERIOD) -> Array:

@@ -15,7 +15,7 @@ from penstock.mechanisms.core.plugin import ParameterError
 
 _LARGE_ALPHA = 700.0  # exp overflows a little above
 Correlation: TypeAlias = "LeakageFunction | ArrayLike | None"
-"""What every function of this package takes as a correlation: a function built before, a matrix, or none."""
+"""Correlation in any form that this package takes: a function built before, a matrix, or none."""
 
 
 class LeakageFunction:

@@ -178,7 +178,7 @@ class CountsOfBlock(BlockMechanism):
         return {"counts": kept}
 
     def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
-        """The generalized block."""
+        """Return the generalized block."""
         return np.asarray(self.generalize(state["counts"][..., :n_windows, :]), np.float64), {}
 
     def block_charge(self, n_windows: int, state: State) -> tuple[Event, ...]:

@@ -192,7 +192,7 @@ class Scheduled(Mechanism):
 
     @property
     def on_points(self) -> bool:
-        """Return whether it releases points of traces."""
+        """Return whether points of traces are released."""
         return self.family.on == "points"
 
     def start(self, facts: Facts) -> State:

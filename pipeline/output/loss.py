@@ -32,7 +32,7 @@ def short(value: float) -> str:
 
 
 class Paid(NamedTuple):
-    """What each release of counts cost, and when: columns of one entry a release.
+    """Cost and time of each release of counts: columns of one entry a release.
 
     Parameters
     ----------

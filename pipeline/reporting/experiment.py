@@ -116,7 +116,7 @@ class ExperimentFolder:
         return by_level(notices)
 
     def pictures(self) -> list[dict[str, str]]:
-        """Return all figures, in the page itself."""
+        """Return all figures, embedded in the page."""
 
         def picture(file: str, title: str) -> dict[str, str]:
             """Return the title and the content of one figure."""

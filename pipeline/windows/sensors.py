@@ -1,4 +1,4 @@
-"""Sensors: which cells publish in which window, by a public schedule."""
+"""Sensors: public schedule of the cells that publish in each window."""
 
 from __future__ import annotations
 
