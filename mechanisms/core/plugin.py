@@ -268,7 +268,7 @@ def check_one_of(given: dict[str, Any], required: bool = True) -> None:
     """
     present = [name for name, value in given.items() if value is not None and value != () and value != []]
     if len(present) > 1:
-        raise ParameterError(present[1], given[present[1]], f"left out where {present[0]} is given")
+        raise ParameterError(present[1], given[present[1]], f"left out if {present[0]} is given")
     if required and not present:
         first, *others = given
         raise ParameterError(first, given[first], f"given, unless there is {' or '.join(others)}")
