@@ -263,7 +263,7 @@ def _number(claim: Expectation) -> str:
 
 
 BEST_HEADER = """\
-# Chosen by the experiment {name}: {found}.
+# Chosen by the experiment {name}: {result}.
 # A simulation, ready to run: penstock run {file}
 # It was chosen by a look at the exact counts, which no guarantee covers: a deployment is refused while the key
 # looked_at_data stands below. Remove it if the data that were looked at are public, or the look was paid for.
