@@ -24,7 +24,6 @@ from penstock.mechanisms.core.plugin import DataError, RowEquationError
 from penstock.mechanisms.core.schedules import LandmarkSchedule
 from penstock.pipeline import atomic
 from penstock.pipeline.config.canonical import digest, resolved
-from penstock.pipeline.config.hidden_landmarks import choice_of, in_words
 from penstock.pipeline.config.plan import Plan, ledger_path
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import SINKS
@@ -117,6 +116,10 @@ def _guarantees(plan: Plan) -> list[dict[str, Any]]:
 
 def _hidden_landmarks(plan: Plan) -> dict[str, Any]:
     """Losses of landmarks that hide among the public ones."""
+    if plan.config.landmarks is None or plan.config.landmarks.hidden is None:
+        return {}
+    from penstock.pipeline.config.hidden_landmarks import choice_of, in_words  # loads SciPy
+
     choice = choice_of(plan.config)
     schedules = [step for step in plan.config.mechanism if isinstance(step, LandmarkSchedule)]
     return {"hidden_landmarks": list(in_words(choice, schedules[0]))} if choice and schedules else {}
