@@ -261,7 +261,7 @@ def _configure_init(parser: argparse.ArgumentParser) -> None:
         "path",
         nargs="+",
         metavar="FILE.csv",
-        help="a CSV file, compressed or not, a Parquet file, a folder of them, or a pattern in quotes",
+        help="a CSV, Parquet or JSON file, compressed or not, a folder of them, or a pattern in quotes",
     )
     parser.add_argument(
         "--out", metavar="FILE.yaml", help="the configuration to write (the name of the CSV file, here)"
@@ -329,7 +329,7 @@ def _epsilon_per_day(arguments: argparse.Namespace) -> float:
 
 
 INIT = Command(
-    "init", "draft a configuration from a look at a CSV or Parquet file of one's own", _configure_init, _init
+    "init", "draft a configuration from a look at a CSV, Parquet or JSON file of one's own", _configure_init, _init
 )
 CONVERT = Command("convert", "convert a data set in its original format to Parquet", _configure_convert, _convert)
 GENERATE = Command("generate", "write a synthetic city as Parquet", _configure_generate, _generate)

@@ -5,19 +5,22 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import json
 import math
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import polars as pl
 import pyarrow.parquet as pq
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.sources.csv import Csv
+from penstock.pipeline.sources.json import Json, lists_of, names_in, text_at
 from penstock.pipeline.sources.parquet import Parquet
-from penstock.pipeline.sources.reading.inputs import list_files, open_inputs
+from penstock.pipeline.sources.reading.inputs import list_files, matches, open_inputs
 from penstock.pipeline.sources.reading.times import TimeFormat
 from penstock.pipeline.spaces.tables import is_number
 
@@ -59,12 +62,12 @@ _WORDS = {
     "latitude": (
         "latitude breitengrad latitud latitudine breedtegraad breddegrad широта 纬度 緯度 عرض",
         "lat breite",
-        "y",
+        "y coordinates.1",
     ),
     "longitude": (
         "longitude laengengrad langengrad longitud longitudine lengtegraad долгота 经度 經度 経度 طول",
         "lon lng long lange laenge",
-        "x",
+        "x coordinates.0",
     ),
     "user": (
         "user utilisateur usager benutzer nutzer usuario utilizador utente gebruiker пользовател مستخدم 用户 用戶"
@@ -94,6 +97,10 @@ _POSITION = r"-?\d+\.\d+[,; ]\s*-?\d+\.\d+|^\s*\d+\s*°"
 _ID_NAME = re.compile(r"((^|[\W_])(?i:id)|(?<=[a-z])I[Dd])$")
 #: Encodings of text that is not UTF-8; of those that read it the one counts in which most columns have known names.
 _ENCODINGS = ("cp1252", "gb18030", "shift_jis", "big5", "cp1251", "cp1256", "koi8-r")
+
+#: Begin of a JSON document; and the names of files that a draft is made of.
+_JSON = re.compile(r"\ufeff?\s*(\{\s*[\"}]|\[\s*[{\]])")
+PATTERNS = (*Csv.patterns, *Parquet.patterns, *Json.patterns)
 
 #: What to do about a file that is no table.
 OTHERS = (
@@ -127,14 +134,18 @@ class Table:
     encoding: str = "utf-8"
     has_header: bool = True
     is_cut: bool = False
-    is_parquet: bool = False
+    source: type[Csv | Parquet | Json] = Csv
+    records: str = ""
     notes: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, path: str, stated: Stated) -> Table:
         """Read the head of the first file; raises `DataError` for other formats."""
-        if is_parquet(path):
+        source = source_of(path)
+        if source is Parquet:
             return cls._of_parquet(list_files(path, Parquet.patterns)[0])
+        if source is Json:
+            return cls._of_json(path)
         inputs = open_inputs(list_files(path, Csv.patterns), Csv.patterns)
         path, head = next(((name, stream.read(_HEAD_BYTES)) for name, stream in inputs), (path, b""))
         encoding, text, notes = _decode(path, head, stated.encoding)
@@ -142,11 +153,6 @@ class Table:
         lines = [line for line in lines if line.strip()]
         if not lines:
             raise DataError(f"{path}: has no rows to look at")
-        if lines[0].lstrip()[:1] in "{[":
-            raise DataError(
-                f"{path}: looks like JSON; a draft is made of CSV and Parquet files: convert it, for instance with jq "
-                "(documentation: Bring data)"
-            )
         separator = max(",;\t|", key=lambda one: (min(_count(line, one) for line in lines[:20]), lines[0].count(one)))
         if lines[0].startswith("sep=") or separator not in lines[0]:
             above = LINES_BELOW_HEADER if any(set(line) & set(",;\t|") for line in lines[1:20]) else ""
@@ -194,7 +200,23 @@ class Table:
             raise DataError(f"{file}: has no rows to look at")
         frame = pl.DataFrame(batch)
         plain = [name for name, kind in frame.schema.items() if not kind.is_nested() and kind != pl.Binary]
-        return cls(frame.select(_as_text(frame[name]) for name in plain), is_parquet=True)
+        return cls(frame.select(_as_text(frame[name]) for name in plain), source=Parquet)
+
+    @classmethod
+    def _of_json(cls, path: str) -> Table:
+        """Read the first objects of the first file that has any; of several lists the longest."""
+        for file, stream in open_inputs(list_files(path, Json.patterns), Json.patterns):
+            lists = {
+                name: [each for each in islice(entries, _HEAD_ROWS) if isinstance(each, dict)]
+                for name, entries in lists_of(file, stream).items()
+            }
+            if any(lists.values()):
+                records = max(lists, key=lambda name: len(lists[name]))
+                # Of a trip's ends the beginning comes first, which is what is taken of two alike.
+                names = sorted(names_in(lists[records]), key=lambda name: not name.startswith("start"))
+                frame = pl.DataFrame([text_at(name, lists[records]).alias(name) for name in names])
+                return cls(frame, source=Json, records=records if len(lists) > 1 else "")
+        raise DataError(f"{path}: has no objects in a list, or one a line, to look at")
 
 
 @dataclass
@@ -208,14 +230,14 @@ class Columns:
     checks: dict[str, str]  # why a guess is to be looked at, by part
 
 
-def is_parquet(path: str) -> bool:
-    """Return whether a path means Parquet files: by the first bytes of a file, by the names in a folder."""
-    try:
-        file = list_files(path, Csv.patterns)[0]
-    except DataError:
-        return bool(list_files(path, Parquet.patterns))
-    with open(file, "rb") as stream:
-        return stream.read(4) == b"PAR1"
+def source_of(path: str) -> type[Csv | Parquet | Json]:
+    """Return the source that reads a path: of a folder by the names in it, and by the first bytes."""
+    files, sources = list_files(path, PATTERNS), (Csv, Parquet, Json)
+    first = next((file for source in sources for file in files if matches(file, source.patterns)), files[0])
+    head = next((stream.read(64) for _, stream in open_inputs([first], PATTERNS)), b"")
+    if head[:4] == b"PAR1":
+        return Parquet
+    return Json if _JSON.match(head.decode(json.detect_encoding(head), "replace")) else Csv
 
 
 def _as_text(column: pl.Series) -> pl.Series:

@@ -27,13 +27,14 @@ from penstock.pipeline.config.columns import (
     Table,
     exchanged,
     guess,
-    is_parquet,
     share,
+    source_of,
 )
 from penstock.pipeline.config.kinds import format_duration
 from penstock.pipeline.sources.base import SOURCES, Source
 from penstock.pipeline.sources.citibike import ZONE, Citibike, has_trips, trip_columns
 from penstock.pipeline.sources.csv import Csv
+from penstock.pipeline.sources.json import Json
 from penstock.pipeline.sources.parquet import Parquet
 from penstock.pipeline.sources.reading.inputs import ARCHIVES, list_files, matches
 from penstock.pipeline.sources.reading.text import join_date
@@ -77,6 +78,9 @@ _DEVICES = (
 
 #: Degrees east of Citi Bike's stations; other cities publish trips under the same columns.
 _NEW_YORK = (-75.0, -73.0)
+
+#: Values of a trip by the Mobility Data Specification, which knows the vehicle and not who rides it.
+_MDS_TRIP = {"provider_id", "trip_id", "start_time"}
 
 #: How to go on where some files of many are of another kind.
 LEAVE_OUT = "to leave a file out, move it away, or give a pattern that only the others match, such as 'trips-*.csv'"
@@ -130,13 +134,14 @@ def draft(
     stated = stated or Stated()
     try:
         table = Table.read(path, stated)
-        has_riders = "user" in stated.columns or not has_trips(table.frame.columns)
+        names = table.frame.columns
+        has_riders = "user" in stated.columns or not (has_trips(names) or set(names) >= _MDS_TRIP)
         no_user = replace(stated, columns={**stated.columns, "user": ""})
         columns = guess(table, time_zone, stated if has_riders else no_user)
-        source: Csv | Parquet | Citibike = _source(path, table, columns, time_zone)
+        source: Csv | Parquet | Json | Citibike = _source(path, table, columns, time_zone)
         if not has_riders:
             columns.checks["user"] = "rows are trips, and none says who rode: what is counted and protected is a trip"
-            if stated == Stated() and _is_citibike(path, table):
+            if stated == Stated() and has_trips(names) and _is_citibike(path, table):
                 source, time_zone = Citibike(path=path), ZONE
         is_whole = FIXME not in columns.names.values()
         events, rejects = _events(source) if is_whole else (pl.DataFrame(), Rejects())
@@ -200,17 +205,17 @@ def _stops(file: str, events: pl.DataFrame, has_positions: bool) -> Places | Sta
     return Places(file=file, elsewhere=True, column=column)
 
 
-def _source(path: str, table: Table, columns: Columns, zone: str) -> Csv | Parquet:
+def _source(path: str, table: Table, columns: Columns, zone: str) -> Csv | Parquet | Json:
     """Return the drafted source, without a time range."""
     unused = {part: "" for part in ("latitude", "longitude", "place") if part not in columns.names}
-    names = columns.names | unused
-    if table.is_parquet:
-        return Parquet(path=path, columns=names, time_format=columns.time_format, time_zone=zone)
+    read: Any = {"path": path, "columns": columns.names | unused}
+    read |= {"time_format": columns.time_format, "time_zone": zone}
+    if table.source is Parquet:
+        return Parquet(**read)
+    if table.source is Json:
+        return Json(**read, records=table.records)
     return Csv(
-        path=path,
-        columns=names,
-        time_format=columns.time_format,
-        time_zone=zone,
+        **read,
         separator=table.separator,
         quote=table.quote,
         decimal=table.decimal,
@@ -226,11 +231,11 @@ def _is_citibike(path: str, table: Table) -> bool:
     ):
         return False
     column = table.frame.to_series(trip_columns(table.frame.columns).index("start_longitude"))
-    is_csv = not table.is_parquet and table.separator == ","
+    is_csv = table.source is Csv and table.separator == ","
     return is_csv and share(column.cast(pl.Float64, strict=False).is_between(*_NEW_YORK)) >= _MAJORITY
 
 
-def _events(source: Csv | Parquet | Citibike) -> tuple[pl.DataFrame, Rejects]:
+def _events(source: Csv | Parquet | Json | Citibike) -> tuple[pl.DataFrame, Rejects]:
     """First events of a source, with the number of unreadable rows by file and reason."""
     frames, n_rows, rejects = [], 0, Rejects()
     for block in (block for span in source.spans() for block in source.read(span)):
@@ -396,7 +401,7 @@ def _outward(low: float, high: float, limit: float) -> tuple[float, float]:
 
 
 def _list_doubts(
-    table: Table, columns: Columns, source: Csv | Parquet | Citibike, events: pl.DataFrame, rejects: Rejects
+    table: Table, columns: Columns, source: Csv | Parquet | Json | Citibike, events: pl.DataFrame, rejects: Rejects
 ) -> Iterator[str]:
     """List doubtful guesses, one sentence each."""
     if not table.has_header:
@@ -442,8 +447,7 @@ def _time_doubts(table: Table, columns: Columns, zone: str) -> Iterator[str]:
 
 def _is_pattern(path: str) -> bool:
     """Return whether a path stands for several files."""
-    patterns = Parquet.patterns if is_parquet(path) else Csv.patterns
-    return not os.path.isfile(path) and len(list_files(path, patterns)) > 1
+    return not os.path.isfile(path) and len(list_files(path, source_of(path).patterns)) > 1
 
 
 def _caveats(facts: _Facts) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -257,6 +258,9 @@ class _NodeReader:
         if any("\ud800" <= c <= "\udfff" for c in event.value):
             raise _Stop(self.place(event), path, "half of a surrogate pair is not text")
         value = resolve(event.value) if event.style is None else event.value
+        if value in (math.inf, -math.inf) and not _NOT_FINITE.fullmatch(event.value):
+            text = f"{event.value[:20]} is too large for a number (1.8e308 is the largest); inf is without end"
+            self.problems.append(Problem(self.place(event), path, text))
         return Scalar(self.place(event), value, event.value)
 
     def sequence(self, start: Any, path: Path) -> Sequence:

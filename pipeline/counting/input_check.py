@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from penstock.pipeline.counting.ingest import RowCounts, cells_of, located
 from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.sources.base import EventBlock, Source
 from penstock.pipeline.sources.reading.text import NOT_UTF8, MappedColumns
-from penstock.pipeline.spaces.base import ELSEWHERE
+from penstock.pipeline.spaces.base import ELSEWHERE, spelling
 from penstock.pipeline.windows.calendar import DAY, clock_changes, utc_offset, wall_time
 
 #: Rows that a likely cure is looked for in.
@@ -117,12 +117,17 @@ def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], plan: Core
 def _for_rejects(reason: str) -> str:
     if reason.startswith(NEVER):
         return f"Local times that never existed: {CHECK_ZONE}"
+    if reason == "longitude out of range":
+        return "Longitudes are degrees from −180 to 180, west negative: are they counted from 0 to 360, or no degrees?"
     if "out of range" in reason:
         return "Latitude and longitude are probably swapped: exchange them in source.columns; or are they no degrees?"
     if reason.startswith("time"):
         return "The times are probably of another format: see source.time_format."
     if reason.endswith("is not a finite number"):
-        return "Is another column meant in source.columns, or are they decimal commas (source.decimal: ',')?"
+        return (
+            "Is another column meant in source.columns, are they decimal commas (source.decimal: ','), or is more than "
+            "a number in the field, such as ° or N?"
+        )
     if reason == NOT_UTF8:
         return "Is it of another encoding (source.encoding: cp1252, or gb18030, shift_jis, cp1251, …)?"
     return "Is another column meant in source.columns?"
@@ -187,6 +192,8 @@ PLACEHOLDERS = (
     "?",
     "-1",
 )
+#: Zeros before and after a whole number, which programs add and drop.
+_ZEROS = r"^0*(\d+)(?:\.0+)?$|^(.*)$"
 #: Rows that are read again to tell whether their times are local.
 _ROWS = 1000
 
@@ -199,7 +206,7 @@ def doubts(sample: list[EventBlock], plan: CoreSpec, source: Source, rejected: M
     ``sample``: the first blocks. ``source``: what they were read from. ``rejected``: rows of the run by reason.
     """
     frame = pl.concat([block.frame for block in sample]) if sample else pl.DataFrame()
-    remarks = [*_local_times(plan, source)]
+    remarks = [*_local_times(plan, source), *_cells_alike(plan.space.cells)]
     if n_never := sum(n for reason, n in rejected.items() if reason.startswith(NEVER)):
         remarks.append(f"{n_never:,} rows are rejected for local times that never existed: {CHECK_ZONE}")
     if len(frame) >= MIN_SAMPLE_ROWS:
@@ -228,6 +235,24 @@ def _users(frame: pl.DataFrame) -> Iterator[str]:
             f"{_share_in_words(known['len'][0], frame)} are of one user, {times:.0f} times as many as of an average "
             "one: is it a person, or what a device or an export writes where none is known?"
         )
+
+    plain = known.select(
+        pl.col("user").str.normalize("NFKC").str.strip_chars().str.to_lowercase().str.replace(_ZEROS, "${1}${2}")
+    )
+    if n_alike := len(known) - plain["user"].n_unique():
+        yield (
+            f"{n_alike:,} of {len(known):,} users are written like another but for case, blanks or zeros, as 'A7' and "
+            "'a7 ', or '007' and '7.0': one person with two identifiers counts twice"
+        )
+
+
+def _cells_alike(cells: Sequence[str]) -> Iterator[str]:
+    """Name two cells whose names differ in case only."""
+    seen = dict[str, str]()
+    for name in cells:
+        if (first := seen.setdefault(spelling(name).casefold(), name)) != name:
+            yield f"cells {first!r} and {name!r} differ in case only: a reader may take one for the other"
+            return
 
 
 def _positions(frame: pl.DataFrame, plan: CoreSpec) -> Iterator[str]:

@@ -17,10 +17,10 @@ from penstock.pipeline.sources.reading.text import (
     ParsedRows,
     TextBatch,
     TextSource,
+    as_numbers,
     join_date,
     numbered,
 )
-from penstock.pipeline.sources.reading.times import TimeFormat
 
 NOT_CSV = "is not text; is it a CSV file?"
 _USER_TYPES: dict[str, type[pl.DataType]] = {"string": pl.String, "integer": pl.Int64}
@@ -79,6 +79,9 @@ class Csv(MappedColumns, TextSource):
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
         """Column names from the first line, or generated for its number of fields."""
+        for start, kind in ((b"PAR1", "parquet"), (b"{", "json"), (b"[{", "json")):
+            if head.lstrip().startswith(start):
+                raise DataError(f"{file}: is {kind.capitalize()}, which source.type: {kind} reads")
         line = head.decode(self.encoding, "replace").removeprefix("\ufeff").split("\n", 1)[0]
         if self.header and "\0" in line:
             raise DataError(f"{file}, line 1: {NOT_CSV}")
@@ -86,7 +89,8 @@ class Csv(MappedColumns, TextSource):
         try:
             fields = next(csv.reader([line.rstrip("\r")], delimiter=self.separator, **how), [])
         except csv.Error as error:
-            raise DataError(f"{file}, line 1: {NOT_CSV}") from error
+            why = "lines end with a carriage return alone: save it with line feeds" if b"\n" not in head else NOT_CSV
+            raise DataError(f"{file}, line 1: {why}") from error
         encoding = codecs.lookup(self.encoding).name
         decimal = "." if self._has_quoted_decimals else self.decimal
         columns = tuple(name.strip() if self.header else f"column_{i}" for i, name in enumerate(fields, 1))
@@ -96,8 +100,8 @@ class Csv(MappedColumns, TextSource):
         """Columns of the mapping; raises `DataError` with the available ones."""
         types: dict[str, type[pl.DataType]] = {
             "user": _USER_TYPES[self.user_type],
-            "time": self._time.dtype,
-            "arrival": self._time.dtype,
+            "time": self.time.dtype,
+            "arrival": self.time.dtype,
             "date": pl.String,
             "place": pl.String,
         }
@@ -112,22 +116,13 @@ class Csv(MappedColumns, TextSource):
             frame = frame.with_columns(numbered(rows, batch))
         if self._has_quoted_decimals:
             degrees = pl.col(name for name in ("latitude", "longitude") if name in columns)
-            frame = frame.with_columns(degrees.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False))
-        instants = [name for name in ("time", "arrival") if name in columns]
-        events = frame.with_columns(self._time.milliseconds(frame[name]) for name in instants)
-        if not len(wrong := events["time"].is_null().arg_true()):
-            return events
-        problem = pl.Series("problem", [None], pl.String).new_from_index(0, events.height)
-        return events.with_columns(problem.scatter(wrong, self._time.explain(frame["time"][wrong])))
+            frame = frame.with_columns(as_numbers(degrees.str.replace(",", ".", literal=True)))
+        return self.timed(frame)
 
     @property
     def _has_quoted_decimals(self) -> bool:
         """Return whether decimal commas are quoted, which the parser of numbers does not read."""
         return self.decimal == self.separator
-
-    @property
-    def _time(self) -> TimeFormat:
-        return TimeFormat(self.time_format, self.time_zone)
 
 
 def _is_readable(encoding: str) -> bool:

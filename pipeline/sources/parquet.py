@@ -18,6 +18,7 @@ from penstock.pipeline.sources.reading.inputs import list_files, sha256, single_
 from penstock.pipeline.sources.reading.text import (
     MAX_RAW_CHARACTERS,
     MappedColumns,
+    as_numbers,
     is_whole,
     join_date,
     sifted,
@@ -105,15 +106,14 @@ class Parquet(MappedColumns, FileSource):
         self, batch: pa.RecordBatch, columns: dict[str, str], file: str, first_row: int, order: RowOrder
     ) -> Iterator[EventBlock]:
         raw = pl.DataFrame(plain_times(pa.table(batch.columns, batch.schema.names)))
-        time = TimeFormat(self.time_format, self.time_zone)
         events = join_date(raw.select(pl.col(name).alias(part) for part, name in columns.items()))
         if "user" not in columns:
             rows = pl.int_range(first_row + 1, first_row + 1 + raw.height, eager=True).cast(pl.String)
             events = events.with_columns(user=PurePath(file).name + ":" + rows)
         events = events.with_columns(
             _users(events["user"]),
-            *(_times(events[name], time, file) for name in ("time", "arrival") if name in columns),
-            *(pl.col(name).cast(pl.Float64, strict=False) for name in ("latitude", "longitude") if name in columns),
+            *(_times(events[name], self.time, file) for name in ("time", "arrival") if name in columns),
+            *(_degrees(events[name]) for name in ("latitude", "longitude") if name in columns),
             *(pl.col(name).cast(pl.String) for name in ("place",) if name in columns),
         )
         events, sound, unsound = sifted(events)
@@ -170,6 +170,12 @@ def _users(column: pl.Series) -> pl.Series:
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
         return column.cast(pl.String)
     raise TypeError(f"{column.dtype} is neither an integer nor text")
+
+
+def _degrees(column: pl.Series) -> pl.Series:
+    if column.dtype == pl.String:
+        return column.to_frame().select(as_numbers(pl.col(column.name)))[column.name]
+    return column.cast(pl.Float64, strict=False)
 
 
 def _times(column: pl.Series, time: TimeFormat, file: str) -> pl.Series:

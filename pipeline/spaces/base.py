@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +59,15 @@ class Space(Checked, ABC):
         ``polygon``, a closed ring; ``polygons``, for each a list of rings, its holes after the first; or ``point``.
         """
         return [{"cell": cell} for cell in self.cells]
+
+
+def spelling(name: str) -> str:
+    """Return one spelling of names that look the same: accents and blanks have several, and blanks may be around it.
+
+    >>> spelling("Zu\u0308rich ") == spelling("Z\u00fcrich"), spelling("Old\u00a0Town")
+    (True, 'Old Town')
+    """
+    return normalize("NFKC", name).strip()
 
 
 def in_chunks(

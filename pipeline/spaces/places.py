@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
-from unicodedata import normalize
 
 import numpy as np
 import polars as pl
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError, PenstockError, check_one_of, parameter
 from penstock.pipeline.sources.base import Source
-from penstock.pipeline.spaces.base import ELSEWHERE, Space
+from penstock.pipeline.spaces.base import ELSEWHERE, Space, spelling
 from penstock.pipeline.spaces.polygons import Zone, is_binary, outlines, read_zones
 from penstock.pipeline.spaces.tables import read_table
 
@@ -194,8 +193,8 @@ def _in_time(source: Source) -> pl.Expr:
 
 
 def _spelling() -> pl.Expr:
-    """Normalise names: accents to one spelling, no surrounding blanks."""
-    return pl.col("place").str.normalize("NFC").str.strip_chars()
+    """Return the `spelling` of the names in a column."""
+    return pl.col("place").str.normalize("NFKC").str.strip_chars()
 
 
 def _check_names(names: tuple[str, ...], elsewhere: bool) -> None:
@@ -203,8 +202,8 @@ def _check_names(names: tuple[str, ...], elsewhere: bool) -> None:
     for name in names:
         if not isinstance(name, str) or not name:
             raise ParameterError("list", name, "a name that is not empty")
-        if (spelling := normalize("NFC", name).strip()) in seen:
-            raise ParameterError("list", name, f"listed once only (it is {seen[spelling]!r})")
-        seen[spelling] = name
+        if (plain := spelling(name)) in seen:
+            raise ParameterError("list", name, f"listed once only (it is {seen[plain]!r})")
+        seen[plain] = name
         if elsewhere and name == ELSEWHERE:
             raise ParameterError("list", name, "no place of this name where elsewhere is true")

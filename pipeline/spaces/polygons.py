@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shapely.errors import ShapelyError
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.spaces.base import WrongName
+from penstock.pipeline.spaces.base import WrongName, spelling
 
 CONVERT = "ogr2ogr -f GeoJSON -t_srs EPSG:4326 zones.geojson FILE makes such a file of most others"
 #: Names of coordinate systems in longitude and latitude, in capitals without what is between letters and digits.
@@ -57,7 +57,7 @@ def read_zones(path: str, name: str) -> list[Zone]:
             zone = Zone(_label(label, name), [_check_polygon(polygon) for polygon in _polygons(geometry)])
         except _Wrong as error:
             raise DataError(f"{path}: feature {number}: {error}") from error
-        if (first := numbers.setdefault(zone.name, number)) != number:
+        if (first := numbers.setdefault(spelling(zone.name), number)) != number:
             raise DataError(
                 f"{path}: feature {number}: {name} is {zone.name!r} like that of feature {first}; every zone needs a "
                 "name of its own: make them one MultiPolygon, or choose another property"

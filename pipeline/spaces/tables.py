@@ -20,6 +20,8 @@ EARTH_RADIUS = 6_371_008.8  # metres, mean radius of the reference ellipsoid (IU
 
 #: Columns of a GTFS feed's stops.txt by their names here.
 _GTFS = {"stop_lat": "latitude", "stop_lon": "longitude"}
+#: Columns of one in capitals by their names.
+_CAPITALS = {heading.upper(): heading for heading in (*_GTFS, "stop_id", "stop_name", "location_type")}
 #: Values of location_type of what people wait at: a stop or platform, which may be left empty.
 _STOP = ("", "0")
 #: Share of the lines of a table that have as many fields as the first.
@@ -64,7 +66,7 @@ def read_table(
     if text.lstrip()[:1] in ("{", "["):
         table, is_feed = _of_gbfs(path, text), True
     else:
-        header = [heading.strip() for heading in next(csv.reader([text.partition("\n")[0]]), [])]
+        header = [_heading(name) for name in next(csv.reader([text.partition("\n")[0]]), [])]
         is_feed = "stop_id" in header and name not in header
         if not is_feed and coordinates != "required" and (column or name) not in header:
             return _of_list(path, name, column, text)
@@ -100,7 +102,11 @@ def _of_csv(path: str, text: str, header: list[str], wanted: tuple[str, ...]) ->
         table = pl.read_csv(text.encode(), infer_schema=False)
     except pl.exceptions.PolarsError as error:
         raise DataError(f"{path}: {error}") from error
-    return table.rename(str.strip).with_columns(pl.all().str.strip_chars())
+    return table.rename(_heading).with_columns(pl.all().str.strip_chars())
+
+
+def _heading(name: str) -> str:
+    return _CAPITALS.get(name.strip(), name.strip())
 
 
 def _text(path: str) -> str:
@@ -109,7 +115,7 @@ def _text(path: str) -> str:
         content = Path(path).read_bytes()
         if content[:4] == b"PK\x03\x04":
             with zipfile.ZipFile(io.BytesIO(content)) as feed:
-                stops = [member for member in feed.namelist() if Path(member).name == "stops.txt"]
+                stops = [member for member in feed.namelist() if Path(member).name.lower() == "stops.txt"]
                 if len(stops) != 1:
                     n_feeds = f"{len(stops)} files stops.txt, so several GTFS feeds" if stops else "no stops.txt"
                     raise DataError(f"{path}: is a zip with {n_feeds}; give a file that is in it")

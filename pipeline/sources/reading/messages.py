@@ -14,7 +14,6 @@ from penstock.mechanisms.core.plugin import ParameterError, duration, parameter
 from penstock.pipeline.sources.base import EventBlock, LiveSource, Reject
 from penstock.pipeline.sources.reading.payload import Layout, Parser, avro_times, parser_of, read_messages
 from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, MappedColumns, raw_text, sifted
-from penstock.pipeline.sources.reading.times import TimeFormat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +51,7 @@ class MessageSettings(MappedColumns, LiveSource):
             parts += ["latitude", "longitude"]
         parts += ["place"] if "place" in self.columns else []
         names = {part: self.columns.get(part, part) for part in parts}
-        time, schema = TimeFormat(self.time_format, self.time_zone), self._schema_text
+        time, schema = self.time, self._schema_text
         if schema is not None:
             time = avro_times(schema, names["time"], time)
         return Layout(names, time, self.user_type == "integer")

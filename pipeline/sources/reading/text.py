@@ -284,7 +284,7 @@ class MappedColumns(Checked):
         unknown = [key for key in self.columns if key not in parts]
         if unknown:
             raise ParameterError("columns", unknown[0], "one of " + ", ".join(parts))
-        if TimeFormat(self.time_format, self.time_zone).is_number and self.columns.get("date"):
+        if self.time.is_number and self.columns.get("date"):
             raise ParameterError("columns.date", self.columns["date"], f"left out if times are {self.time_format}")
 
     @property
@@ -296,6 +296,22 @@ class MappedColumns(Checked):
     def has_people(self) -> bool:
         """Return whether a column is mapped to ``user``."""
         return self.columns.get("user") != ""
+
+    @property
+    def time(self) -> TimeFormat:
+        """Return how times are written."""
+        return TimeFormat(self.time_format, self.time_zone)
+
+    def timed(self, events: pl.DataFrame) -> pl.DataFrame:
+        """Parse the times of events, and add a column ``problem`` that says why the time of a row cannot be read."""
+        instants = [name for name in ("time", "arrival") if name in events.columns]
+        parsed = events.with_columns(
+            self.time.milliseconds(events[name].cast(self.time.dtype, strict=False)) for name in instants
+        )
+        problem = pl.Series("problem", [None], pl.String).new_from_index(0, events.height)
+        if len(wrong := parsed["time"].is_null().arg_true()):
+            problem = problem.scatter(wrong, self.time.explain(events["time"][wrong]))
+        return parsed.with_columns(problem)
 
     def reading(self, columns: Collection[str]) -> Self:
         """Return the source without unused columns, so that errors in them are ignored."""
@@ -436,6 +452,28 @@ def to_blocks(
 def _read_columns(data: bytes, n_rows: int, format: Dialect, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
     if not n_rows:
         return pl.DataFrame(schema=dict(wanted))
+    frame = _read_csv(data, n_rows, format, wanted)
+    # The parser takes no numbers with blanks around them, or a typographic minus.
+    odd = {name: pl.String for name, kind in wanted.items() if kind.is_numeric() and frame[name].null_count()}
+    if not odd:
+        return frame
+    text = _read_csv(data, n_rows, format, odd)
+    if format.decimal == ",":
+        text = text.with_columns(pl.all().str.replace_many([".", ","], ["?", "."]))  # a point is no decimal mark
+    again = text.select(as_numbers(pl.col(name), wanted[name]) for name in odd)
+    return frame.with_columns(pl.col(name).fill_null(again[name]) for name in odd)
+
+
+def as_numbers(text: pl.Expr, kind: type[pl.DataType] = pl.Float64) -> pl.Expr:
+    """Parse text as numbers, also with blanks around them and a typographic minus; null where it is none.
+
+    >>> pl.select(as_numbers(pl.lit(pl.Series([" 12.5\\u00a0", "\\u22127", "12 5"]))))["literal"].to_list()
+    [12.5, -7.0, None]
+    """
+    return text.str.strip_chars().str.replace("\u2212", "-", literal=True).cast(kind, strict=False)
+
+
+def _read_csv(data: bytes, n_rows: int, format: Dialect, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
     names = [f"column_{i}" for i in range(len(format.columns))]
     indices = {name: format.columns.index(name) for name in wanted}
     schema: dict[str, Any] = dict.fromkeys(names, pl.String)

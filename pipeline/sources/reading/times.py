@@ -101,7 +101,7 @@ class TimeFormat:
         elif self.format == "iso":
             parsed = self._iso(column.cast(pl.String))
         else:
-            parsed = self._utc(_parse(column.cast(pl.String), _to_polars(self.format)))
+            parsed = self._utc(_parse(column.cast(pl.String).str.strip_chars(), _to_polars(self.format.strip())))
         return parsed.set(~parsed.is_between(EARLIEST, LATEST), None)
 
     def explain(self, column: pl.Series) -> pl.Series:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -139,7 +140,7 @@ def test_strays_do_not_stretch_the_area_and_the_time(tmp_path):
         (["user,time,place"], "has a header and no rows"),
         (["nothing"], "no comma, semicolon, tab or bar"),
         ([""], "has no rows to look at"),
-        (['{"type": "FeatureCollection", "features": []}'], "looks like JSON"),
+        (['{"type": "FeatureCollection", "features": []}'], "has no objects in a list"),
     ],
 )
 def test_what_is_no_table_is_said(tmp_path, lines, expected):
@@ -286,6 +287,34 @@ def test_trips_of_bikes_are_no_people(tmp_path, header):
     assert loads(
         draft(str(path), stated=Stated({"user": "rideable_type" if header == NEW else "bikeid"})).text
     ).source.has_people
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_trips_of_mds_begin_where_and_when_they_do_and_have_no_rider(tmp_path, version):
+    def trip(i: int) -> dict[str, Any]:
+        """Trip of a vehicle; keys in the order of the alphabet, ends first."""
+        begin = 1_714_521_600_000 + 60_000 * i
+        points = [(begin, 38.2 + i / 1000, -85.8), (begin + 600_000, 38.9, -85.1)]
+        known = {"device_id": f"d{i % 7}", "end_time": begin + 600_000, "provider_id": "p", "start_time": begin}
+        if version == 2:
+            ends = {"start": points[0], "end": points[1]}
+            known |= {f"{end}_location": {"lat": lat, "lng": lng} for end, (_, lat, lng) in ends.items()}
+        else:
+            features = [
+                {"properties": {"timestamp": at}, "geometry": {"type": "Point", "coordinates": [lng, lat]}}
+                for at, lat, lng in points
+            ]
+            known["route"] = {"type": "FeatureCollection", "features": features}
+        return dict(sorted({**known, "trip_id": str(i)}.items()))
+
+    trips = {"trips": [trip(i) for i in range(60)]}
+    document = {"version": f"{version}.0.0", **(trips if version == 2 else {"data": trips})}
+    drafted = draft(written(tmp_path, [json.dumps(document)]))
+    assert "# CHECK: user from no column: rows are trips, and none says who rode" in drafted.text
+    source = loads(drafted.text).source
+    (block,) = (block for span in source.spans() for block in source.read(span))
+    assert not source.has_people
+    assert block.frame.select("time", "latitude", "longitude").row(-1) == (1_714_525_140_000, 38.259, -85.8)
 
 
 def test_an_id_may_be_of_anything(tmp_path):

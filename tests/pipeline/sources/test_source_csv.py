@@ -156,6 +156,20 @@ def test_without_users_each_row_is_one_of_its_own(tmp_path: Path) -> None:
     assert (source.has_people, block.frame["user"].n_unique()) == (False, 2)
 
 
+def test_numbers_and_times_may_have_blanks_around_them(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.csv", "user,time,latitude,longitude\n7 , 17.05.2008 10:00 ,37.5 ,\u2212122.5\u00a0\n8,x,1,1\n"
+    )
+    source = Csv(path=path, time_format="%d.%m.%Y %H:%M", user_type="integer")
+    assert events(source) == [(7, *GOOD_EVENT[1:])]
+    comma = write(
+        tmp_path / "b.csv", "user;time;latitude;longitude\nann;1211018400 ;37,5 ; -122,5\nbob;1211018400;3.7 ;1,5\n"
+    )
+    german = Csv(path=comma, separator=";", decimal=",", time_format="unix_s")
+    assert events(german) == [GOOD_EVENT]
+    assert rejects(german) == [(3, "latitude is not a finite number", "bob;1211018400;3.7 ;1,5")]
+
+
 def test_plain_rows(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", HEADER + GOOD + "bob,2008-05-17T12:00:00+02:00,-90,180\n")
     (block,) = read(Csv(path=path))
@@ -203,6 +217,20 @@ def test_a_file_that_is_not_text_is_named(tmp_path: Path, content: bytes) -> Non
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"events\.csv, line 1: is not text; is it a CSV file"):
         rejects(Csv(path=str(path)))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"user,time\rann,x\r", "lines end with a carriage return alone"),
+        (b"PAR1\x15\x04", "is Parquet, which source.type: parquet reads"),
+        (b'[{"user": 1}]\n', "is Json, which source.type: json reads"),
+    ],
+)
+def test_a_file_of_another_kind_is_told_by_its_first_bytes(tmp_path: Path, content: bytes, said: str) -> None:
+    path = write(tmp_path / "events.csv", content)
+    with pytest.raises(DataError, match=said):
+        rejects(Csv(path=path))
 
 
 def test_a_reject_that_is_not_utf8_does_not_merge_two_users(tmp_path: Path) -> None:
