@@ -216,7 +216,7 @@ class Table:
                 names = sorted(names_in(lists[records]), key=lambda name: not name.startswith("start"))
                 frame = pl.DataFrame([text_at(name, lists[records]).alias(name) for name in names])
                 return cls(frame, source=Json, records=records if len(lists) > 1 else "")
-        raise DataError(f"{path}: has no objects in a list, or one a line, to look at")
+        raise DataError(f"{path}: has no objects in a list, or one a line, to look at (documentation: Bring data)")
 
 
 @dataclass

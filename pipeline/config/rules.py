@@ -29,7 +29,7 @@ from penstock.pipeline.config.sections import Output
 from penstock.pipeline.config.yaml import Mapping, Path, Problem, locate, shown
 from penstock.pipeline.counting.bounding import Bounding
 from penstock.pipeline.sources.base import LiveSource, Source
-from penstock.pipeline.spaces.base import Space, WrongName
+from penstock.pipeline.spaces.base import MAX_CELLS, Space, WrongName
 from penstock.pipeline.windows.base import Windows
 from penstock.pipeline.windows.calendar import Calendar, format_time
 from penstock.pipeline.windows.landmarks import Landmarks
@@ -87,7 +87,6 @@ def broken_rules(rules: Iterable[Rule], root: Mapping, known: dict[str, Any]) ->
 
 #: Ten million hours are 1,100 years; ten million cells are 80 MB a window.
 MAX_WINDOWS = 10_000_000
-MAX_CELLS = 10_000_000
 
 
 def _calendar(source: Source, windows: Windows) -> Calendar | None:

@@ -255,13 +255,15 @@ class _NodeReader:
 
     def scalar(self, event: Any, path: Path) -> Scalar:
         """Read a single value."""
-        if any("\ud800" <= c <= "\udfff" for c in event.value):
-            raise _Stop(self.place(event), path, "half of a surrogate pair is not text")
-        value = resolve(event.value) if event.style is None else event.value
-        if value in (math.inf, -math.inf) and not _NOT_FINITE.fullmatch(event.value):
-            text = f"{event.value[:20]} is too large for a number (1.8e308 is the largest); inf is without end"
+        try:  # JSON writes a letter beyond 16 bits as a pair
+            written = event.value.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            raise _Stop(self.place(event), path, "half of a surrogate pair is not text") from None
+        value = resolve(written) if event.style is None else written
+        if value in (math.inf, -math.inf) and not _NOT_FINITE.fullmatch(written):
+            text = f"{written[:20]} is too large for a number (1.8e308 is the largest); inf is without end"
             self.problems.append(Problem(self.place(event), path, text))
-        return Scalar(self.place(event), value, event.value)
+        return Scalar(self.place(event), value, written)
 
     def sequence(self, start: Any, path: Path) -> Sequence:
         """Read a list."""

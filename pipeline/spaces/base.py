@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Cell of what is in no other one.
 ELSEWHERE = "elsewhere"
+#: Most cells of a space.
+MAX_CELLS = 10_000_000
 
 
 class WrongName(DataError):

@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError, MissingLibrary, ParameterError, check_one_of, parameter
-from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.spaces.base import MAX_CELLS, Space
 from penstock.pipeline.spaces.raster import FEW_POINTS, Raster
 from penstock.pipeline.spaces.tables import read_table, unit_vectors
 
@@ -76,6 +76,16 @@ class H3(Space):
             if not missing and getattr(self, high) <= getattr(self, low):
                 cure = "; of a box across the 180th meridian list the cells" if high == "east" else ""
                 raise ParameterError(high, getattr(self, high), f"above {low} ({getattr(self, low):g}){cure}")
+        if not missing and (n_cells := self._about()) > MAX_CELLS:
+            raise ParameterError(
+                "resolution", self.resolution, f"coarser: at most {MAX_CELLS:,} cells, not {n_cells:,}"
+            )
+
+    def _about(self) -> int:
+        """Return the number of cells in the box, by its share of the sphere."""
+        south, north, west, east = (math.radians(getattr(self, name)) for name in _BOX)
+        share = (math.sin(north) - math.sin(south)) * (east - west) / (4 * math.pi)
+        return round(share * (2 + 120 * 7.0**self.resolution))
 
     @cached_property
     def cells(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import ParameterError, duration, parameter
 from penstock.pipeline.sources.base import EventBlock, LiveSource, Reject
-from penstock.pipeline.sources.reading.payload import Layout, Parser, avro_times, parser_of, read_messages
+from penstock.pipeline.sources.reading.payload import Layout, Parser, avro_times, check_avro, parser_of, read_messages
 from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, MappedColumns, raw_text, sifted
 
 
@@ -54,7 +54,10 @@ class MessageSettings(MappedColumns, LiveSource):
         time, schema = self.time, self._schema_text
         if schema is not None:
             time = avro_times(schema, names["time"], time)
-        return Layout(names, time, self.user_type == "integer")
+        layout = Layout(names, time, self.user_type == "integer")
+        if schema is not None:
+            check_avro(schema, layout)
+        return layout
 
     @property
     def _schema_text(self) -> str | None:

@@ -28,7 +28,7 @@ class Malformed(ValueError):
 _FLAT = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 #: Time formats by what Avro calls the type of a field.
 _LOGICAL = {"timestamp-millis": "unix_ms", "timestamp-micros": "unix_us", "timestamp-nanos": "unix_ns"}
-_NUMBERS = {"int", "long", "float", "double"}
+_NUMBERS, _TEXT = {"int", "long", "float", "double"}, {"string", "enum"}
 
 
 def avro_parser(schema: str) -> Callable[[bytes], Any]:
@@ -64,10 +64,7 @@ def avro_times(schema: str, name: str, stated: TimeFormat) -> TimeFormat:
 
     Raises `ParameterError` if the stated one cannot be that of any value of the field.
     """
-    fields = {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
-    kind = fields.get(name, "null")
-    members = [member for member in (kind if isinstance(kind, list) else [kind]) if member != "null"]
-    named = [member if isinstance(member, dict) else {"type": member} for member in members]
+    named = _members(schema).get(name, [])
     types = {one["logicalType"] for one in named if "logicalType" in one}
     if others := sorted(types - _LOGICAL.keys() - {"uuid", "decimal"}):
         expected = f"of a field that holds instants ({', '.join(_LOGICAL)}, text or plain numbers), not {others[0]}"
@@ -76,14 +73,42 @@ def avro_times(schema: str, name: str, stated: TimeFormat) -> TimeFormat:
     if len(logical) == 1 and stated.format in ("iso", *logical):
         return replace(stated, format=logical.pop())
     kinds = {one.get("type") for one in named}
-    if logical or (kinds and kinds <= (_NUMBERS if not stated.is_number else {"string", "enum", "bytes"})):
+    if logical or (kinds and kinds.isdisjoint(_NUMBERS if stated.is_number else _TEXT)):
         expected = "unix_s, unix_ms, unix_us or unix_ns: the schema's times are numbers"
         if logical:
             expected = f"{' or '.join(sorted(logical))}, as the schema says"
+        elif not kinds & (_NUMBERS | _TEXT):
+            raise ParameterError(
+                "columns.time", name, f"of a field of text or numbers, not {' or '.join(map(str, kinds))}"
+            )
         elif stated.is_number:
             expected = "iso or a strptime format: the schema's times are text"
         raise ParameterError("time_format", stated.format, expected)
     return stated
+
+
+def check_avro(schema: str, layout: Layout) -> None:
+    """Raise `ParameterError` for a column that a schema has no field for, or one that no value is read from."""
+    fields = _members(schema)
+    for part, name in layout.columns.items():
+        if name not in fields:
+            raise ParameterError(f"columns.{part}", name, f"a field of the schema ({', '.join(fields)})")
+        whole = {"int", "long"}
+        usable = _NUMBERS if part in ("latitude", "longitude") else whole if layout.integer_users else whole | _TEXT
+        kinds = {str(one.get("type")) for one in fields[name]}
+        if part != "time" and kinds.isdisjoint(usable):
+            expected = f"of a field of {' or '.join(sorted(usable))}, not {' or '.join(sorted(kinds)) or 'null'}"
+            raise ParameterError(f"columns.{part}", name, expected)
+
+
+def _members(schema: str) -> dict[str, list[dict[str, Any]]]:
+    """Types that each field of a record may have, but for null."""
+    kinds = {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
+    lists = {name: kind if isinstance(kind, list) else [kind] for name, kind in kinds.items()}
+    return {
+        name: [member if isinstance(member, dict) else {"type": member} for member in members if member != "null"]
+        for name, members in lists.items()
+    }
 
 
 def _flat(schema: Any) -> dict[str, Any]:

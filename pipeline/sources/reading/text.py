@@ -467,7 +467,7 @@ def _read_columns(data: bytes, n_rows: int, format: Dialect, wanted: Mapping[str
 def as_numbers(text: pl.Expr, kind: type[pl.DataType] = pl.Float64) -> pl.Expr:
     """Parse text as numbers, also with blanks around them and a typographic minus; null where it is none.
 
-    >>> pl.select(as_numbers(pl.lit(pl.Series([" 12.5\\u00a0", "\\u22127", "12 5"]))))["literal"].to_list()
+    >>> pl.DataFrame({"a": [" 12.5\\u00a0", "\\u22127", "12 5"]}).select(as_numbers(pl.col("a")))["a"].to_list()
     [12.5, -7.0, None]
     """
     return text.str.strip_chars().str.replace("\u2212", "-", literal=True).cast(kind, strict=False)

@@ -744,6 +744,12 @@ def test_what_is_no_configuration_at_all(text: str, expected: str) -> None:
     assert problems_of(text) == [f"run.yaml: {expected}"]
 
 
+@pytest.mark.parametrize("number", ["1e309", "-1e400", "1" + "0" * 400])
+def test_a_number_that_is_infinite_only_because_it_is_large_is_refused(number: str) -> None:
+    said = f"run.yaml:2: seed: {number[:20]} is too large for a number (1.8e308 is the largest); inf is without end"
+    assert said in problems_of(f"# of a run\nseed: {number}")
+
+
 def test_an_alias_bomb_is_stopped() -> None:
     text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
     text += "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 12))

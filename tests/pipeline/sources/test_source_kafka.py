@@ -189,6 +189,25 @@ def test_times_that_no_message_can_have_are_refused_beforehand(kind, format, mes
         kafka(format="avro", schema=json.dumps(schema), time_format=format)
 
 
+@pytest.mark.parametrize(
+    ("field", "kind", "said"),
+    [
+        (0, "double", "columns.user: 'user' .* not double"),
+        (1, "boolean", "columns.time: 'time' .* of text or numbers, not boolean"),
+        (2, "bytes", "columns.place: 'place' .* not bytes"),
+        (2, None, r"columns.place: 'place' .* a field of the schema \(user, time\)"),
+    ],
+)
+def test_fields_of_which_no_value_is_read_are_refused_beforehand(field, kind, said):
+    schema = json.loads(json.dumps(AVRO))
+    if kind is None:
+        del schema["fields"][field]
+    else:
+        schema["fields"][field]["type"] = kind
+    with pytest.raises(ParameterError, match=said):
+        kafka(format="avro", schema=json.dumps(schema))
+
+
 @pytest.mark.parametrize(("format", "factor"), [("unix_us", 1000), ("unix_ns", 10**6)])
 def test_json_may_count_micro_or_nanoseconds(format, factor):
     actual = block(kafka(time_format=format), event(time=NOON * factor + 1))

@@ -121,3 +121,8 @@ def test_cells_of_another_resolution_or_listed_twice_are_refused():
 def test_contradictions_are_refused(values, message):
     with pytest.raises(ParameterError, match=message):
         H3(**values)
+
+
+def test_a_box_of_more_cells_than_a_machine_holds_is_refused_before_they_are_made():
+    with pytest.raises(ParameterError, match=r"resolution: 15 .* at most 10,000,000 cells, not 9,329,847,631"):
+        H3(resolution=15, south=47, north=48, west=8, east=9)

@@ -179,6 +179,10 @@ def test_stops_of_a_gtfs_feed_are_places_by_identifier_or_name(tmp_path):
     assert Places(file=str(file), column="stop_name").cells == ("Genève, gare", "Nyon")
     stations = Stations(file=str(file), radius=200.0)
     assert stations.cells == ("Genève, gare (8501:1)", "Genève, gare (8501:2)", "Nyon")
+    first, rest = STOPS.split("\n", 1)
+    with zipfile.ZipFile(feed, "w") as archive:
+        archive.writestr("STOPS.TXT", f"{first.upper()}\n{rest}")
+    assert Places(file=str(feed)).cells == space.cells
     with pytest.raises(DataError, match=r"have no column 'name_of_stop' \(they have stop_id, stop_name"):
         _ = Places(file=str(file), column="name_of_stop").cells
 

@@ -216,6 +216,8 @@ SHARP = [[0, 0], [1, 1], [1, 0], [0, 1], [0, 0]]
     [
         ((), "there is no feature in it"),
         ((feature("a", square(0, 0)), feature("a", square(2, 0))), "feature 2: zone is 'a' like that of feature 1"),
+        ((feature("a", square(0, 0)), feature("a ", square(2, 0))), "feature 2: zone is 'a ' like that of feature 1"),
+        ((feature("é", square(0, 0)), feature("e\u0301", square(2, 0))), "feature 2: zone is 'e\u0301' like that of"),
         ((feature("a", square(0, 0)), feature("", square(2, 0))), "feature 2: zone is ''; it must be a text"),
         ((feature(None, square(0, 0)),), "feature 1: zone is None"),
         ((feature(True, square(0, 0)),), "feature 1: zone is True"),
