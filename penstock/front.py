@@ -154,6 +154,8 @@ def _store(source: Any, out: str | Path | None, config: object, resume: bool) ->
     try:
         # Arrow names the column that it refuses.
         frame = source if isinstance(source, pl.DataFrame) else pl.DataFrame(plain_times(pa.table(source)))
+        if pl.Object in frame.dtypes:
+            raise TypeError("there are Python objects in it")
     except Exception as error:  # whatever the frame's own library raises for what Arrow cannot hold
         reason = " ".join(map(str, error.args))
         expected = (

@@ -168,12 +168,13 @@ class Mixed:
     [
         (Mixed(), "Conversion failed for column user"),
         (pa.table([[1], [2], ["a"], [3]], ["user", "time", "place", "time"]), "named once.*time"),
+        (pl.DataFrame({"user": [object()]}, {"user": pl.Object}), "there are Python objects in it"),
         (
             pa.table({"user": [1], "time": [2], "geometry": [[{"x": 3}]]}),
             "^source: the data frame: no column",
         ),
     ],
-    ids=["mixed", "a name twice", "nested"],
+    ids=["mixed", "a name twice", "objects", "nested"],
 )
 def test_a_data_frame_that_no_file_can_hold_is_refused(tmp_path, frame, message):
     value = sections(tmp_path)
@@ -402,6 +403,8 @@ def test_what_one_transform_cannot_release_is_refused_by_name(tmp_path):
     config = penstock.load(sections(tmp_path))
     with pytest.raises(ParameterError, match=r"EventsToBlocks\.user_type: 'text'"):
         Release(config, tmp_path / "own", user_type="text")  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match=r"Release\.config: 'str' .* what penstock.load returns"):
+        Release("run.yaml")  # type: ignore[arg-type]
     grid = {"type": "grid", "south": 37.74, "north": 37.82, "west": -122.47, "east": -122.37, "rows": 2, "columns": 2}
     source = {"type": "synthetic", "from": "2024-01-01T00:00:00Z", "until": "2024-01-01T02:00:00Z"}
     noise = {"type": "planar_laplace", "epsilon": 1.0, "radius": 100.0}

@@ -168,6 +168,8 @@ class Release(beam.PTransform[Any, Any]):  # type: ignore[misc]
         self, config: RunConfig, folder: str | Path | None = None, user_type: Literal["string", "integer"] = "string"
     ) -> None:
         super().__init__()
+        if not isinstance(config, RunConfig):
+            raise ParameterError("Release.config", type(config).__name__, "what penstock.load returns")
         if any(step.guarantee.on_points for step in config.mechanism):
             raise ParameterError("Release.config", config.name, "of a release of counts; ReleaseTraces is for traces")
         if isinstance(config.source, LiveSource):
