@@ -12,7 +12,8 @@ import polars as pl
 from penstock.pipeline.counting.ingest import RowCounts, cells_of, located
 from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.sources.base import EventBlock, Source
-from penstock.pipeline.sources.reading.text import NOT_UTF8, MappedColumns
+from penstock.pipeline.sources.reading.columns import MappedColumns
+from penstock.pipeline.sources.reading.text import NOT_UTF8
 from penstock.pipeline.spaces.base import ELSEWHERE, spelling
 from penstock.pipeline.windows.calendar import DAY, clock_changes, utc_offset, wall_time
 

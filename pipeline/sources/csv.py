@@ -11,9 +11,9 @@ from typing import Any
 import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
+from penstock.pipeline.sources.reading.columns import MappedColumns
 from penstock.pipeline.sources.reading.text import (
     Dialect,
-    MappedColumns,
     ParsedRows,
     TextBatch,
     TextSource,

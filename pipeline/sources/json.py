@@ -13,16 +13,10 @@ import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError, parameter
 from penstock.pipeline.sources.base import EventBlock, FileSource, Reject, RowOrder, Span
+from penstock.pipeline.sources.reading.columns import MappedColumns
 from penstock.pipeline.sources.reading.inputs import list_files, open_inputs, sha256, share_out
 from penstock.pipeline.sources.reading.payload import column_of
-from penstock.pipeline.sources.reading.text import (
-    MAX_RAW_CHARACTERS,
-    MappedColumns,
-    as_numbers,
-    join_date,
-    raw_text,
-    sifted,
-)
+from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, as_numbers, join_date, raw_text, sifted
 
 #: Objects that are read together at most, and those that tell which columns there are.
 _BATCH_OBJECTS, _FIRST = 1 << 16, 1000

@@ -14,15 +14,9 @@ import pyarrow.parquet as pq
 
 from penstock.mechanisms.core.plugin import DataError, parameter
 from penstock.pipeline.sources.base import EventBlock, FileSource, Reject, RowOrder, Span
+from penstock.pipeline.sources.reading.columns import MappedColumns
 from penstock.pipeline.sources.reading.inputs import list_files, sha256, single_line
-from penstock.pipeline.sources.reading.text import (
-    MAX_RAW_CHARACTERS,
-    MappedColumns,
-    as_numbers,
-    is_whole,
-    join_date,
-    sifted,
-)
+from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, as_numbers, is_whole, join_date, sifted
 from penstock.pipeline.sources.reading.times import TimeFormat, plain_times
 
 #: Rows that are checked together at most: several batches are in memory at a time.

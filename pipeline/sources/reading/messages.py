@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import ParameterError, duration, parameter
 from penstock.pipeline.sources.base import EventBlock, LiveSource, Reject
+from penstock.pipeline.sources.reading.columns import MappedColumns
 from penstock.pipeline.sources.reading.payload import Layout, Parser, avro_times, check_avro, parser_of, read_messages
-from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, MappedColumns, raw_text, sifted
+from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, raw_text, sifted
 
 
 @dataclass(frozen=True, kw_only=True)
