@@ -293,7 +293,10 @@ def _predict(features: Array, noisy: Noisy, begun: NDArray[np.bool_], state: Sta
     level = np.clip(np.frexp(predicted)[1] + LOWEST, 0, LEVELS - 1)
     error, weight = (np.take_along_axis(state["levels"][..., row, :], level, -1) for row in (0, 1))
     bias = error / (weight + PRIOR_WEIGHT / np.maximum(state["variance"], TINY)[..., None])
-    return np.maximum(predicted + bias, 0.0), level
+    predicted = np.maximum(predicted + bias, 0.0)
+    # Where nothing is published predictions feed on themselves, and grow without end if the weights sum to more than 1.
+    is_blind = ~noisy.seen.any(-1, keepdims=True)
+    return np.where(is_blind, np.minimum(predicted, features.max(-2)), predicted), level
 
 
 def _spread(predicted: Array, size: Array, level: NDArray[np.int64], state: State) -> tuple[Array, Array, Array]:

@@ -130,6 +130,18 @@ def test_without_a_publication_the_prediction_stands_and_its_doubt_grows():
         assert np.array_equal(state[name], learned[name]), f"{name} learned from a repeat"
 
 
+def test_predictions_of_predictions_do_not_grow_without_end():
+    """Counts that double teach weights whose sum is more than 1; what follows is never published."""
+    state, shown = Filter().start(Facts(n_cells=N_CELLS)), []
+    for index in range(60):
+        values = np.full(N_CELLS, 2.0 ** min(index, 8))
+        seen = {} if index < 9 else {"action": "repeated", "repeats": 9}
+        one = Release(window=index + 1, values=values, noise="gaussian", scale=1.0, **seen, **hour(index))
+        released, state = Filter().process(one, state)
+        shown.append(released.values.max())
+    assert max(shown) <= 5 * 256
+
+
 @pytest.mark.parametrize(
     ("reader", "ignored"),
     [
