@@ -264,8 +264,8 @@ class AttackResult:
     n_challenges: int
     n_features: int  # components, statistics or values that the adversary's score is made from
     # challenges with the target that score above all but 1 % of those without (`true_positive_rate`); None
-    # where there are fewer than 100 of the latter
-    result: int | None = None
+    # if there are fewer than 100 of the latter
+    found: int | None = None
 
 
 def judge(target: int, samples: Samples, scores: NDArray[np.float64], n_features: int) -> AttackResult:

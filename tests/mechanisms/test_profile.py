@@ -138,7 +138,7 @@ def test_a_deployment_takes_what_is_public_or_paid_for_and_nothing_else(tmp_path
     with pytest.raises(ConfigError, match=r"profile.*with the ledger"):
         # Its run has another source.
         using(ledger=str(other / "ledger"))
-    with pytest.raises(ConfigError, match="left out where"):
+    with pytest.raises(ConfigError, match="left out if"):
         using(declared="public", ledger=path)
     result = run(paid, folder=tmp_path / "second", runner="local")
     manifest = json.loads((result.folder / "public" / "manifest.json").read_text())
