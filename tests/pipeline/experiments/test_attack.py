@@ -6,12 +6,13 @@ import json
 import re
 import shutil
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import polars as pl
 import pytest
 
+from penstock.evaluation.attacks.challenge import AttackResult
 from penstock.evaluation.attacks.parameters import Game
 from penstock.evaluation.attacks.summaries import as_text, attacked_part, counted_people, near_chance, summarize
 from penstock.mechanisms.core.noise_keys import NoiseKey
@@ -107,6 +108,10 @@ def test_the_first_windows_are_those_of_the_whole_run():
 def test_too_much_for_memory_is_refused():
     with pytest.raises(DataError, match="fewer windows"):
         read_presence(make_plan(configuration()), 24, max_entries=1000)
+
+
+def test_the_table_has_a_column_for_every_result_of_an_attack():
+    assert {field.name for field in fields(AttackResult)} <= set(SCHEMA)
 
 
 def test_what_is_released_as_it_is_gains_nothing(tmp_path):
