@@ -82,6 +82,7 @@ class _Loss(NamedTuple):
 
     @classmethod
     def of(cls, family: str, sensitivity: float, scale: float) -> _Loss:
+        """Return the distribution for one release with noise of a family."""
         if family == "gaussian":
             from scipy.special import ndtr  # a tenth of a second that other noise does without
 

@@ -8,9 +8,10 @@ whichever windows L are, so all L of the size have the same normaliser; the log-
 ε·(abs(S ∩ L) − abs(S ∩ L′)), at most ε for each landmark that differs, and at most ε·min(k, m). ∎ The usual
 exponential mechanism, which does not know that, takes half of ε in the exponent.
 
-*The choice is charged once for each set*, in the ledger of the first run that shows it, and not against the budget:
-neighbours differ in L there, in a person's events here, and no unit holds both. Whoever draws again, with another key
-or for other landmarks, is charged again; a ledger whose unit is landmarks refuses other ones than its first run's.
+*The choice is charged in the ledger of every run that shows the set*, and not against the budget: neighbours differ in
+L there, in a person's events here, and no unit holds both. A set that is shown again is charged again, since nothing
+public tells it from one that was drawn again, with another key or for other landmarks, and is equal by chance; a ledger
+whose unit is landmarks refuses other ones than its first run's.
 
 *What releases cost the true landmarks.* Budgets are spent as if S were the landmarks: over S and any one window at
 most B. Let n of the windows of L and one other be outside S. If n > 0, those in S and one outside cost at most B

@@ -258,7 +258,7 @@ def hidden_landmarks_have_a_price(
     mechanism: tuple[ChainStep, ...],
     budget_period: int | None,
 ) -> Iterator[Finding]:
-    """What releases cost landmarks that hide among others is known of schedules on counts, within one budget period."""
+    """Refuse hidden landmarks unless a schedule on counts prices them within one budget period."""
     if landmarks is None or landmarks.hidden is None:
         return
     calendar, path = _calendar(source, windows), ("landmarks", "hidden")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
-import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -153,7 +153,7 @@ def _end_with_parent() -> None:
     """End this worker process once its parent has ended, as one that is killed ends no child."""
     if (parent := multiprocessing.parent_process()) is not None:
         parent.join()
-        os._exit(1)
+        signal.raise_signal(signal.SIGKILL)
 
 
 def attempt(task: Task) -> str | None:

@@ -354,12 +354,13 @@ class Ledger:
         self._record(values)
 
     def charge_choice(self, windows: Sequence[int], about_each: float, about_all: float) -> None:
-        """Charge the choice of public landmarks among which private ones hide: once, whichever runs show it.
+        """Charge a run once for the choice of public landmarks that hide private ones.
 
-        It is about which windows are landmarks and not about anybody's events, so that it is no part of the budget.
+        A set that another run has shown counts again: it may have been drawn again, for other landmarks. The choice is
+        about which windows are landmarks and not about anybody's events, so that it is no part of the budget.
         """
         slots = [window + self._offset for window in windows]
-        choice = {"entry": "choice", "slots": slots, "about_each": about_each, "about_all": about_all}
+        choice = {"entry": "choice", "run": self.run, "slots": slots, "about_each": about_each, "about_all": about_all}
         if choice not in self._known.choices:
             self.enter(choice)
 
