@@ -11,6 +11,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
 from itertools import islice
 
 import polars as pl
@@ -318,10 +320,29 @@ def time_format(column: pl.Series, zone: str, formats: Sequence[str] = _WHOLE) -
         values = values.gather_every(-(-len(values) // _VALUES))
     if share(values.str.contains(r"\d\D*\d")) < _MAJORITY:
         return None
-    likely = [name for name in formats if _fit(values.head(_SAMPLE_ROWS), name, zone) >= _LIKELY]
+    sample = values.head(_SAMPLE_ROWS)
+    shapes = {_shape(value) for value in sample}
+    possible = [name for name in formats if "%" not in name or "%z" in name or _shape_of_format(name) in shapes]
+    likely = [name for name in possible if _fit(sample, name, zone) >= _LIKELY]
     fits = {name: (_fit(values, name, zone), -_spread(values, name, zone)) for name in likely}
     best = max(fits, key=lambda name: fits[name], default=None)
     return best if best is not None and fits[best][0] >= _MAJORITY else None
+
+
+def _shape(text: str) -> str:
+    """Return a text without blanks and decimals, with one sign for a run of digits and one for a run of letters.
+
+    >>> _shape("1. 5. 2024 3:05:09.25 pm")
+    '0:0:0a'
+    """
+    text = re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "0", re.sub(r"\s", "", text)))
+    return text.replace(".0", "")
+
+
+@cache
+def _shape_of_format(name: str) -> str:
+    """Return the shape of times in a format: no other text can be one."""
+    return _shape(datetime(2024, 5, 1, 15, 5, 9, 250_000).strftime(name))
 
 
 def _spread(values: pl.Series, name: str, zone: str) -> int:

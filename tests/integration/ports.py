@@ -34,8 +34,7 @@ def listeners(pids: Iterable[int]) -> dict[int, set[tuple[str, int]]]:
     actual = {}
     sockets = _listening()
     for pid in pids:
-        links = [os.readlink(link) for link in _links(pid)]
-        actual[pid] = {sockets[link] for link in links if link in sockets}
+        actual[pid] = {sockets[link] for link in _links(pid) if link in sockets}
     return actual
 
 
@@ -62,8 +61,12 @@ def open_to_others(pids: Iterable[int]) -> set[str]:
     }
 
 
-def _links(pid: int) -> list[Path]:
-    return [link for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
+def _links(pid: int) -> list[str]:
+    links = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # a file that was closed meanwhile
+            links.append(os.readlink(link))
+    return links
 
 
 def _listening() -> dict[str, tuple[str, int]]:

@@ -143,6 +143,7 @@ def test_an_embedded_flink_is_told_its_checkpoint(tmp_path: Path, plan: Plan, mo
     monkeypatch.delenv("FLINK_CONF_DIR", raising=False)
     monkeypatch.setattr(flink_runner, "job_server", lambda *words: given.append(words[3]) or nullcontext("localhost:1"))
     monkeypatch.setattr(flink_runner, "_submit", lambda *_: "ended")
+    monkeypatch.setattr(jars, "version", lambda *_: "2.62.0")
     resumed = distributed(make_plan(plan.config, tmp_path, resumed=True))
     made = checkpoints_folder(plan) / ("a" * 32) / "chk-1"
     made.mkdir(parents=True)
