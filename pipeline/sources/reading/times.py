@@ -106,7 +106,9 @@ class TimeFormat:
 
     def explain(self, column: pl.Series) -> pl.Series:
         """Explain the values that `milliseconds` makes null."""
-        wall_clock = TimeFormat(self.format).milliseconds(column)
+        wall_clock = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(column))
+        if self.zone != "UTC":
+            wall_clock = TimeFormat(self.format).milliseconds(column)
         missing = f"time is not {({'iso': 'ISO 8601'} | _WORDS).get(self.format, self.format)}"
         skipped = f"local time does not exist in {self.zone} (clocks went forward)"
         reasons = wall_clock.is_null().replace_strict({True: missing, False: skipped}, return_dtype=pl.String)
@@ -125,7 +127,7 @@ class TimeFormat:
 
     def _iso(self, column: pl.Series) -> pl.Series:
         parsed = self._iso_as_written(column, None)
-        if not (left := parsed.is_null() & column.is_not_null()).any():
+        if not (left := _may_be_times(column, parsed.is_null() & column.is_not_null())).any():
             return parsed
         rare = column.filter(left).str.strip_chars().str.to_uppercase()
         for pattern, replacement in _SPELLINGS:
@@ -149,7 +151,7 @@ class TimeFormat:
                 parsed = parsed + days.fill_null(False).cast(pl.Int64) * timedelta(days=1)
             times = self._utc(parsed) if is_local else parsed.dt.epoch("ms")
             if everything:
-                out, remaining = times, parsed.is_null()
+                out, remaining = times, _may_be_times(column, parsed.is_null())
                 continue
             rows = remaining.arg_true()
             out = out.scatter(rows, times)
@@ -200,6 +202,14 @@ def plain_times(table: pa.Table) -> pa.Table:
         unit = "ms" if kind.unit == "s" else kind.unit
         table = table.set_column(position, table.schema.names[position], column.cast(pa.timestamp(unit, zone)))
     return table
+
+
+def _may_be_times(column: pl.Series, left: pl.Series) -> pl.Series:
+    """Restrict the rows left to parse, where they are some of many, to those with two digits or more."""
+    if left.all() or not left.any():
+        return left
+    rows = left.arg_true()
+    return left.scatter(rows, column[rows].str.contains(r"\d\D*\d").fill_null(False))
 
 
 def _parse(column: pl.Series, format: str) -> pl.Series:
