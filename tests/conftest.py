@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,26 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make the test's folder the working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Connect sources of Kafka to a topic without a broker, optionally with its micro-batches."""
+    from penstock.pipeline.sources.kafka import Kafka
+
+    def connect(topic: Any, fed: Iterable[Any] | None = None) -> None:
+        monkeypatch.setattr("penstock.pipeline.sources.reading.kafka.Consumer", topic)
+        if fed is not None:
+            monkeypatch.setattr(Kafka, "micro_batches", lambda *_: fed)
+            monkeypatch.setattr(Kafka, "topic_id", lambda *_: topic.topic_id())
+
+    return connect
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Make a module fail to be imported, as where its library is not installed."""
+    return lambda module: monkeypatch.setitem(sys.modules, module, None)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -288,13 +288,13 @@ def test_a_broker_that_sets_its_clock_back_by_less_than_the_disorder_changes_not
     assert [row[0] for row in used(tmp_path, rows, more="disorder: 2m")] == ["v", "x"]
 
 
-def test_at_the_end_of_a_partition_the_clock_goes_on_once_the_broker_confirms_it(tmp_path, monkeypatch):
+def test_at_the_end_of_a_partition_the_clock_goes_on_once_the_broker_confirms_it(tmp_path):
     _, reader = reader_of(tmp_path, "idle_after: 30s", n_partitions=2)
     consumer, row = reader.consumer, ("u", 20.0, "a", 30.0)
     reader.batch(TopicEntry(0, {0: (0, 1), 1: (0, 1)}, frozenset()), {0: [Message(row, 0)], 1: [Message(row, 0)]})
 
     def at(minute: float):
-        monkeypatch.setattr(kafka, "clock_time", lambda: BEGIN / 1000 + 60 * minute)
+        reader.now = lambda: BEGIN / 1000 + 60 * minute
         assert reader.assign_and_pause({}) == {}
         idle, clock = reader.quiet({})
         if idle:
@@ -373,32 +373,30 @@ class Topic(Partitions):
     def close(self):
         pass
 
+    def pieces(self, plan):
+        """Micro-batches of a run that asks for the partitions at every turn."""
+        start = ({}, 0, MIN_EVENT_TIME, Checkpointed())
+        options = {"now": lambda: BEGIN / 1000 + 60 * self.minute, "retry": -1.0}
+        return kafka.micro_batches(plan.config.source, live_input(plan), self, *start, **options)
 
-def test_a_message_that_ends_a_window_waits_for_no_other_turn(tmp_path, monkeypatch):
+
+def test_a_message_that_ends_a_window_waits_for_no_other_turn(tmp_path):
     """The topic is listed before the message is read, not before the next one."""
     topic = Topic({0: [("u", minute - 1.0, "a", float(minute)) for minute in (30, 75)]})
     plan = make_plan(loads(TOPIC.replace("PATH", str(tmp_path)).replace("MORE", "disorder: 0s, idle_after: 1m")))
-    monkeypatch.setattr(kafka, "Consumer", topic)
-    monkeypatch.setattr(kafka, "clock_time", lambda: BEGIN / 1000 + 60 * topic.minute)
-    monkeypatch.setattr(kafka, "_RETRY_INTERVAL", -1.0)
-    pieces = plan.config.source.micro_batches(live_input(plan), tmp_path, {}, 0, MIN_EVENT_TIME, Checkpointed())
+    pieces = topic.pieces(plan)
     for topic.minute in (30.0, 76.0):
         piece = next(pieces)
     assert (piece.block.frame["user"].to_list(), piece.after) == (["u"], BEGIN + 75 * MINUTE)
 
 
 @pytest.mark.parametrize("is_quiet", [False, True])
-def test_a_window_waits_for_a_list_of_the_partitions_that_is_younger_than_its_deadline(
-    tmp_path, monkeypatch, caplog, is_quiet
-):
+def test_a_window_waits_for_a_list_of_the_partitions_that_is_younger_than_its_deadline(tmp_path, caplog, is_quiet):
     """A partition that was added at minute 40 has rows for the first hour, which is final at minute 70."""
     mine = [("u", minute - 1.0, "a", float(minute)) for minute in range(5, 60 if is_quiet else 200, 5)]
     topic = Topic({0: mine, 1: [("v", 30.0, "a", 45.0), ("w", 50.0, "a", 69.0), ("x", 50.0, "a", 71.0)]})
     plan = make_plan(loads(TOPIC.replace("PATH", str(tmp_path)).replace("MORE", "disorder: 0s, idle_after: 1m")))
-    monkeypatch.setattr(kafka, "Consumer", topic)
-    monkeypatch.setattr(kafka, "clock_time", lambda: BEGIN / 1000 + 60 * topic.minute)
-    monkeypatch.setattr(kafka, "_RETRY_INTERVAL", -1.0)
-    pieces = plan.config.source.micro_batches(live_input(plan), tmp_path, {}, 0, MIN_EVENT_TIME, Checkpointed())
+    pieces = topic.pieces(plan)
     fates: dict[str, set[bool]] = {}
     reached = []
     for minute in (30, 60, 72, 90, 91, 92, 95, 100, 150, 199):

@@ -60,14 +60,26 @@ class Renews(Protocol):
         """Stop the job; return whether it has made a savepoint."""
 
 
+def free_port() -> int:
+    """Return a free local port."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return int(free.getsockname()[1])
+
+
 @contextlib.contextmanager
 def served(
-    engine: str, command: Callable[[int], Sequence[str]], folder: Path, environment: Mapping[str, str] | None = None
+    engine: str,
+    command: Callable[[int], Sequence[str]],
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    port: Callable[[], int] = free_port,
 ) -> Iterator[str]:
     """Run a job server until the block or this process ends; yields its endpoint.
 
-    ``command``: the words that start it at a port. ``folder``: where its log goes. Raises `DataError` if it does not
-    start; the message ends with its last words.
+    ``command``: the words that start it at a port, which ``port`` chooses. ``folder``: where its log goes. Raises
+    `DataError` if it does not start; the message ends with its last words.
 
     **Privacy**: the log and all that the server writes, such as checkpoints, are for their owner alone.
     """
@@ -75,16 +87,16 @@ def served(
     log = folder / "job_server.log"
     with open(log, "ab", opener=private_opener) as output, contextlib.ExitStack() as begun:
         for others in reversed(range(_PORTS)):
-            before, port = log.stat().st_size, free_port()
+            before, chosen = log.stat().st_size, port()
             process = begun.enter_context(
-                _ending_with_this_process(command(port), os.environ if environment is None else environment, output)
+                _ending_with_this_process(command(chosen), os.environ if environment is None else environment, output)
             )
-            if _answers(process, f"localhost:{port}"):
+            if _answers(process, f"localhost:{chosen}"):
                 break
             words = log.read_bytes()[before:].decode(errors="replace")
             if not (others and _TAKEN in words):
                 raise DataError(f"the job server of {engine} did not start:\n{words[-1000:]}")
-        yield f"localhost:{port}"
+        yield f"localhost:{chosen}"
 
 
 @contextlib.contextmanager
@@ -104,13 +116,6 @@ def _ending_with_this_process(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def free_port() -> int:
-    """Return a free local port."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        return int(free.getsockname()[1])
 
 
 def _answers(process: subprocess.Popen[bytes], endpoint: str) -> bool:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import apache_beam
@@ -81,41 +82,6 @@ def java() -> str:
     return path
 
 
-def fetch() -> Path:
-    """Fetch the jars with Maven unless cached; all or none.
-
-    The runner of the installed Beam is taken where Maven has all of it, otherwise the newest of `TESTED`.
-
-    Raises
-    ------
-    DataError
-        If Maven fails, or what it brings of a tested version is not what was tested.
-    """
-    for number, wanted in enumerate(versions(), start=1):
-        folder = folder_of(wanted)
-        try:
-            if not folder.exists():
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-                    _copy(Path(temporary), wanted)
-                    os.replace(Path(temporary) / "jars", folder)
-            break
-        except DataError:
-            if number == len(versions()):
-                raise
-    if (digest := digest_of(folder)) != TESTED.get(wanted, digest):
-        raise DataError(f"{folder}: these jars are not the ones that were tested (digest {digest})")
-    return folder
-
-
-def digest_of(folder: Path) -> str:
-    """Digest of the names and contents of the jars of a folder."""
-    total = hashlib.sha256()
-    for jar in sorted(folder.glob("*.jar")):
-        total.update(f"{jar.name} {hashlib.sha256(jar.read_bytes()).hexdigest()}\n".encode())
-    return total.hexdigest()
-
-
 def _copy(folder: Path, version: str) -> None:
     """Download the runner, a state backend and a logger with their dependencies to ``jars`` by Maven."""
     artifacts = (
@@ -140,6 +106,41 @@ def _copy(folder: Path, version: str) -> None:
         raise DataError("mvn is not installed; the jars of Flink are fetched with Maven") from None
     if done.returncode:
         raise DataError("Maven could not fetch Flink:\n" + (done.stdout + done.stderr)[-2000:])
+
+
+def fetch(*, copy: Callable[[Path, str], None] = _copy, digests: Mapping[str, str] = TESTED) -> Path:
+    """Fetch the jars with Maven unless cached; all or none.
+
+    The runner of the installed Beam is taken where Maven has all of it, otherwise the newest of `TESTED`.
+
+    Raises
+    ------
+    DataError
+        If Maven fails, or what it brings of a tested version is not what was tested.
+    """
+    for number, wanted in enumerate(versions(), start=1):
+        folder = folder_of(wanted)
+        try:
+            if not folder.exists():
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+                    copy(Path(temporary), wanted)
+                    os.replace(Path(temporary) / "jars", folder)
+            break
+        except DataError:
+            if number == len(versions()):
+                raise
+    if (digest := digest_of(folder)) != digests.get(wanted, digest):
+        raise DataError(f"{folder}: these jars are not the ones that were tested (digest {digest})")
+    return folder
+
+
+def digest_of(folder: Path) -> str:
+    """Digest of the names and contents of the jars of a folder."""
+    total = hashlib.sha256()
+    for jar in sorted(folder.glob("*.jar")):
+        total.update(f"{jar.name} {hashlib.sha256(jar.read_bytes()).hexdigest()}\n".encode())
+    return total.hexdigest()
 
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ def check_savepoint(plan: Plan, path: str) -> None:
             raise ConfigError((f"--savepoint_path: {folder} was made by the run in {parent.parents[2]}, not by this",))
 
 
-def cancel_jobs(plan: Plan, master: str) -> bool:
+def cancel_jobs(plan: Plan, master: str, *, seconds: float = _PATIENCE) -> bool:
     """Cancel the jobs of a run on a cluster and wait for their end; checkpoints stay.
 
     Those in the folder of the run are its own, and no others are touched. Nothing is done for an embedded Flink.
@@ -168,7 +168,7 @@ def cancel_jobs(plan: Plan, master: str) -> bool:
     service = service_of(master)
     if service is None:
         return True
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + seconds
     try:
         left = [job for job in own_jobs(plan) if _state(service, job) not in _OVER]
         for job in left:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline.monitoring import logs
 from penstock.pipeline.output.files import READERS, parts_folder
@@ -32,8 +33,8 @@ _INTERVAL, _PAUSE, _PATIENCE, _RETRY_INTERVAL = 1.0, 0.2, 300.0, 60.0
 class Renewal:
     """Renewal of one job of a run, by the REST service of its Flink."""
 
-    def __init__(self, plan: Plan, service: str) -> None:
-        self._plan, self._service = plan, service
+    def __init__(self, plan: Plan, service: str, *, ask: Callable[..., Any] = ask, interval: float = _INTERVAL) -> None:
+        self._plan, self._service, self._ask, self._interval = plan, service, ask, interval
         self._next, self._released = 0.0, ""
         #: Whether Flink was asked to stop the job, which it may do after the driver has given up waiting.
         self.was_asked = False
@@ -43,7 +44,7 @@ class Renewal:
         """Return whether the job is to be renewed now: a window has just ended, or the limit is near."""
         if time.monotonic() < self._next:
             return False
-        self._next = time.monotonic() + _INTERVAL
+        self._next = time.monotonic() + self._interval
         readers = parts_folder(self._plan, READERS).glob("*.json")
         n_turns = [json.loads(path.read_bytes())["turns"] for path in readers]
         maximum = max(TURNS / max(1, len(n_turns)), MIN_TURNS)
@@ -71,13 +72,13 @@ class Renewal:
 
     def _savepoint(self, until: float) -> str:
         """Return the address of the savepoint with which the job was stopped."""
-        states = {job: ask(f"{self._service}/jobs/{job}").get("state") for job in own_jobs(self._plan)}
+        states = {job: self._ask(f"{self._service}/jobs/{job}").get("state") for job in own_jobs(self._plan)}
         job = next(job for job, state in states.items() if state == "RUNNING")
         target = {"targetDirectory": checkpoints_folder(self._plan).as_uri(), "drain": False}
         self.was_asked = True  # a busy Flink may have heard of it though its answer comes too late
-        request = ask(f"{self._service}/jobs/{job}/stop", "POST", body=target)["request-id"]
+        request = self._ask(f"{self._service}/jobs/{job}/stop", "POST", body=target)["request-id"]
         while time.monotonic() < until:
-            answer = ask(f"{self._service}/jobs/{job}/savepoints/{request}")
+            answer = self._ask(f"{self._service}/jobs/{job}/savepoints/{request}")
             if answer["status"]["id"] == "COMPLETED":
                 return str(answer["operation"]["location"])
             time.sleep(_PAUSE)

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from time import time as clock_time
 from typing import Any
 
 import numpy as np
@@ -54,9 +53,9 @@ class Consumer:
     Raises `DataError` if no broker answers, or there is no such topic; later: what was to be read is no longer there.
     """
 
-    def __init__(self, source: KafkaSettings) -> None:
+    def __init__(self, source: KafkaSettings, *, client: Any = None) -> None:
         self.topic = source.topic
-        self._kafka = library()
+        self._kafka = client or library()
         self._trouble, self._refused = "", False
         self._ended: dict[int, float] = {}
         self._ends: dict[int, int] = {}
@@ -306,15 +305,17 @@ class Commits:
     Offsets go to the ``group`` of the source; without one nowhere.
     """
 
-    def __init__(self, source: KafkaSettings, consumer: Consumer, checkpointed: Checkpointed) -> None:
-        self.source, self.consumer, self.checkpointed = source, consumer, checkpointed
+    def __init__(
+        self, source: KafkaSettings, consumer: Consumer, checkpointed: Checkpointed, *, every: float = EVERY
+    ) -> None:
+        self.source, self.consumer, self.checkpointed, self._every = source, consumer, checkpointed, every
         self._last: dict[int, int] = {}
         self._since = float("-inf")
 
     def update(self) -> None:
         """Commit new offsets once a second, ignoring errors."""
         position = self.checkpointed.position  # maybe none yet, or one without a partition
-        if self.source.group is None or "partition" not in position or time.monotonic() - self._since < EVERY:
+        if self.source.group is None or "partition" not in position or time.monotonic() - self._since < self._every:
             return
         self._since = time.monotonic()
         offsets = dict(zip(position["partition"].tolist(), position["offset"].tolist()))
@@ -389,6 +390,9 @@ def micro_batches(
     number: int,
     latest: int,
     checkpointed: Checkpointed,
+    *,
+    now: Callable[[], float] = time.time,
+    retry: float = _RETRY_INTERVAL,
 ) -> Iterator[MicroBatch | None]:
     """Messages of a new consumer as micro-batches; other parameters as in `LiveSource.micro_batches`.
 
@@ -396,7 +400,7 @@ def micro_batches(
     that is continued counts the same ones again from its checkpoint on, so that it releases the same.
     """
     with closing(DeadLetters(source)) as letters:
-        reader = _TopicReader(source, run, consumer, letters, start, latest)
+        reader = _TopicReader(source, run, consumer, letters, start, latest, now=now, retry=retry)
         folder = run.spool / f"reader-{reader.assignment.reader:03d}" if reader.assignment.n_readers > 1 else run.spool
         journal = Journal(folder, number, TopicEntry.decode)
         commits = Commits(source, consumer, checkpointed)
@@ -436,9 +440,19 @@ class _TopicReader:
     """Reader that turns messages into micro-batches."""
 
     def __init__(
-        self, source: KafkaSettings, run: LiveInput, consumer: Consumer, letters: DeadLetters, start: State, latest: int
+        self,
+        source: KafkaSettings,
+        run: LiveInput,
+        consumer: Consumer,
+        letters: DeadLetters,
+        start: State,
+        latest: int,
+        *,
+        now: Callable[[], float] = time.time,
+        retry: float = _RETRY_INTERVAL,
     ) -> None:
         self.source, self.run, self.consumer, self.letters = source, run, consumer, letters
+        self.now, self._retry = now, retry
         self.assignment = PartitionAssignment.of(start)
         #: Middle of the times that each partition has shown last.
         self.typical: dict[int, float] = {}
@@ -472,7 +486,7 @@ class _TopicReader:
     def quiet(self, messages: Messages) -> tuple[frozenset[int], int | None]:
         """Idle partitions, with their current wall-clock time."""
         # The clock is read before the brokers are asked: what is appended after that has a later timestamp.
-        clock = int(clock_time() * 1000) - self.source.idle_after
+        clock = int(self.now() * 1000) - self.source.idle_after
         if not self.source.by_broker:
             return self.consumer.idle(self.source.idle_after) - messages.keys(), None
         ended = frozenset(p for p in self.progress.offsets if self.consumer.at_end(p) and p not in messages)
@@ -527,7 +541,7 @@ class _TopicReader:
         window waits.
         """
         # Read before the broker is asked, as in `quiet`; and what a broker does not know yet is no older than that.
-        clock = int(clock_time() * 1000) - self.source.idle_after
+        clock = int(self.now() * 1000) - self.source.idle_after
         is_due = False
         if self.listed is not None:
             ended = frozenset(filter(self.consumer.at_end, self.progress.offsets))
@@ -535,7 +549,7 @@ class _TopicReader:
             is_due = not self.passes(self._complete_time(clock_after)) and self.passes(
                 min(clock, clock_after or MIN_EVENT_TIME)
             )
-        if time.monotonic() - self._asked < (_RETRY_INTERVAL if is_due else _REFRESH):
+        if time.monotonic() - self._asked < (self._retry if is_due else _REFRESH):
             return {}
         partitions, offsets = self.consumer.listed(), None
         if partitions is not None:

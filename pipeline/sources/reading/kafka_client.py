@@ -99,12 +99,12 @@ _WAITING = 100_000
 class Producer:
     """Idempotent producer, in order and at least once, that reports undelivered messages."""
 
-    def __init__(self, brokers: str, options: Mapping[str, str]) -> None:
+    def __init__(self, brokers: str, options: Mapping[str, str], *, client: Any = None) -> None:
         # One request at a time: where a partition is new or changes its leader, a broker may refuse the first request
         # and accept the second one; the messages of the first are lost although idempotence is on (KAFKA-15591).
         fixed = {"enable.idempotence": True, "max.in.flight": 1, "error_cb": self._note, "logger": silent()}
         defaults = {"linger.ms": 5, "queue.buffering.max.messages": _WAITING, "compression.type": "lz4"}
-        self._kafka = library()
+        self._kafka = client or library()
         self._trouble = ""
         self._failed: list[str] = []
         self._client = self._kafka.Producer(defaults | resolved_options(brokers, options) | fixed)

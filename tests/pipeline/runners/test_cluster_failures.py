@@ -24,6 +24,7 @@ from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterErr
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.redaction import UnforeseenError, redact_errors
+from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.sinks.messages import Publisher
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
 from penstock.pipeline.runners.beam import distributed
@@ -31,7 +32,7 @@ from penstock.pipeline.runners.beam import jobs as beam_jobs
 from penstock.pipeline.runners.beam.graph import ReleaseWhenDue, WriteBatches
 from penstock.pipeline.runners.beam.step import Step, redacted
 from penstock.pipeline.runners.failure import note_failure, raise_failure
-from penstock.pipeline.runners.flink import jobs, runner
+from penstock.pipeline.runners.flink import runner
 from penstock.pipeline.runners.flink.jobs import latest_checkpoint
 
 if TYPE_CHECKING:
@@ -159,16 +160,16 @@ def test_the_driver_says_why_and_a_job_that_was_stopped_in_flink_can_go_on(tmp_p
         beam_jobs._watch(plan, Job(PipelineState.RUNNING), "Flink", None, None)
 
 
-def test_a_checkpoint_that_goes_while_it_is_looked_at_ends_no_run(tmp_path, monkeypatch):
+def test_a_checkpoint_that_goes_while_it_is_looked_at_ends_no_run(tmp_path):
     """An engine keeps the latest one alone, and removes the others at any moment."""
     plan, job, looks = plan_in(tmp_path), Job(PipelineState.RUNNING), []
+    checkpoint.begin(plan)
 
     def look() -> None:
         looks.append(job.state)
         job.state = PipelineState.DONE
         raise FileNotFoundError("chk-7")
 
-    monkeypatch.setattr(beam_jobs, "record_progress", lambda _: None)
     assert beam_jobs._watch(plan, job, "Flink", look, None) == "stopped"
     assert looks == [PipelineState.RUNNING]
 
@@ -250,36 +251,31 @@ with open({str(tmp_path / "log")!r}, "wb") as log:
 
 
 #: Stands for Java: ends where its port is taken, otherwise answers as a job server does.
-JAVA = """#!{python}
-import socket, sys, time
+JAVA = """import socket, sys, time
 from concurrent import futures
 import grpc
-port = int(sys.argv[sys.argv.index("--job-port") + 1])
+port = int(sys.argv[1])
 with socket.socket() as probe:
     probe.bind(("localhost", port))
 server = grpc.server(futures.ThreadPoolExecutor(1))
-server.add_insecure_port(f"localhost:{{port}}")
+server.add_insecure_port(f"localhost:{port}")
 server.start()
 time.sleep(600)
 """
 
 
-def test_a_job_server_takes_another_port_where_its_own_has_been_taken(tmp_path, monkeypatch):
-    java, free_port = tmp_path / "java", beam_jobs.free_port
-    java.write_text(JAVA.format(python=sys.executable))
-    java.chmod(0o755)
-    monkeypatch.setattr(jobs.jars, "java", lambda: str(java))
+def test_a_job_server_takes_another_port_where_its_own_has_been_taken(tmp_path):
+    java = tmp_path / "java.py"
+    java.write_text(JAVA)
+
+    def served(port):
+        return beam_jobs.served("Flink", lambda port: [sys.executable, str(java), str(port)], tmp_path, port=port)
+
     with socket.create_server(("localhost", 0)) as somebody:
         taken = somebody.getsockname()[1]
-        ports = iter([taken, free_port()])
-        monkeypatch.setattr(beam_jobs, "free_port", lambda: next(ports))
-        words = ["-jar", "own.jar"]
-        with jobs.job_server("[local]", tmp_path, words) as endpoint:
+        ports = iter([taken, beam_jobs.free_port()])
+        with served(lambda: next(ports)) as endpoint:
             assert endpoint != f"localhost:{taken}"
-        monkeypatch.setattr(beam_jobs, "free_port", lambda: taken)
         message = "job server of Flink did not start:\n(.|\n)*Address already in use"
-        with (
-            pytest.raises(DataError, match=message),
-            jobs.job_server("[local]", tmp_path, words),
-        ):
+        with pytest.raises(DataError, match=message), served(lambda: taken):
             pass

@@ -54,10 +54,9 @@ def test_own_jobs_are_cancelled_and_waited_for(service, tmp_path):
     assert service.states[OWN] == ["CANCELED"]
 
 
-def test_a_job_that_does_not_end_is_told_of(service, tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.pipeline.runners.flink.jobs._PATIENCE", 0.3)
+def test_a_job_that_does_not_end_is_told_of(service, tmp_path):
     service.states[OWN] = ["RUNNING"]
-    assert not cancel_jobs(plan_with(tmp_path, OWN), f"http://{service.master}")
+    assert not cancel_jobs(plan_with(tmp_path, OWN), f"http://{service.master}", seconds=0.3)
 
 
 def test_a_cluster_out_of_reach_and_an_embedded_one(tmp_path):

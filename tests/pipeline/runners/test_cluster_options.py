@@ -1,7 +1,7 @@
 """Options submitted to Flink, and errors for missing ones; without Flink."""
 
 import json
-from contextlib import nullcontext
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -80,9 +80,8 @@ def test_external_workers_have_an_address(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("published", ["installed", "tested", "none"])
-def test_the_runner_of_the_installed_beam_is_preferred(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: str
-) -> None:
+@pytest.mark.usefixtures("java")
+def test_the_runner_of_the_installed_beam_is_preferred(published: str) -> None:
     installed, tested = jars.versions()
     there = {"installed": (installed, tested), "tested": (tested,), "none": ()}[published]
 
@@ -92,15 +91,11 @@ def test_the_runner_of_the_installed_beam_is_preferred(
         (folder / "jars").mkdir()
         (folder / "jars" / f"beam-runners-flink-{version}.jar").write_bytes(b"")
 
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
-    monkeypatch.setattr(jars, "_copy", copy)
-    monkeypatch.setattr(jars, "TESTED", {tested: "digest"})
     if not there:
         with pytest.raises(DataError, match=f"no {tested}"):
-            jars.fetch()
+            jars.fetch(copy=copy)
         return
-    monkeypatch.setattr(jars, "digest_of", lambda _: "digest")
-    assert jars.fetch() == jars.folder_of(there[0])
+    assert jars.fetch(copy=copy, digests={}) == jars.folder_of(there[0])
     assert jars.version() == there[0]
 
 
@@ -121,29 +116,25 @@ def test_a_resumed_run_goes_on_from_the_latest_whole_checkpoint(tmp_path: Path, 
     assert not any("max_parallelism" in word for word in options_of(resumed, "e", []))
 
 
+@pytest.mark.usefixtures("fetched")
 @pytest.mark.parametrize("option", ["--job_endpoint=localhost:8099", "--flink_conf_dir=/etc/flink"])
-def test_an_embedded_flink_that_would_begin_anew_is_refused(
-    tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch, option: str
-) -> None:
+def test_an_embedded_flink_that_would_begin_anew_is_refused(tmp_path: Path, plan: Plan, option: str) -> None:
     """Beam passes a checkpoint on to clusters alone; another configuration than penstock's names none."""
     resumed = distributed(make_plan(plan.config, tmp_path, resumed=True))
     made = checkpoints_folder(plan) / ("a" * 32) / "chk-1"
     made.mkdir(parents=True)
     (made / "_metadata").write_bytes(b"")
     before = sorted(tmp_path.rglob("*"))
-    monkeypatch.setattr(jars, "java", lambda: "java")
-    monkeypatch.setattr(jars, "version", lambda *_: "2.62.0")
     with pytest.raises(ConfigError, match=f"embedded Flink with {option.partition('=')[0]} restores no checkpoint"):
         flink_runner.check_ready(resumed, [option])
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_an_embedded_flink_is_told_its_checkpoint(tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[object] = []
-    monkeypatch.delenv("FLINK_CONF_DIR", raising=False)
-    monkeypatch.setattr(flink_runner, "job_server", lambda *words: given.append(words[3]) or nullcontext("localhost:1"))
-    monkeypatch.setattr(flink_runner, "_submit", lambda *_: "ended")
-    monkeypatch.setattr(jars, "version", lambda *_: "2.62.0")
+@pytest.mark.usefixtures("fetched")
+def test_an_embedded_flink_is_told_its_checkpoint(
+    tmp_path: Path, plan: Plan, submitted: Callable[..., list[object]]
+) -> None:
+    given = submitted()
     resumed = distributed(make_plan(plan.config, tmp_path, resumed=True))
     made = checkpoints_folder(plan) / ("a" * 32) / "chk-1"
     made.mkdir(parents=True)
@@ -180,10 +171,9 @@ def test_a_job_of_a_service_does_not_go_on_on_flink_or_the_other_way(
 
 
 def test_a_runner_of_unknown_version_is_noted_and_not_taken_for_a_known_one(
-    tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, plan: Plan, submitted: Callable[..., list[object]]
 ) -> None:
-    monkeypatch.setattr(flink_runner, "job_server", lambda *_: nullcontext("localhost:1"))
-    monkeypatch.setattr(flink_runner, "_submit", lambda *_: "ended")
+    submitted()
     flink_runner.run(plan, ["--job_endpoint=one:8099", "--flink_master=one:8081"])
     made = checkpoints_folder(plan) / ("a" * 32) / "chk-1"
     made.mkdir(parents=True)
@@ -206,34 +196,28 @@ def test_a_runner_of_unknown_version_is_noted_and_not_taken_for_a_known_one(
 )
 def test_the_end_of_a_stream_that_cannot_be_renewed_is_announced_and_explained(
     plan: Plan,
-    monkeypatch: pytest.MonkeyPatch,
+    submitted: Callable[..., list[object]],
     caplog: pytest.LogCaptureFixture,
     version: str,
     options: list[str],
     cautions: int,
 ) -> None:
-    monkeypatch.delenv("FLINK_CONF_DIR", raising=False)
-
     def fails(plan: Plan, *_: object) -> bool:
         log = checkpoints_folder(plan) / "job_server" / "job_server.log"
         log.parent.mkdir(parents=True)
         log.write_text("java.lang.IllegalStateException: Too many states: 32768. Currently at most 32767 are\n")
         raise DataError("Flink has lost the job")
 
-    monkeypatch.setattr(flink_runner, "job_server", lambda *_: nullcontext("localhost:1"))
-    monkeypatch.setattr(flink_runner, "_submit", fails)
+    submitted(fails)
     jar = f"--flink_job_server_jar=/opt/beam-runners-flink-1.19-job-server-{version}.jar"
     with pytest.raises(DataError, match="begin another run on the same ledger"):
         flink_runner.run(plan, [jar, *options])
     assert caplog.text.count("32,767 of them in one slot") == cautions
 
 
-def test_a_savepoint_that_is_not_the_runs_or_not_whole_is_refused(
-    tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("fetched")
+def test_a_savepoint_that_is_not_the_runs_or_not_whole_is_refused(tmp_path: Path, plan: Plan) -> None:
     """In the job it would fail for minutes, or go on with the windows of another run."""
-    monkeypatch.setattr(jars, "java", lambda: "java")
-    monkeypatch.setattr(jars, "version", lambda *_: "2.62.0")
     resumed, other = (distributed(make_plan(plan.config, tmp_path / name, resumed=True)) for name in ("run", "other"))
     mark_job(other, "2.62.0")
     savepoints = [checkpoints_folder(one) / "savepoint-1" for one in (resumed, other)] + [tmp_path / "kept"]
@@ -257,7 +241,7 @@ def test_a_savepoint_that_is_not_the_runs_or_not_whole_is_refused(
     ["NullPointerException: No receiver found for timer ref_Count-_10 ts-due", "StateMigrationException: For"],
 )
 def test_a_checkpoint_of_other_steps_is_named_as_the_reason(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch, printed: str
+    plan: Plan, submitted: Callable[..., list[object]], printed: str
 ) -> None:
     def fails(plan: Plan, *_: object) -> bool:
         with (checkpoints_folder(plan) / "job_server" / "job_server.log").open("a") as log:
@@ -267,8 +251,7 @@ def test_a_checkpoint_of_other_steps_is_named_as_the_reason(
     log = checkpoints_folder(plan) / "job_server" / "job_server.log"
     log.parent.mkdir(parents=True)
     log.write_text("Too many states: of the job before\n")
-    monkeypatch.setattr(flink_runner, "job_server", lambda *_: nullcontext("localhost:1"))
-    monkeypatch.setattr(flink_runner, "_submit", fails)
+    submitted(fails)
     with pytest.raises(DataError, match="made by another version of penstock, of Beam or of its runner"):
         flink_runner.run(plan, ["--flink_job_server_jar=/opt/job-server-2.62.0.jar"])
 
@@ -298,22 +281,19 @@ def test_a_bounded_job_that_ended_early_did_not_end_the_run(tmp_path: Path) -> N
         check_complete(finite, "Prism")
 
 
-def test_missing_jars_are_named_with_the_command_that_fetches_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+@pytest.mark.usefixtures("java")
+def test_missing_jars_are_named_with_the_command_that_fetches_them(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"python -m .*penstock\.pipeline\.runners\.flink\.jars"):
         run(streamed(tmp_path / "run"), runner="flink")
 
 
-def test_jars_that_were_not_tested_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
-    monkeypatch.setattr(jars.apache_beam, "__version__", next(iter(jars.TESTED)))
+@pytest.mark.usefixtures("java")
+def test_jars_that_were_not_tested_are_refused() -> None:
     folder = jars.folder_of(jars.versions()[0])
-    folder.mkdir(parents=True)
+    folder.mkdir()
     (folder / "other.jar").write_bytes(b"other")
     with pytest.raises(DataError, match="not the ones that were tested"):
-        jars.fetch()
+        jars.fetch(digests={jars.versions()[0]: "digest"})
 
 
 def test_a_run_is_only_continued_with_its_configuration(plan: Plan) -> None:

@@ -15,10 +15,8 @@ from penstock.pipeline.monitoring import status
 from penstock.pipeline.output import checkpoint, files
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import distributed
-from penstock.pipeline.runners.flink import jars
 from penstock.pipeline.runners.flink.runner import check_ready
 from penstock.pipeline.runners.shared import live_input
-from penstock.pipeline.sources.reading import kafka
 from penstock.pipeline.sources.reading.offsets import OffsetRange
 from tests.pipeline.sources.test_kafka_offsets import NOON, Topic, source
 from tests.tools.small_configuration import published
@@ -36,9 +34,8 @@ def streamed(folder: Path):
     ],
 )
 @pytest.mark.parametrize("is_stream", [True, False])
-def test_missing_jars_are_noticed_before_the_folder_is_touched(tmp_path, monkeypatch, options, words, is_stream):
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(jars, "java", lambda: "java")
+@pytest.mark.usefixtures("java")
+def test_missing_jars_are_noticed_before_the_folder_is_touched(tmp_path, options, words, is_stream):
     config = published(tmp_path / "out", sinks="report: false", streamed=is_stream)
     with pytest.raises(ConfigError, match=words):
         run(config, runner="flink", beam_options=options)
@@ -46,10 +43,8 @@ def test_missing_jars_are_noticed_before_the_folder_is_touched(tmp_path, monkeyp
 
 
 @pytest.fixture
-def stopped(tmp_path, monkeypatch):
+def stopped(tmp_path, fetched):
     """Plan of a stream of three files that was killed before its engine wrote a checkpoint."""
-    monkeypatch.setattr(jars, "java", lambda: "java")
-    monkeypatch.setattr(jars, "version", lambda *_: "2.62.0")
     for hour in range(3):
         (tmp_path / f"{hour}.csv").write_text(f"user,time,place\nann,2024-01-01T0{hour}:30:00Z,a\n")
     value = {
@@ -84,9 +79,9 @@ def test_a_run_without_a_checkpoint_is_not_read_anew_where_a_file_is_gone(tmp_pa
     check_ready(stopped, [])
 
 
-def test_a_topic_is_not_read_anew_where_its_beginning_is_gone(tmp_path, monkeypatch):
+def test_a_topic_is_not_read_anew_where_its_beginning_is_gone(tmp_path, connect):
     topic = Topic([NOON] * 9, [NOON] * 9)
-    monkeypatch.setattr(kafka, "Consumer", topic)
+    connect(topic)
     topic.lost_offsets_error = lambda *place: DataError("gone {} {} {}".format(*place))
     counted = [OffsetRange(0, 0, 5, 5), OffsetRange(1, 2, 4, 2), OffsetRange(1, 6, 7, 1)]
     plan = make_plan(streamed(tmp_path), tmp_path)

@@ -15,7 +15,7 @@ from penstock.pipeline import atomic
 from penstock.pipeline.output import files
 from penstock.pipeline.output.checkpoint import MARK
 from penstock.pipeline.runners.beam import jobs
-from penstock.pipeline.runners.flink import renewal, runner
+from penstock.pipeline.runners.flink import runner
 from penstock.pipeline.runners.flink.renewal import MIN_TURNS, TURNS, Renewal
 
 JOB = "a" * 32
@@ -34,11 +34,14 @@ def plan(tmp_path):
     return SimpleNamespace(folder=tmp_path, streaming=True)
 
 
-@pytest.fixture
-def own(plan, monkeypatch):
-    monkeypatch.setattr(renewal, "_INTERVAL", 0.0)
+def renewal_of(plan, ask=None):
     turns(plan, 0, NOW)  # of the job before
-    return Renewal(plan, "http://flink")
+    return Renewal(plan, "http://flink", ask=ask, interval=0.0)
+
+
+@pytest.fixture
+def own(plan):
+    return renewal_of(plan)
 
 
 def turns(plan, reader: int, n_turns: int) -> None:
@@ -88,7 +91,7 @@ def test_readers_that_may_share_a_slot_share_its_turns(plan, own, n_readers, mos
 @pytest.mark.parametrize(
     ("operation", "stopped"), [({"location": "file:/kept/savepoint-1"}, True), ({"failure-cause": {}}, False)]
 )
-def test_a_job_goes_on_where_there_is_no_savepoint(plan, own, monkeypatch, operation, stopped):
+def test_a_job_goes_on_where_there_is_no_savepoint(plan, operation, stopped):
     asked = []
 
     def ask(address: str, method: str = "GET", body=None):
@@ -99,7 +102,7 @@ def test_a_job_goes_on_where_there_is_no_savepoint(plan, own, monkeypatch, opera
             return {"status": {"id": "COMPLETED"}, "operation": operation}
         return {"state": "RUNNING"}
 
-    monkeypatch.setattr(renewal, "ask", ask)
+    own = renewal_of(plan, ask)
     assert own.stop() is stopped
     target = {"targetDirectory": (plan.folder / "operator" / "checkpoint" / "flink").as_uri(), "drain": False}
     assert (f"http://flink/jobs/{JOB}/stop", target) in asked
@@ -108,28 +111,27 @@ def test_a_job_goes_on_where_there_is_no_savepoint(plan, own, monkeypatch, opera
 
 
 @pytest.mark.parametrize("answer", [OSError("refused"), {"state": "RESTARTING"}])
-def test_a_job_that_is_not_there_is_not_renewed(plan, own, monkeypatch, answer):
+def test_a_job_that_is_not_there_is_not_renewed(plan, answer):
     def ask(*_, **__):
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    monkeypatch.setattr(renewal, "ask", ask)
-    assert own.stop() is False
+    assert renewal_of(plan, ask).stop() is False
 
 
-def test_a_flink_that_answers_too_late_may_stop_the_job_all_the_same(plan, own, monkeypatch):
+def test_a_flink_that_answers_too_late_may_stop_the_job_all_the_same(plan):
     def ask(address: str, method: str = "GET", body=None):
         if method == "POST":
             raise TimeoutError("timed out")
         return {"state": "RUNNING"}
 
-    monkeypatch.setattr(renewal, "ask", ask)
+    own = renewal_of(plan, ask)
     assert own.stop() is False
     assert own.was_asked
 
 
-def test_a_renewed_run_goes_on_from_the_savepoint_and_drops_the_one_before(tmp_path, monkeypatch):
+def test_a_renewed_run_goes_on_from_the_savepoint_and_drops_the_one_before(tmp_path, submitted, fetched):
     """Each job begins at the latest savepoint; one that no job needs any more is removed, as are its readers."""
     plan = files_plan(tmp_path)
     folder, outcomes, seen = tmp_path / "operator" / "checkpoint" / "flink", iter("rre"), []
@@ -149,9 +151,7 @@ def test_a_renewed_run_goes_on_from_the_savepoint_and_drops_the_one_before(tmp_p
             (made / "_metadata").write_bytes(b"")
         return outcome
 
-    monkeypatch.setattr(runner, "_run_job", run_job)
-    monkeypatch.setattr(runner.jars, "version", lambda *_: "2.62.0")
-    monkeypatch.delenv("FLINK_CONF_DIR", raising=False)
+    submitted(run_job)
     assert runner.run(plan) is True
     assert seen == [(False, None), (True, "savepoint-1"), (True, "savepoint-2")]
     assert [path.name for path in folder.glob("savepoint-*")] == ["savepoint-2"]
@@ -165,10 +165,10 @@ def files_plan(folder: Path):
     return distributed(make_plan(published(folder, sinks="report: false", streamed=True), folder))
 
 
-def test_the_driver_leaves_a_job_that_was_stopped_to_be_renewed(plan, monkeypatch):
+def test_the_driver_leaves_a_job_that_was_stopped_to_be_renewed(tmp_path):
+    plan = files_plan(tmp_path)
     atomic.write_json(plan.folder / "operator" / MARK, {})
     job = SimpleNamespace(state=PipelineState.RUNNING, cancel=lambda: setattr(job, "state", PipelineState.CANCELLED))
-    monkeypatch.setattr("penstock.pipeline.runners.beam.jobs.has_ended", lambda _: False)
     tries = iter([False, True])
     due = SimpleNamespace(is_due=lambda: True, stop=lambda: next(tries), was_asked=False)
     assert jobs._watch(plan, job, "Flink", None, due) == "renewed"

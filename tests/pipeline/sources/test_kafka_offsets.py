@@ -16,7 +16,6 @@ from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam.coders import NamedBlock, decode, decode_rows, encode, encode_rows
 from penstock.pipeline.sources.base import EventBlock, MicroBatch
 from penstock.pipeline.sources.kafka import Kafka
-from penstock.pipeline.sources.reading import kafka
 from penstock.pipeline.sources.reading.offsets import OffsetRange, OffsetsRead, joined_ranges
 
 NOON = 1_704_110_400_000
@@ -55,18 +54,6 @@ class Topic:
 
 def source(**changes) -> Kafka:
     return Kafka(**{"brokers": "localhost:1", "topic": "events", "columns": {"place": "place"}} | changes)
-
-
-@pytest.fixture
-def connect(monkeypatch):
-    """Return a function that connects the source to a topic, and optionally feeds it micro-batches."""
-
-    def connect(topic, fed=None):
-        monkeypatch.setattr(kafka, "Consumer", topic)
-        if fed is not None:
-            monkeypatch.setattr(Kafka, "micro_batches", lambda *_: fed)
-
-    return connect
 
 
 @pytest.mark.parametrize(
@@ -142,7 +129,7 @@ def batches(*numbers: int):
 
 
 @pytest.fixture
-def config(tmp_path, monkeypatch):
+def config(tmp_path):
     value = {
         "name": "offsets",
         "seed": 1,
@@ -153,7 +140,6 @@ def config(tmp_path, monkeypatch):
         "mechanism": {"type": "discrete_laplace", "epsilon": 1.0},
         "output": {"path": str(tmp_path / "out")},
     }
-    monkeypatch.setattr(Kafka, "topic_id", lambda self, run: "first")
     return value
 
 

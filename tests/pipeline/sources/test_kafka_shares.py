@@ -80,10 +80,10 @@ def reader_of(plan, assignment: PartitionAssignment, consumer: Broker):
     )
 
 
-def test_every_partition_has_one_reader_whenever_a_run_goes_on(tmp_path, monkeypatch):
+def test_every_partition_has_one_reader_whenever_a_run_goes_on(tmp_path, connect):
     plan = plan_in(tmp_path)
     for n_partitions in (5, 9):  # the topic has grown before the run goes on
-        monkeypatch.setattr(kafka, "Consumer", Broker(n_partitions))
+        connect(Broker(n_partitions))
         actual = [PartitionAssignment.of(position) for position in plan.config.source.starts(live_input(plan))]
         assert actual == [PartitionAssignment(number, 5) for number in range(5)]
     assert all(sum(share.owns(partition) for share in actual) == 1 for partition in range(9))
@@ -91,8 +91,8 @@ def test_every_partition_has_one_reader_whenever_a_run_goes_on(tmp_path, monkeyp
     assert [list(reader.begin()) for reader in readers] == [[0, 5], [1, 6], [2, 7], [3, 8], [4]]
 
 
-def test_a_topic_of_many_partitions_has_a_bounded_number_of_readers(tmp_path, monkeypatch):
-    monkeypatch.setattr(kafka, "Consumer", Broker(1000))
+def test_a_topic_of_many_partitions_has_a_bounded_number_of_readers(tmp_path, connect):
+    connect(Broker(1000))
     plan = plan_in(tmp_path)
     assert len(plan.config.source.starts(live_input(plan))) == plan.batching.max_readers
 
@@ -119,7 +119,7 @@ def test_a_reader_whose_partitions_are_all_idle_goes_by_its_own_and_never_back(t
     assert reader.quiet({}) == (frozenset({0}), None)
 
 
-def test_a_partition_that_is_far_ahead_of_another_is_held(tmp_path, monkeypatch):
+def test_a_partition_that_is_far_ahead_of_another_is_held(tmp_path):
     consumer = Broker()
     reader = reader_of(plan_in(tmp_path), PartitionAssignment(0, 2), consumer)
     reader.progress = Progress({0: 5, 2: 5}, {0: 2_000_000, 2: MIN_EVENT_TIME})
@@ -133,7 +133,7 @@ def test_a_partition_that_is_far_ahead_of_another_is_held(tmp_path, monkeypatch)
         assert consumer.held == held
     consumer.new = [6, 7]
     assert reader.assign_and_pause({}) == {}  # a list a minute will do while no window waits for one
-    monkeypatch.setattr(kafka, "_REFRESH", -1.0)
+    reader._asked -= 60.0
     assert reader.assign_and_pause({}) == {6: 0}
 
 
@@ -154,16 +154,23 @@ class Client:
 
 
 @pytest.fixture
-def client(monkeypatch):
+def client():
     codes = SimpleNamespace(
         _PARTITION_EOF=-191, GROUP_AUTHORIZATION_FAILED=30, _AUTO_OFFSET_RESET=-140, _AUTHENTICATION=-169, _SSL=-181
     )
     actual = Client()
-    library = SimpleNamespace(
-        Consumer=lambda _: actual, KafkaException=OSError, KafkaError=codes, TopicPartition=lambda *place: place
+    actual.library = SimpleNamespace(
+        Consumer=lambda _: actual,
+        KafkaException=OSError,
+        KafkaError=codes,
+        TopicPartition=lambda *place: place,
+        admin=SimpleNamespace(AdminClient=lambda _: actual),
     )
-    monkeypatch.setattr("penstock.pipeline.sources.reading.kafka.library", lambda: library)
     return actual
+
+
+def consumer_of(folder, client: Client) -> Consumer:
+    return Consumer(plan_in(folder).config.source, client=client.library)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +186,7 @@ def client(monkeypatch):
         (KeyError("events"), None, None),
     ],
 )
-def test_a_list_that_lacks_a_partition_is_none(tmp_path, monkeypatch, client, partitions, error, actual):
+def test_a_list_that_lacks_a_partition_is_none(tmp_path, client, partitions, error, actual):
     def list_topics(_, timeout):
         assert timeout == 2.0
         if isinstance(partitions, Exception):
@@ -189,8 +196,7 @@ def test_a_list_that_lacks_a_partition_is_none(tmp_path, monkeypatch, client, pa
         )
 
     client.list_topics, client.incremental_assign = list_topics, lambda _: None
-    monkeypatch.setattr(Consumer, "_administrator", lambda _: client)
-    reading = Consumer(plan_in(tmp_path).config.source)
+    reading = consumer_of(tmp_path, client)
     reading.assign({0: 0, 1: 0})
     assert reading.listed() == actual
 
@@ -198,7 +204,7 @@ def test_a_list_that_lacks_a_partition_is_none(tmp_path, monkeypatch, client, pa
 def test_a_reader_that_takes_turns_waits_for_no_message_at_the_end(tmp_path, client):
     """While it waited, the other readers of its slot would."""
     client.incremental_assign = lambda _: None
-    reading = Consumer(plan_in(tmp_path).config.source)
+    reading = consumer_of(tmp_path, client)
     reading.assign({0: 0})
     waited = []
     for code, waits in ((30, False), (-191, False), (-191, True), (-191, False)):
@@ -211,7 +217,7 @@ def test_a_reader_that_takes_turns_waits_for_no_message_at_the_end(tmp_path, cli
 def test_a_partition_that_is_held_is_not_idle(tmp_path, client):
     """What comes for it meanwhile is not read, and would be late."""
     client.code = -191
-    reading = Consumer(plan_in(tmp_path).config.source)
+    reading = consumer_of(tmp_path, client)
     assert reading.poll() == {}
     assert reading.idle(0) == {0}
     reading.pause({0})
@@ -222,22 +228,20 @@ def test_a_partition_that_is_held_is_not_idle(tmp_path, client):
 
 def test_a_group_that_is_refused_is_not_needed(tmp_path, client):
     client.code, client.partition = 30, -1
-    reading = Consumer(plan_in(tmp_path).config.source)
+    reading = consumer_of(tmp_path, client)
     assert reading.poll() == {}
     client.code = 29
     with pytest.raises(DataError, match="refused"):
         reading.poll()
 
 
-@pytest.fixture
-def committed_at_once(monkeypatch):
-    monkeypatch.setattr(kafka, "EVERY", -1.0)
+def commits_of(plan, consumer: Broker, checkpointed: Checkpointed) -> kafka.Commits:
+    return kafka.Commits(plan.config.source, consumer, checkpointed, every=-1.0)
 
 
-@pytest.mark.usefixtures("committed_at_once")
 def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path):
     plan, consumer, checkpointed = plan_in(tmp_path, "group: watched"), Broker(), Checkpointed()
-    commits = kafka.Commits(plan.config.source, consumer, checkpointed)
+    commits = commits_of(plan, consumer, checkpointed)
     commits.update()
     assert consumer.committed == []
     checkpointed.move(PartitionAssignment(1, 2).as_state())
@@ -249,10 +253,9 @@ def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path):
     assert consumer.committed == [{1: 4}, {1: 9}]
 
 
-@pytest.mark.usefixtures("committed_at_once")
 def test_a_run_on_one_machine_commits_what_its_checkpoint_holds(tmp_path):
     plan, consumer, checkpointed = plan_in(tmp_path, "group: watched"), Broker(), Checkpointed()
-    commits = kafka.Commits(plan.config.source, consumer, checkpointed)
+    commits = commits_of(plan, consumer, checkpointed)
     commits.update()
     assert consumer.committed == []
     checkpointed.move(Progress({0: 4, 1: 7}, {0: MIN_EVENT_TIME, 1: 5}).as_state(), 1)
@@ -261,19 +264,17 @@ def test_a_run_on_one_machine_commits_what_its_checkpoint_holds(tmp_path):
     assert consumer.committed == [{0: 4, 1: 7}]
 
 
-@pytest.mark.usefixtures("committed_at_once")
 def test_without_a_group_nothing_is_committed(tmp_path):
     plan, consumer = plan_in(tmp_path), Broker()
     checkpointed = Checkpointed(Progress({0: 4}, {0: MIN_EVENT_TIME}).as_state())
-    kafka.Commits(plan.config.source, consumer, checkpointed).update()
+    commits_of(plan, consumer, checkpointed).update()
     assert consumer.committed == []
 
 
-def test_a_producer_has_one_request_in_flight(monkeypatch):
+def test_a_producer_has_one_request_in_flight():
     """With several, brokers lose the first messages of a new partition and report them as delivered (KAFKA-15591)."""
     options = []
-    monkeypatch.setattr(kafka_client, "library", lambda: SimpleNamespace(Producer=options.append))
-    kafka_client.Producer("localhost:1", {"linger.ms": "50"})
+    kafka_client.Producer("localhost:1", {"linger.ms": "50"}, client=SimpleNamespace(Producer=options.append))
     assert options[0]["max.in.flight"] == 1
     assert options[0]["enable.idempotence"] is True
     for name in ("max.in.flight", "max.in.flight.requests.per.connection"):

@@ -59,6 +59,7 @@ class Client:
     )
 
     def __init__(self) -> None:
+        self.admin = SimpleNamespace(AdminClient=lambda _: self)
         self.error: Said | None = None
         self.leaders = {0: 1, 1: 1}
         self.answers = True
@@ -91,14 +92,12 @@ class Client:
 
 
 @pytest.fixture
-def client(monkeypatch):
-    client = Client()
-    monkeypatch.setattr(kafka, "library", lambda: client)
-    return client
+def client():
+    return Client()
 
 
 def consumer_of(client: Client) -> Consumer:
-    consumer = Consumer(Kafka(brokers="localhost:1", topic="events"))
+    consumer = Consumer(Kafka(brokers="localhost:1", topic="events"), client=client)
     consumer.assign({0: 120, 1: 7})
     return consumer
 
@@ -150,12 +149,11 @@ def plan_in(folder, patience: str):
     return make_plan(loads(CONFIG.replace("PATH", str(folder)).replace("PATIENCE", patience)), folder)
 
 
-def test_a_run_whose_topic_is_deleted_ends(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(Consumer, "_fill", lambda *_: None)
-    monkeypatch.setattr(Consumer, "listed", lambda _: None)
-    monkeypatch.setattr(Consumer, "topic_id", lambda self: "id")
+def test_a_run_whose_topic_is_deleted_ends(client, tmp_path):
     plan = plan_in(tmp_path, "patience: 1ms")
-    pieces = plan.config.source.micro_batches(live_input(plan), tmp_path, {}, 0, MIN_EVENT_TIME, Checkpointed())
+    source = plan.config.source
+    consumer = Consumer(source, client=client)
+    pieces = kafka.micro_batches(source, live_input(plan), consumer, {}, 0, MIN_EVENT_TIME, Checkpointed())
     assert next(pieces).block.n_rows == 0  # its two partitions are known
     client.error = Said(6, "Broker: Unknown topic or partition")
     with pytest.raises(DataError, match=r"topic events: out of reach for .* \(Broker: Unknown topic or partition\)"):
