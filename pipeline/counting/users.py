@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
+from collections.abc import Callable
 
 import numpy as np
 import polars as pl
@@ -60,10 +62,10 @@ def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[Integers, In
 
 
 class TextTable:
-    """Text ids of successive blocks with stable codes; each is digested once, when identities are first asked for.
+    """Text ids of successive blocks with stable codes, by open addressing.
 
-    A text is looked up by a hash, in sorted order since that is kind to the processor's cache, and then compared: codes
-    are exact. The texts themselves are in memory until the table is dropped: for a simulation.
+    A text is known by two hashes of 64 bits under secret seeds, so that two of n texts share a code with probability
+    below n²/2¹²⁹, as they share a digest.
 
     >>> table = TextTable()
     >>> first, second = table.codes(pl.Series(["b", "a"])), table.codes(pl.Series(["c", "a"]))
@@ -71,20 +73,15 @@ class TextTable:
     (True, [0, 1, 2], 3)
     """
 
-    def __init__(self, limit: int = MAX_TEXTS) -> None:
-        self._limit = limit
-        self._texts = pl.Series([], dtype=pl.String)
+    def __init__(self, limit: int = MAX_TEXTS, hashes: Callable[[pl.Series, int], pl.Series] = pl.Series.hash) -> None:
+        self._limit, self._hash = limit, hashes
+        self._seeds = [secrets.randbits(63) for _ in range(2)]
+        self._slots = np.full(1 << 12, -1, np.int32)  # at most half of them are taken, by the code of a text
+        self._hashes = [np.zeros(len(self._slots) // 2, np.uint64) for _ in self._seeds]  # by code
         self._identities = np.empty((0, 2), np.int64)
-        self._hash_with(0)
-
-    def _hash_with(self, seed: int) -> None:
-        """Order the texts by their hashes."""
-        self._seed, hashes = seed, self._texts.hash(seed).to_numpy()
-        self._code = np.argsort(hashes)
-        self._hashes = hashes[self._code]
 
     def __len__(self) -> int:
-        return len(self._texts)
+        return len(self._identities)
 
     @property
     def has_room(self) -> bool:
@@ -93,34 +90,58 @@ class TextTable:
 
     def codes(self, users: pl.Series) -> Integers:
         """Code of every row, shape (n_rows,)."""
-        hashes, which = np.unique(users.hash(self._seed).to_numpy(), return_inverse=True)
-        at = np.searchsorted(self._hashes, hashes)
-        is_new = np.append(self._hashes, hashes[-1:])[at] != hashes
-        is_new |= at == len(self)
-        code = np.append(self._code, 0)[at]
-        code[is_new] = len(self) + np.arange(np.count_nonzero(is_new))
-        codes, texts = code[which], self._texts
-        if is_new.any():
-            row = np.empty(len(hashes), np.int64)
-            row[which] = np.arange(len(which))
-            # By way of Arrow, which copies them: what is kept of a column keeps all of it in memory. A column of their
-            # own, since groups may be counted in other threads that ask for identities; looked up in one chunk.
-            texts = texts.clone().append(pl.Series(users.gather(row[is_new]).to_arrow())).rechunk()
-        if not (texts.gather(codes) == users).all():  # two texts have one hash
-            self._hash_with(self._seed + 1)
-            return self.codes(users)
-        self._texts, self._hashes = texts, np.insert(self._hashes, at[is_new], hashes[is_new])
-        self._code = np.insert(self._code, at[is_new], code[is_new])
-        return codes
+        hashes = [self._hash(users, seed).to_numpy() for seed in self._seeds]
+        codes = self._lookup(hashes)
+        while len(new := np.flatnonzero(codes < 0)):
+            first = new[np.unique(hashes[0][new], return_index=True)[1]]
+            self._add([column[first] for column in hashes], users.gather(first))
+            codes[new] = self._lookup([column[new] for column in hashes])
+        return codes.astype(np.int64)
 
     def of(self, codes: Integers | slice) -> Integers:
         """Identities of users, shape (n, 1) or (n, 2)."""
-        # Groups of windows are counted in several threads: one may hash what another hashes, too, and gets the same.
-        identities, texts = self._identities, self._texts
-        if len(identities) < len(texts):
-            new = texts[len(identities) :].rechunk().to_arrow()
-            self._identities = identities = np.concatenate([identities, _digests_of_text(*_bytes_of(new), None)])
-        return identities[codes]
+        return self._identities[codes]
+
+    def _lookup(self, hashes: list[NDArray[np.uint64]]) -> NDArray[np.int32]:
+        """Code of every pair of hashes; -1 where it is new."""
+        slot = self._first_slots(hashes)
+        codes = self._slots.take(slot)
+        others = np.flatnonzero(self._is_taken(codes, hashes))
+        while len(others):
+            slot[others] = at = (slot[others] + 1) % len(self._slots)
+            codes[others] = code = self._slots[at]
+            others = others[self._is_taken(code, [column[others] for column in hashes])]
+        return codes
+
+    def _first_slots(self, hashes: list[NDArray[np.uint64]]) -> Integers:
+        return (hashes[0] & np.uint64(len(self._slots) - 1)).astype(np.int64)
+
+    def _is_taken(self, codes: NDArray[np.int32], hashes: list[NDArray[np.uint64]]) -> NDArray[np.bool_]:
+        """Return whether a slot that has been looked at holds another text."""
+        pairs = zip(self._hashes, hashes)
+        is_other: list[NDArray[np.bool_]] = [known.take(codes) != column for known, column in pairs]
+        return (codes >= 0) & (is_other[0] | is_other[1])
+
+    def _add(self, hashes: list[NDArray[np.uint64]], texts: pl.Series) -> None:
+        """Add texts that are not in the table."""
+        digests = _digests_of_text(*_bytes_of(texts.to_arrow()), None)
+        codes = np.arange(len(self), len(self) + len(texts))
+        n_texts = len(self) + len(texts)
+        if 2 * n_texts > len(self._slots):
+            self._slots = np.full(1 << (3 * n_texts).bit_length(), -1, np.int32)
+            kept = [column[: len(self)] for column in self._hashes]
+            self._hashes = [np.resize(column, len(self._slots) // 2) for column in self._hashes]
+            hashes, codes = [np.append(*pair) for pair in zip(kept, hashes)], np.arange(n_texts)
+        for known, column in zip(self._hashes, hashes):
+            known[codes] = column
+        slot = self._first_slots(hashes)
+        while len(codes):
+            is_free = self._slots[slot] < 0
+            self._slots[slot[is_free]] = codes[is_free]  # of several that want one the last has it
+            others = self._slots[slot] != codes
+            codes, slot = codes[others], (slot[others] + 1) % len(self._slots)
+        # An array of their own: groups may be counted in other threads that ask for identities.
+        self._identities = np.concatenate([self._identities, digests])
 
 
 def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:
