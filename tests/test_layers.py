@@ -45,7 +45,7 @@ def imports_of(root: Path) -> list[Import]:
     for package in PACKAGES:
         for path in (root / package).rglob("*.py"):
             parts = path.relative_to(root).with_suffix("").parts
-            modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+            modules[inside(".".join(parts[:-1] if parts[-1] == "__init__" else parts))] = path
     actual = []
     for module, path in sorted(modules.items()):
         for line, imported in named_imports(path):

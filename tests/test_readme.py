@@ -91,9 +91,8 @@ def test_links_lead_to_files(page):
 def test_messages_name_pages_as_the_menu_does_and_no_file_that_an_installed_package_lacks():
     labels = set(re.findall(r"^\* \[(.+?)\]", (ROOT / "docs" / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
     named = set()
-    for path in (
-        path for part in ("pipeline", "mechanisms", "accountants", "evaluation") for path in (ROOT / part).rglob("*.py")
-    ):
+    parts = ("pipeline", "mechanisms", "accountants", "evaluation")
+    for path in (path for part in parts for path in (ROOT / "penstock" / part).rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
         docstrings = {ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, documented)}
@@ -103,7 +102,7 @@ def test_messages_name_pages_as_the_menu_does_and_no_file_that_an_installed_pack
         for text in texts - docstrings:
             assert not re.search(r"[a-z]\.md\b", text), (path, text)
             named |= set(re.findall(r"documentation: (.+?)\)", text))
-    for template in (ROOT / "pipeline").rglob("*.html"):
+    for template in (ROOT / "penstock" / "pipeline").rglob("*.html"):
         text = re.sub(r"\{#.*?#\}", "", template.read_text(encoding="utf-8"))
         assert not re.search(r"[a-z]\.md\b", text), template
         named |= set(re.findall(r"documentation, ([A-Z]\w+)", text))
@@ -170,7 +169,8 @@ def called_by_a_run(folder: Path) -> set[tuple[str, str]]:
         sys.setprofile(before)
         threading.setprofile(None)
     inside = ((Path(file).resolve(), name) for file, name in actual)
-    return {(path.relative_to(ROOT).as_posix(), name) for path, name in inside if path.is_relative_to(ROOT)}
+    ours = ((path.relative_to(ROOT).as_posix(), name) for path, name in inside if path.is_relative_to(ROOT))
+    return {(path.removeprefix("penstock/"), name) for path, name in ours}
 
 
 def test_the_way_of_one_event_is_the_one_it_takes(tmp_path):
@@ -180,7 +180,7 @@ def test_the_way_of_one_event_is_the_one_it_takes(tmp_path):
     assert 10 <= len(steps) <= 20
     places = set()
     for _, name, path in steps:
-        scope = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
+        scope = ast.parse((ROOT / "penstock" / path).read_text(encoding="utf-8")).body
         for part in name.split("."):
             [actual] = [node for node in scope if getattr(node, "name", None) == part]
             scope = actual.body

@@ -208,7 +208,9 @@ def _ago(instant: float, now: float) -> str:
 LIST = Command("list", "list mechanisms, accountants, sources, spaces, windows and metrics", _configure_list, _list)
 SCHEMA = Command("schema", "print the JSON Schema of a configuration, for editors", no_arguments, _schema)
 VALIDATE = Command("validate", "check a configuration; every error at once, nothing runs", add_configuration, _validate)
-REPORT = Command("report", "write the report from the files of a run or of an experiment", _configure_report, _report)
+REPORT = Command(
+    "report", "write the report from the files of a run, an experiment or a choice", _configure_report, _report
+)
 VERIFY = Command("verify", "check a run's folder: row equation, ledger, windows, digests", add_folder, _verify)
 EXPORT = Command(
     "export", "write releases with the geometry of their cells, for maps and tables", _configure_export, _export

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from penstock.pipeline.releasing.ledger import Posting
 
 DAY = 86_400_000
+#: What amounts are in, in words.
+_MEASURES = {"epsilon": "amounts are ε in nats", "rho": "amounts are ρ", "gaussian": "amounts are half of μ²"}
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -147,12 +149,13 @@ def _head_in(path: Path) -> str:
 
 def _lines(ledger: dict[str, Any]) -> list[str]:
     terms = ledger["terms"]
+    budget = "none" if math.isinf(terms["budget"]) else f"{terms['budget']:g}"
     lines = [
         f"{ledger['entries']:,} entries, head {ledger['head']}",
         *(f"fault     {fault}" for fault in ledger["faults"]),
         f"source    {terms['source']}",
         f"unit      {terms['unit']} ({terms['adjacency']})",
-        f"budget    {terms['budget']:g} ({terms['measure']})",
+        f"budget    {budget} ({_MEASURES.get(terms['measure'], terms['measure'])})",
     ]
     for run in ledger["runs"]:
         lines.append(f"run       {run['run']} from {run['from']} until {run['until'] or 'its end'}")

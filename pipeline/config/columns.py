@@ -8,6 +8,7 @@ import io
 import json
 import math
 import re
+import time
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,16 +39,23 @@ KINDS = 10
 FIXME = "FIXME"
 
 _SECONDS = (300_000_000, 5_000_000_000)  # 1979 to 2128
+_AFTER_TICKS = 10**18  # nanoseconds until 2001 would as well be ticks since the year 1, which .NET writes today
 _UNIX = ("unix_s", "unix_ms", "unix_us", "unix_ns")
 _DAYS = (
     *("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%m-%d-%Y", "%Y.%m.%d", "%Y%m%d"),
-    *("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%Y年%m月%d日", "%d %b %Y", "%b %d, %Y", "%b %d %Y"),
+    *("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y", "%m-%d-%y", "%y.%m.%d", "%y/%m/%d", "%y-%m-%d"),
+    *("%Y年%m月%d日", "%Y년 %m월 %d일", "%Y. %m. %d."),
+    *("%d %b %Y", "%d. %b %Y", "%b %d, %Y", "%b %d %Y", "%d-%b-%Y", "%d-%b-%y", "%d/%b/%Y"),
 )
-_CLOCKS = ("%H:%M:%S", "%H:%M", "%I:%M:%S %p", "%I:%M %p", "%H:%M:%S.%f", "%H.%M", "%Hh%M", "%H时%M分")
+_CLOCKS = (
+    *("%H:%M:%S", "%H:%M", "%I:%M:%S %p", "%I:%M %p", "%H:%M:%S.%f", "%I:%M:%S.%f %p", "%H.%M", "%H.%M.%S"),
+    *("%H.%M.%S.%f", "%I.%M.%S.%f %p", "%Hh%M", "%H时%M分", "%H时%M分%S秒", "%H時%M分", "%H時%M分%S秒"),
+)
 _WHOLE = (
     *("iso", *_UNIX),
-    *(f"{day}{between}{clock}" for day in _DAYS for clock in _CLOCKS for between in (" ", ", ")),
-    *("%a %b %d %H:%M:%S %z %Y", "%Y%m%d%H%M%S"),
+    *(f"{day}{between}{clock}" for day in _DAYS for clock in _CLOCKS for between in (" ", ", ", "T", ":", "-")),
+    *("%a %b %d %H:%M:%S %z %Y", "%a, %d %b %Y %H:%M:%S %z", "%d/%b/%Y:%H:%M:%S %z", "%a %b %d %H:%M:%S %Y"),
+    *("%Y%m%d%H%M%S", "%Y%m%d%H%M", "%Y%m%d_%H%M%S", "%Y:%m:%d %H:%M:%S", "%Y-%m-%d-%H-%M-%S"),
 )
 #: A part of an event, and words for it: those that tell most in the first line. English, Arabic, Chinese, Dutch,
 #: French, German, Italian, Japanese, Portuguese, Russian, Spanish.
@@ -313,7 +321,7 @@ def _numbers(column: pl.Series) -> pl.Series:
 def time_format(column: pl.Series, zone: str, formats: Sequence[str] = _WHOLE) -> str | None:
     """Return the time format of nearly all values of a column, if any; ``iso`` also accepts times of day.
 
-    Where day and month could be either it is the one by which the values are closer together.
+    Where day, month and year could be in several orders it is the one by which the values are closest together.
     """
     values = column.drop_nulls().unique(maintain_order=True)
     if len(values) > _VALUES:
@@ -323,8 +331,8 @@ def time_format(column: pl.Series, zone: str, formats: Sequence[str] = _WHOLE) -
     sample = values.head(_SAMPLE_ROWS)
     shapes = {_shape(value) for value in sample}
     possible = [name for name in formats if "%" not in name or "%z" in name or _shape_of_format(name) in shapes]
-    likely = [name for name in possible if _fit(sample, name, zone) >= _LIKELY]
-    fits = {name: (_fit(values, name, zone), -_spread(values, name, zone)) for name in likely}
+    likely = [name for name in possible if fit(sample, name, zone) >= _LIKELY]
+    fits = {name: (fit(values, name, zone), -spread(values, name, zone)) for name in likely}
     best = max(fits, key=lambda name: fits[name], default=None)
     return best if best is not None and fits[best][0] >= _MAJORITY else None
 
@@ -332,11 +340,11 @@ def time_format(column: pl.Series, zone: str, formats: Sequence[str] = _WHOLE) -
 def _shape(text: str) -> str:
     """Return a text without blanks and decimals, with one sign for a run of digits and one for a run of letters.
 
-    >>> _shape("1. 5. 2024 3:05:09.25 pm")
-    '0:0:0a'
+    >>> _shape("1. 5. 2024 3:05:09.25 p.m."), _shape("Sept. 5, 2024")
+    ('0:0:0a', 'a0')
     """
     text = re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "0", re.sub(r"\s", "", text)))
-    return text.replace(".0", "")
+    return re.sub("[.,]0", "", re.sub(r"a\.(a\.)?", "a", text))
 
 
 @cache
@@ -345,31 +353,32 @@ def _shape_of_format(name: str) -> str:
     return _shape(datetime(2024, 5, 1, 15, 5, 9, 250_000).strftime(name))
 
 
-def _spread(values: pl.Series, name: str, zone: str) -> int:
-    """Return the days from the first to the last time if day and month are ambiguous; else 0."""
-    if not exchanged(name):
+def spread(values: pl.Series, name: str, zone: str) -> int:
+    """Return the days from the first to the last time, and those that the last is after today."""
+    if "%" not in name:
         return 0
-    times = TimeFormat(name, zone).milliseconds(values).drop_nulls().to_list() or [0]
-    return int(max(times) - min(times)) // 86_400_000
+    times = TimeFormat(name, zone).milliseconds(values).drop_nulls()
+    first, last = (int(moment or 0) for moment in (times.min(), times.max()))  # type: ignore[arg-type]
+    return (last - first + max(0, last - int(time.time() * 1000))) // 86_400_000
 
 
-def exchanged(form: str) -> str | None:
-    """Return a format with day and month exchanged, if both orders are in use.
+def other_orders(form: str) -> list[str]:
+    """Return a format with day, month and year in the other orders that are in use.
 
-    >>> exchanged("%d/%m/%Y %H:%M"), exchanged("%d.%m.%Y %H:%M")
-    ('%m/%d/%Y %H:%M', None)
+    >>> other_orders("%d/%m/%Y %H:%M"), other_orders("%d.%m.%Y %H:%M"), other_orders("%d.%m.%y")
+    (['%m/%d/%Y %H:%M', '%Y/%m/%d %H:%M'], ['%Y.%m.%d %H:%M'], ['%y.%m.%d'])
     """
-    if form[:5] not in ("%d/%m", "%m/%d", "%d-%m", "%m-%d"):
-        return None
-    return form[3:5] + form[2] + form[:2] + form[5:]
+    begin = sorted(form[:8])
+    return [day + form[8:] for day in _DAYS if sorted(day) == begin and day != form[:8]]
 
 
-def _fit(values: pl.Series, name: str, zone: str) -> float:
+def fit(values: pl.Series, name: str, zone: str) -> float:
     """Return the share of values that are times in a format, in plausible years."""
     if name in _UNIX:
         scale = 1000 ** _UNIX.index(name)
-        return share(_numbers(values).is_between(_SECONDS[0] * scale, _SECONDS[1] * scale))
-    if name == "iso" and share(values.str.contains(r"\d[T :]?\d\d:?\d\d")) < _MAJORITY:
+        begin = _AFTER_TICKS if name == "unix_ns" else _SECONDS[0] * scale
+        return share(_numbers(values).is_between(begin, _SECONDS[1] * scale))
+    if name == "iso" and share(values.str.contains(r"\d[T :]?\d\d:?\d\d|\d[T ]\d(:\d\d|\dZ?$)")) < _MAJORITY:
         return 0.0  # days alone
     return share(TimeFormat(name, zone).milliseconds(values).is_between(0, _SECONDS[1] * 1000))
 

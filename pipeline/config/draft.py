@@ -25,10 +25,12 @@ from penstock.pipeline.config.columns import (
     Columns,
     Stated,
     Table,
-    exchanged,
+    fit,
     guess,
+    other_orders,
     share,
     source_of,
+    spread,
 )
 from penstock.pipeline.config.kinds import format_duration
 from penstock.pipeline.sources.base import SOURCES, Source
@@ -38,7 +40,6 @@ from penstock.pipeline.sources.json import Json
 from penstock.pipeline.sources.parquet import Parquet
 from penstock.pipeline.sources.reading.inputs import ARCHIVES, list_files, matches
 from penstock.pipeline.sources.reading.text import join_date
-from penstock.pipeline.sources.reading.times import TimeFormat
 from penstock.pipeline.spaces.base import ELSEWHERE, SPACES, Space
 from penstock.pipeline.spaces.grid import Grid
 from penstock.pipeline.spaces.places import Places
@@ -435,9 +436,11 @@ def _time_doubts(table: Table, columns: Columns, zone: str) -> Iterator[str]:
     parts = {part: columns.names[part] for part in ("date", "time") if part in columns.names}
     times = join_date(table.frame.select(pl.col(name).alias(part) for part, name in parts.items()))["time"]
     form = columns.time_format
-    other = exchanged(form)
-    if other and share(TimeFormat(other).milliseconds(times).is_not_null()) >= _MAJORITY:
-        yield f"day and month cannot be told apart in these times: check time_format (or {other})"
+    for other in other_orders(form):
+        # Years in place of days would lie decades apart.
+        if fit(times, other, zone) >= _MAJORITY and spread(times, other, zone) <= spread(times, form, zone) + 366:
+            second = "month" if form.lower().index("y") == other.lower().index("y") else "year"
+            yield f"day and {second} cannot be told apart in these times: check time_format (or {other})"
     zoned = "%z" in form or form in _UNIX
     if form == "iso":
         zoned = share(times.str.contains(r"(Z|UTC|GMT|:\S*[+-]\d\d(:?\d\d)?)$")) >= _MAJORITY

@@ -52,7 +52,7 @@ SIMULATED, PUBLISHED, PRIVATE = (
 
 
 def write_report(folder: str | Path) -> list[Path]:
-    """Write the pages of a run or of an experiment into its folder.
+    """Write the pages of a run, an experiment or each grid of a choice into its folder.
 
     A deployment has two: ``public/report.html``, a function of the published files alone and as fit for publication as
     they are, and ``operator/report.html``. Anything else has one, ``report.html``.
@@ -64,6 +64,8 @@ def write_report(folder: str | Path) -> list[Path]:
     folder = Path(folder)
     if is_experiment(folder):
         return [_write(folder / REPORT, experiment_page(folder), private=True)]
+    if grids := [grid for grid in sorted(folder.glob("grid-*[0-9]"), reverse=True) if is_experiment(grid)]:
+        return [page for grid in grids for page in write_report(grid)]
     run = Run(folder)
     if not run.is_deployment:
         return [_write(folder / REPORT, run_page(run), private=True)]

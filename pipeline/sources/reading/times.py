@@ -44,8 +44,16 @@ _SPELLINGS = (
     (r"^(\d{4})(\d\d)(\d\d)([T ]\d\d)", "${1}-${2}-${3}${4}"),
     (r"([T ]\d\d)(\d\d)(\d\d)", "${1}:${2}:${3}"),
     (r"([T ]\d\d)(\d\d)(Z|[+-]|$)", "${1}:${2}${3}"),
+    (r"(-\d\d[T ]\d\d)(Z|[+-]|$)", "${1}:00${2}"),
     (r"(:\d\d),(\d)", "${1}.${2}"),
 )
+#: Spellings of other formats, of a directive that they have: names of months beyond three letters, a.m., UTC, commas.
+_SPELLINGS_OF = {
+    "%b": (r"(?i)(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?", "${1}"),
+    "%p": (r"(?i)([ap])\.\s?m\.?", "${1}m"),
+    "%z": (r"\s*(UTC|GMT|Z)$", "+0000"),
+    "%f": (r"(:\d\d),(\d)", "${1}.${2}"),
+}
 #: The end of a day as its hour 24, which is the beginning of the next.
 _MIDNIGHT = r"([T ])24(:00(?::00(?:\.0+)?)?(?:Z|[+-].*)?)$"
 
@@ -101,7 +109,7 @@ class TimeFormat:
         elif self.format == "iso":
             parsed = self._iso(column.cast(pl.String))
         else:
-            parsed = self._utc(_parse(column.cast(pl.String).str.strip_chars(), _to_polars(self.format.strip())))
+            parsed = self._utc(self._as_formatted(column.cast(pl.String).str.strip_chars()))
         return parsed.set(~parsed.is_between(EARLIEST, LATEST), None)
 
     def explain(self, column: pl.Series) -> pl.Series:
@@ -125,11 +133,22 @@ class TimeFormat:
         # A whole number of milliseconds stays one: dividing is exact where multiplying by a decimal is not.
         return (column.cast(pl.Float64, strict=False) * factor / divisor).floor()
 
+    def _as_formatted(self, text: pl.Series) -> pl.Series:
+        format = _to_polars(self.format.strip())
+        parsed = _parse(text, format)
+        if not (left := _may_be_times(text, parsed.is_null() & text.is_not_null())).any():
+            return parsed
+        rare = text.filter(left).str.normalize("NFKC")
+        for directive, (pattern, replacement) in _SPELLINGS_OF.items():
+            if directive in self.format:
+                rare = rare.str.replace(pattern, replacement)
+        return parsed.scatter(left.arg_true(), _parse(rare, format))
+
     def _iso(self, column: pl.Series) -> pl.Series:
         parsed = self._iso_as_written(column, None)
         if not (left := _may_be_times(column, parsed.is_null() & column.is_not_null())).any():
             return parsed
-        rare = column.filter(left).str.strip_chars().str.to_uppercase()
+        rare = column.filter(left).str.normalize("NFKC").str.strip_chars().str.to_uppercase()
         for pattern, replacement in _SPELLINGS:
             rare = rare.str.replace(pattern, replacement)
         is_midnight = rare.str.contains(_MIDNIGHT)

@@ -134,6 +134,12 @@ def test_where_nothing_keeps_the_limits_coarser_grids_follow_and_the_nearest_is_
     assert json.loads((chosen.folder / "choice.json").read_text())["grids"] == ["as configured", "2x2"]
 
 
+def test_the_pages_of_a_choice_are_written_from_its_folder(chosen, capsys):
+    assert main(["report", str(chosen.folder)]) == DONE
+    expected = [str(chosen.folder / grid / "report.html") for grid in ("grid-2", "grid-1")]
+    assert capsys.readouterr().out.split() == expected
+
+
 def test_the_ranking_is_the_seeds_own_and_the_best_is_written_marked_as_looked_at(
     configuration, chosen, tmp_path, capsys
 ):

@@ -174,7 +174,7 @@ def test_panels_do_not_overlap_and_have_numbers_of_their_own():
 def test_the_compose_file_has_the_versions_that_were_run_and_the_paths_that_all_share():
     services = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))["services"]
     broker = (ROOT / "tests" / "integration" / "kafka_broker.py").read_text(encoding="utf-8")
-    jars = (ROOT / "pipeline" / "runners" / "flink" / "jars.py").read_text(encoding="utf-8")
+    jars = (ROOT / "penstock" / "pipeline" / "runners" / "flink" / "jars.py").read_text(encoding="utf-8")
     assert services["broker"]["image"].split(":")[1] == re.search('^VERSION = "(.+)"', broker, re.MULTILINE)[1]
     flink = re.search('^FLINK = "(.+)"', jars, re.MULTILINE)[1]
     assert {services[name]["image"] for name in ("jobmanager", "taskmanager")} == {f"flink:{flink}-java17"}

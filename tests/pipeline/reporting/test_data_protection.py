@@ -125,7 +125,7 @@ def test_a_simulation_is_marked_before_anything_else(tmp_path):
 def test_a_loss_of_other_neighbours_has_another_name_and_its_reason(tmp_path):
     rows = (account("composition", "event_epsilon", None, 4.0), account("composition", "user_epsilon", None, 2.0))
     folder = run_folder(tmp_path, accounts=rows)
-    reason = "one window; where a person counts in one cell, an event that goes may give way to another one"
+    reason = "one window; where a person counts in one cell or bounding chooses among windows, an event that goes"
     name = "one window, or one event changed for another, pure"
     statement, page = words(folder), write_report(folder)[0].read_text(encoding="utf-8")
     assert f"{name} (composition) 4 nats {reason}" in statement

@@ -57,7 +57,7 @@ def test_units_and_guarantees_of_mechanisms_are_explained():
 
 
 def test_the_terms_in_brackets_of_the_statement_are_terms():
-    folder = ROOT / "pipeline" / "reporting"
+    folder = ROOT / "penstock" / "pipeline" / "reporting"
     parts = ("data_protection.py", "templates/statement.html")
     source = "\n".join((folder / name).read_text(encoding="utf-8") for name in parts)
     named = re.findall(r'"[A-Z][^"]* \(([a-z][a-z ]+)\)"', source)
